@@ -1,1 +1,278 @@
-//! Configuration.
+//! The configuration: TOML text ↔ structs, nothing else.
+//!
+//! [`parse`] turns text into a [`Config`] in which every default is filled in and everything that can be checked
+//! without the outside world has been checked, or into [`ConfigErrors`] that hold *all* errors with their places in
+//! the text. [`json_schema`] describes the same text to editors.
+//!
+//! Deliberately not here: reading files, resolving host names, opening sockets, reading secrets, and anything that
+//! depends on the machine (such as the number of cores).
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `file.rs` | the shape of the text: every key, its range and its description |
+//! | `value.rs` | what the keys are made of: counts, sizes, durations, places in the text |
+//! | `document.rs` | text → the shape, with an error for each key that does not fit |
+//! | `resolve.rs`, `endpoint.rs`, `upstream.rs` | the shape → [`Config`]: defaults and what must hold between keys |
+//! | `error.rs` | errors with file, line, column and caret |
+//! | `schema.rs` | the JSON Schema |
+//!
+//! Invariants of a `Config`: at least one listener, endpoint and upstream; every name an endpoint uses exists and its
+//! prefixes differ; no endpoint is open to a network unless the operator says so; every number lies in its range.
+
+mod document;
+mod endpoint;
+mod error;
+mod file;
+mod resolve;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod upstream;
+mod value;
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+pub use self::error::{ConfigError, ConfigErrors, Warning};
+pub use self::resolve::is_key_name;
+pub use self::schema::json_schema;
+
+/// Reads and checks a whole configuration.
+///
+/// # Errors
+/// All that is wrong with the text at once. A text that is not TOML is reported as such and not checked further.
+pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
+    let document = document::read(text).map_err(ConfigErrors::new)?;
+    resolve::resolve(document).map_err(ConfigErrors::new)
+}
+
+/// A checked configuration with every default filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Worker threads, 1 to 256; `None` is as many as cores.
+    pub workers: Option<NonZeroUsize>,
+    /// Where clients connect; at least one.
+    pub listeners: Vec<Listener>,
+    /// Where metrics and health are served, if at all.
+    pub admin: Option<Admin>,
+    /// Limits of the process.
+    pub limits: Limits,
+    /// How the process stops.
+    pub drain: Drain,
+    /// What is logged, and how.
+    pub log: Log,
+    /// Digests of the keys clients may present, with distinct names and digests.
+    pub api_keys: Vec<ApiKey>,
+    /// The paths clients see, with distinct paths; at least one.
+    pub endpoints: Vec<Endpoint>,
+    /// The servers behind them, in the order of the text, with distinct names; at least one.
+    pub upstreams: Vec<Upstream>,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<Warning>,
+}
+
+/// `[listener]` or `[[listener]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// Address to listen on; port 0 lets the system choose.
+    pub address: SocketAddr,
+}
+
+/// `[admin]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// Address to listen on; port 0 lets the system choose. Not that of a listener.
+    pub address: SocketAddr,
+}
+
+/// `[limits]`: bounds of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Client connections; `None`: as many as the limit of open files allows, at most 16384.
+    pub connections_max: Option<usize>,
+    /// Client connections from one IP address, at most `connections_max`.
+    pub connections_per_address_max: usize,
+    /// Bytes of the head of a request.
+    pub header_bytes_max: usize,
+    /// Header fields of a request.
+    pub headers_max: usize,
+    /// Bytes of the body of a request, at most `buffered_bytes_max`.
+    pub body_bytes_max: usize,
+    /// Bytes of all bodies held in memory at once.
+    pub buffered_bytes_max: usize,
+    /// Bytes of a reply that must be collected, and of one SSE event, at most `buffered_bytes_max`.
+    pub reply_bytes_max: usize,
+    /// Bytes of all pages of one list of one upstream.
+    pub list_bytes_max: usize,
+    /// Pages of one list of one upstream.
+    pub list_pages_max: usize,
+    /// Nesting of a JSON message.
+    pub json_depth_max: usize,
+    /// Concurrent streams of one HTTP/2 connection.
+    pub streams_per_connection_max: u32,
+    /// Time from the first byte of a request to the end of its head.
+    pub header_timeout: Duration,
+    /// Time for the body of a request.
+    pub body_timeout: Duration,
+    /// Time between two requests of a connection.
+    pub idle_timeout: Duration,
+    /// Age at which an HTTP/2 connection is asked to go, ±10 %.
+    pub connection_age_max: Duration,
+}
+
+/// `[drain]`: how the process stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drain {
+    /// Time in which connections are still accepted while clients are told to leave.
+    pub quiet: Duration,
+    /// Time after which what is left is cut; at least `quiet`.
+    pub max: Duration,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// Form of the lines.
+    pub format: LogFormat,
+    /// Least severe level that is logged.
+    pub level: LogLevel,
+    /// Lines a second about refused or failed calls; the rest are counted in one line.
+    pub refusals_per_second_max: usize,
+}
+
+/// `[[api_key]]`: one key a client may present.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// The principal; satisfies [`is_key_name`].
+    pub name: String,
+    /// SHA-256 of the key.
+    pub sha256: [u8; 32],
+}
+
+/// `[[endpoint]]`: a path clients see, and what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Path of the URL: begins with `/`, and does not end with one unless it is `/`.
+    pub path: String,
+    /// Names of its upstreams, distinct, in the order of merged lists; at least one.
+    pub upstreams: Vec<String>,
+    /// How public names are made.
+    pub names: Names,
+    /// Whether an unprefixed name that exactly one upstream offers is routed there.
+    pub accept_bare: bool,
+    /// Other public names, sorted by them.
+    pub aliases: Vec<Alias>,
+    /// Globs over public names and URIs of what is offered; each is valid for `globset::Glob::new`.
+    pub allow: Vec<String>,
+    /// Globs over public names and URIs of what is not offered, whatever `allow` says; valid likewise.
+    pub deny: Vec<String>,
+    /// Ways to authenticate, one of which must succeed; empty: anyone may call.
+    pub auth: Vec<AuthMethod>,
+    /// Whether `auth` may be empty although a listener is not loopback.
+    pub allow_unauthenticated: bool,
+    /// Browser origins as browsers send them (lower case, no default port); `None`: not configured.
+    pub origins: Option<Vec<String>>,
+    /// `Host` values in lower case, with a port where only that port is meant; `None`: not configured.
+    pub hosts: Option<Vec<String>>,
+    /// The URL by which clients reach the endpoint: `http` or `https`.
+    pub public_url: Option<String>,
+    /// Put before the instructions of the upstreams.
+    pub instructions: Option<String>,
+}
+
+/// One more public name for something an upstream offers: `today = "weather__forecast"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alias {
+    /// What clients call it.
+    pub public: String,
+    /// Name (not prefix) of the upstream, one of the endpoint's.
+    pub upstream: String,
+    /// What the upstream calls it.
+    pub inner: String,
+}
+
+/// How an endpoint makes public names from those of its upstreams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Names {
+    /// Names and bodies pass unchanged; for one upstream.
+    Transparent,
+    /// `prefix__name`.
+    Prefixed,
+    /// Names are unchanged and routed by what the upstreams list.
+    Bare,
+}
+
+/// A way for a client to say who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthMethod {
+    /// `Authorization: Bearer` with the key of an `[[api_key]]`.
+    ApiKey,
+}
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Severity of log lines, most severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What needs an operator.
+    Error,
+    /// What may need one.
+    Warn,
+    /// What happens to the process.
+    Info,
+    /// What happens to each call.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// `[upstream.NAME]`: an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name: `^[a-z][a-z0-9-]{0,31}$`.
+    pub name: String,
+    /// What stands before its names in public names; the same grammar. Its name unless configured.
+    pub prefix: String,
+    /// Its replicas, distinct; at least one.
+    pub urls: Vec<Url>,
+    /// Time to open a connection.
+    pub connect_timeout: Duration,
+    /// Time to the head of a reply, and to the end of a JSON reply.
+    pub reply_timeout: Duration,
+    /// Time between two chunks of an SSE reply.
+    pub stream_idle_timeout: Duration,
+    /// Time for a whole list, all pages.
+    pub list_timeout: Duration,
+    /// Time a pooled connection may be idle.
+    pub idle_timeout: Duration,
+    /// Idle connections kept, per worker; 0 keeps none.
+    pub idle_connections_max: usize,
+}
+
+/// Where a replica is: an `http` URL in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// `host` or `host:port` as written: the value of the `Host` header.
+    pub authority: String,
+    /// Host name or IP address, without the brackets of IPv6.
+    pub host: String,
+    /// Port; 80 unless written.
+    pub port: u16,
+    /// Path and query; at least `/`.
+    pub path_and_query: String,
+}

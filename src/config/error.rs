@@ -1,0 +1,212 @@
+//! What is wrong with a configuration, shown the way a compiler would.
+//!
+//! Every finding knows the bytes it is about, so that it can be printed with file, line, column, the line itself and
+//! a caret. Nothing is printed here. Lines are shown as they are, but for control characters, and for spans that may
+//! hold a secret, which are masked.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
+const LINE_CHARS_MAX: usize = 160;
+
+/// One finding about the text of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// What is wrong, and what to do about it.
+    pub message: String,
+    /// The bytes of the text that it is about.
+    pub span: Range<usize>,
+    /// What to write instead, where that is known; shown beside the caret.
+    pub suggestion: Option<String>,
+    /// Whether the bytes of the span may be a secret and must not be shown.
+    pub(super) secret: bool,
+}
+
+/// Something that is allowed but probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// What is odd, and what to do about it.
+    pub message: String,
+    /// The bytes of the text that it is about.
+    pub span: Range<usize>,
+}
+
+/// Everything that is wrong with a configuration, in the order of the text. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    pub(super) fn new(mut errors: Vec<ConfigError>) -> Self {
+        errors.sort_by_key(|error| error.span.start);
+        Self(errors)
+    }
+
+    /// The errors, in the order of the text.
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
+        self.0.iter()
+    }
+
+    /// All errors as text for a terminal, each with `source_name:line:column`, the line and a caret.
+    ///
+    /// `text` must be what was parsed; with another text the carets are off.
+    pub fn render(&self, source_name: &str, text: &str) -> String {
+        let rendered: Vec<String> =
+            self.iter()
+                .map(|error| {
+                    Excerpt { span: &error.span, note: error.suggestion.as_deref(), secret: error.secret }
+                        .render(source_name, text, "error", &error.message)
+                })
+                .collect();
+        rendered.join("\n")
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let messages: Vec<&str> = self.iter().map(|error| error.message.as_str()).collect();
+        write!(f, "{}", messages.join("; "))
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl ConfigError {
+    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self { message: message.into(), span, suggestion: None, secret: false }
+    }
+
+    pub(super) fn suggest(mut self, suggestion: Option<String>) -> Self {
+        self.suggestion = suggestion;
+        self
+    }
+
+    pub(super) fn secret(mut self) -> Self {
+        self.secret = true;
+        self
+    }
+}
+
+impl Warning {
+    /// The warning as text for a terminal, in the form of [`ConfigErrors::render`].
+    pub fn render(&self, source_name: &str, text: &str) -> String {
+        Excerpt { span: &self.span, note: None, secret: false }.render(
+            source_name,
+            text,
+            "warning",
+            &self.message,
+        )
+    }
+}
+
+/// The valid name nearest to `written`, as a suggestion, if one is near enough to be meant.
+pub(super) fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let distance_max = written.chars().count() / 3;
+    valid
+        .into_iter()
+        .map(|name| (strsim::osa_distance(written, name), name))
+        .filter(|(distance, _)| *distance <= distance_max)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| format!("did you mean `{name}`?"))
+}
+
+/// The piece of the text that a finding is about.
+struct Excerpt<'a> {
+    span: &'a Range<usize>,
+    note: Option<&'a str>,
+    secret: bool,
+}
+
+impl Excerpt<'_> {
+    fn render(&self, source_name: &str, text: &str, kind: &str, message: &str) -> String {
+        let start = text.floor_char_boundary(self.span.start);
+        let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
+        let end = text.floor_char_boundary(self.span.end.clamp(start, line_end));
+
+        let line_number = text[..start].matches('\n').count() + 1;
+        let column = text[line_start..start].chars().count();
+        let marked = text[start..end].trim_end().chars().count();
+
+        // Of a line that is too long, what is shown begins shortly before the span.
+        let skipped = if column + marked > LINE_CHARS_MAX { column.saturating_sub(40) } else { 0 };
+        let shown: String = text[line_start..line_end]
+            .trim_end()
+            .chars()
+            .enumerate()
+            .skip(skipped)
+            .take(LINE_CHARS_MAX)
+            .map(|(at, character)| match character {
+                _ if self.secret && (column..column + marked).contains(&at) => '*',
+                '\t' => ' ',
+                other if other.is_control() => char::REPLACEMENT_CHARACTER,
+                other => other,
+            })
+            .collect();
+
+        let number = line_number.to_string();
+        let gutter = " ".repeat(number.len());
+        let indent = " ".repeat(column - skipped);
+        let carets = "^".repeat(marked.clamp(1, LINE_CHARS_MAX));
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{source_name}:{number}:{}: {kind}: {message}", column + 1);
+        let _ = writeln!(out, "{gutter} |");
+        let _ = writeln!(out, "{number} | {shown}");
+        let _ = write!(out, "{gutter} | {indent}{carets}");
+        if let Some(note) = self.note {
+            let _ = write!(out, " {note}");
+        }
+        out.push('\n');
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_fits_any_span() {
+        let long = format!("{}x", "é".repeat(500));
+        let cases: &[(&str, Range<usize>, &str)] = &[
+            ("", 0..0, "f:1:1: error: m\n  |\n1 | \n  | ^\n"),
+            ("", 7..9, "f:1:1: error: m\n  |\n1 | \n  | ^\n"),
+            ("a = 1\n", 6..6, "f:2:1: error: m\n  |\n2 | \n  | ^\n"),
+            ("a = 1\r\nb\n", 0..5, "f:1:1: error: m\n  |\n1 | a = 1\n  | ^^^^^\n"),
+            ("\tä = 1\nb", 1..3, "f:1:2: error: m\n  |\n1 |  ä = 1\n  |  ^\n"),
+            ("a = [\n1,\n]", 4..10, "f:1:5: error: m\n  |\n1 | a = [\n  |     ^\n"),
+            ("\u{1b}[2J", 0..1, "f:1:1: error: m\n  |\n1 | \u{fffd}[2J\n  | ^\n"),
+        ];
+        for (text, span, expected) in cases {
+            let errors = ConfigErrors::new(vec![ConfigError::new(span.clone(), "m")]);
+            assert_eq!(errors.render("f", text), *expected, "{text:?} {span:?}");
+        }
+        let errors = ConfigErrors::new(vec![ConfigError::new(1000..1001, "m")]);
+        let rendered = errors.render("f", &long);
+        assert!(
+            rendered.ends_with(&format!("1 | {}x\n  | {}^\n", "é".repeat(40), " ".repeat(40))),
+            "{rendered}"
+        );
+    }
+
+    #[test]
+    fn a_secret_is_masked() {
+        let errors = ConfigErrors::new(vec![ConfigError::new(4..9, "m").secret()]);
+        assert_eq!(
+            errors.render("f", "k = \"abc\" # c"),
+            "f:1:5: error: m\n  |\n1 | k = ***** # c\n  |     ^^^^^\n"
+        );
+    }
+
+    #[test]
+    fn only_a_near_name_is_suggested() {
+        let valid = ["address", "path", "auth"];
+        assert_eq!(nearest("adress", valid).as_deref(), Some("did you mean `address`?"));
+        assert_eq!(nearest("paht", valid).as_deref(), Some("did you mean `path`?"));
+        assert_eq!(nearest("colour", valid), None);
+        assert_eq!(nearest("x", ["a"]), None);
+        assert_eq!(nearest("", valid), None);
+    }
+}

@@ -1,0 +1,234 @@
+//! The shape of a configuration file: every key that exists, the range of its value, and what it is for.
+//!
+//! The descriptions are written for the operator: they become the descriptions of the JSON Schema. The `default`s
+//! here are those of the schema only; `resolve.rs`, `endpoint.rs` and `upstream.rs` apply them, and a test holds the
+//! two together. Nothing that spans several keys is checked here.
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use super::value::{At, Count, DAY_MS, GIB, HOUR_MS, KIB, Key, MIB, Period, SECOND_MS, Size, TIB};
+use super::{AuthMethod, LogFormat, LogLevel, Names};
+
+/// Configuration of Trunkline.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Trunkline", extend("required" = ["listener", "endpoint", "upstream"]))]
+pub(super) struct File {
+    /// Worker threads. Default: the number of cores.
+    pub(super) workers: Key<Count<1, 256>>,
+    /// Where clients connect: one `[listener]`, or several `[[listener]]`.
+    #[schemars(schema_with = "one_or_many::<Listener>")]
+    pub(super) listener: Vec<At<Listener>>,
+    /// Where `/metrics`, `/livez` and `/readyz` are served. Default: nowhere.
+    pub(super) admin: Key<Admin>,
+    /// Bounds of the process.
+    pub(super) limits: Limits,
+    /// How the process stops.
+    pub(super) drain: Drain,
+    /// What is logged, and how.
+    pub(super) log: Log,
+    /// The keys clients may present.
+    pub(super) api_key: Vec<At<ApiKey>>,
+    /// The paths clients see.
+    #[schemars(extend("minItems" = 1))]
+    pub(super) endpoint: Vec<At<Endpoint>>,
+    /// The MCP servers, by name. A name is a lower-case letter, then up to 31 of a-z, 0-9 and -.
+    #[schemars(with = "BTreeMap<String, Upstream>")]
+    #[schemars(extend("minProperties" = 1, "propertyNames" = { "pattern": "^[a-z][a-z0-9-]{0,31}$" }))]
+    pub(super) upstream: BTreeMap<At<String>, At<Upstream>>,
+}
+
+/// An address clients connect to.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["address"]))]
+pub(super) struct Listener {
+    /// IP address and port; port 0 lets the system choose one.
+    #[schemars(example = "127.0.0.1:8080")]
+    pub(super) address: Key<String>,
+}
+
+/// The address of metrics and health.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["address"]))]
+pub(super) struct Admin {
+    /// IP address and port; port 0 lets the system choose one.
+    #[schemars(example = "127.0.0.1:9090")]
+    pub(super) address: Key<String>,
+}
+
+/// Bounds of the process.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Limits {
+    /// Client connections. Default: as many as the limit of open files allows, at most 16384.
+    pub(super) connections_max: Key<Count<1, 1_048_576>>,
+    /// Client connections from one IP address; at most `connections_max`, and that where it is less than the default.
+    #[schemars(extend("default" = 1024))]
+    pub(super) connections_per_address_max: Key<Count<1, 1_048_576>>,
+    /// Size of the head of a request; 8KiB to 1MiB.
+    #[schemars(extend("default" = "32KiB"))]
+    pub(super) header_bytes_max: Key<Size<{ 8 * KIB }, MIB>>,
+    /// Header fields of a request.
+    #[schemars(extend("default" = 100))]
+    pub(super) headers_max: Key<Count<16, 1024>>,
+    /// Size of the body of a request; 1KiB to 1GiB, at most `buffered_bytes_max`.
+    #[schemars(extend("default" = "4MiB"))]
+    pub(super) body_bytes_max: Key<Size<KIB, GIB>>,
+    /// Size of all bodies held in memory at once; 1MiB to 1TiB.
+    #[schemars(extend("default" = "256MiB"))]
+    pub(super) buffered_bytes_max: Key<Size<MIB, TIB>>,
+    /// Size of a reply that must be collected (on prefixed endpoints), and of one SSE event; 1KiB to 1GiB, at most
+    /// `buffered_bytes_max`.
+    #[schemars(extend("default" = "16MiB"))]
+    pub(super) reply_bytes_max: Key<Size<KIB, GIB>>,
+    /// Size of all pages of one list of one upstream; 1KiB to 1GiB.
+    #[schemars(extend("default" = "16MiB"))]
+    pub(super) list_bytes_max: Key<Size<KIB, GIB>>,
+    /// Pages of one list of one upstream.
+    #[schemars(extend("default" = 100))]
+    pub(super) list_pages_max: Key<Count<1, 100_000>>,
+    /// Nesting of a JSON message.
+    #[schemars(extend("default" = 128))]
+    pub(super) json_depth_max: Key<Count<16, 1024>>,
+    /// Concurrent streams of one HTTP/2 connection.
+    #[schemars(extend("default" = 128))]
+    pub(super) streams_per_connection_max: Key<Count<1, 65_535>>,
+    /// Time from the first byte of a request to the end of its head; up to 1h.
+    #[schemars(extend("default" = "10s"))]
+    pub(super) header_timeout: Key<Period<1, HOUR_MS>>,
+    /// Time for the body of a request; up to 1h.
+    #[schemars(extend("default" = "30s"))]
+    pub(super) body_timeout: Key<Period<1, HOUR_MS>>,
+    /// Time between two requests of a connection; up to 24h.
+    #[schemars(extend("default" = "75s"))]
+    pub(super) idle_timeout: Key<Period<1, DAY_MS>>,
+    /// Age at which an HTTP/2 connection is asked to go, ±10 %; 1s to 24h.
+    #[schemars(extend("default" = "10m"))]
+    pub(super) connection_age_max: Key<Period<SECOND_MS, DAY_MS>>,
+}
+
+/// How the process stops.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Drain {
+    /// Time in which connections are still accepted while clients are told to leave; 0s to 1h.
+    #[schemars(extend("default" = "2s"))]
+    pub(super) quiet: Key<Period<0, HOUR_MS>>,
+    /// Time after which what is left is cut; up to 1h, at least `quiet`.
+    #[schemars(extend("default" = "20s"))]
+    pub(super) max: Key<Period<1, HOUR_MS>>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Log {
+    /// Form of the lines.
+    #[schemars(extend("default" = "text"))]
+    pub(super) format: Key<LogFormat>,
+    /// Least severe level that is logged.
+    #[schemars(extend("default" = "info"))]
+    pub(super) level: Key<LogLevel>,
+    /// Lines a second about refused or failed calls; the rest are counted in one line.
+    #[schemars(extend("default" = 100))]
+    pub(super) refusals_per_second_max: Key<Count<0, 1_000_000>>,
+}
+
+/// A key clients may present. `trunkline key NAME` makes one, and this entry.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["name", "sha256"]))]
+pub(super) struct ApiKey {
+    /// The principal: who calls with this key.
+    #[schemars(extend("pattern" = "^[A-Za-z0-9._@-]{1,64}$"))]
+    pub(super) name: Key<String>,
+    /// SHA-256 of the key, in hexadecimal.
+    #[schemars(extend("pattern" = "^[0-9A-Fa-f]{64}$"))]
+    pub(super) sha256: Key<String>,
+}
+
+/// A path clients see, and what is behind it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["path", "upstreams"]))]
+pub(super) struct Endpoint {
+    /// Path of the URL, such as `/mcp`.
+    #[schemars(extend("pattern" = "^/([^?#]*[^/?#])?$"))]
+    pub(super) path: Key<String>,
+    /// Names of the upstreams; merged lists keep this order.
+    #[schemars(extend("minItems" = 1))]
+    pub(super) upstreams: Key<Vec<At<String>>>,
+    /// How public names are made. Default: `transparent` with one upstream, `prefixed` with several.
+    pub(super) names: Key<Names>,
+    /// On prefixed endpoints: an unprefixed name that exactly one upstream offers is routed there.
+    #[schemars(extend("default" = true))]
+    pub(super) accept_bare: Key<bool>,
+    /// Other public names: `alias = "upstream__inner"`, with the name (not the prefix) of the upstream.
+    #[schemars(extend("default" = {}))]
+    pub(super) aliases: Key<BTreeMap<At<String>, At<String>>>,
+    /// Globs over public names and URIs of what is offered.
+    #[schemars(extend("default" = ["*"]))]
+    pub(super) allow: Key<Vec<At<String>>>,
+    /// Globs over public names and URIs of what is not offered, whatever `allow` says.
+    #[schemars(extend("default" = []))]
+    pub(super) deny: Key<Vec<At<String>>>,
+    /// How clients authenticate; empty: anyone may call. Default: `api_key` where any `[[api_key]]` exists, else none.
+    pub(super) auth: Key<Vec<At<AuthMethod>>>,
+    /// Lets anyone call although a listener is not loopback.
+    #[schemars(extend("default" = false))]
+    pub(super) allow_unauthenticated: Key<bool>,
+    /// Browser origins that may call. Default: loopback origins on a loopback listener, none elsewhere.
+    pub(super) origins: Key<Vec<At<String>>>,
+    /// `Host` values that are served. Default: localhost names on loopback listeners, the host of `public_url` where
+    /// set, else any.
+    pub(super) hosts: Key<Vec<At<String>>>,
+    /// The URL by which clients reach the endpoint.
+    #[schemars(example = "https://mcp.example.com/mcp")]
+    pub(super) public_url: Key<String>,
+    /// Put before the instructions of the upstreams; up to 16KiB.
+    pub(super) instructions: Key<String>,
+}
+
+/// An MCP server, reached by `url`, or by `urls` where it has replicas.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{ "required": ["url"] }, { "required": ["urls"] }]))]
+pub(super) struct Upstream {
+    /// Its URL; `http` only in this version.
+    #[schemars(extend("pattern" = "^[Hh][Tt][Tt][Pp]://[^@#]+$"))]
+    pub(super) url: Key<String>,
+    /// The URLs of its replicas.
+    #[schemars(extend("minItems" = 1))]
+    pub(super) urls: Key<Vec<At<String>>>,
+    /// What stands before its names in public names; the grammar of upstream names. Default: its name.
+    #[schemars(extend("pattern" = "^[a-z][a-z0-9-]{0,31}$"))]
+    pub(super) prefix: Key<String>,
+    /// Time to open a connection; up to 1h.
+    #[schemars(extend("default" = "5s"))]
+    pub(super) connect_timeout: Key<Period<1, HOUR_MS>>,
+    /// Time to the head of a reply, and to the end of a JSON reply; up to 24h.
+    #[schemars(extend("default" = "60s"))]
+    pub(super) reply_timeout: Key<Period<1, DAY_MS>>,
+    /// Time between two chunks of an SSE reply; up to 24h.
+    #[schemars(extend("default" = "5m"))]
+    pub(super) stream_idle_timeout: Key<Period<1, DAY_MS>>,
+    /// Time for a whole list, all pages; up to 1h.
+    #[schemars(extend("default" = "5s"))]
+    pub(super) list_timeout: Key<Period<1, HOUR_MS>>,
+    /// Time a pooled connection may be idle; up to 1h. Keep it below the upstream's own limit.
+    #[schemars(extend("default" = "4s"))]
+    pub(super) idle_timeout: Key<Period<1, HOUR_MS>>,
+    /// Idle connections kept, per worker; 0 keeps none.
+    #[schemars(extend("default" = 64))]
+    pub(super) idle_connections_max: Key<Count<0, 65_536>>,
+}
+
+fn one_or_many<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let one = generator.subschema_for::<T>();
+    json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+}

@@ -1,0 +1,338 @@
+//! Sections of the process: addresses, limits, drain, keys.
+
+use super::Case;
+
+#[rustfmt::skip]
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "no listener",
+        replace: r#"[listener]
+address = "127.0.0.1:8080"
+"#,
+        by: "",
+        rendered: r#"
+f.toml:1:1: error: no listener: add [listener] with `address = "127.0.0.1:8080"`
+  |
+1 | [[endpoint]]
+  | ^
+"#,
+    },
+    Case {
+        name: "no endpoint",
+        replace: r#"[[endpoint]]
+path = "/mcp"
+upstreams = ["a", "b"]
+"#,
+        by: "",
+        rendered: r#"
+f.toml:1:1: error: no endpoint: add [[endpoint]] with `path = "/mcp"` and its `upstreams`
+  |
+1 | [listener]
+  | ^
+"#,
+    },
+    Case {
+        name: "nothing",
+        replace: r#"[listener]
+address = "127.0.0.1:8080"
+[[endpoint]]
+path = "/mcp"
+upstreams = ["a", "b"]
+[upstream.a]
+url = "http://127.0.0.1:9101/"
+[upstream.b]
+url = "http://127.0.0.1:9102/"
+"#,
+        by: "",
+        rendered: r#"
+f.toml:1:1: error: no listener: add [listener] with `address = "127.0.0.1:8080"`
+  |
+1 | 
+  | ^
+
+f.toml:1:1: error: no endpoint: add [[endpoint]] with `path = "/mcp"` and its `upstreams`
+  |
+1 | 
+  | ^
+
+f.toml:1:1: error: no upstream: add [upstream.NAME] with the `url` of an MCP server
+  |
+1 | 
+  | ^
+"#,
+    },
+    Case {
+        name: "no address",
+        replace: r#"address = "127.0.0.1:8080"
+"#,
+        by: "",
+        rendered: r#"
+f.toml:1:1: error: the listener has no `address`: write `address = "127.0.0.1:8080"`
+  |
+1 | [listener]
+  | ^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "no address of admin",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[admin]
+"#,
+        rendered: r#"
+f.toml:10:1: error: [admin] has no `address`: write `address = "127.0.0.1:9090"`
+   |
+10 | [admin]
+   | ^^^^^^^
+"#,
+    },
+    Case {
+        name: "a host name",
+        replace: r#"address = "127.0.0.1:8080""#,
+        by: r#"address = "localhost:8080""#,
+        rendered: r#"
+f.toml:2:11: error: not an IP address and port: write for example "127.0.0.1:8080", "0.0.0.0:8080" or "[::]:8080"
+  |
+2 | address = "localhost:8080"
+  |           ^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "no port",
+        replace: r#"address = "127.0.0.1:8080""#,
+        by: r#"address = "127.0.0.1""#,
+        rendered: r#"
+f.toml:2:11: error: not an IP address and port: write for example "127.0.0.1:8080", "0.0.0.0:8080" or "[::]:8080"
+  |
+2 | address = "127.0.0.1"
+  |           ^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "an address twice",
+        replace: "[listener]",
+        by: r#"[[listener]]
+address = "127.0.0.1:8080"
+[[listener]]"#,
+        rendered: r#"
+f.toml:4:11: error: 127.0.0.1:8080 is used twice: choose another port
+  |
+4 | address = "127.0.0.1:8080"
+  |           ^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "the address of admin is taken",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[admin]
+address = "127.0.0.1:8080"
+"#,
+        rendered: r#"
+f.toml:11:11: error: 127.0.0.1:8080 is used twice: choose another port
+   |
+11 | address = "127.0.0.1:8080"
+   |           ^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "more from an address than in all",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[limits]
+connections_max = 10
+connections_per_address_max = 11
+"#,
+        rendered: "
+f.toml:12:31: error: `connections_per_address_max` is more than `connections_max` (10)
+   |
+12 | connections_per_address_max = 11
+   |                               ^^
+",
+    },
+    Case {
+        name: "a body that cannot be buffered",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[limits]
+body_bytes_max = "512MiB"
+"#,
+        rendered: r#"
+f.toml:11:18: error: `body_bytes_max` (536870912 bytes) is more than `buffered_bytes_max` (268435456 bytes), so the largest could never be held
+   |
+11 | body_bytes_max = "512MiB"
+   |                  ^^^^^^^^
+"#,
+    },
+    Case {
+        name: "a buffer below the defaults",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[limits]
+buffered_bytes_max = "8MiB"
+"#,
+        rendered: r#"
+f.toml:11:22: error: `reply_bytes_max` (16777216 bytes) is more than `buffered_bytes_max` (8388608 bytes), so the largest could never be held
+   |
+11 | buffered_bytes_max = "8MiB"
+   |                      ^^^^^^
+"#,
+    },
+    Case {
+        name: "drain ends early",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[drain]
+quiet = "30s"
+"#,
+        rendered: r#"
+f.toml:11:9: error: `max` (20s) ends before `quiet` (30s): make it at least as long
+   |
+11 | quiet = "30s"
+   |         ^^^^^
+"#,
+    },
+    Case {
+        name: "drain ends early, both written",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[drain]
+quiet = "3s"
+max = "2s"
+"#,
+        rendered: r#"
+f.toml:12:7: error: `max` (2s) ends before `quiet` (3s): make it at least as long
+   |
+12 | max = "2s"
+   |       ^^^^
+"#,
+    },
+    Case {
+        name: "a key without anything",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[api_key]]
+"#,
+        rendered: "
+f.toml:10:1: error: the key has no `name`: name who calls with it
+   |
+10 | [[api_key]]
+   | ^^^^^^^^^^^
+
+f.toml:10:1: error: the key has no `sha256`: `trunkline key NAME` makes a key and its entry
+   |
+10 | [[api_key]]
+   | ^^^^^^^^^^^
+",
+    },
+    Case {
+        name: "key name",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[api_key]]
+name = "two words"
+sha256 = "0000000000000000000000000000000000000000000000000000000000000001"
+"#,
+        rendered: r#"
+f.toml:11:8: error: not a key name: use 1 to 64 letters, digits and `.`, `_`, `@`, `-`
+   |
+11 | name = "two words"
+   |        ^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "key name twice",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[api_key]]
+name = "ci"
+sha256 = "0000000000000000000000000000000000000000000000000000000000000001"
+[[api_key]]
+name = "ci"
+sha256 = "0000000000000000000000000000000000000000000000000000000000000002"
+"#,
+        rendered: r#"
+f.toml:14:8: error: two keys are named `ci`: choose another name
+   |
+14 | name = "ci"
+   |        ^^^^
+"#,
+    },
+    Case {
+        name: "key twice",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[api_key]]
+name = "ci"
+sha256 = "0000000000000000000000000000000000000000000000000000000000000001"
+[[api_key]]
+name = "me"
+sha256 = "0000000000000000000000000000000000000000000000000000000000000001"
+"#,
+        rendered: r#"
+f.toml:15:10: error: the same key as `ci`: give each its own, made by `trunkline key NAME`
+   |
+15 | sha256 = "0000000000000000000000000000000000000000000000000000000000000001"
+   |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "a key in place of its digest",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[api_key]]
+name = "ci"
+sha256 = "tl_secret"
+"#,
+        rendered: "
+f.toml:12:10: error: not a SHA-256 in 64 hexadecimal digits: `trunkline key NAME` makes a key and its entry
+   |
+12 | sha256 = ***********
+   |          ^^^^^^^^^^^
+",
+    },
+    Case {
+        name: "not hexadecimal",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[api_key]]
+name = "ci"
+sha256 = "gggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggggg"
+"#,
+        rendered: "
+f.toml:12:10: error: not a SHA-256 in 64 hexadecimal digits: `trunkline key NAME` makes a key and its entry
+   |
+12 | sha256 = ******************************************************************
+   |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+",
+    },
+    Case {
+        name: "the digest of nothing",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[api_key]]
+name = "ci"
+sha256 = "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"
+"#,
+        rendered: "
+f.toml:12:10: error: the digest of nothing: `trunkline key NAME` makes a key and its entry
+   |
+12 | sha256 = ******************************************************************
+   |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+",
+    },
+];

@@ -1,0 +1,151 @@
+//! Upstreams: names, prefixes, URLs.
+
+use super::Case;
+
+#[rustfmt::skip]
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "upstream name",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[upstream.My_Server]
+url = "http://127.0.0.1:9103/"
+"#,
+        rendered: "
+f.toml:10:11: error: `My_Server` cannot name an upstream: use a lower-case letter, then up to 31 of a-z, 0-9 and -
+   |
+10 | [upstream.My_Server]
+   |           ^^^^^^^^^
+",
+    },
+    Case {
+        name: "prefix",
+        replace: "[upstream.a]",
+        by: r#"[upstream.a]
+prefix = "9x""#,
+        rendered: r#"
+f.toml:7:10: error: `9x` cannot be a prefix: use a lower-case letter, then up to 31 of a-z, 0-9 and -
+  |
+7 | prefix = "9x"
+  |          ^^^^
+"#,
+    },
+    Case {
+        name: "no url",
+        replace: r#"url = "http://127.0.0.1:9101/"
+"#,
+        by: "",
+        rendered: r#"
+f.toml:6:11: error: upstream `a` has no `url`: write `url = "http://HOST:PORT/mcp"`
+  |
+6 | [upstream.a]
+  |           ^
+"#,
+    },
+    Case {
+        name: "url and urls",
+        replace: "[upstream.a]",
+        by: r#"[upstream.a]
+urls = ["http://127.0.0.1:9103/"]"#,
+        rendered: r#"
+f.toml:7:8: error: `url` and `urls` exclude each other: put all replicas in `urls`
+  |
+7 | urls = ["http://127.0.0.1:9103/"]
+  |        ^^^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "no urls",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: "urls = []",
+        rendered: "
+f.toml:7:8: error: `urls` is empty: name at least one replica
+  |
+7 | urls = []
+  |        ^^
+",
+    },
+    Case {
+        name: "url twice",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"urls = ["http://a/", "http://a", "http://a:80"]"#,
+        rendered: r#"
+f.toml:7:22: error: the same URL twice: name each replica once
+  |
+7 | urls = ["http://a/", "http://a", "http://a:80"]
+  |                      ^^^^^^^^^^
+
+f.toml:7:34: error: the same URL twice: name each replica once
+  |
+7 | urls = ["http://a/", "http://a", "http://a:80"]
+  |                                  ^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "https",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"url = "https://tools.example.com/mcp""#,
+        rendered: r#"
+f.toml:7:7: error: TLS towards upstreams is not in this version: use `http://`, over a network you trust
+  |
+7 | url = "https://tools.example.com/mcp"
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "no scheme",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"url = "127.0.0.1:9101/mcp""#,
+        rendered: r#"
+f.toml:7:7: error: an upstream's URL begins with `http://`
+  |
+7 | url = "127.0.0.1:9101/mcp"
+  |       ^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "no host",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"url = "http:///mcp""#,
+        rendered: r#"
+f.toml:7:7: error: not a URL: write for example "http://127.0.0.1:9101/mcp"
+  |
+7 | url = "http:///mcp"
+  |       ^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "password",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"url = "http://me:pw@127.0.0.1/mcp""#,
+        rendered: "
+f.toml:7:7: error: a URL must not hold a user or password: remove what stands before `@`
+  |
+7 | url = ****************************
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+",
+    },
+    Case {
+        name: "fragment",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"url = "http://127.0.0.1/mcp#x""#,
+        rendered: r#"
+f.toml:7:7: error: a URL to call has no fragment: remove `#` and what follows
+  |
+7 | url = "http://127.0.0.1/mcp#x"
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "port",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"url = "http://127.0.0.1:99999/mcp""#,
+        rendered: r#"
+f.toml:7:7: error: not a port: write a number from 1 to 65535 after the host
+  |
+7 | url = "http://127.0.0.1:99999/mcp"
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+];

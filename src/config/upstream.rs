@@ -1,0 +1,241 @@
+//! `[upstream.NAME]` → [`Upstream`]: names, prefixes and URLs.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::error::{ConfigError, Warning};
+use super::file::{self, File};
+use super::resolve::Findings;
+use super::value::At;
+use super::{Upstream, Url};
+
+const NAME_GRAMMAR: &str = "use a lower-case letter, then up to 31 of a-z, 0-9 and -";
+
+/// All upstreams in the order of the text, those with faults included, so that endpoints find their names.
+pub(super) fn resolve(file: &File, findings: &mut Findings) -> Vec<Upstream> {
+    let mut written: Vec<_> = file.upstream.iter().collect();
+    written.sort_by_key(|(name, _)| name.span.start);
+    written
+        .into_iter()
+        .map(|(name, upstream)| {
+            warn_if_unused(name, file, findings);
+            resolve_one(name, upstream, findings)
+        })
+        .collect()
+}
+
+fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Findings) -> Upstream {
+    let At { value: written, .. } = upstream;
+    if !is_name(&name.value) {
+        findings
+            .error(name.span.clone(), format!("`{}` cannot name an upstream: {NAME_GRAMMAR}", name.value));
+    }
+    if let Some(At { value: prefix, span }) = &written.prefix.0
+        && !is_name(prefix)
+    {
+        findings.error(span.clone(), format!("`{prefix}` cannot be a prefix: {NAME_GRAMMAR}"));
+    }
+    Upstream {
+        name: name.value.clone(),
+        prefix: written.prefix.value().unwrap_or(&name.value).clone(),
+        urls: urls(name, upstream, findings),
+        connect_timeout: written.connect_timeout.or(Duration::from_secs(5)),
+        reply_timeout: written.reply_timeout.or(Duration::from_mins(1)),
+        stream_idle_timeout: written.stream_idle_timeout.or(Duration::from_mins(5)),
+        list_timeout: written.list_timeout.or(Duration::from_secs(5)),
+        idle_timeout: written.idle_timeout.or(Duration::from_secs(4)),
+        idle_connections_max: written.idle_connections_max.or(64),
+    }
+}
+
+fn warn_if_unused(name: &At<String>, file: &File, findings: &mut Findings) {
+    let used = file
+        .endpoint
+        .iter()
+        .filter_map(|endpoint| endpoint.value.upstreams.value())
+        .flatten()
+        .any(|used| used.value == name.value);
+    if !used {
+        let message =
+            format!("no endpoint uses upstream `{}`: name it in the `upstreams` of one", name.value);
+        findings.warnings.push(Warning { message, span: name.span.clone() });
+    }
+}
+
+/// `^[a-z][a-z0-9-]{0,31}$`
+fn is_name(text: &str) -> bool {
+    text.len() <= 32
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn urls(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Findings) -> Vec<Url> {
+    let At { value: written, span } = upstream;
+    let texts: Vec<&At<String>> = match (&written.url.0, &written.urls.0) {
+        (Some(url), None) => vec![url],
+        (None, Some(urls)) => {
+            if urls.value.is_empty() {
+                findings.error(urls.span.clone(), "`urls` is empty: name at least one replica");
+            }
+            urls.value.iter().collect()
+        }
+        (Some(_), Some(urls)) => {
+            findings
+                .error(urls.span.clone(), "`url` and `urls` exclude each other: put all replicas in `urls`");
+            Vec::new()
+        }
+        (None, None) => {
+            if !findings.damaged.table(span) {
+                let message = format!(
+                    "upstream `{0}` has no `url`: write `url = \"http://HOST:PORT/mcp\"`",
+                    name.value
+                );
+                findings.error(name.span.clone(), message);
+            }
+            Vec::new()
+        }
+    };
+
+    let mut distinct = BTreeSet::new();
+    let mut urls = Vec::new();
+    for text in texts {
+        match url(&text.value) {
+            Ok(url) if distinct.insert((url.host.clone(), url.port, url.path_and_query.clone())) => {
+                urls.push(url);
+            }
+            Ok(_) => findings.error(text.span.clone(), "the same URL twice: name each replica once"),
+            Err(fault) => {
+                let error = ConfigError::new(text.span.clone(), fault.message());
+                let may_hold_password = text.value.contains('@');
+                findings.errors.push(if may_hold_password { error.secret() } else { error });
+            }
+        }
+    }
+    urls
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UrlFault {
+    Malformed,
+    Scheme,
+    Https,
+    UserInfo,
+    Fragment,
+    Port,
+}
+
+impl UrlFault {
+    fn message(self) -> &'static str {
+        match self {
+            Self::Malformed => "not a URL: write for example \"http://127.0.0.1:9101/mcp\"",
+            Self::Scheme => "an upstream's URL begins with `http://`",
+            Self::Https => {
+                "TLS towards upstreams is not in this version: use `http://`, over a network you trust"
+            }
+            Self::UserInfo => "a URL must not hold a user or password: remove what stands before `@`",
+            Self::Fragment => "a URL to call has no fragment: remove `#` and what follows",
+            Self::Port => "not a port: write a number from 1 to 65535 after the host",
+        }
+    }
+}
+
+fn url(text: &str) -> Result<Url, UrlFault> {
+    let Some((scheme, rest)) = text.split_once("://") else { return Err(UrlFault::Scheme) };
+    if scheme.eq_ignore_ascii_case("https") {
+        return Err(UrlFault::Https);
+    }
+    if !scheme.eq_ignore_ascii_case("http") {
+        return Err(UrlFault::Scheme);
+    }
+    if text.contains('#') {
+        return Err(UrlFault::Fragment);
+    }
+    let authority_end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let authority = &rest[..authority_end];
+    if authority.contains('@') {
+        return Err(UrlFault::UserInfo);
+    }
+    let (host, port) = host_and_port(authority)?;
+    let path_and_query = text
+        .parse::<http::Uri>()
+        .ok()
+        .and_then(|uri| uri.path_and_query().map(ToString::to_string))
+        .ok_or(UrlFault::Malformed)?;
+    Ok(Url {
+        authority: authority.to_owned(),
+        host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+        port,
+        path_and_query,
+    })
+}
+
+fn host_and_port(authority: &str) -> Result<(&str, u16), UrlFault> {
+    // The colons of an IPv6 address are inside its brackets.
+    let host_end = authority.rfind(']').map_or(0, |bracket| bracket + 1);
+    let (host, port) = match authority[host_end..].find(':') {
+        Some(colon) => {
+            let (host, port) = authority.split_at(host_end + colon);
+            (host, port[1..].parse().ok().filter(|port| *port != 0).ok_or(UrlFault::Port)?)
+        }
+        None => (authority, 80),
+    };
+    if host.is_empty() || host == "[]" {
+        return Err(UrlFault::Malformed);
+    }
+    Ok((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_comes_apart() {
+        let cases = [
+            ("http://127.0.0.1:9101/mcp", ("127.0.0.1:9101", "127.0.0.1", 9101, "/mcp")),
+            ("HTTP://tools.example", ("tools.example", "tools.example", 80, "/")),
+            ("http://[::1]:9101/mcp?tenant=a", ("[::1]:9101", "::1", 9101, "/mcp?tenant=a")),
+            ("http://[::1]", ("[::1]", "::1", 80, "/")),
+            ("http://host?tenant=a", ("host", "host", 80, "/?tenant=a")),
+            ("http://host/a@b", ("host", "host", 80, "/a@b")),
+        ];
+        for (text, (authority, host, port, path_and_query)) in cases {
+            let expected = Url {
+                authority: authority.to_owned(),
+                host: host.to_owned(),
+                port,
+                path_and_query: path_and_query.to_owned(),
+            };
+            assert_eq!(url(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_called_is_refused() {
+        let cases = [
+            ("", UrlFault::Scheme),
+            ("127.0.0.1:9101/mcp", UrlFault::Scheme),
+            ("/mcp", UrlFault::Scheme),
+            ("ftp://host/", UrlFault::Scheme),
+            ("https://host/mcp", UrlFault::Https),
+            ("http://user:word@host/mcp", UrlFault::UserInfo),
+            ("http://host/mcp#top", UrlFault::Fragment),
+            ("http://host:0/mcp", UrlFault::Port),
+            ("http://host:/mcp", UrlFault::Port),
+            ("http://host:65536/mcp", UrlFault::Port),
+            ("http://host:80:80/mcp", UrlFault::Port),
+            ("http://", UrlFault::Malformed),
+            ("http:///mcp", UrlFault::Malformed),
+            ("http://:80/mcp", UrlFault::Malformed),
+            ("http://[]/mcp", UrlFault::Malformed),
+            ("http://[::1/mcp", UrlFault::Port),
+            ("http://a b/mcp", UrlFault::Malformed),
+            ("http://host/a b", UrlFault::Malformed),
+            ("http://host/\r\nHost: other", UrlFault::Malformed),
+            ("http://hóst/", UrlFault::Malformed),
+        ];
+        for (text, fault) in cases {
+            assert_eq!(url(text), Err(fault), "{text}");
+        }
+    }
+}
