@@ -1,1 +1,16 @@
-//! What MCP is.
+//! What MCP is: bytes in, values out.
+//!
+//! Nothing here knows of sockets, clocks or the configuration. A message is read where it lies: the
+//! modules hand out byte ranges of the original text, and nothing is ever serialised again.
+
+pub mod agreement;
+pub mod envelope;
+pub mod error;
+pub mod head;
+pub mod header;
+pub mod json;
+pub mod mapping;
+pub mod method;
+pub mod splice;
+pub mod sse;
+pub mod version;

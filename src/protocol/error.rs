@@ -1,0 +1,355 @@
+//! Every way a call can fail, by whose fault it is, and the one table that turns a failure into an HTTP
+//! status, a JSON-RPC error and a metric label.
+//!
+//! Nothing else in the crate writes an error body. Messages tell the caller what to do next; they never
+//! hold a secret, an upstream's address or anything an upstream said.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::json::quote;
+use super::version;
+
+/// Why a call was refused or failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The client sent something it must not send.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The operator does not allow it.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A server behind the gateway failed.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// The gateway itself cannot serve the call now.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+}
+
+/// Faults of the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// No endpoint has this path.
+    #[error("there is no MCP endpoint at this path")]
+    NoEndpoint,
+    /// The endpoint takes POST only.
+    #[error("use POST; this endpoint serves protocol revisions without GET streams and sessions")]
+    HttpMethod,
+    /// `Content-Type` is not JSON.
+    #[error("send the message as Content-Type: application/json")]
+    ContentType,
+    /// `Accept` admits neither JSON nor SSE.
+    #[error("accept application/json and text/event-stream")]
+    NotAcceptable,
+    /// `Host` is missing, doubled or malformed.
+    #[error("send exactly one valid Host")]
+    Host,
+    /// The body is larger than `body_bytes_max`.
+    #[error("the message is larger than the {bytes_max} bytes this gateway accepts")]
+    TooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// More header fields than `headers_max`.
+    #[error("the request has too many header fields")]
+    TooManyHeaders,
+    /// The body did not arrive in `body_timeout`.
+    #[error("the message took too long to arrive")]
+    TooSlow,
+    /// The connection broke while the body was read; nobody is left to read the reply.
+    #[error("the message did not arrive whole")]
+    Aborted,
+    /// The body is not JSON.
+    #[error("the message is not valid JSON")]
+    NotJson,
+    /// The body is JSON nested deeper than `json_depth_max`.
+    #[error("the message is nested too deeply")]
+    TooDeep,
+    /// The body is JSON but not one JSON-RPC message of this revision.
+    #[error("not a valid JSON-RPC 2.0 message: {why}")]
+    NotJsonRpc {
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// Headers and body disagree, or a required header is missing or malformed.
+    #[error("header mismatch: {why}")]
+    HeaderMismatch {
+        /// What is wrong.
+        why: Cow<'static, str>,
+    },
+    /// The protocol version is unknown, or not served here.
+    #[error("unsupported protocol version")]
+    Version {
+        /// The version the client asked for.
+        requested: String,
+    },
+    /// A field of `params` is missing or of the wrong type.
+    #[error("{why}")]
+    Params {
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The method does not exist here.
+    #[error("method not found")]
+    Method,
+    /// No tool, prompt, resource or task of that name is offered here.
+    #[error("unknown {kind}: {name}")]
+    UnknownName {
+        /// `tool`, `prompt`, `resource` or `task`.
+        kind: &'static str,
+        /// The name as the client wrote it.
+        name: String,
+    },
+    /// A cursor that this endpoint did not give out.
+    #[error("unknown cursor; list again from the start")]
+    Cursor,
+}
+
+/// Decisions of the operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// The `Origin` is not among the allowed ones.
+    #[error("requests from this origin are not allowed")]
+    Origin,
+    /// The `Host` is not one this endpoint answers to.
+    #[error("this host name is not served here")]
+    Host,
+    /// No credentials were presented.
+    #[error("present an API key: Authorization: Bearer <key>")]
+    NoCredentials,
+    /// The credentials are not valid.
+    #[error("the credentials are not valid")]
+    BadCredentials,
+}
+
+/// Faults of a server behind the gateway. Each says whether the call may have been executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamError {
+    /// No connection could be made; nothing was sent.
+    #[error("the server behind this name cannot be reached; the call was not executed, try again later")]
+    Unreachable,
+    /// The connection broke after the request may have been sent.
+    #[error("the server behind this name closed the connection; the outcome of the call is unknown")]
+    Reset,
+    /// No reply in time.
+    #[error("the server behind this name did not answer in time; the outcome of the call is unknown")]
+    TimedOut,
+    /// The reply is not one MCP allows.
+    #[error(
+        "the server behind this name gave an answer that is not valid MCP; the outcome of the call is unknown"
+    )]
+    Nonsense,
+    /// The reply is larger than `reply_bytes_max`.
+    #[error("the answer of the server behind this name is larger than this gateway accepts")]
+    TooLarge,
+    /// The upstream answered 401 or 403 to the gateway's own credentials.
+    #[error("the gateway's credentials for this upstream were refused")]
+    Credentials,
+    /// The upstream answered 429 or 503.
+    #[error("the server behind this name is busy, try again later")]
+    Busy {
+        /// 429 or 503.
+        status: StatusCode,
+        /// Its `Retry-After`, where it gave one in seconds.
+        retry_after_s: Option<u32>,
+    },
+    /// Every connection to upstreams that this process may have is in use.
+    #[error("the gateway has as many calls under way as it may, try again in a moment")]
+    TooManyConnections,
+    /// No upstream of the endpoint gave a list.
+    #[error("none of the servers behind this endpoint can be reached, try again later")]
+    NoneReachable,
+}
+
+/// States of the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GatewayError {
+    /// `buffered_bytes_max` is used up.
+    #[error("the gateway holds as many messages as it may, try again in a moment")]
+    Buffers,
+    /// A bare name cannot be routed before every upstream was listed once.
+    #[error("the gateway has not yet learned the names behind this endpoint, try again in a moment")]
+    NamesUnknown,
+}
+
+/// An [`Error`] as the wire and the metrics see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The HTTP status in the modern era.
+    pub status: StatusCode,
+    /// The JSON-RPC error code.
+    pub code: i32,
+    /// Which row of the table it is.
+    pub reason: Reason,
+    /// For `Retry-After`.
+    pub retry_after: Option<Duration>,
+}
+
+/// The rows of the table, as a bounded metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the labels below say it
+pub enum Reason {
+    NoEndpoint,
+    HttpMethod,
+    MediaType,
+    Host,
+    Origin,
+    TooLarge,
+    TooSlow,
+    Aborted,
+    NotJson,
+    NotJsonRpc,
+    HeaderMismatch,
+    Version,
+    Params,
+    Method,
+    UnknownName,
+    Credentials,
+    UpstreamUnreachable,
+    UpstreamReset,
+    UpstreamTimeout,
+    UpstreamInvalid,
+    UpstreamCredentials,
+    UpstreamBusy,
+    UpstreamConnections,
+    Buffers,
+    NamesUnknown,
+    /// The client went away before its reply was complete.
+    Cancelled,
+}
+
+impl Reason {
+    /// How many reasons there are: the size of a table indexed by `reason as usize`.
+    pub const COUNT: usize = Reason::Cancelled as usize + 1;
+
+    /// The metric and log label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::NoEndpoint => "no_endpoint",
+            Self::HttpMethod => "http_method",
+            Self::MediaType => "media_type",
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::TooLarge => "too_large",
+            Self::TooSlow => "too_slow",
+            Self::Aborted => "aborted",
+            Self::NotJson => "not_json",
+            Self::NotJsonRpc => "not_json_rpc",
+            Self::HeaderMismatch => "header_mismatch",
+            Self::Version => "version",
+            Self::Params => "params",
+            Self::Method => "method",
+            Self::UnknownName => "unknown_name",
+            Self::Credentials => "credentials",
+            Self::UpstreamUnreachable => "upstream_unreachable",
+            Self::UpstreamReset => "upstream_reset",
+            Self::UpstreamTimeout => "upstream_timeout",
+            Self::UpstreamInvalid => "upstream_invalid",
+            Self::UpstreamCredentials => "upstream_credentials",
+            Self::UpstreamBusy => "upstream_busy",
+            Self::UpstreamConnections => "upstream_connections",
+            Self::Buffers => "buffers",
+            Self::NamesUnknown => "names_unknown",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Error {
+    /// The row of the table for this error.
+    pub fn outcome(&self) -> Outcome {
+        use Reason as R;
+        let row = |status: u16, code: i32, reason: Reason| Outcome {
+            status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            code,
+            reason,
+            retry_after: None,
+        };
+        let soon = |mut outcome: Outcome, seconds: u32| {
+            outcome.retry_after = Some(Duration::from_secs(seconds.into()));
+            outcome
+        };
+        match self {
+            Self::Client(error) => match error {
+                ClientError::NoEndpoint => row(404, 404, R::NoEndpoint),
+                ClientError::HttpMethod => row(405, 405, R::HttpMethod),
+                ClientError::ContentType => row(415, 415, R::MediaType),
+                ClientError::NotAcceptable => row(406, 406, R::MediaType),
+                ClientError::Host => row(400, 400, R::Host),
+                ClientError::TooLarge { .. } => row(413, 413, R::TooLarge),
+                ClientError::TooManyHeaders => row(431, 431, R::TooLarge),
+                ClientError::TooSlow => row(408, 408, R::TooSlow),
+                ClientError::Aborted => row(400, 400, R::Aborted),
+                ClientError::NotJson | ClientError::TooDeep => row(400, -32700, R::NotJson),
+                ClientError::NotJsonRpc { .. } => row(400, -32600, R::NotJsonRpc),
+                ClientError::HeaderMismatch { .. } => row(400, -32020, R::HeaderMismatch),
+                ClientError::Version { .. } => row(400, -32022, R::Version),
+                ClientError::Params { .. } => row(400, -32602, R::Params),
+                ClientError::Method => row(404, -32601, R::Method),
+                ClientError::UnknownName { .. } => row(200, -32602, R::UnknownName),
+                ClientError::Cursor => row(200, -32602, R::Params),
+            },
+            Self::Policy(error) => match error {
+                PolicyError::Origin => row(403, 403, R::Origin),
+                PolicyError::Host => row(403, 403, R::Host),
+                PolicyError::NoCredentials | PolicyError::BadCredentials => row(401, 401, R::Credentials),
+            },
+            Self::Upstream(error) => match error {
+                UpstreamError::Unreachable | UpstreamError::NoneReachable => {
+                    row(502, 502, R::UpstreamUnreachable)
+                }
+                UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),
+                UpstreamError::Reset => row(502, 502, R::UpstreamReset),
+                UpstreamError::TimedOut => row(504, 504, R::UpstreamTimeout),
+                UpstreamError::Nonsense | UpstreamError::TooLarge => row(502, 502, R::UpstreamInvalid),
+                UpstreamError::Credentials => row(502, 502, R::UpstreamCredentials),
+                UpstreamError::Busy { status, retry_after_s } => {
+                    let busy = row(status.as_u16(), i32::from(status.as_u16()), R::UpstreamBusy);
+                    match retry_after_s {
+                        Some(seconds) => soon(busy, *seconds),
+                        None => busy,
+                    }
+                }
+            },
+            Self::Gateway(error) => match error {
+                GatewayError::Buffers => soon(row(503, 503, R::Buffers), 1),
+                GatewayError::NamesUnknown => soon(row(503, 503, R::NamesUnknown), 1),
+            },
+        }
+    }
+
+    /// The JSON-RPC error response. `id` is the literal of the request's id, left out when it could not be read.
+    pub fn body(&self, id: Option<&str>) -> String {
+        let code = self.outcome().code;
+        let id = id.map(|id| format!("\"id\":{id},")).unwrap_or_default();
+        let message = quote(&self.to_string());
+        let data = match self {
+            Self::Client(ClientError::Version { requested }) => {
+                let supported: Vec<String> = version::MODERN.iter().map(|v| quote(v)).collect();
+                format!(
+                    ",\"data\":{{\"supported\":[{}],\"requested\":{}}}",
+                    supported.join(","),
+                    quote(requested)
+                )
+            }
+            _ => String::new(),
+        };
+        format!("{{\"jsonrpc\":\"2.0\",{id}\"error\":{{\"code\":{code},\"message\":{message}{data}}}}}")
+    }
+
+    /// True where the fault is the client's or the operator's decision, false where something behind or in
+    /// the gateway failed. Decides the log level.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Client(_) | Self::Policy(_))
+    }
+}
+
+impl ClientError {
+    /// A header mismatch with a fixed explanation.
+    pub fn mismatch(why: &'static str) -> Self {
+        Self::HeaderMismatch { why: Cow::Borrowed(why) }
+    }
+}

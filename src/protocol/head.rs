@@ -1,0 +1,201 @@
+//! What the headers of a client's request say, read in one pass before the body arrives.
+//!
+//! It finds and counts; it decides nothing but media types. Invariant: a field that occurs twice is
+//! [`Field::Many`], never its first value.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderValue};
+
+use super::header;
+
+/// A header that may occur once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Field<'h> {
+    /// Not sent.
+    #[default]
+    Absent,
+    /// Sent once, as visible ASCII, spaces and tabs.
+    One(&'h str),
+    /// Sent once, with other characters.
+    Malformed,
+    /// Sent more than once.
+    Many,
+}
+
+impl<'h> Field<'h> {
+    fn add(&mut self, value: &'h HeaderValue) {
+        *self = match (&self, value.to_str()) {
+            (Self::Absent, Ok(value)) => Self::One(value),
+            (Self::Absent, Err(_)) => Self::Malformed,
+            _ => Self::Many,
+        };
+    }
+
+    /// The value, if there is exactly one and it is well formed.
+    pub fn as_str(self) -> Option<&'h str> {
+        match self {
+            Self::One(value) => Some(value),
+            Self::Absent | Self::Malformed | Self::Many => None,
+        }
+    }
+
+    /// The value as it would be sent back.
+    pub fn to_value(self) -> Option<HeaderValue> {
+        self.as_str().and_then(|value| HeaderValue::from_str(value).ok())
+    }
+
+    /// True if the header was sent at least once.
+    pub fn is_present(self) -> bool {
+        self != Self::Absent
+    }
+}
+
+/// The headers that decide what happens to a request.
+#[derive(Clone, Debug, Default)]
+pub struct Head<'h> {
+    /// `MCP-Protocol-Version`
+    pub version: Field<'h>,
+    /// `Mcp-Method`
+    pub method: Field<'h>,
+    /// `Mcp-Name`, still encoded
+    pub name: Field<'h>,
+    /// `Mcp-Name`, decoded; `None` where that cannot be done
+    pub decoded_name: Option<Cow<'h, str>>,
+    /// `Origin`
+    pub origin: Field<'h>,
+    /// `Host`
+    pub host: Field<'h>,
+    /// `Authorization`
+    pub authorization: Field<'h>,
+    /// `Content-Type`
+    pub content_type: Field<'h>,
+    /// True if `Accept` is absent or admits JSON or SSE.
+    pub accepts_reply: bool,
+    /// An `Mcp-Param-*` header occurs twice
+    /// or holds a character outside visible ASCII, space and tab.
+    pub has_bad_param: bool,
+}
+
+impl<'h> Head<'h> {
+    /// Reads `headers` once.
+    pub fn read(headers: &'h HeaderMap) -> Self {
+        let mut head = Self::default();
+        let mut accept_seen = false;
+        let mut accept_ok = false;
+        let mut previous_param = "";
+        for (name, value) in headers {
+            let name = name.as_str();
+            match name {
+                "mcp-protocol-version" => head.version.add(value),
+                "mcp-method" => head.method.add(value),
+                "mcp-name" => head.name.add(value),
+                "origin" => head.origin.add(value),
+                "host" => head.host.add(value),
+                "authorization" => head.authorization.add(value),
+                "content-type" => head.content_type.add(value),
+                "accept" => {
+                    accept_seen = true;
+                    accept_ok |= admits_reply(value.as_bytes());
+                }
+                // Values of one name are neighbours in a HeaderMap.
+                _ if name.starts_with("mcp-param-") => {
+                    head.has_bad_param |= previous_param == name || value.to_str().is_err();
+                    previous_param = name;
+                }
+                _ => {}
+            }
+        }
+        head.accepts_reply = accept_ok || !accept_seen;
+        head.decoded_name = head.name.as_str().and_then(|name| header::decode_value(name.as_bytes()));
+        head
+    }
+
+    /// True if `Content-Type` is `application/json`, with any parameters.
+    pub fn is_json(&self) -> bool {
+        let Field::One(value) = self.content_type else { return false };
+        let essence = value.split(';').next().unwrap_or_default();
+        essence.trim_ascii().eq_ignore_ascii_case("application/json")
+    }
+}
+
+fn admits_reply(accept: &[u8]) -> bool {
+    accept.split(|byte| *byte == b',').any(|range| {
+        let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let media = parts.next().unwrap_or_default();
+        let known: [&[u8]; 5] =
+            [b"application/json", b"text/event-stream", b"*/*", b"application/*", b"text/*"];
+        let is_refused = parts.any(|parameter| {
+            let parameter = parameter.to_ascii_lowercase();
+            parameter.strip_prefix(b"q=").is_some_and(|q| q.iter().all(|byte| matches!(byte, b'0' | b'.')))
+        });
+        known.iter().any(|known| media.eq_ignore_ascii_case(known)) && !is_refused
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderName;
+
+    fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("value"));
+        }
+        map
+    }
+
+    #[test]
+    fn counts_what_must_be_single() {
+        let map = headers(&[("mcp-name", b"a"), ("mcp-name", b"a"), ("mcp-method", b"tools/call")]);
+        let head = Head::read(&map);
+        assert_eq!(head.name, Field::Many);
+        assert_eq!(head.method.as_str(), Some("tools/call"));
+        assert_eq!(head.version, Field::Absent);
+        let map = headers(&[("mcp-name", b"=?base64?w6Q=?="), ("mcp-method", b"a\xe4")]);
+        let head = Head::read(&map);
+        assert_eq!(head.decoded_name.as_deref(), Some("ä"));
+        assert_eq!(head.method, Field::Malformed);
+    }
+
+    #[test]
+    fn finds_bad_params() {
+        for (pairs, bad) in [
+            (&[("mcp-param-a", &b"1"[..]), ("mcp-param-b", b"2")][..], false),
+            (&[("mcp-param-a", b"1"), ("mcp-param-a", b"1")], true),
+            (&[("mcp-param-a", b"1"), ("accept", b"*/*"), ("mcp-param-a", b"1")], true),
+            (&[("mcp-param-a", b"\xc3\xa4")], true),
+            (&[("mcp-param-a", b"a\tb c")], false),
+            (&[("mcp-param-a", b"=?base64?w6Q=?=")], false),
+            // Without the tool's schema it is not ours to read.
+            (&[("mcp-param-a", b"=?base64?!!?=")], false),
+        ] {
+            assert_eq!(Head::read(&headers(pairs)).has_bad_param, bad, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn judges_media_types() {
+        for (value, json) in [
+            (&b"application/json"[..], true),
+            (b"Application/JSON; charset=utf-8", true),
+            (b"application/json-patch+json", false),
+            (b"text/plain", false),
+        ] {
+            assert_eq!(Head::read(&headers(&[("content-type", value)])).is_json(), json, "{value:?}");
+        }
+        for (accept, ok) in [
+            (&b"application/json, text/event-stream"[..], true),
+            (b"text/*;q=0.5", true),
+            (b"*/*", true),
+            (b"text/html", false),
+            (b"application/json;q=0", false),
+            (b"application/json;q=0.000, text/event-stream", true),
+            (b"", false),
+        ] {
+            assert_eq!(Head::read(&headers(&[("accept", accept)])).accepts_reply, ok, "{accept:?}");
+        }
+        assert!(Head::read(&headers(&[])).accepts_reply);
+    }
+}

@@ -1,0 +1,204 @@
+//! The values of a text that was checked, as ranges of its bytes.
+
+use super::{Cursor, Literal, Span};
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the six kinds of RFC 8259")]
+pub enum Kind {
+    Object,
+    Array,
+    String,
+    Number,
+    True,
+    False,
+    Null,
+}
+
+/// A text that is JSON, and its marks.
+#[derive(Clone, Copy)]
+pub struct Document<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) marks: &'a [u32],
+}
+
+impl<'a> Document<'a> {
+    /// The outermost value.
+    pub fn root(self) -> Value<'a> {
+        Value { document: self, first: 0, last: self.marks.len().saturating_sub(1) }
+    }
+
+    /// The place of the outermost value.
+    pub fn cursor(self) -> Cursor<'a> {
+        Cursor::new(self)
+    }
+
+    /// The original text.
+    pub fn text(self) -> &'a [u8] {
+        self.text
+    }
+
+    /// The offset of a mark; past the last one, the end of the text.
+    pub(super) fn mark(self, index: usize) -> usize {
+        self.marks.get(index).map_or(self.text.len(), |&mark| mark as usize)
+    }
+
+    pub(super) fn byte(self, index: usize) -> u8 {
+        self.text.get(self.mark(index)).copied().unwrap_or_default()
+    }
+
+    pub(super) fn kind(self, index: usize) -> Kind {
+        match self.byte(index) {
+            b'{' => Kind::Object,
+            b'[' => Kind::Array,
+            b'"' => Kind::String,
+            b't' => Kind::True,
+            b'f' => Kind::False,
+            b'n' => Kind::Null,
+            _ => Kind::Number,
+        }
+    }
+
+    pub(super) fn value(self, first: usize) -> Value<'a> {
+        let last = if matches!(self.byte(first), b'{' | b'[') { self.closing(first) } else { first };
+        Value { document: self, first, last }
+    }
+
+    /// The mark that closes the object or array that opens at `first`.
+    pub(super) fn closing(self, first: usize) -> usize {
+        let mut depth = 0_usize;
+        let marks = self.marks.get(first..).unwrap_or_default();
+        for (index, &mark) in (first..).zip(marks) {
+            // Brackets differ from braces in this bit only, and nothing else at a mark becomes one by it.
+            match self.text.get(mark as usize).map(|byte| byte | 0x20) {
+                Some(b'{') => depth += 1,
+                Some(b'}') if depth == 1 => return index,
+                Some(b'}') => depth -= 1,
+                _ => {}
+            }
+        }
+        self.marks.len()
+    }
+
+    /// The range of the string, number or word that starts at a mark: only white space can stand
+    /// between its end and the next mark.
+    pub(super) fn scalar_span(self, index: usize) -> Span {
+        let start = self.mark(index);
+        let mut end = self.mark(index + 1);
+        while end > start && self.text.get(end - 1).is_some_and(u8::is_ascii_whitespace) {
+            end -= 1;
+        }
+        start..end
+    }
+
+    fn literal(self, index: usize) -> Literal {
+        Literal::at(self.scalar_span(index), self.text)
+    }
+}
+
+/// A value of a [`Document`].
+#[derive(Clone, Copy)]
+pub struct Value<'a> {
+    pub(super) document: Document<'a>,
+    pub(super) first: usize,
+    /// The mark of the closing bracket; for anything else `first` again.
+    pub(super) last: usize,
+}
+
+impl<'a> Value<'a> {
+    /// What the value is.
+    pub fn kind(self) -> Kind {
+        self.document.kind(self.first)
+    }
+
+    /// Where the value stands, without white space around it.
+    pub fn span(self) -> Span {
+        match self.kind() {
+            Kind::Object | Kind::Array => {
+                self.document.mark(self.first)..self.document.mark(self.last).saturating_add(1)
+            }
+            _ => self.document.scalar_span(self.first),
+        }
+    }
+
+    /// The bytes of the value.
+    pub fn raw(self) -> &'a [u8] {
+        self.document.text.get(self.span()).unwrap_or_default()
+    }
+
+    /// The whole text that the value is part of, which spans and [`Literal`]s refer to.
+    pub fn text(self) -> &'a [u8] {
+        self.document.text
+    }
+
+    /// The keys and values of an object, in order, duplicates included; nothing for other kinds.
+    pub fn entries(self) -> Entries<'a> {
+        let last = if self.kind() == Kind::Object { self.last } else { 0 };
+        Entries { document: self.document, next: self.first + 1, last }
+    }
+
+    /// The first member of an object with this key.
+    pub fn get(self, key: &str) -> Option<Self> {
+        self.entries().find(|(name, _)| name.equals(self.document.text, key)).map(|(_, value)| value)
+    }
+
+    /// The values of an array, in order; nothing for other kinds.
+    pub fn items(self) -> Items<'a> {
+        let last = if self.kind() == Kind::Array { self.last } else { 0 };
+        Items { document: self.document, next: self.first + 1, last }
+    }
+
+    /// The value as a string.
+    pub fn as_literal(self) -> Option<Literal> {
+        (self.kind() == Kind::String).then(|| self.document.literal(self.first))
+    }
+
+    /// The value as an integer; `None` also for `1.0`, `1e3` and what does not fit.
+    pub fn as_integer(self) -> Option<i64> {
+        if self.kind() != Kind::Number {
+            return None;
+        }
+        std::str::from_utf8(self.raw()).ok()?.parse().ok()
+    }
+}
+
+/// Iterates over the keys and values of an object.
+pub struct Entries<'a> {
+    document: Document<'a>,
+    next: usize,
+    last: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (Literal, Value<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.last {
+            return None;
+        }
+        let key = self.document.literal(self.next);
+        let value = self.document.value(self.next + 2); // past the colon
+        self.next = value.last + 2; // past the comma or the closing brace
+        Some((key, value))
+    }
+}
+
+/// Iterates over the values of an array.
+pub struct Items<'a> {
+    document: Document<'a>,
+    next: usize,
+    last: usize,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Value<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.last {
+            return None;
+        }
+        let value = self.document.value(self.next);
+        self.next = value.last + 2; // past the comma or the closing bracket
+        Some(value)
+    }
+}

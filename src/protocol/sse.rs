@@ -1,0 +1,350 @@
+//! Server-sent events, read for relaying: an event's bytes and its data, nothing held back.
+//!
+//! [`Events`] cuts a stream into events as it arrives. All the bytes of an event are kept, comments,
+//! unknown fields and line ends included, so that what need not be changed is passed on as it came; an
+//! event that arrives in one chunk is not copied. [`Boundary`] only follows a stream that is passed on
+//! unread, to tell where an event of our own may be put in.
+//!
+//! Lines end with LF, CR or CRLF, in any mixture. A blank line that ends with CR may be followed by the
+//! other half of a CRLF. It is waited for if the line before ended with CRLF; else the event ends at
+//! once, and an LF that still follows opens the bytes of the next event, where it means nothing. So it
+//! depends on the bytes alone, not on their chunks, where one event ends and the next begins.
+//!
+//! Deliberately absent: `retry`, reconnection, and joining what `event` and `id` say over several events.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::json::Span;
+use super::splice::Segments;
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// Why a stream cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SseError {
+    /// An event is longer than the limit.
+    #[error("an event of the stream is too large")]
+    TooLarge,
+}
+
+/// Cuts a stream into events.
+pub struct Events {
+    event_bytes_max: usize,
+    scanner: Scanner,
+    /// The beginning of the unfinished event.
+    begun: BytesMut,
+    /// Chunks not yet looked at.
+    incoming: VecDeque<Bytes>,
+    first: bool,
+    failed: bool,
+}
+
+impl Events {
+    /// `event_bytes_max` limits one event with its line ends and comments, in bytes.
+    pub fn new(event_bytes_max: usize) -> Self {
+        Self {
+            event_bytes_max,
+            scanner: Scanner::default(),
+            begun: BytesMut::new(),
+            incoming: VecDeque::new(),
+            first: true,
+            failed: false,
+        }
+    }
+
+    /// Adds the next bytes of the stream.
+    pub fn push(&mut self, chunk: Bytes) {
+        self.incoming.push_back(chunk);
+    }
+
+    /// The next event that is complete. After an error there is nothing more.
+    #[expect(clippy::should_implement_trait, reason = "more may come after None")]
+    pub fn next(&mut self) -> Option<Result<Event, SseError>> {
+        while !self.failed {
+            let mut chunk = self.incoming.pop_front()?;
+            let end = self.scanner.scan(&chunk);
+            if self.begun.len() + end.unwrap_or(chunk.len()) > self.event_bytes_max {
+                self.failed = true;
+                return Some(Err(SseError::TooLarge));
+            }
+            let Some(end) = end else {
+                self.begun.extend_from_slice(&chunk);
+                continue;
+            };
+            let head = chunk.split_to(end);
+            if !chunk.is_empty() {
+                self.incoming.push_front(chunk);
+            }
+            if self.begun.is_empty() {
+                return Some(Ok(self.event(head)));
+            }
+            self.begun.extend_from_slice(&head);
+            let raw = self.begun.split().freeze();
+            return Some(Ok(self.event(raw)));
+        }
+        None
+    }
+
+    /// The last event, once the stream has ended and [`Events::next`] has nothing more: one whose final
+    /// CR could still have become a CRLF.
+    pub fn finish(&mut self) -> Option<Event> {
+        if self.failed || !self.scanner.finish() {
+            return None;
+        }
+        let raw = self.begun.split().freeze();
+        Some(self.event(raw))
+    }
+
+    /// The bytes of the unfinished event.
+    pub fn rest(&self) -> Bytes {
+        let mut rest = Segments::from(Bytes::copy_from_slice(&self.begun));
+        self.incoming.iter().for_each(|chunk| rest.push_back(chunk.clone()));
+        rest.to_bytes()
+    }
+
+    fn event(&mut self, raw: Bytes) -> Event {
+        let bom_length = if self.first && raw.starts_with(BOM) { BOM.len() } else { 0 };
+        self.first = false;
+        Event::read(raw, bom_length)
+    }
+}
+
+/// One event of a stream, or a blank line or comments that end like one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// All its bytes, with the blank line that ends it.
+    pub raw: Bytes,
+    /// Its data, with LF between several lines. `None` if there is no data line, so that the event
+    /// reaches nobody.
+    pub data: Option<Bytes>,
+    /// Its type, if it names one.
+    pub event: Option<Bytes>,
+    /// Its id, if it sets one.
+    pub id: Option<Bytes>,
+    bom_length: usize,
+}
+
+impl Event {
+    fn read(raw: Bytes, bom_length: usize) -> Self {
+        let (mut data, mut event, mut id) = (Data::None, None, None);
+        for line in lines(&raw, bom_length) {
+            let value = raw.slice(line.value.clone());
+            match &raw[line.name] {
+                b"data" => data.add(value),
+                b"event" => event = Some(value),
+                b"id" if !value.contains(&0) => id = Some(value),
+                _ => {}
+            }
+        }
+        let data = match data {
+            Data::None => None,
+            Data::One(data) => Some(data),
+            Data::Several(data) => Some(data.freeze()),
+        };
+        Self { raw, data, event, id, bom_length }
+    }
+
+    /// The bytes of an event with other data and all else as it was. The new data stands where the first
+    /// data line stood; an event without data stays as it is. All lines end as the first data line did:
+    /// with mixed line ends, a CR and an LF that a dropped line kept apart would become one line end.
+    pub fn with_data(&self, data: impl Into<Segments>) -> Bytes {
+        let mut data = Some(data.into());
+        let is_data = |line: &Line| &self.raw[line.name.clone()] == b"data";
+        let Some(first) = lines(&self.raw, self.bom_length).find(is_data) else { return self.raw.clone() };
+        let line_end = &self.raw[first.value.end..first.whole.end];
+
+        let mut out = BytesMut::with_capacity(self.raw.len());
+        out.extend_from_slice(&self.raw[..self.bom_length]);
+        for line in lines(&self.raw, self.bom_length) {
+            if !is_data(&line) {
+                out.extend_from_slice(&self.raw[line.whole.start..line.value.end]);
+                out.extend_from_slice(line_end);
+            } else if let Some(data) = data.take() {
+                write_data(&mut out, &data, line_end);
+            }
+        }
+        out.freeze()
+    }
+}
+
+/// The bytes of an event that has nothing but data.
+pub fn data_event(data: impl Into<Segments>) -> Bytes {
+    let data = data.into();
+    let mut out = BytesMut::new();
+    write_data(&mut out, &data, b"\n");
+    out.extend_from_slice(b"\n");
+    out.freeze()
+}
+
+/// Writes one data line, or several if the data has line ends of its own.
+fn write_data(out: &mut BytesMut, data: &Segments, line_end: &[u8]) {
+    if data.iter().all(|piece| memchr::memchr2(b'\n', b'\r', piece).is_none()) {
+        out.extend_from_slice(b"data: ");
+        data.iter().for_each(|piece| out.extend_from_slice(piece));
+        out.extend_from_slice(line_end);
+        return;
+    }
+    let data = data.to_bytes();
+    let mut position = 0;
+    loop {
+        let (end, next) = line_end_at(&data, position);
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&data[position..end]);
+        out.extend_from_slice(line_end);
+        if end == next {
+            return;
+        }
+        position = next;
+    }
+}
+
+enum Data {
+    None,
+    One(Bytes),
+    Several(BytesMut),
+}
+
+impl Data {
+    fn add(&mut self, line: Bytes) {
+        *self = match std::mem::replace(self, Self::None) {
+            Self::None => Self::One(line),
+            Self::One(first) => {
+                let mut joined = BytesMut::from(&first[..]);
+                joined.extend_from_slice(b"\n");
+                joined.extend_from_slice(&line);
+                Self::Several(joined)
+            }
+            Self::Several(mut joined) => {
+                joined.extend_from_slice(b"\n");
+                joined.extend_from_slice(&line);
+                Self::Several(joined)
+            }
+        }
+    }
+}
+
+/// A line of an event. Blank lines and comments have an empty name.
+struct Line {
+    whole: Span,
+    name: Span,
+    value: Span,
+}
+
+fn lines(raw: &[u8], start: usize) -> impl Iterator<Item = Line> {
+    let mut position = start;
+    std::iter::from_fn(move || {
+        let (end, next) = line_end_at(raw, position);
+        if position == next {
+            return None;
+        }
+        let content = &raw[position..end];
+        let colon = memchr::memchr(b':', content).map_or(end, |colon| position + colon);
+        let space = usize::from(raw[..end].get(colon + 1) == Some(&b' '));
+        let line =
+            Line { whole: position..next, name: position..colon, value: (colon + 1 + space).min(end)..end };
+        position = next;
+        Some(line)
+    })
+}
+
+/// Where the line at `start` ends, without and with its line end.
+fn line_end_at(bytes: &[u8], start: usize) -> (usize, usize) {
+    let rest = &bytes[start..];
+    match memchr::memchr2(b'\n', b'\r', rest) {
+        None => (bytes.len(), bytes.len()),
+        Some(at) if rest[at..].starts_with(b"\r\n") => (start + at, start + at + 2),
+        Some(at) => (start + at, start + at + 1),
+    }
+}
+
+/// Tells whether a stream that is passed on unread stands between two events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Boundary {
+    scanner: Scanner,
+}
+
+impl Boundary {
+    /// Follows the next bytes of the stream.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while let Some(end) = self.scanner.scan(bytes) {
+            bytes = &bytes[end..];
+        }
+    }
+
+    /// Whether nothing of an unfinished event has passed, so that another event may follow here.
+    pub fn at_boundary(&self) -> bool {
+        !self.scanner.inside || matches!(self.scanner.state, State::BlankCr)
+    }
+}
+
+/// Finds the ends of events, over any chunks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scanner {
+    state: State,
+    /// Whether bytes of an unfinished event have passed.
+    inside: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    /// At the start of a line; the one before ended with LF, if there was one.
+    #[default]
+    AfterLf,
+    /// At the start of a line, unless an LF follows, which belongs to the CR of the line before.
+    AfterCr,
+    /// At the start of a line; the one before ended with CRLF.
+    AfterCrLf,
+    /// In a line that is not blank.
+    InLine,
+    /// After the CR of a blank line, whose LF is due.
+    BlankCr,
+}
+
+impl Scanner {
+    /// Looks at the next bytes. If an event ends in them, gives the number of them that belong to it;
+    /// the rest is to be given again.
+    fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            let line_end = if byte == b'\r' { State::AfterCr } else { State::AfterLf };
+            match (self.state, byte) {
+                (State::BlankCr, b'\n') => return Some(self.end(at + 1, State::AfterCrLf)),
+                (State::BlankCr, _) => return Some(self.end(at, State::AfterCr)),
+                (State::AfterCr, b'\n') => self.state = State::AfterCrLf,
+                (State::AfterCrLf, b'\r') => {
+                    self.inside = true;
+                    self.state = State::BlankCr;
+                }
+                (State::InLine, b'\r' | b'\n') => self.state = line_end,
+                (_, b'\r' | b'\n') => return Some(self.end(at + 1, line_end)),
+                _ => {
+                    self.inside = true;
+                    self.state = State::InLine;
+                    at += memchr::memchr2(b'\n', b'\r', &bytes[at..]).unwrap_or(bytes.len() - at);
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Ends the event that waits for its last LF, if there is one.
+    fn finish(&mut self) -> bool {
+        let waits = matches!(self.state, State::BlankCr);
+        if waits {
+            self.end(0, State::AfterCr);
+        }
+        waits
+    }
+
+    fn end(&mut self, at: usize, state: State) -> usize {
+        *self = Self { state, inside: false };
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests;
