@@ -1,0 +1,488 @@
+//! Names: what a client calls things, what their upstream calls them, and which upstream that is.
+//!
+//! Pure. A route is found from the decoded public name alone, so a call can be refused before its body
+//! arrives. Aggregating endpoints put `upstream__` before names of tools and prompts and `upstream+` before
+//! URIs and task ids; `ui://x` becomes `ui://upstream+x` because hosts refuse any other form, and `http:`
+//! and `https:` URIs keep their spelling and are routed by who lists them.
+//!
+//! Invariant: `route(public_name(member, inner))` leads back to `(member, inner)` wherever the public name
+//! is not shadowed by an alias or, in bare mode, by an upstream earlier in order.
+
+pub mod directory;
+pub mod filter;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use directory::{Directory, Offer};
+use filter::Filter;
+
+/// What stands between an upstream's prefix and a tool's or prompt's name.
+const NAME_SEPARATOR: &str = "__";
+/// What stands between an upstream's prefix and a URI or task id.
+const URI_SEPARATOR: char = '+';
+
+/// How an endpoint names what its upstreams offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// One upstream, its own names.
+    Transparent,
+    /// `upstream__name`, `upstream+uri`.
+    Prefixed,
+    /// Names as the upstreams spell them, the first in order wins; URIs and task ids as in `Prefixed`.
+    Bare,
+}
+
+/// The kinds of things that have names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A tool's name.
+    Tool,
+    /// A prompt's name.
+    Prompt,
+    /// A resource's URI or URI template.
+    Resource,
+    /// The id of a task of the tasks extension.
+    Task,
+}
+
+impl Kind {
+    /// The word for error messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::Task => "task",
+        }
+    }
+}
+
+/// Where a public name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route<'n> {
+    /// Index into the endpoint's upstreams.
+    pub member: usize,
+    /// The upstream's own spelling; `Borrowed` from the public name where both are the same text's tail.
+    pub inner: Cow<'n, str>,
+}
+
+/// Why a public name leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoute {
+    /// Nothing of that name is offered, or policy hides it.
+    Unknown,
+    /// Bare names cannot be told apart before every upstream was listed once.
+    NotYetLearned,
+}
+
+/// Another public name for one tool or prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// What clients call it.
+    pub public: String,
+    /// Index into the endpoint's upstreams.
+    pub member: usize,
+    /// What the upstream calls it.
+    pub inner: String,
+}
+
+/// The naming rules of one endpoint.
+#[derive(Debug)]
+pub struct Naming {
+    style: Style,
+    accept_bare: bool,
+    prefixes: Vec<Box<str>>,
+    by_prefix: HashMap<Box<str>, usize>,
+    aliases: HashMap<Box<str>, (usize, Box<str>)>,
+    alias_of: HashMap<(usize, Box<str>), Box<str>>,
+    filter: Filter,
+}
+
+impl Naming {
+    /// `prefixes` are those of the endpoint's upstreams in configured order, each unique.
+    pub fn new(
+        style: Style,
+        accept_bare: bool,
+        prefixes: &[String],
+        aliases: &[Alias],
+        filter: Filter,
+    ) -> Self {
+        Self {
+            style,
+            accept_bare,
+            prefixes: prefixes.iter().map(|prefix| prefix.as_str().into()).collect(),
+            by_prefix: prefixes.iter().enumerate().map(|(i, prefix)| (prefix.as_str().into(), i)).collect(),
+            aliases: aliases
+                .iter()
+                .map(|alias| (alias.public.as_str().into(), (alias.member, alias.inner.as_str().into())))
+                .collect(),
+            alias_of: aliases
+                .iter()
+                .rev()
+                .map(|alias| ((alias.member, alias.inner.as_str().into()), alias.public.as_str().into()))
+                .collect(),
+            filter,
+        }
+    }
+
+    /// The endpoint's style.
+    pub fn style(&self) -> Style {
+        self.style
+    }
+
+    /// True if replies and lists cross exactly as the one upstream wrote them.
+    pub fn is_untouched(&self) -> bool {
+        self.style == Style::Transparent && self.filter.allows_everything() && self.aliases.is_empty()
+    }
+
+    /// True if routing needs to know what the upstreams offer.
+    pub fn needs_directory(&self) -> bool {
+        self.style != Style::Transparent
+    }
+
+    fn takes_bare_names(&self) -> bool {
+        self.accept_bare || self.style == Style::Bare
+    }
+
+    /// Finds the upstream for a public name, and what it calls the thing.
+    pub fn route<'n>(
+        &self,
+        kind: Kind,
+        public: &'n str,
+        directory: &Directory,
+    ) -> Result<Route<'n>, NoRoute> {
+        let route = match kind {
+            Kind::Tool | Kind::Prompt => self.route_name(kind, public, directory)?,
+            Kind::Resource => self.route_uri(public, directory)?,
+            Kind::Task => self.route_task(public)?,
+        };
+        let is_hidden = kind == Kind::Resource && !self.filter.allows_everything() && is_disguised(public);
+        if is_hidden || (kind != Kind::Task && !self.is_visible(kind, route.member, &route.inner, public)) {
+            return Err(NoRoute::Unknown);
+        }
+        Ok(route)
+    }
+
+    /// What clients call a thing of `member`, or `None` if policy hides it.
+    pub fn public<'i>(&self, kind: Kind, member: usize, inner: &'i str) -> Option<Cow<'i, str>> {
+        let public = self.spell(kind, member, inner);
+        (kind == Kind::Task || self.is_visible(kind, member, inner, &public)).then_some(public)
+    }
+
+    /// True unless `public` certainly leads to something else than `inner` of `member`.
+    pub fn leads_back(&self, kind: Kind, public: &str, to: (usize, &str), directory: &Directory) -> bool {
+        match self.route(kind, public, directory) {
+            Ok(route) => (route.member, &*route.inner) == to,
+            Err(no_route) => no_route == NoRoute::NotYetLearned,
+        }
+    }
+
+    /// What clients call a thing of `member`, hidden or not.
+    pub fn spell<'i>(&self, kind: Kind, member: usize, inner: &'i str) -> Cow<'i, str> {
+        if let Some(alias) = self.alias(kind, member, inner) {
+            return Cow::Owned(alias.to_owned());
+        }
+        match (self.style, kind) {
+            (Style::Transparent, _) | (Style::Bare, Kind::Tool | Kind::Prompt) => Cow::Borrowed(inner),
+            (Style::Prefixed, Kind::Tool | Kind::Prompt) => {
+                Cow::Owned([self.prefix(member), NAME_SEPARATOR, inner].concat())
+            }
+            (_, Kind::Resource) => self.public_uri(member, inner),
+            (_, Kind::Task) => Cow::Owned(format!("{}{URI_SEPARATOR}{inner}", self.prefix(member))),
+        }
+    }
+
+    fn prefix(&self, member: usize) -> &str {
+        self.prefixes.get(member).map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    fn alias(&self, kind: Kind, member: usize, inner: &str) -> Option<&str> {
+        if self.alias_of.is_empty() || !matches!(kind, Kind::Tool | Kind::Prompt) {
+            return None;
+        }
+        self.alias_of.get(&(member, inner.into())).map(AsRef::as_ref)
+    }
+
+    /// Policy sees a thing under every name it has here: denied under one of them, it is hidden; it must be allowed
+    /// under its canonical name or an alias, for a bare spelling opens nothing.
+    fn is_visible(&self, kind: Kind, member: usize, inner: &str, used: &str) -> bool {
+        if self.filter.allows_everything() {
+            return true;
+        }
+        let prefixed_uri = || [self.prefix(member), "+", inner].concat();
+        let canonical = match (self.style, kind) {
+            (Style::Prefixed, Kind::Tool | Kind::Prompt) => {
+                Cow::Owned([self.prefix(member), NAME_SEPARATOR, inner].concat())
+            }
+            (Style::Prefixed | Style::Bare, Kind::Resource) => self.public_uri(member, inner),
+            _ => Cow::Borrowed(inner),
+        };
+        let aliases = self.aliases.iter().filter(|(_, (of, name))| {
+            matches!(kind, Kind::Tool | Kind::Prompt) && (*of, &**name) == (member, inner)
+        });
+        let mut names: Vec<&str> = aliases.map(|(alias, _)| &**alias).collect();
+        names.push(&canonical);
+        let web =
+            (self.style != Style::Transparent && kind == Kind::Resource && is_web(inner)).then(prefixed_uri);
+        names.extend(web.as_deref());
+        self.filter.allows(&names) && !self.filter.denies(used)
+    }
+
+    fn route_name<'n>(
+        &self,
+        kind: Kind,
+        public: &'n str,
+        directory: &Directory,
+    ) -> Result<Route<'n>, NoRoute> {
+        if let Some((member, inner)) = self.aliases.get(public) {
+            return Ok(Route { member: *member, inner: Cow::Owned(inner.to_string()) });
+        }
+        let offer = || match kind {
+            Kind::Prompt => directory.prompt(public),
+            _ => directory.tool(public),
+        };
+        let bare = |offer: Offer| Route { member: offer.first, inner: Cow::Borrowed(public) };
+        let prefixed = || {
+            let (prefix, inner) = public.split_once(NAME_SEPARATOR)?;
+            let member = *self.by_prefix.get(prefix)?;
+            (!inner.is_empty()).then_some(Route { member, inner: Cow::Borrowed(inner) })
+        };
+        match self.style {
+            Style::Transparent => Ok(Route { member: 0, inner: Cow::Borrowed(public) }),
+            // Before every upstream was listed nobody can say who else offers a bare name.
+            Style::Prefixed | Style::Bare if !directory.is_complete() && self.takes_bare_names() => {
+                prefixed().ok_or(NoRoute::NotYetLearned)
+            }
+            Style::Prefixed => prefixed()
+                .or_else(|| self.accept_bare.then(offer)?.filter(|offer| offer.is_only).map(bare))
+                .ok_or(NoRoute::Unknown),
+            Style::Bare => offer().map(bare).or_else(prefixed).ok_or(NoRoute::Unknown),
+        }
+    }
+
+    fn route_uri<'n>(&self, public: &'n str, directory: &Directory) -> Result<Route<'n>, NoRoute> {
+        if self.style == Style::Transparent {
+            return Ok(Route { member: 0, inner: Cow::Borrowed(public) });
+        }
+        if let Some(rest) = public.strip_prefix("ui://") {
+            if let Some((member, inner)) = self.split_uri(rest) {
+                return Ok(Route { member, inner: Cow::Owned(format!("ui://{inner}")) });
+            }
+        } else if let Some((member, inner)) = self.split_uri(public) {
+            return Ok(Route { member, inner: Cow::Borrowed(inner) });
+        }
+        let is_listed_as_is = is_web(public) || self.takes_bare_names();
+        let offer = is_listed_as_is.then(|| directory.resource(public)).flatten();
+        // One dead upstream does not close the web resources of the others.
+        let is_known =
+            directory.is_complete() || (is_web(public) && offer.is_some() && directory.is_settled());
+        if is_listed_as_is && !is_known {
+            return Err(NoRoute::NotYetLearned);
+        }
+        match offer {
+            Some(offer) if offer.is_only || self.style == Style::Bare || is_web(public) => {
+                Ok(Route { member: offer.first, inner: Cow::Borrowed(public) })
+            }
+            _ => Err(NoRoute::Unknown),
+        }
+    }
+
+    fn route_task<'n>(&self, public: &'n str) -> Result<Route<'n>, NoRoute> {
+        if self.style == Style::Transparent {
+            return Ok(Route { member: 0, inner: Cow::Borrowed(public) });
+        }
+        let (member, inner) = self.split_uri(public).ok_or(NoRoute::Unknown)?;
+        Ok(Route { member, inner: Cow::Borrowed(inner) })
+    }
+
+    fn split_uri<'u>(&self, public: &'u str) -> Option<(usize, &'u str)> {
+        let (prefix, inner) = public.split_once(URI_SEPARATOR)?;
+        Some((*self.by_prefix.get(prefix)?, inner))
+    }
+
+    fn public_uri<'i>(&self, member: usize, inner: &'i str) -> Cow<'i, str> {
+        if self.style == Style::Transparent || is_web(inner) {
+            return Cow::Borrowed(inner);
+        }
+        let prefix = self.prefix(member);
+        match inner.strip_prefix("ui://") {
+            Some(rest) => Cow::Owned(format!("ui://{prefix}{URI_SEPARATOR}{rest}")),
+            None => Cow::Owned(format!("{prefix}{URI_SEPARATOR}{inner}")),
+        }
+    }
+}
+
+/// True for spellings of a URI that a server may read as another one, and that patterns over its text therefore
+/// cannot judge: dot segments, percent-encoded characters that need none, a scheme in capitals.
+fn is_disguised(uri: &str) -> bool {
+    let path = uri.split(['?', '#']).next().unwrap_or_default();
+    let has_dots = path.split('/').any(|segment| matches!(segment, "." | ".."));
+    let has_needless_escape = uri.match_indices('%').any(|(at, _)| {
+        let byte = uri.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        byte.is_none_or(|byte| byte.is_ascii_alphanumeric() || b"-._~/\\".contains(&byte))
+    });
+    let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
+    has_dots
+        || has_needless_escape
+        || uri.contains('\\')
+        || scheme.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+fn is_web(uri: &str) -> bool {
+    let starts =
+        |scheme: &str| uri.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    starts("http:") || starts("https:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::directory::MemberNames;
+    use super::*;
+
+    fn naming(style: Style, accept_bare: bool, allow: &[&str], deny: &[&str]) -> Naming {
+        let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let alias = Alias { public: "today".into(), member: 0, inner: "forecast".into() };
+        let prefixes = own(&["wx", "files"]);
+        Naming::new(
+            style,
+            accept_bare,
+            &prefixes,
+            &[alias],
+            Filter::new(&own(allow), &own(deny)).expect("globs"),
+        )
+    }
+
+    fn directory() -> Directory {
+        let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        Directory::build(
+            &[
+                Some(MemberNames {
+                    tools: own(&["forecast", "search"]),
+                    resources: own(&["https://w/1", "test://a"]),
+                    ..MemberNames::default()
+                }),
+                Some(MemberNames { tools: own(&["read", "search"]), ..MemberNames::default() }),
+            ],
+            true,
+        )
+    }
+
+    #[test]
+    fn routes_by_style() {
+        use NoRoute::{NotYetLearned, Unknown};
+        let prefixed = naming(Style::Prefixed, true, &["*"], &[]);
+        let strict = naming(Style::Prefixed, false, &["*"], &[]);
+        let bare = naming(Style::Bare, true, &["*"], &[]);
+        let transparent = naming(Style::Transparent, true, &["*"], &[]);
+        let known = directory();
+        let unknown = Directory::default();
+        for (naming, names, kind, public, expected) in [
+            (&prefixed, &known, Kind::Tool, "wx__forecast", Ok((0, "forecast"))),
+            (&prefixed, &known, Kind::Tool, "wx__a__b", Ok((0, "a__b"))),
+            (&prefixed, &known, Kind::Tool, "nope__a", Err(Unknown)),
+            (&prefixed, &known, Kind::Tool, "read", Ok((1, "read"))),
+            (&prefixed, &known, Kind::Tool, "search", Err(Unknown)),
+            (&prefixed, &known, Kind::Prompt, "read", Err(Unknown)),
+            (&prefixed, &known, Kind::Tool, "today", Ok((0, "forecast"))),
+            (&strict, &known, Kind::Tool, "read", Err(Unknown)),
+            (&bare, &known, Kind::Tool, "search", Ok((0, "search"))),
+            (&bare, &known, Kind::Tool, "files__search", Ok((1, "search"))),
+            (&bare, &known, Kind::Tool, "nope", Err(Unknown)),
+            (&bare, &unknown, Kind::Tool, "search", Err(NotYetLearned)),
+            (&prefixed, &unknown, Kind::Tool, "search", Err(NotYetLearned)),
+            (&prefixed, &unknown, Kind::Resource, "test://a", Err(NotYetLearned)),
+            (&prefixed, &unknown, Kind::Tool, "wx__search", Ok((0, "search"))),
+            (&strict, &unknown, Kind::Tool, "search", Err(Unknown)),
+            (&transparent, &unknown, Kind::Tool, "wx__forecast", Ok((0, "wx__forecast"))),
+            (&prefixed, &known, Kind::Resource, "wx+test://a", Ok((0, "test://a"))),
+            (&prefixed, &known, Kind::Resource, "files+{path}", Ok((1, "{path}"))),
+            (&prefixed, &known, Kind::Resource, "files+a+b", Ok((1, "a+b"))),
+            (&prefixed, &known, Kind::Resource, "ui://wx+board", Ok((0, "ui://board"))),
+            (&prefixed, &known, Kind::Resource, "https://w/1", Ok((0, "https://w/1"))),
+            (&prefixed, &known, Kind::Resource, "https://nope/1", Err(Unknown)),
+            (&prefixed, &known, Kind::Resource, "test://a", Ok((0, "test://a"))),
+            (&strict, &known, Kind::Resource, "test://a", Err(Unknown)),
+            (&prefixed, &known, Kind::Task, "files+t1", Ok((1, "t1"))),
+            (&prefixed, &known, Kind::Task, "t1", Err(Unknown)),
+        ] {
+            let route = naming.route(kind, public, names);
+            let route = route.as_ref().map(|route| (route.member, &*route.inner)).map_err(|why| *why);
+            assert_eq!(route, expected, "{kind:?} {public}");
+        }
+    }
+
+    #[test]
+    fn public_names_lead_back() {
+        let naming = naming(Style::Prefixed, true, &["*"], &[]);
+        let known = directory();
+        for (kind, member, inner) in [
+            (Kind::Tool, 0, "forecast"),
+            (Kind::Tool, 1, "a__b"),
+            (Kind::Prompt, 1, "p"),
+            (Kind::Resource, 1, "urn:x"),
+            (Kind::Resource, 0, "ui://board/a+b"),
+            (Kind::Resource, 0, "https://w/1"),
+            (Kind::Task, 1, "a+b"),
+        ] {
+            let public = naming.public(kind, member, inner).expect("visible");
+            let route = naming.route(kind, &public, &known).expect("route");
+            assert_eq!((route.member, &*route.inner), (member, inner), "{public}");
+        }
+        assert_eq!(naming.public(Kind::Tool, 0, "forecast").as_deref(), Some("today"));
+    }
+
+    #[test]
+    fn disguised_uris_are_told() {
+        for (uri, is_it) in [
+            ("file:///a/b", false),
+            ("a+file:///a/%20b", false),
+            ("a+file:///a/../b", true),
+            ("file:///a/%2e%2e/b", true),
+            ("file:///%73ecret", true),
+            ("file:///a%2Fb", true),
+            ("FILE:///a", true),
+            ("file:///a/%zz", true),
+            ("urn:x:..", false),
+        ] {
+            assert_eq!(is_disguised(uri), is_it, "{uri}");
+        }
+    }
+
+    #[test]
+    fn every_alias_is_judged() {
+        let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let alias = |public: &str| Alias { public: public.into(), member: 0, inner: "x".into() };
+        let aliases = [alias("one"), alias("two")];
+        let naming = |allow: &[&str], deny: &[&str]| {
+            let filter = Filter::new(&own(allow), &own(deny)).expect("globs");
+            Naming::new(Style::Prefixed, true, &own(&["a"]), &aliases, filter)
+        };
+        let known = directory();
+        assert_eq!(naming(&["*"], &["two"]).route(Kind::Tool, "two", &known), Err(NoRoute::Unknown));
+        assert!(naming(&["two"], &[]).route(Kind::Tool, "two", &known).is_ok());
+        let denied = naming(&["*"], &["a+*"]);
+        assert_eq!(denied.route(Kind::Resource, "https://w/1", &known), Err(NoRoute::Unknown));
+    }
+
+    #[test]
+    fn a_hidden_thing_is_hidden_under_every_name() {
+        let known = directory();
+        let denied = naming(Style::Prefixed, true, &["*"], &["wx__forecast", "files__read", "wx+test:*"]);
+        for (kind, public) in [
+            (Kind::Tool, "wx__forecast"),
+            (Kind::Tool, "today"),
+            (Kind::Tool, "forecast"),
+            (Kind::Tool, "read"),
+            (Kind::Resource, "wx+test://a"),
+            (Kind::Resource, "test://a"),
+        ] {
+            assert_eq!(denied.route(kind, public, &known), Err(NoRoute::Unknown), "{public}");
+        }
+        assert_eq!(denied.public(Kind::Tool, 0, "forecast"), None);
+        assert!(denied.route(Kind::Tool, "wx__search", &known).is_ok());
+        let allowed = naming(Style::Prefixed, true, &["files__*"], &[]);
+        assert!(allowed.route(Kind::Tool, "read", &known).is_ok());
+        assert_eq!(allowed.route(Kind::Tool, "today", &known), Err(NoRoute::Unknown));
+    }
+}
