@@ -1,0 +1,27 @@
+//! Who calls, and from where: API keys, `Origin` and `Host`.
+//!
+//! What a caller may use is not decided here. Everything is decided from headers alone.
+
+pub mod api_key;
+pub mod origin;
+
+use std::sync::Arc;
+
+/// Who makes a call. Two calls of one principal have equal names, whatever key or connection they use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Principal {
+    /// The endpoint asks for no credentials.
+    Anonymous,
+    /// The holder of the named API key.
+    ApiKey(Arc<str>),
+}
+
+impl Principal {
+    /// The name for logs.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Anonymous => "-",
+            Self::ApiKey(name) => name,
+        }
+    }
+}
