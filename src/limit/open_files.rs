@@ -1,0 +1,66 @@
+//! The operating system's limit of open files, which bounds the connections that can be promised.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Connections where nothing is configured and the system allows them.
+const CONNECTIONS_MAX_DEFAULT: u64 = 16_384;
+/// A call may need its client's connection and its upstream's.
+const FILES_PER_CONNECTION: u64 = 2;
+/// Listeners, the admin listener's connections, those for learning names, logs.
+const OTHER_FILES: u64 = 256;
+
+/// More connections are configured than the system lets us open.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "limits.connections_max = {connections_max} needs {needed} open files, but the hard limit is {hard_limit}: lower it, or raise LimitNOFILE"
+)]
+pub struct TooFew {
+    connections_max: usize,
+    needed: u64,
+    hard_limit: u64,
+}
+
+/// Raises the soft limit to the hard one.
+pub fn raise_limit() -> std::io::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
+}
+
+/// How many connections may be open, given what is configured and what the system allows.
+pub fn connections_max(configured: Option<usize>) -> Result<usize, TooFew> {
+    let hard_limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    choose(configured, hard_limit)
+}
+
+fn choose(configured: Option<usize>, hard_limit: u64) -> Result<usize, TooFew> {
+    let possible = hard_limit.saturating_sub(OTHER_FILES) / FILES_PER_CONNECTION;
+    match configured {
+        Some(connections_max) if connections_max as u64 > possible => Err(TooFew {
+            connections_max,
+            needed: connections_max as u64 * FILES_PER_CONNECTION + OTHER_FILES,
+            hard_limit,
+        }),
+        Some(connections_max) => Ok(connections_max),
+        None => Ok(usize::try_from(possible.clamp(1, CONNECTIONS_MAX_DEFAULT)).unwrap_or(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_only_what_can_be_kept() {
+        for (configured, hard_limit, expected) in [
+            (None, u64::MAX, Some(16_384)),
+            (None, 4096, Some(1920)),
+            (None, 10, Some(1)),
+            (Some(1920), 4096, Some(1920)),
+            (Some(1921), 4096, None),
+            (Some(100_000), u64::MAX, Some(100_000)),
+        ] {
+            assert_eq!(choose(configured, hard_limit).ok(), expected, "{configured:?} of {hard_limit}");
+        }
+    }
+}
