@@ -1,0 +1,265 @@
+//! One request to an upstream and the head of its reply.
+//!
+//! A request is sent again only where that is safe: it never left the gateway, or repeating it does no harm
+//! and the connection it was written to had been waiting idle, which is how servers that close idle
+//! connections look. Everything else is reported with what is known about its outcome.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{timeout, timeout_at};
+
+use super::pool::{Connection, Lease, Pools};
+use super::{Replica, Upstream};
+use crate::protocol::error::{Error, UpstreamError};
+use crate::protocol::splice::Segments;
+use crate::socket;
+use crate::tasks::Tasks;
+
+/// A large message is handed to its connection in pieces, which bounds what is copied ahead of the socket.
+const FRAME_BYTES_MAX: usize = 64 * 1024;
+
+/// What came back. The connection is leased until the body was read to its end.
+#[derive(Debug)]
+pub struct Reply {
+    /// Status and headers.
+    pub head: http::response::Parts,
+    /// The rest.
+    pub body: Incoming,
+    /// To be given back after a clean end.
+    pub lease: Lease,
+}
+
+/// A thread's way to its upstreams.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Connections waiting for a request.
+    pub pools: Rc<Pools>,
+    /// Where connections run.
+    pub tasks: Tasks,
+    /// Open connections of this thread, idle ones included.
+    pub open: Rc<Cell<usize>>,
+    /// How many this thread may have.
+    pub open_max: usize,
+}
+
+impl Client {
+    /// Sends `request`, which needs neither target nor `Host`, at `now` and waits until `deadline` for the head of
+    /// the reply. `is_safe_to_repeat`: executing it twice does no harm.
+    pub async fn send(
+        &self,
+        upstream: &Upstream,
+        request: Request<RequestBody>,
+        is_safe_to_repeat: bool,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<Reply, UpstreamError> {
+        let attempt = self.attempt(upstream, request, is_safe_to_repeat, now);
+        let result = match timeout_at(deadline.into(), attempt).await {
+            Ok(result) => result,
+            Err(_) => Err(UpstreamError::TimedOut),
+        };
+        let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
+        upstream.series.observe(reason, now.elapsed().as_secs_f64());
+        result
+    }
+
+    async fn attempt(
+        &self,
+        upstream: &Upstream,
+        mut request: Request<RequestBody>,
+        mut may_repeat: bool,
+        now: Instant,
+    ) -> Result<Reply, UpstreamError> {
+        let mut replica_index = upstream.next_replica();
+        let mut replicas_tried = 0;
+        loop {
+            let replica = upstream.replicas.get(replica_index).ok_or(UpstreamError::Unreachable)?;
+            let pooled = self.pools.take(upstream, replica_index, now);
+            let is_pooled = pooled.is_some();
+            let mut lease = match pooled {
+                Some(lease) => lease,
+                None => match Box::pin(self.connect(upstream, replica)).await {
+                    Ok(connection) => self.pools.lease(upstream, replica_index, connection),
+                    Err(error) if replicas_tried + 1 >= upstream.replicas.len() => return Err(error),
+                    Err(_) => {
+                        replicas_tried += 1;
+                        replica_index = (replica_index + 1) % upstream.replicas.len();
+                        continue;
+                    }
+                },
+            };
+            address(&mut request, replica);
+            let copy = (is_pooled && may_repeat).then(|| copy(&request));
+            let received_before = lease.connection.received_bytes.get();
+            let mut error = match lease.connection.sender.try_send_request(request).await {
+                Ok(response) => {
+                    let (head, body) = response.into_parts();
+                    lease.respect_keep_alive(&head.headers);
+                    return Ok(Reply { head, body, lease });
+                }
+                Err(error) => error,
+            };
+            let unsent = error.take_message();
+            let error = error.into_error();
+            tracing::debug!(upstream = upstream.config.name, %error, is_pooled, "exchange failed");
+            let is_silent = lease.connection.received_bytes.get() == received_before;
+            request = match (unsent, copy) {
+                (Some(request), _) if is_pooled => request,
+                (Some(_), _) => return Err(UpstreamError::Unreachable),
+                (None, Some(copy)) if is_silent => {
+                    may_repeat = false;
+                    copy
+                }
+                _ if error.is_parse() => return Err(UpstreamError::Nonsense),
+                _ => return Err(UpstreamError::Reset),
+            };
+            upstream.series.retries.inc();
+        }
+    }
+
+    async fn connect(&self, upstream: &Upstream, replica: &Replica) -> Result<Connection, UpstreamError> {
+        if self.open.get() >= self.open_max {
+            return Err(UpstreamError::TooManyConnections);
+        }
+        let open = OpenConnection::new(&self.open, upstream.series.connections.clone());
+        let connected = timeout(upstream.config.connect_timeout, async {
+            let stream = TcpStream::connect((replica.host.as_str(), replica.port)).await?;
+            socket::tune(&stream)?;
+            Ok::<_, io::Error>(stream)
+        });
+        let stream = match connected.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                upstream.series.connect_failed.inc();
+                tracing::debug!(upstream = upstream.config.name, %error, "cannot connect");
+                return Err(UpstreamError::Unreachable);
+            }
+            Err(_) => {
+                upstream.series.connect_failed.inc();
+                tracing::debug!(upstream = upstream.config.name, "connecting took too long");
+                return Err(UpstreamError::Unreachable);
+            }
+        };
+        let received_bytes = Rc::new(Cell::new(0));
+        let io = Counted { inner: stream, received_bytes: Rc::clone(&received_bytes) };
+        let (sender, connection) = http1::Builder::new()
+            .handshake(TokioIo::new(io))
+            .await
+            .map_err(|_| UpstreamError::Unreachable)?;
+        upstream.series.connected.inc();
+        self.tasks.spawn(async move {
+            let _open = open;
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "upstream connection ended");
+            }
+        });
+        Ok(Connection { sender, received_bytes })
+    }
+}
+
+fn address(request: &mut Request<RequestBody>, replica: &Replica) {
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = replica.target.clone();
+    request.headers_mut().insert(header::HOST, replica.authority.clone());
+}
+
+fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
+    let mut copy = Request::new(RequestBody(request.body().0.clone()));
+    request.headers().clone_into(copy.headers_mut());
+    copy
+}
+
+/// A socket that counts what it receives: a request may be repeated only while nothing of its reply came.
+///
+/// Deliberately not vectored, like the client's side.
+struct Counted {
+    inner: TcpStream,
+    received_bytes: Rc<Cell<u64>>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let received = (buf.filled().len() - before) as u64;
+        self.received_bytes.set(self.received_bytes.get() + received);
+        result
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// Counts an open connection while it lives.
+struct OpenConnection {
+    open: Rc<Cell<usize>>,
+    gauge: prometheus::IntGauge,
+}
+
+impl OpenConnection {
+    fn new(open: &Rc<Cell<usize>>, gauge: prometheus::IntGauge) -> Self {
+        gauge.inc();
+        open.set(open.get() + 1);
+        Self { open: Rc::clone(open), gauge }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.gauge.dec();
+        self.open.set(self.open.get().saturating_sub(1));
+    }
+}
+
+/// A message on its way up: pieces of known total length.
+#[derive(Debug)]
+pub struct RequestBody(pub Segments);
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_at_most(FRAME_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len())
+    }
+}
