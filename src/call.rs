@@ -1,0 +1,107 @@
+//! One request on its way, from its headers to the end of its reply.
+//!
+//! It knows what a log line and a metric need. Invariant: its metric is recorded exactly once, when it is
+//! dropped; a call that nobody finished was given up by the client.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::auth::Principal;
+use crate::listener::InCall;
+use crate::protocol::error::{Error, Reason};
+use crate::protocol::method::Method;
+use crate::snapshot::Endpoint;
+use crate::telemetry::logs::{Failure, FailureLog, shorten};
+use crate::telemetry::metrics::EndpointSeries;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    Answered,
+    Failed(Reason),
+}
+
+/// One request on its way.
+#[derive(Debug)]
+pub struct Call {
+    /// When its headers were read.
+    pub started: Instant,
+    /// What it asks for.
+    pub method: Method,
+    /// Who asks.
+    pub principal: Principal,
+    /// The endpoint that took it.
+    pub endpoint: Option<Rc<Arc<Endpoint>>>,
+    /// The upstream it was sent to, for the log.
+    pub upstream: Option<Rc<str>>,
+    /// True once its `Origin` was checked.
+    pub is_origin_allowed: bool,
+    /// What it calls, as far as it is known; for the log.
+    pub name: Option<String>,
+    unmatched: Rc<Arc<EndpointSeries>>,
+    connection: InCall,
+    log: Rc<FailureLog>,
+    end: End,
+}
+
+impl Call {
+    /// Starts the clock.
+    pub fn start(connection: InCall, unmatched: Rc<Arc<EndpointSeries>>, log: Rc<FailureLog>) -> Self {
+        Self {
+            started: Instant::now(),
+            method: Method::Other,
+            principal: Principal::Anonymous,
+            endpoint: None,
+            upstream: None,
+            is_origin_allowed: false,
+            name: None,
+            unmatched,
+            connection,
+            log,
+            end: End::Open,
+        }
+    }
+
+    /// True if the client connected to a loopback address.
+    pub fn on_loopback(&self) -> bool {
+        self.connection.0.on_loopback
+    }
+
+    /// The call was answered, with a result or with an upstream's own error.
+    pub fn finish(&mut self) {
+        self.end = End::Answered;
+    }
+
+    /// The call failed. Writes its log line.
+    pub fn fail(&mut self, error: &Error) {
+        self.end = End::Failed(error.outcome().reason);
+        self.log.write(
+            &Failure {
+                endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.path),
+                method: self.method.label(),
+                name: &self.name.as_deref().map_or_else(|| "-".into(), shorten),
+                upstream: self.upstream.as_deref().unwrap_or("-"),
+                principal: self.principal.name(),
+                client: self.connection.0.address,
+                error,
+            },
+            Instant::now(),
+        );
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let reason = match self.end {
+            End::Answered => None,
+            End::Failed(reason) => Some(reason),
+            End::Open => Some(Reason::Cancelled),
+        };
+        let series = self.endpoint.as_ref().map_or(&**self.unmatched, |endpoint| &*endpoint.series);
+        let now = Instant::now();
+        series.observe(self.method, reason, now.duration_since(self.started).as_secs_f64());
+        self.connection.leave(now);
+    }
+}

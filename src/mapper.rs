@@ -1,0 +1,126 @@
+//! Names in replies that cross an aggregating endpoint: from the upstream's spelling to the public one.
+//!
+//! Only the literals that are names change; every other byte of a reply stays as it was. A reply without
+//! any such literal is handed on as it came. Where names stand is `protocol::mapping`'s knowledge, what they
+//! become is `route`'s.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::protocol::json::{JsonError, Literal, Scratch, Value, quote};
+use crate::protocol::mapping::{self, Field, Reply, Shape, Site};
+use crate::protocol::method::Method;
+use crate::protocol::splice::{Edit, Segments, splice};
+use crate::route::Kind;
+use crate::snapshot::Endpoint;
+
+/// Maps the messages of one upstream to one endpoint.
+#[derive(Clone, Debug)]
+pub struct Mapper {
+    endpoint: Rc<Arc<Endpoint>>,
+    member: usize,
+    reply: Reply,
+    depth_max: usize,
+}
+
+impl Mapper {
+    /// `member` is the upstream's place in the endpoint, `method` what was asked.
+    pub fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
+        Self { endpoint, member, reply: reply_to(method), depth_max }
+    }
+
+    /// Maps the reply, or a notification before it. `None`: nothing in it has another name here.
+    pub fn map(&self, scratch: &mut Scratch, message: &Bytes) -> Result<Option<Segments>, JsonError> {
+        if !mapping::may_contain_names(message) {
+            return Ok(None);
+        }
+        let document = scratch.index(message, self.depth_max)?;
+        let root = document.root();
+        let shape = if is_notification(root) { Shape::Notification } else { Shape::Reply(self.reply) };
+        let mut sites = Vec::new();
+        mapping::sites(root, shape, &mut sites);
+        let edits: Vec<Edit> = sites.iter().filter_map(|site| self.to_public(site, message)).collect();
+        Ok((!edits.is_empty()).then(|| splice(message, &edits)))
+    }
+
+    /// Maps the one message of a reply, which must answer the request with the id literal `id`: a connection that is
+    /// out of step must not give one client's reply to another.
+    pub fn map_reply(
+        &self,
+        scratch: &mut Scratch,
+        message: &Bytes,
+        id: &str,
+    ) -> Result<Option<Segments>, JsonError> {
+        let document = scratch.index(message, self.depth_max)?;
+        let found = document.root().get("id").map(Value::raw);
+        let is_answer =
+            found.is_some_and(|found| found == id.as_bytes() || is_same_text(found, id.as_bytes()));
+        if !is_answer {
+            return Err(JsonError::NotJson);
+        }
+        self.map(scratch, message)
+    }
+
+    /// The names in a request beside the one it is routed by, as its upstream spells them.
+    pub fn inner_names(&self, scratch: &mut Scratch, message: &Bytes) -> Vec<Edit> {
+        if !mapping::may_contain_names(message) {
+            return Vec::new();
+        }
+        let Ok(document) = scratch.index(message, self.depth_max) else { return Vec::new() };
+        let mut sites = Vec::new();
+        mapping::sites(document.root(), Shape::Request, &mut sites);
+        sites.iter().filter_map(|site| self.to_inner(site, message)).collect()
+    }
+
+    fn to_inner(&self, site: &Site, message: &[u8]) -> Option<Edit> {
+        let public = site.literal.decode(message)?;
+        let directory = self.endpoint.names.directory();
+        let route = self.endpoint.naming.route(kind_of(site.field), &public, &directory).ok()?;
+        (route.member == self.member && route.inner != public)
+            .then(|| Edit { span: site.literal.span.clone(), with: quote(&route.inner).into() })
+    }
+
+    fn to_public(&self, site: &Site, message: &[u8]) -> Option<Edit> {
+        let inner = site.literal.decode(message)?;
+        let public = self.endpoint.naming.spell(kind_of(site.field), self.member, &inner);
+        (public != inner).then(|| Edit { span: site.literal.span.clone(), with: quote(&public).into() })
+    }
+}
+
+/// What a field names.
+pub fn kind_of(field: Field) -> Kind {
+    match field {
+        Field::ToolName => Kind::Tool,
+        Field::PromptName => Kind::Prompt,
+        Field::Uri => Kind::Resource,
+        Field::TaskId => Kind::Task,
+    }
+}
+
+/// Whether two string literals spell the same text.
+fn is_same_text(one: &[u8], other: &[u8]) -> bool {
+    let decode = |text: &[u8]| {
+        let literal = Literal { span: 0..text.len(), escaped: true };
+        text.starts_with(b"\"").then(|| literal.decode(text).map(Cow::into_owned)).flatten()
+    };
+    decode(one).is_some_and(|one| decode(other) == Some(one))
+}
+
+fn reply_to(method: Method) -> Reply {
+    match method {
+        Method::ToolsCall => Reply::ToolsCall,
+        Method::PromptsGet => Reply::PromptsGet,
+        Method::ResourcesRead => Reply::ResourcesRead,
+        Method::Complete => Reply::Completion,
+        Method::TasksGet => Reply::TasksGet,
+        Method::TasksUpdate | Method::TasksCancel => Reply::TasksOther,
+        _ => Reply::Other,
+    }
+}
+
+fn is_notification(root: Value<'_>) -> bool {
+    root.get("method").is_some()
+}

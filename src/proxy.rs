@@ -1,0 +1,431 @@
+//! The line a call follows, from its headers to its reply. Each step is one module's; this file is their order.
+//!
+//! Everything that headers can decide is decided before the body is awaited, in the order the specification
+//! gives errors. Whatever goes wrong falls to one place, which renders it. Names no library below it.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use crate::call::Call;
+use crate::catalog::fetch::Fetcher;
+use crate::catalog::{self, List};
+use crate::cors;
+use crate::intake::Intake;
+use crate::listener::InCall;
+use crate::mapper::Mapper;
+use crate::message::{Message, Reader};
+use crate::protocol::agreement::{self, name_in_body};
+use crate::protocol::envelope::{MessageKind, Reference};
+use crate::protocol::error::{ClientError, Error, GatewayError};
+use crate::protocol::head::Head;
+use crate::protocol::header::encode_value;
+use crate::protocol::json::{Literal, Value, quote};
+use crate::protocol::method::{Method, NameSource};
+use crate::protocol::splice::{Edit, Segments, splice};
+use crate::protocol::version::Version;
+use crate::relay::{self, Plan, ReplyBody, json_response, relay};
+use crate::route::{Kind, NoRoute, Route, Style};
+use crate::snapshot::Endpoint;
+use crate::upstream::exchange::RequestBody;
+use crate::upstream::headers::forward;
+use crate::worker::{View, Worker};
+
+/// How long a call with a bare name waits for the upstreams to be listed for the first time.
+const NAMES_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Serves the requests of one worker.
+#[derive(Debug)]
+pub struct Proxy {
+    worker: Rc<Worker>,
+}
+
+/// What the headers and the body of a request come to.
+#[expect(clippy::large_enum_variant, reason = "one per call, moved once: a box would cost more")]
+enum Decision {
+    /// The gateway answers.
+    Answer(Response<ReplyBody>),
+    /// An upstream does.
+    Send(Outbound),
+}
+
+/// A message ready for its upstream.
+struct Outbound {
+    message: Message,
+    /// The upstream's place in the endpoint.
+    member: usize,
+    body: Segments,
+    /// What replaces `Mcp-Name`.
+    inner_name: Option<HeaderValue>,
+    mapper: Option<Mapper>,
+}
+
+impl Proxy {
+    /// A proxy on this worker.
+    pub fn new(worker: Rc<Worker>) -> Self {
+        Self { worker }
+    }
+
+    /// Answers one request. Never fails: every error becomes a response.
+    pub async fn handle(&self, connection: InCall, request: Request<Incoming>) -> Response<ReplyBody> {
+        let view = self.worker.view();
+        let mut call = Call::start(connection, Rc::clone(&view.unmatched), Rc::clone(&self.worker.failures));
+        let (mut parts, body) = request.into_parts();
+        let mut intake = Intake::new(body);
+        let head = Head::read(&parts.headers);
+        let origin = head.origin.to_value();
+        let result = match self.decide(&view, &parts, &head, &mut intake, &mut call).await {
+            Ok(Decision::Answer(response)) => Ok((response, None)),
+            // From here on the headers are the upstream's.
+            Ok(Decision::Send(outbound)) => {
+                let headers = std::mem::take(&mut parts.headers);
+                self.send(&view, outbound, headers, &mut call).await
+            }
+            Err(error) => {
+                call.name = head.decoded_name.as_deref().map(String::from);
+                Err(error)
+            }
+        };
+        let mut response = match result {
+            Ok((mut response, name)) => {
+                call.name = name;
+                response.body_mut().carry(call);
+                if let Some(origin) = origin {
+                    cors::allow(&mut response, origin);
+                }
+                response
+            }
+            Err(error) => Box::pin(self.refuse(&view, origin, intake, call, &error)).await,
+        };
+        if self.worker.state.drain.is_quiet() {
+            close_after(&mut response);
+        }
+        response
+    }
+
+    /// Everything before the upstream.
+    async fn decide(
+        &self,
+        view: &View,
+        parts: &Parts,
+        head: &Head<'_>,
+        intake: &mut Intake,
+        call: &mut Call,
+    ) -> Result<Decision, Error> {
+        if parts.headers.len() > view.snapshot.limits.headers_max {
+            return Err(ClientError::TooManyHeaders.into());
+        }
+        let index = view.snapshot.endpoint_at(parts.uri.path()).ok_or(ClientError::NoEndpoint)?;
+        let endpoint = &view.endpoints[index];
+        call.endpoint = Some(Rc::clone(endpoint));
+        let is_preflight = parts.method == HttpMethod::OPTIONS;
+        if parts.method != HttpMethod::POST && !is_preflight {
+            return Err(ClientError::HttpMethod.into());
+        }
+        endpoint.doors.check_origin(head.origin, call.on_loopback())?;
+        call.is_origin_allowed = true;
+        endpoint.doors.check_host(head.host, &parts.uri, call.on_loopback())?;
+        if is_preflight {
+            return Ok(Decision::Answer(cors::preflight(&parts.headers)));
+        }
+        if !head.is_json() {
+            return Err(ClientError::ContentType.into());
+        }
+        if !head.accepts_reply {
+            return Err(ClientError::NotAcceptable.into());
+        }
+        call.principal = endpoint.authenticate(head.authorization)?;
+        if let Some(method) = head.method.as_str() {
+            call.method = Method::of(method);
+        }
+        let by_headers = agreement::check_headers(head, call.method)
+            .map_err(Error::from)
+            .and_then(|()| route_by_headers(endpoint, head));
+        let by_headers = match by_headers {
+            Err(Error::Gateway(GatewayError::NamesUnknown)) => {
+                Box::pin(endpoint.names.settled(NAMES_PATIENCE)).await;
+                route_by_headers(endpoint, head)
+            }
+            other => other,
+        };
+        let route = match by_headers {
+            Ok(route) => route,
+            Err(error) => {
+                // Errors that come earlier in the order win, as far as the body is at hand.
+                if let Some(body) = Box::pin(intake.collect_refused()).await {
+                    self.reader(view).read(head, body, &mut call.method).await?;
+                }
+                return Err(error);
+            }
+        };
+        let body = intake.collect(&view.snapshot.limits, &self.worker.state.buffered).await?;
+        let message = self.reader(view).read(head, body, &mut call.method).await?;
+        self.dispatch(view, endpoint, message, route).await
+    }
+
+    /// Which of the gateway's own answers, or which upstream, a message gets.
+    async fn dispatch(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: Message,
+        route: Option<Route<'_>>,
+    ) -> Result<Decision, Error> {
+        let is_transparent = endpoint.naming.style() == Style::Transparent;
+        match message.method {
+            _ if message.envelope.kind == MessageKind::Notification => Ok(Decision::Answer(accepted())),
+            Method::Removed => Err(ClientError::Method.into()),
+            Method::Discover => Box::pin(self.discover(view, endpoint, &message)).await,
+            method if List::of(method).is_some() && !endpoint.naming.is_untouched() => {
+                Box::pin(self.list(view, endpoint, &message)).await
+            }
+            Method::Complete if !endpoint.naming.is_untouched() => {
+                if endpoint.naming.needs_directory() {
+                    Box::pin(endpoint.names.settled(NAMES_PATIENCE)).await;
+                }
+                self.complete(view, endpoint, message)
+            }
+            // Nothing joins the notices of several upstreams.
+            Method::Listen if !is_transparent => Err(ClientError::Method.into()),
+            method => match route {
+                Some(route) => {
+                    let literal = method
+                        .name_source()
+                        .and_then(|source| name_in_body(&message.envelope, source))
+                        .cloned();
+                    Ok(self.address(view, endpoint, message, &route, literal.as_ref()))
+                }
+                None if endpoint.naming.is_untouched() || (is_transparent && method == Method::Listen) => {
+                    let only = Route { member: 0, inner: "".into() };
+                    Ok(self.address(view, endpoint, message, &only, None))
+                }
+                None => Err(ClientError::Method.into()),
+            },
+        }
+    }
+
+    fn reader<'r>(&'r self, view: &'r View) -> Reader<'r> {
+        Reader {
+            scratch: &self.worker.scratch,
+            tasks: &self.worker.client.tasks,
+            depth_max: view.snapshot.limits.json_depth_max,
+        }
+    }
+
+    async fn discover(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+    ) -> Result<Decision, Error> {
+        let fetcher = self.fetcher(view, message);
+        let result = catalog::discover::merged(fetcher, &view.snapshot, endpoint).await?;
+        Ok(answer(message, &result))
+    }
+
+    async fn list(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+    ) -> Result<Decision, Error> {
+        let list = List::of(message.method).ok_or(ClientError::Method)?;
+        // Merged lists have one page, so no cursor was ever given out.
+        if message.envelope.cursor.is_some() {
+            return Err(ClientError::Cursor.into());
+        }
+        let fetcher = self.fetcher(view, message);
+        let metrics = &self.worker.state.metrics;
+        let result = catalog::list::merged(fetcher, &view.snapshot, endpoint, list, metrics).await?;
+        Ok(answer(message, &result))
+    }
+
+    fn fetcher<'f>(&'f self, view: &'f View, message: &'f Message) -> Fetcher<'f> {
+        let meta = message.envelope.meta.as_ref().map(|meta| meta.span.clone()).unwrap_or_default();
+        Fetcher {
+            client: &self.worker.client,
+            scratch: &self.worker.scratch,
+            limits: &view.snapshot.limits,
+            budget: &self.worker.state.buffered,
+            meta: std::str::from_utf8(&message.body[meta]).unwrap_or("{}"),
+        }
+    }
+
+    /// `completion/complete` names what it completes in the body alone.
+    fn complete(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: Message,
+    ) -> Result<Decision, Error> {
+        let (kind, literal) = match &message.envelope.reference {
+            Some(Reference::Prompt(literal)) => (Kind::Prompt, literal.clone()),
+            Some(Reference::Resource(literal)) => (Kind::Resource, literal.clone()),
+            None => return Err(ClientError::Params { why: "params.ref names no prompt or resource" }.into()),
+        };
+        let public = literal.decode(&message.body).map(Cow::into_owned);
+        let public = public.ok_or(ClientError::Params { why: "params.ref is not valid text" })?;
+        let route = find_route(endpoint, kind, &public)?;
+        Ok(self.address(view, endpoint, message, &route, Some(&literal)))
+    }
+
+    /// Spells a message as its upstream does. `literal` is the name it is routed by, where the body has one.
+    fn address(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: Message,
+        route: &Route<'_>,
+        literal: Option<&Literal>,
+    ) -> Decision {
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let mapper = (endpoint.naming.style() != Style::Transparent)
+            .then(|| Mapper::new(Rc::clone(endpoint), route.member, message.method, depth_max));
+        let mut edits = match &mapper {
+            Some(mapper) => mapper.inner_names(&mut self.worker.scratch.borrow_mut(), &message.body),
+            None => Vec::new(),
+        };
+        if message.method == Method::Listen {
+            edits.extend(self.without_hidden(endpoint, &message.body, depth_max));
+        }
+        let mut inner_name = None;
+        if let Some(literal) = literal.filter(|literal| !literal.equals(&message.body, &route.inner)) {
+            edits.push(Edit { span: literal.span.clone(), with: quote(&route.inner).into() });
+            edits.sort_unstable_by_key(|edit| edit.span.start);
+            if message.method.name_source().is_some() {
+                inner_name = HeaderValue::from_str(&encode_value(&route.inner)).ok();
+            }
+        }
+        let body = if edits.is_empty() {
+            Segments::from(message.body.clone())
+        } else {
+            splice(&message.body, &edits)
+        };
+        Decision::Send(Outbound { message, member: route.member, body, inner_name, mapper })
+    }
+
+    /// Leaves out of a subscription what policy hides.
+    fn without_hidden(&self, endpoint: &Endpoint, body: &Bytes, depth_max: usize) -> Option<Edit> {
+        if endpoint.naming.is_untouched() {
+            return None;
+        }
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let root = scratch.index(body, depth_max).ok()?.root();
+        let uris = root.get("params")?.get("notifications")?.get("resourceSubscriptions")?;
+        let is_visible = |uri: &Value<'_>| {
+            let literal = uri.as_literal().and_then(|literal| literal.decode(body).map(Cow::into_owned));
+            literal.is_some_and(|uri| find_route(endpoint, Kind::Resource, &uri).is_ok())
+        };
+        let visible: Vec<&[u8]> = uris.items().filter(is_visible).map(Value::raw).collect();
+        let with = [b"[", &visible.join(&b","[..])[..], b"]"].concat().into();
+        Some(Edit { span: uris.span(), with })
+    }
+
+    /// Sends a message to its upstream and relays the reply. Beside the response: the name of what was called,
+    /// where the reply is still to come.
+    async fn send(
+        &self,
+        view: &View,
+        outbound: Outbound,
+        mut headers: HeaderMap,
+        call: &mut Call,
+    ) -> Result<(Response<ReplyBody>, Option<String>), Error> {
+        let Outbound { message, member, body, inner_name, mapper } = outbound;
+        let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
+        let slot = endpoint.members[member];
+        let upstream = &view.snapshot.upstreams[slot];
+        call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        forward(&mut headers, inner_name);
+        let mut request = Request::new(RequestBody(body));
+        *request.headers_mut() = headers;
+        let is_safe_to_repeat = message.method.is_safe_to_repeat();
+        let now = Instant::now();
+        let deadline = now + upstream.config.reply_timeout;
+        let result = match self.worker.client.send(upstream, request, is_safe_to_repeat, now, deadline).await
+        {
+            Ok(reply) => {
+                let is_subscription = message.method == Method::Listen;
+                let plan = Plan { upstream, id: message.id(), mapper, deadline, is_subscription };
+                relay(&self.worker, reply, plan).await
+            }
+            Err(error) => Err(error.into()),
+        };
+        match result {
+            Ok(response) if matches!(response.body(), ReplyBody::Whole(..)) => Ok((response, None)),
+            Ok(response) => Ok((response, message.public_name())),
+            Err(error) => {
+                call.name = message.public_name();
+                Err(error)
+            }
+        }
+    }
+
+    /// Renders an error: with the request's id where it can be had cheaply.
+    async fn refuse(
+        &self,
+        view: &View,
+        origin: Option<HeaderValue>,
+        mut intake: Intake,
+        mut call: Call,
+        error: &Error,
+    ) -> Response<ReplyBody> {
+        let body = intake.collect_refused().await.unwrap_or_default();
+        let id = self.reader(view).find_id(&body).await;
+        let id = id.and_then(|id| std::str::from_utf8(body.get(id)?).ok());
+        call.fail(error);
+        let is_origin_allowed = call.is_origin_allowed;
+        let mut response = json_response(error.outcome().status, error.body(id));
+        relay::describe(&mut response, error);
+        if let Some(origin) = origin.filter(|_| is_origin_allowed) {
+            cors::allow(&mut response, origin);
+        }
+        if intake.is_unread() {
+            close_after(&mut response);
+        }
+        response
+    }
+}
+
+/// The route, as far as headers give one. `Ok(None)`: they do not.
+fn route_by_headers<'n>(endpoint: &Endpoint, head: &'n Head<'_>) -> Result<Option<Route<'n>>, Error> {
+    let is_modern = head.version.as_str().is_some_and(|version| Version::of(version) == Version::Modern);
+    let method = head.method.as_str().filter(|_| is_modern).map(Method::of);
+    let Some(method) = method else { return Ok(None) };
+    let kind = match (method, method.name_source()) {
+        (Method::PromptsGet, _) => Kind::Prompt,
+        (_, Some(NameSource::Name)) => Kind::Tool,
+        (_, Some(NameSource::Uri)) => Kind::Resource,
+        (_, Some(NameSource::TaskId)) => Kind::Task,
+        (_, None) => return Ok(None),
+    };
+    let Some(name) = head.decoded_name.as_deref() else { return Ok(None) };
+    find_route(endpoint, kind, name).map(Some)
+}
+
+fn find_route<'n>(endpoint: &Endpoint, kind: Kind, public: &'n str) -> Result<Route<'n>, Error> {
+    endpoint.naming.route(kind, public, &endpoint.names.directory()).map_err(|no_route| match no_route {
+        NoRoute::Unknown => ClientError::UnknownName { kind: kind.word(), name: public.to_owned() }.into(),
+        NoRoute::NotYetLearned => GatewayError::NamesUnknown.into(),
+    })
+}
+
+fn answer(message: &Message, result: &str) -> Decision {
+    let json = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, message.id());
+    Decision::Answer(json_response(StatusCode::OK, json))
+}
+
+fn accepted() -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+fn close_after(response: &mut Response<ReplyBody>) {
+    response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+}

@@ -1,0 +1,269 @@
+//! The reply on its way back: which status and headers the client sees, and the bytes of the body.
+//!
+//! Replies of transparent endpoints are handed on frame by frame and never looked into. Aggregating endpoints
+//! collect JSON replies to map the names in them, and map server-sent events one by one. Whatever an upstream
+//! does wrong becomes one of our own errors; its headers beyond media type and `Retry-After` never cross.
+//!
+//! Invariant: a connection is given back to its pool only after the reply ended cleanly.
+
+mod body;
+mod stream;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::timeout_at;
+
+use crate::limit::buffered::{Buffered, Reservation};
+use crate::mapper::Mapper;
+use crate::protocol::envelope::{Envelope, MessageKind};
+use crate::protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
+use crate::protocol::splice::Segments;
+use crate::upstream::Upstream;
+use crate::upstream::exchange::Reply;
+use crate::worker::Worker;
+
+pub use body::{Held, ReplyBody};
+use stream::Stream;
+
+/// How much of a failed reply is read to see whether it is a JSON-RPC error.
+const FAILED_BYTES_MAX: usize = 64 * 1024;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const NO: HeaderValue = HeaderValue::from_static("no");
+
+/// How a reply is to be handed on.
+#[derive(Debug)]
+pub struct Plan<'p> {
+    /// The upstream that replies.
+    pub upstream: &'p Upstream,
+    /// The literal of the request's id.
+    pub id: &'p str,
+    /// Where names must be mapped.
+    pub mapper: Option<Mapper>,
+    /// When a JSON reply must be complete.
+    pub deadline: Instant,
+    /// True for `subscriptions/listen`, whose stream we end ourselves when the process drains.
+    pub is_subscription: bool,
+}
+
+/// Turns an upstream's reply into the client's response.
+pub async fn relay(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
+    let status = reply.head.status;
+    match media_of(&reply.head.headers) {
+        Media::Json if status.is_success() => relay_json(worker, reply, plan).await,
+        Media::Sse if status.is_success() => Ok(relay_sse(worker, reply, plan)),
+        media => Box::pin(relay_failure(worker, reply, media, plan)).await,
+    }
+}
+
+async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
+    let Reply { head, mut body, lease } = reply;
+    let deadline = plan.deadline;
+    let reply_bytes_max = worker.limits().reply_bytes_max;
+    if let Some(mapper) = plan.mapper {
+        let (whole, reservation) =
+            collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await?;
+        let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, plan.id);
+        let mapped = mapped.map_err(|_| UpstreamError::Nonsense)?;
+        lease.give_back(Instant::now());
+        let segments = mapped.unwrap_or_else(|| Segments::from(whole));
+        return Ok(respond(head, JSON, ReplyBody::Whole(segments, Held::new(reservation))));
+    }
+    let frame = timeout_at(deadline.into(), body.frame()).await.map_err(|_| UpstreamError::TimedOut)?;
+    let first = match frame {
+        Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+        Some(Err(_)) => return Err(UpstreamError::Reset.into()),
+        None => Bytes::new(),
+    };
+    if first.is_empty() && body.is_end_stream() {
+        return Err(UpstreamError::Nonsense.into());
+    }
+    let body = if body.is_end_stream() {
+        lease.give_back(Instant::now());
+        ReplyBody::Whole(Segments::from(first), Held::default())
+    } else {
+        ReplyBody::Stream(Stream::json(worker, first, body, lease, deadline))
+    };
+    Ok(respond(head, JSON, body))
+}
+
+fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Response<ReplyBody> {
+    let Reply { head, body, lease } = reply;
+    let stream = Stream::events(worker, body, lease, plan);
+    let mut response = respond(head, SSE, ReplyBody::Stream(stream));
+    response.headers_mut().insert(CACHE_CONTROL, NO_CACHE);
+    response.headers_mut().insert(X_ACCEL_BUFFERING, NO);
+    response
+}
+
+/// An upstream's refusal. Its own JSON-RPC error is relayed with its status if it answers our request.
+async fn relay_failure(
+    worker: &Rc<Worker>,
+    reply: Reply,
+    media: Media,
+    plan: Plan<'_>,
+) -> Result<Response<ReplyBody>, Error> {
+    let Reply { head, mut body, lease } = reply;
+    let status = head.status;
+    if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+        return Err(UpstreamError::Credentials.into());
+    }
+    let retry_after = head.headers.get(RETRY_AFTER);
+    if media == Media::Json
+        && (status.is_client_error() || status.is_server_error())
+        && let Ok((whole, _)) =
+            collect(&mut body, FAILED_BYTES_MAX, plan.deadline, &worker.state.buffered).await
+    {
+        lease.give_back(Instant::now());
+        let depth_max = worker.limits().json_depth_max;
+        let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), &whole, depth_max);
+        let answers_us = envelope.is_ok_and(|envelope| {
+            envelope.kind == MessageKind::Response
+                && envelope.id.is_some_and(|id| &whole[id] == plan.id.as_bytes())
+        });
+        if answers_us {
+            let retry_after = retry_after.cloned();
+            let mapped = plan
+                .mapper
+                .and_then(|mapper| mapper.map(&mut worker.scratch.borrow_mut(), &whole).ok().flatten());
+            let segments = mapped.unwrap_or_else(|| Segments::from(whole));
+            let mut response = respond(head, JSON, ReplyBody::Whole(segments, Held::default()));
+            if let Some(retry_after) = retry_after {
+                response.headers_mut().insert(RETRY_AFTER, retry_after);
+            }
+            return Ok(response);
+        }
+    }
+    Err(match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            let seconds = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            UpstreamError::Busy { status, retry_after_s: seconds }
+        }
+        _ => UpstreamError::Nonsense,
+    }
+    .into())
+}
+
+/// Reads a reply that must be complete before it can be handed on, and counts it as long as it is held.
+pub async fn collect(
+    body: &mut Incoming,
+    bytes_max: usize,
+    deadline: Instant,
+    budget: &Arc<Buffered>,
+) -> Result<(Bytes, Reservation), Error> {
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(UpstreamError::TooLarge.into());
+    }
+    let mut held = budget.reservation();
+    let read = async {
+        let mut first = Bytes::new();
+        let mut joined = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| UpstreamError::Reset)?.into_data() else { continue };
+            if first.len() + joined.len() + data.len() > bytes_max {
+                return Err(UpstreamError::TooLarge.into());
+            }
+            if !held.grow(data.len()) {
+                return Err(GatewayError::Buffers.into());
+            }
+            if first.is_empty() && joined.is_empty() {
+                first = data;
+            } else {
+                joined.extend_from_slice(&std::mem::take(&mut first));
+                joined.extend_from_slice(&data);
+            }
+            if body.is_end_stream() {
+                break;
+            }
+        }
+        Ok(if joined.is_empty() { first } else { joined.freeze() })
+    };
+    let whole: Result<Bytes, Error> =
+        timeout_at(deadline.into(), read).await.unwrap_or(Err(UpstreamError::TimedOut.into()));
+    Ok((whole?, held))
+}
+
+/// What a reply is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// One JSON message.
+    Json,
+    /// Server-sent events.
+    Sse,
+    /// Nothing MCP knows.
+    Other,
+}
+
+/// The media type of a reply.
+pub fn media_of(headers: &HeaderMap) -> Media {
+    // Nobody asked for a compressed reply, and its encoding would be lost on the way.
+    let is_plain = headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+    if !is_plain {
+        return Media::Other;
+    }
+    let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if essence.eq_ignore_ascii_case(b"application/json") {
+        Media::Json
+    } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
+        Media::Sse
+    } else {
+        Media::Other
+    }
+}
+
+/// A response with an upstream's status, our media type and nothing else. The reply's header map is used
+/// again, as its memory fits.
+fn respond(head: http::response::Parts, media: HeaderValue, body: ReplyBody) -> Response<ReplyBody> {
+    let mut headers = head.headers;
+    headers.clear();
+    headers.insert(CONTENT_TYPE, media);
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// A JSON response from bytes.
+pub fn json_response(status: StatusCode, json: impl Into<Bytes>) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Whole(Segments::from(json.into()), Held::default()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// Adds the headers that go with an error.
+pub fn describe(response: &mut Response<ReplyBody>, error: &Error) {
+    let headers = response.headers_mut();
+    if let Some(retry_after) = error.outcome().retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.as_secs()));
+    }
+    match error {
+        Error::Client(ClientError::HttpMethod) => {
+            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        Error::Client(ClientError::TooSlow | ClientError::Aborted) => {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Error::Policy(PolicyError::NoCredentials) => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        Error::Policy(PolicyError::BadCredentials) => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\""));
+        }
+        _ => {}
+    }
+}

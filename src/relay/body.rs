@@ -1,0 +1,91 @@
+//! The body of a response to a client: complete, or still arriving.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::stream::Stream;
+use crate::call::Call;
+use crate::limit::buffered::Reservation;
+use crate::protocol::error::UpstreamError;
+use crate::protocol::splice::Segments;
+
+/// Large bodies are handed to the connection in pieces, so that it notices when the client does not read.
+const FRAME_BYTES_MAX: usize = 64 * 1024;
+
+/// What lives as long as a complete body is not yet with its client.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Its share of the memory for messages: held, not read.
+    _reservation: Option<Reservation>,
+    call: Option<Box<Call>>,
+}
+
+/// The body of a response to a client.
+pub enum ReplyBody {
+    /// Complete, with what is counted of it while it waits for the client.
+    Whole(Segments, Held),
+    /// Still arriving from an upstream.
+    Stream(Box<Stream>),
+}
+
+impl ReplyBody {
+    /// No body.
+    pub fn empty() -> Self {
+        Self::Whole(Segments::from(Bytes::new()), Held::default())
+    }
+
+    /// Ties the call to the end of its reply.
+    pub fn carry(&mut self, mut call: Call) {
+        match self {
+            Self::Whole(segments, held) => {
+                call.finish();
+                // What fits the socket's buffer is as good as sent.
+                if segments.len() > FRAME_BYTES_MAX as u64 {
+                    held.call = Some(Box::new(call));
+                }
+            }
+            Self::Stream(stream) => stream.carry(call),
+        }
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = UpstreamError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        match &mut *self {
+            Self::Whole(segments, _) => {
+                Poll::Ready(segments.pop_at_most(FRAME_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
+            }
+            Self::Stream(stream) => stream.poll(cx).map(|data| data.map(|data| data.map(Frame::data))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(segments, _) => segments.is_empty(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(segments, _) => SizeHint::with_exact(segments.len()),
+            Self::Stream(stream) => stream.size_hint(),
+        }
+    }
+}
+
+impl Held {
+    /// Holds a share of the memory for messages.
+    pub fn new(reservation: Reservation) -> Self {
+        Self { _reservation: Some(reservation), call: None }
+    }
+}
