@@ -1,0 +1,58 @@
+//! The only way to spawn: tasks that are counted, so that a drain can wait for them, and whose panics end
+//! nothing but themselves.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use prometheus::IntCounter;
+use tokio_util::task::TaskTracker;
+
+/// A thread's handle to spawn on its own runtime.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    tracker: TaskTracker,
+    panics: IntCounter,
+}
+
+impl Tasks {
+    /// A handle that counts panics in `panics`.
+    pub fn new(panics: IntCounter) -> Self {
+        Self { tracker: TaskTracker::new(), panics }
+    }
+
+    /// Runs `future` on this thread's runtime. A panic in it is logged and counted.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        let panics = self.panics.clone();
+        tokio::task::spawn_local(self.tracker.track_future(async move {
+            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
+                panics.inc();
+                tracing::error!("a connection was ended by a panic; this is a bug");
+            }
+        }));
+    }
+
+    /// Runs `work` on the blocking pool and waits for its result. A panic in it is passed on to the caller.
+    pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is going away, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// Waits until every task has ended.
+    pub async fn wait(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Tasks {
+    fn execute(&self, future: F) {
+        self.spawn(future);
+    }
+}

@@ -1,0 +1,244 @@
+//! Every metric of the process, by OpenTelemetry's MCP names where they exist and `trunkline_*` where not.
+//!
+//! Label values are bounded: endpoints and upstreams come from the configuration, methods and reasons from
+//! enums. A series is created at its first use and its handle kept in a table that is read by index, so that
+//! the request path never looks one up by label.
+
+use std::sync::{Arc, OnceLock};
+
+use prometheus::{
+    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
+};
+
+use crate::protocol::error::Reason;
+use crate::protocol::method::Method;
+
+/// Upper bounds of the latency buckets, in seconds.
+const BUCKETS_S: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 25.0, 75.0];
+
+/// The metrics of the process.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    server_duration: HistogramVec,
+    client_duration: HistogramVec,
+    upstream_connects: IntCounterVec,
+    upstream_retries: IntCounterVec,
+    upstream_connections: IntGaugeVec,
+    endpoint_upstreams: IntGaugeVec,
+    /// Connections closed at once because a bound was met, by bound.
+    pub connections_refused: IntCounterVec,
+    /// Connections cut because a client was too slow or idle, by which clock ran out.
+    pub connections_cut: IntCounterVec,
+    /// Connections accepted.
+    pub connections_accepted: IntCounter,
+    /// Open client connections; set when scraped.
+    pub connections_open: IntGauge,
+    /// Bytes of messages held; set when scraped.
+    pub buffered_bytes: IntGauge,
+    /// Lists that had to be answered without one of their upstreams.
+    pub lists_partial: IntCounterVec,
+    /// Configuration loads, by result.
+    pub reloads: IntCounterVec,
+    /// Tasks that panicked; each ended one connection.
+    pub panics: IntCounter,
+    /// Log lines about refused or failed calls that were left out.
+    pub log_lines_dropped: IntCounter,
+}
+
+impl Metrics {
+    /// Registers every metric. Fails only if two have the same name.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let counters = |name, help, labels: &[&str]| {
+            let vec = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(vec.clone())).map(|()| vec)
+        };
+        let counter = |name, help| {
+            let counter = IntCounter::new(name, help)?;
+            registry.register(Box::new(counter.clone())).map(|()| counter)
+        };
+        let gauges = |name, help, labels: &[&str]| {
+            let vec = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(vec.clone())).map(|()| vec)
+        };
+        let gauge = |name, help| {
+            let gauge = IntGauge::new(name, help)?;
+            registry.register(Box::new(gauge.clone())).map(|()| gauge)
+        };
+        let histograms = |name, help, labels: &[&str]| {
+            let opts = HistogramOpts::new(name, help).buckets(BUCKETS_S.to_vec());
+            let vec = HistogramVec::new(opts, labels)?;
+            registry.register(Box::new(vec.clone())).map(|()| vec)
+        };
+        let build_info = gauges("trunkline_build_info", "Always 1; the version is a label.", &["version"])?;
+        build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Ok(Self {
+            server_duration: histograms(
+                "mcp_server_operation_duration_seconds",
+                "Time from a client's request to the end of its reply; error_type is empty for calls that were answered.",
+                &["endpoint", "mcp_method_name", "error_type"],
+            )?,
+            client_duration: histograms(
+                "mcp_client_operation_duration_seconds",
+                "Time from sending a request to an upstream to the head of its reply.",
+                &["upstream", "error_type"],
+            )?,
+            upstream_connects: counters(
+                "trunkline_upstream_connects_total",
+                "Connections opened to upstreams, by result.",
+                &["upstream", "result"],
+            )?,
+            upstream_retries: counters(
+                "trunkline_upstream_retries_total",
+                "Requests sent again because a pooled connection had died.",
+                &["upstream"],
+            )?,
+            upstream_connections: gauges(
+                "trunkline_upstream_connections",
+                "Open connections to upstreams.",
+                &["upstream"],
+            )?,
+            endpoint_upstreams: gauges(
+                "trunkline_endpoint_upstreams",
+                "Upstreams behind each endpoint.",
+                &["endpoint"],
+            )?,
+            connections_refused: counters(
+                "trunkline_connections_refused_total",
+                "Client connections closed at once because a bound was met.",
+                &["limit"],
+            )?,
+            connections_cut: counters(
+                "trunkline_connections_cut_total",
+                "Client connections closed because a clock ran out.",
+                &["clock"],
+            )?,
+            connections_accepted: counter(
+                "trunkline_connections_accepted_total",
+                "Client connections accepted.",
+            )?,
+            connections_open: gauge("trunkline_connections_open", "Open client connections.")?,
+            buffered_bytes: gauge("trunkline_buffered_bytes", "Bytes of messages held in memory.")?,
+            lists_partial: counters(
+                "trunkline_lists_partial_total",
+                "Lists answered without this upstream, because it failed or was late.",
+                &["upstream"],
+            )?,
+            reloads: counters("trunkline_reloads_total", "Configurations loaded.", &["result"])?,
+            panics: counter("trunkline_panics_total", "Connections ended by a bug.")?,
+            log_lines_dropped: counter(
+                "trunkline_log_lines_dropped_total",
+                "Lines about refused or failed calls left out of the log.",
+            )?,
+            registry,
+        })
+    }
+
+    /// The series of one endpoint.
+    pub fn endpoint(&self, path: &str, upstreams: usize) -> Arc<EndpointSeries> {
+        self.endpoint_upstreams.with_label_values(&[path]).set(i64::try_from(upstreams).unwrap_or(i64::MAX));
+        Arc::new(EndpointSeries {
+            path: path.to_owned(),
+            vec: self.server_duration.clone(),
+            cells: (0..Method::COUNT * (Reason::COUNT + 1)).map(|_| OnceLock::new()).collect(),
+        })
+    }
+
+    /// The series of one upstream.
+    pub fn upstream(&self, name: &str) -> UpstreamSeries {
+        UpstreamSeries {
+            name: name.to_owned(),
+            vec: self.client_duration.clone(),
+            cells: (0..=Reason::COUNT).map(|_| OnceLock::new()).collect(),
+            connected: self.upstream_connects.with_label_values(&[name, "ok"]),
+            connect_failed: self.upstream_connects.with_label_values(&[name, "error"]),
+            retries: self.upstream_retries.with_label_values(&[name]),
+            connections: self.upstream_connections.with_label_values(&[name]),
+        }
+    }
+
+    /// Everything in Prometheus' text format.
+    pub fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+}
+
+/// The durations of one endpoint's calls, by method and reason.
+#[derive(Debug)]
+pub struct EndpointSeries {
+    path: String,
+    vec: HistogramVec,
+    cells: Box<[OnceLock<Histogram>]>,
+}
+
+impl EndpointSeries {
+    /// Counts one call; `reason` is why it failed, `None` for an answered one.
+    pub fn observe(&self, method: Method, reason: Option<Reason>, seconds: f64) {
+        let row = reason.map_or(0, |reason| reason as usize + 1);
+        if let Some(cell) = self.cells.get(method.index() * (Reason::COUNT + 1) + row) {
+            cell.get_or_init(|| {
+                let error_type = reason.map_or("", Reason::label);
+                self.vec.with_label_values(&[&self.path, method.label(), error_type])
+            })
+            .observe(seconds);
+        }
+    }
+}
+
+/// What is counted about one upstream.
+#[derive(Debug)]
+pub struct UpstreamSeries {
+    name: String,
+    vec: HistogramVec,
+    cells: Box<[OnceLock<Histogram>]>,
+    /// Connections opened.
+    pub connected: IntCounter,
+    /// Connections that could not be opened.
+    pub connect_failed: IntCounter,
+    /// Requests sent again.
+    pub retries: IntCounter,
+    /// Open connections.
+    pub connections: IntGauge,
+}
+
+impl UpstreamSeries {
+    /// Counts one exchange; `reason` is why it failed.
+    pub fn observe(&self, reason: Option<Reason>, seconds: f64) {
+        let row = reason.map_or(0, |reason| reason as usize + 1);
+        if let Some(cell) = self.cells.get(row) {
+            cell.get_or_init(|| {
+                self.vec.with_label_values(&[self.name.as_str(), reason.map_or("", Reason::label)])
+            })
+            .observe(seconds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_appear_with_their_first_call() {
+        let metrics = Metrics::new().expect("metrics");
+        let series = metrics.endpoint("/mcp", 2);
+        let text = || String::from_utf8(metrics.render().expect("text")).expect("utf-8");
+        assert!(!text().contains("mcp_server_operation_duration_seconds_count"));
+        series.observe(Method::ToolsCall, None, 0.002);
+        series.observe(Method::ToolsCall, Some(Reason::NamesUnknown), 0.002);
+        series.observe(Method::Other, Some(Reason::NoEndpoint), 0.002);
+        for line in [
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="",mcp_method_name="tools/call"} 1"#,
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="names_unknown",mcp_method_name="tools/call"} 1"#,
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="no_endpoint",mcp_method_name="_other"} 1"#,
+            r#"trunkline_endpoint_upstreams{endpoint="/mcp"} 2"#,
+        ] {
+            assert!(text().contains(line), "{line}\n{}", text());
+        }
+    }
+}

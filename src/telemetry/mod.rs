@@ -1,0 +1,6 @@
+//! What operators see: metrics for Prometheus and log lines.
+//!
+//! Nothing here decides anything about a call.
+
+pub mod logs;
+pub mod metrics;
