@@ -1,0 +1,190 @@
+//! The HTTP side of an exchange: path, method, origin, media types, the bounded body; then the reply as JSON
+//! or as a stream of server-sent events.
+//!
+//! A stream is polled by its connection and by nothing else: a client that goes away drops it and so cancels
+//! the work.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, Stream};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::methods::{Reply, Server};
+use super::modern::{self, Message};
+use super::rpc;
+
+/// The path of the MCP endpoint.
+pub(super) const PATH: &str = "/mcp";
+
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a reply's bytes are made of.
+pub(super) type ReplyBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Answers one HTTP request.
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    server: &Server,
+    stop: CancellationToken,
+) -> Response<ReplyBody> {
+    if let Err(status) = check_head(&request) {
+        return refused(status);
+    }
+    let (head, body) = request.into_parts();
+    let body = match collect(body).await {
+        Ok(body) => body,
+        Err(status) => return refused(status),
+    };
+    let request = match modern::read(head.headers, &body) {
+        Ok(Message::Request(request)) => request,
+        Ok(Message::Notification) => return empty(StatusCode::ACCEPTED),
+        Err(refusal) => {
+            return json(refusal.error.status, &rpc::error_message(refusal.id.as_ref(), &refusal.error));
+        }
+    };
+    match server.answer(&request, stop) {
+        Ok(Reply::Result(result)) => json(StatusCode::OK, &rpc::result_message(&request.id, &result)),
+        Ok(Reply::Steps { pause, notifications, result }) => {
+            let messages = notifications.into_iter().chain([rpc::result_message(&request.id, &result)]);
+            events(stream::iter(messages).then(move |message| async move {
+                tokio::time::sleep(pause).await;
+                event(&message)
+            }))
+        }
+        Ok(Reply::Subscription(subscription)) => events(subscription.into_events()),
+        Err(error) => json(error.status, &rpc::error_message(Some(&request.id), &error)),
+    }
+}
+
+/// One message as a server-sent event.
+pub(super) fn event(message: &Value) -> Bytes {
+    Bytes::from(format!("data: {message}\n\n"))
+}
+
+fn check_head<B>(request: &Request<B>) -> Result<(), StatusCode> {
+    let headers = request.headers();
+    if request.uri().path() != PATH {
+        return Err(StatusCode::NOT_FOUND);
+    }
+    if request.method() != Method::POST {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    if !has_local_host(headers) || !has_local_origin(headers) {
+        return Err(StatusCode::FORBIDDEN);
+    }
+    if !media_types(headers, header::CONTENT_TYPE).any(|media_type| media_type == "application/json") {
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+    let acceptable = ["application/json", "text/event-stream", "application/*", "text/*", "*/*"];
+    let mut accepted = media_types(headers, header::ACCEPT).peekable();
+    if accepted.peek().is_some() && !accepted.any(|media_type| acceptable.contains(&media_type.as_str())) {
+        return Err(StatusCode::NOT_ACCEPTABLE);
+    }
+    Ok(())
+}
+
+/// Against DNS rebinding: a page that made its own name resolve to this machine still sends that name as `Host`.
+fn has_local_host(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().is_ok_and(is_local),
+        _ => false,
+    }
+}
+
+/// Programs send no `Origin`; of web pages only local ones may call.
+fn has_local_origin(headers: &HeaderMap) -> bool {
+    headers.get_all(header::ORIGIN).iter().all(|origin| {
+        let origin = origin.to_str().unwrap_or_default();
+        origin
+            .split_once("://")
+            .is_some_and(|(scheme, host)| matches!(scheme, "http" | "https") && is_local(host))
+    })
+}
+
+fn is_local(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Uri>() else { return false };
+    matches!(authority.host(), Some("127.0.0.1" | "localhost" | "[::1]"))
+}
+
+/// The media types a header lists, in lower case and without their parameters.
+fn media_types(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = String> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    let entries = values.flat_map(|value| value.split(','));
+    entries.map(|entry| entry.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}
+
+async fn collect(body: Incoming) -> Result<Bytes, StatusCode> {
+    let collecting = Limited::new(body, BODY_BYTES_MAX).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, collecting).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Ok(Err(_)) => Err(StatusCode::BAD_REQUEST),
+        Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
+    }
+}
+
+fn json(status: StatusCode, message: &Value) -> Response<ReplyBody> {
+    let mut response = Response::new(Full::new(Bytes::from(message.to_string())).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<ReplyBody> {
+    let frames = events.map(|event| Ok(Frame::data(event)));
+    let mut response = Response::new(UnsyncBoxBody::new(StreamBody::new(frames)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A refusal that is not about a JSON-RPC message.
+fn refused(status: StatusCode) -> Response<ReplyBody> {
+    let mut response = empty(status);
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    }
+    response
+}
+
+fn empty(status: StatusCode) -> Response<ReplyBody> {
+    let mut response = Response::new(Empty::new().boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_local_names_are_served() {
+        let cases = [
+            ("127.0.0.1", true),
+            ("127.0.0.1:8080", true),
+            ("localhost:1", true),
+            ("[::1]:80", true),
+            ("127.0.0.1.example.com", false),
+            ("localhost.example.com:80", false),
+            ("user@example.com", false),
+            ("", false),
+            (" ", false),
+        ];
+        for (authority, expected) in cases {
+            assert_eq!(is_local(authority), expected, "{authority:?}");
+        }
+    }
+}

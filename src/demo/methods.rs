@@ -1,0 +1,293 @@
+//! The methods of the protocol, answered from the content of one demo server.
+//!
+//! [`Content`] is what a server has to say; [`Server`] gives it the protocol's form: pages, caching hints,
+//! `resultType`, the server's name on every result, progress, changes for the subscribers. Nothing here
+//! depends on the era or on HTTP.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+use super::listen::{Change, Filter, Subscription};
+use super::request::Request;
+use super::rpc::{self, PROTOCOL_VERSION, RpcError};
+use super::{arguments, headers};
+
+const PAGE_ENTRIES_MAX: usize = 50;
+/// Changes a slow subscriber may be behind.
+const CHANGES_MAX: usize = 64;
+/// Before each progress notification and before the result that follows them.
+const STEP_PAUSE: Duration = Duration::from_millis(150);
+/// Freshness of what never changes while the process lives.
+const CONSTANT_TTL_MS: u64 = 300_000;
+
+/// What a server offers. Lists keep one order.
+pub(super) trait Content: Send + Sync {
+    /// Its name in `serverInfo`.
+    fn name(&self) -> &'static str;
+    fn title(&self) -> &'static str;
+    fn instructions(&self) -> &'static str;
+    fn capabilities(&self) -> Value;
+    fn tools(&self) -> Vec<Value>;
+    fn resources(&self) -> Vec<Value>;
+    fn resource_templates(&self) -> Vec<Value>;
+    fn prompts(&self) -> Vec<Value>;
+    /// How long and by whom `resources/list` and `resources/read` may be cached.
+    fn resource_caching(&self) -> Caching;
+    /// Runs the tool `name`; it is one of [`Content::tools`] and `arguments` fit its input schema.
+    fn call_tool(
+        &self,
+        name: &str,
+        arguments: &Map<String, Value>,
+        request: &Request,
+    ) -> Result<Outcome, RpcError>;
+    /// The contents of a resource, or `None` where there is none.
+    fn read_resource(&self, uri: &str) -> Option<Value>;
+    /// The messages of the prompt `name`; it is one of [`Content::prompts`] and the required arguments are there.
+    fn prompt_messages(&self, name: &str, arguments: &Map<String, Value>) -> Vec<Value>;
+    /// The values that `argument` of a prompt (its name) or template (its URI template) can take, best first.
+    fn completions(&self, reference: &str, argument: &str) -> Vec<String>;
+    /// Whether the resource at `uri` can change, now or once it exists.
+    fn can_change(&self, uri: &str) -> bool;
+}
+
+/// Caching hints of a result.
+pub(super) struct Caching {
+    pub(super) ttl_ms: u64,
+    pub(super) scope: &'static str,
+}
+
+/// What a tool call led to.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// The result, `resultType` left out when it is complete.
+    pub(super) result: Value,
+    /// What there is to say on the way, for clients that asked for progress.
+    pub(super) steps: Vec<String>,
+    pub(super) change: Option<Change>,
+}
+
+impl Outcome {
+    /// A result for the model: `text`, and the same as data.
+    pub(super) fn structured(text: &str, data: &Value) -> Self {
+        Self {
+            result: json!({ "content": [{ "type": "text", "text": text }], "structuredContent": data }),
+            ..Self::default()
+        }
+    }
+
+    /// A failure the model can read and do something about.
+    pub(super) fn failed(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self {
+            result: json!({ "content": [{ "type": "text", "text": text }], "isError": true }),
+            ..Self::default()
+        }
+    }
+}
+
+/// How a request is answered.
+pub(super) enum Reply {
+    Result(Value),
+    /// `pause` before each notification and before the result.
+    Steps {
+        pause: Duration,
+        notifications: Vec<Value>,
+        result: Value,
+    },
+    Subscription(Subscription),
+}
+
+/// One demo server.
+pub(super) struct Server {
+    content: Box<dyn Content>,
+    changes: broadcast::Sender<Change>,
+}
+
+impl Server {
+    pub(super) fn new(content: Box<dyn Content>) -> Self {
+        Self { content, changes: broadcast::Sender::new(CHANGES_MAX) }
+    }
+
+    /// Answers `request`; `stop` ends subscriptions.
+    pub(super) fn answer(&self, request: &Request, stop: CancellationToken) -> Result<Reply, RpcError> {
+        let constant = Caching { ttl_ms: CONSTANT_TTL_MS, scope: "public" };
+        let content = &self.content;
+        let result = match request.method.as_str() {
+            "server/discover" => cached(self.discover(), &constant),
+            "tools/list" => cached(page("tools", content.tools(), request)?, &constant),
+            "prompts/list" => cached(page("prompts", content.prompts(), request)?, &constant),
+            "resources/templates/list" => {
+                cached(page("resourceTemplates", content.resource_templates(), request)?, &constant)
+            }
+            "resources/list" => {
+                cached(page("resources", content.resources(), request)?, &content.resource_caching())
+            }
+            "resources/read" => cached(self.read_resource(request)?, &content.resource_caching()),
+            "prompts/get" => self.get_prompt(request)?,
+            "completion/complete" => self.complete(request)?,
+            "tools/call" => return self.call_tool(request),
+            "subscriptions/listen" => return self.listen(request, stop),
+            method => return Err(RpcError::unknown_method(method)),
+        };
+        Ok(Reply::Result(self.finished(result)))
+    }
+
+    fn discover(&self) -> Value {
+        json!({
+            "supportedVersions": [PROTOCOL_VERSION],
+            "capabilities": self.content.capabilities(),
+            "instructions": self.content.instructions(),
+        })
+    }
+
+    fn call_tool(&self, request: &Request) -> Result<Reply, RpcError> {
+        let name = request.text("name")?;
+        let tool = named(self.content.tools(), name).ok_or_else(|| unknown("tool", name))?;
+        let arguments = request.arguments()?;
+        headers::compare_parameters(&request.headers, &tool["inputSchema"], &arguments)?;
+        arguments::check(&tool["inputSchema"], &Value::Object(arguments.clone())).map_err(|fault| {
+            RpcError::invalid_params(format!("Invalid arguments for tool {name}: {fault}"))
+        })?;
+        let progress_token = request.progress_token()?;
+
+        let outcome = self.content.call_tool(name, &arguments, request)?;
+        if let Some(change) = outcome.change {
+            // An error says that nobody listens.
+            let _ = self.changes.send(change);
+        }
+        let result = self.finished(outcome.result);
+        Ok(match progress_token {
+            Some(token) if !outcome.steps.is_empty() => {
+                Reply::Steps { pause: STEP_PAUSE, notifications: progress(token, &outcome.steps), result }
+            }
+            _ => Reply::Result(result),
+        })
+    }
+
+    fn read_resource(&self, request: &Request) -> Result<Value, RpcError> {
+        let uri = request.text("uri")?;
+        match self.content.read_resource(uri) {
+            Some(contents) => Ok(json!({ "contents": [contents] })),
+            None => Err(RpcError {
+                data: Some(json!({ "uri": uri })),
+                ..RpcError::invalid_params("Resource not found")
+            }),
+        }
+    }
+
+    fn get_prompt(&self, request: &Request) -> Result<Value, RpcError> {
+        let name = request.text("name")?;
+        let prompt = named(self.content.prompts(), name).ok_or_else(|| unknown("prompt", name))?;
+        let arguments = request.arguments()?;
+        let invalid =
+            |fault: &str| RpcError::invalid_params(format!("Invalid arguments for prompt {name}: {fault}"));
+        for argument in prompt["arguments"].as_array().into_iter().flatten() {
+            let argument_name = argument["name"].as_str().unwrap_or_default();
+            if argument["required"] == true && !arguments.contains_key(argument_name) {
+                return Err(invalid(&format!("'{argument_name}' is required")));
+            }
+        }
+        if !arguments.values().all(Value::is_string) {
+            return Err(invalid("every argument must be a string"));
+        }
+        let messages = self.content.prompt_messages(name, &arguments);
+        Ok(json!({ "description": prompt["description"], "messages": messages }))
+    }
+
+    fn complete(&self, request: &Request) -> Result<Value, RpcError> {
+        let params = Value::Object(request.params.clone());
+        let reference = match params["ref"]["type"].as_str() {
+            Some("ref/prompt") => params["ref"]["name"].as_str(),
+            Some("ref/resource") => params["ref"]["uri"].as_str(),
+            _ => None,
+        };
+        let (argument, start) = (params["argument"]["name"].as_str(), params["argument"]["value"].as_str());
+        let (Some(reference), Some(argument), Some(start)) = (reference, argument, start) else {
+            return Err(RpcError::invalid_params(
+                "params must have a ref and an argument with name and value",
+            ));
+        };
+        let prompts = self.content.prompts().into_iter().filter(|prompt| prompt["name"] == reference);
+        let templates = self.content.resource_templates();
+        if prompts.chain(templates.into_iter().filter(|one| one["uriTemplate"] == reference)).next().is_none()
+        {
+            return Err(RpcError::invalid_params(format!("Nothing to complete for {reference}")));
+        }
+        let mut values = self.content.completions(reference, argument);
+        values.retain(|value| value.to_lowercase().starts_with(&start.to_lowercase()));
+        let total = values.len();
+        values.truncate(100);
+        Ok(json!({ "completion": { "values": values, "total": total, "hasMore": total > values.len() } }))
+    }
+
+    fn listen(&self, request: &Request, stop: CancellationToken) -> Result<Reply, RpcError> {
+        let lists_change = self.content.capabilities()["resources"]["listChanged"] == true;
+        let filter = Filter::read(&request.params, lists_change, |uri| self.content.can_change(uri))?;
+        Ok(Reply::Subscription(Subscription {
+            id: request.id.clone(),
+            filter,
+            changes: self.changes.subscribe(),
+            result: self.finished(json!({})),
+            stop,
+        }))
+    }
+
+    /// What every result carries.
+    fn finished(&self, mut result: Value) -> Value {
+        if result.get("resultType").is_none() {
+            result["resultType"] = json!("complete");
+        }
+        result["_meta"]["io.modelcontextprotocol/serverInfo"] = json!({
+            "name": self.content.name(),
+            "title": self.content.title(),
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        result
+    }
+}
+
+fn cached(mut result: Value, caching: &Caching) -> Value {
+    result["ttlMs"] = json!(caching.ttl_ms);
+    result["cacheScope"] = json!(caching.scope);
+    result
+}
+
+/// The page of `entries` that the request's cursor asks for. A cursor is the number of entries before the page.
+fn page(key: &str, entries: Vec<Value>, request: &Request) -> Result<Value, RpcError> {
+    let start = match request.params.get("cursor") {
+        None => Some(0),
+        Some(cursor) => {
+            cursor.as_str().and_then(|cursor| cursor.parse().ok()).filter(|start| *start < entries.len())
+        }
+    };
+    let start: usize = start.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;
+    let total = entries.len();
+    let entries: Vec<Value> = entries.into_iter().skip(start).take(PAGE_ENTRIES_MAX).collect();
+    let end = start + entries.len();
+    let mut result = json!({ key: entries });
+    if end < total {
+        result["nextCursor"] = json!(end.to_string());
+    }
+    Ok(result)
+}
+
+fn progress(token: &Value, steps: &[String]) -> Vec<Value> {
+    let total = steps.len();
+    let notification = |(index, step): (usize, &String)| {
+        let params =
+            json!({ "progressToken": token, "progress": index + 1, "total": total, "message": step });
+        rpc::notification("notifications/progress", &params)
+    };
+    steps.iter().enumerate().map(notification).collect()
+}
+
+fn named(entries: Vec<Value>, name: &str) -> Option<Value> {
+    entries.into_iter().find(|entry| entry["name"] == name)
+}
+
+fn unknown(what: &str, name: &str) -> RpcError {
+    RpcError::invalid_params(format!("Unknown {what}: {name}"))
+}

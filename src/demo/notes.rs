@@ -1,0 +1,317 @@
+//! The `notes` demo server: keeps notes in memory, private to its user, and tells subscribers what changed.
+//!
+//! Worth trying: `delete_note` asks the user first, in a multi round-trip request; `search_notes` has a UI
+//! resource, a plain page without scripts; `resources/list` has several pages once there are more than 50
+//! notes.
+
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value, json};
+
+use super::confirmation::{self, Confirmations};
+use super::listen::Change;
+use super::methods::{Caching, Content, Outcome};
+use super::notebook::{NOTES_MAX, Note, Notebook};
+use super::request::Request;
+use super::rpc::RpcError;
+
+const BOARD_URI: &str = "ui://notes/board";
+const NOTE_URI_PREFIX: &str = "note://";
+const NOTE_URI_TEMPLATE: &str = "note://{number}";
+/// Of notes that a search or a prompt shows.
+const FOUND_MAX: usize = 20;
+
+/// The notebook and what can be done with it.
+pub(super) struct Notes {
+    notebook: Mutex<Notebook>,
+    confirmations: Mutex<Confirmations>,
+}
+
+impl Notes {
+    /// A notebook with two notes.
+    pub(super) fn new() -> Self {
+        let mut notebook = Notebook::default();
+        notebook.add("Welcome", "These notes live in memory and are gone when the demo ends.");
+        notebook.add("Try this", "Add a note, search for it, then delete it: you will be asked first.");
+        Self { notebook: Mutex::new(notebook), confirmations: Mutex::default() }
+    }
+
+    fn add(&self, arguments: &Map<String, Value>) -> Outcome {
+        let Some(note) = lock(&self.notebook).add(text(arguments, "title"), text(arguments, "text")) else {
+            return Outcome::failed(format!("The notebook is full ({NOTES_MAX} notes). Delete one first."));
+        };
+        let mut outcome = Outcome::structured(&format!("Added note {}.", note.number), &note_data(&note));
+        if let Some(content) = outcome.result["content"].as_array_mut() {
+            let mut link = note_resource(&note);
+            link["type"] = json!("resource_link");
+            content.push(link);
+        }
+        Outcome { change: Some(changed(note.number)), ..outcome }
+    }
+
+    fn search(&self, arguments: &Map<String, Value>) -> Outcome {
+        let notebook = lock(&self.notebook);
+        let found: Vec<&Note> = notebook.search(text(arguments, "words")).collect();
+        let shown: Vec<&Note> = found.iter().copied().take(FOUND_MAX).collect();
+        let mut lines = format!("{} found.", found.len());
+        for note in &shown {
+            let _ = write!(lines, "\n{}: {}", note.number, note.title);
+        }
+        let notes: Vec<Value> = shown.into_iter().map(note_data).collect();
+        Outcome::structured(&lines, &json!({ "total": found.len(), "notes": notes }))
+    }
+
+    fn delete(&self, arguments: &Map<String, Value>, request: &Request) -> Result<Outcome, RpcError> {
+        confirmation::require_forms(request)?;
+        let number = arguments.get("number").and_then(Value::as_u64).unwrap_or_default();
+        let confirmed = lock(&self.confirmations).answer(request, number)?;
+        let mut notebook = lock(&self.notebook);
+        let Some(note) = notebook.get(number) else {
+            return Ok(Outcome::failed(format!("There is no note {number}.")));
+        };
+        Ok(match confirmed {
+            None => Outcome { result: lock(&self.confirmations).ask(note)?, ..Outcome::default() },
+            Some(false) => Outcome::structured(&format!("Kept note {number}."), &json!({ "deleted": false })),
+            Some(true) => {
+                notebook.delete(number);
+                let outcome =
+                    Outcome::structured(&format!("Deleted note {number}."), &json!({ "deleted": true }));
+                Outcome { change: Some(changed(number)), ..outcome }
+            }
+        })
+    }
+}
+
+impl Content for Notes {
+    fn name(&self) -> &'static str {
+        "trunkline-demo-notes"
+    }
+
+    fn title(&self) -> &'static str {
+        "Demo notes"
+    }
+
+    fn instructions(&self) -> &'static str {
+        "A notebook in memory. Search before adding, and expect the user to be asked before a note is deleted."
+    }
+
+    fn capabilities(&self) -> Value {
+        json!({
+            "tools": {},
+            "resources": { "listChanged": true, "subscribe": true },
+            "prompts": {},
+            "completions": {},
+            "extensions": { "io.modelcontextprotocol/ui": {} },
+        })
+    }
+
+    fn tools(&self) -> Vec<Value> {
+        vec![add_tool(), search_tool(), delete_tool()]
+    }
+
+    fn resources(&self) -> Vec<Value> {
+        let board = json!({
+            "uri": BOARD_URI,
+            "name": "board",
+            "title": "Board",
+            "description": "All notes on one page",
+            "mimeType": "text/html;profile=mcp-app",
+        });
+        [board].into_iter().chain(lock(&self.notebook).notes().map(note_resource)).collect()
+    }
+
+    fn resource_templates(&self) -> Vec<Value> {
+        vec![json!({
+            "uriTemplate": NOTE_URI_TEMPLATE,
+            "name": "note",
+            "title": "Note",
+            "description": "One note by its number",
+            "mimeType": "text/plain",
+        })]
+    }
+
+    fn prompts(&self) -> Vec<Value> {
+        vec![json!({
+            "name": "summarize",
+            "title": "Summarize notes",
+            "description": "Summarize the notes about a topic",
+            "arguments": [{ "name": "topic", "description": "Words that are in the notes; all notes when left out" }],
+        })]
+    }
+
+    fn resource_caching(&self) -> Caching {
+        Caching { ttl_ms: 2_000, scope: "private" }
+    }
+
+    fn call_tool(
+        &self,
+        name: &str,
+        arguments: &Map<String, Value>,
+        request: &Request,
+    ) -> Result<Outcome, RpcError> {
+        match name {
+            "add_note" => Ok(self.add(arguments)),
+            "search_notes" => Ok(self.search(arguments)),
+            _ => self.delete(arguments, request),
+        }
+    }
+
+    fn read_resource(&self, uri: &str) -> Option<Value> {
+        let notebook = lock(&self.notebook);
+        if uri == BOARD_URI {
+            return Some(
+                json!({ "uri": uri, "mimeType": "text/html;profile=mcp-app", "text": board(&notebook) }),
+            );
+        }
+        notebook.get(note_number(uri)?).map(note_contents)
+    }
+
+    fn prompt_messages(&self, _: &str, arguments: &Map<String, Value>) -> Vec<Value> {
+        let notebook = lock(&self.notebook);
+        let notes = notebook.search(text(arguments, "topic")).take(FOUND_MAX).map(note_contents);
+        let request = json!({ "type": "text", "text": "Summarize these notes in a few sentences." });
+        let notes = notes.map(|contents| json!({ "type": "resource", "resource": contents }));
+        [request]
+            .into_iter()
+            .chain(notes)
+            .map(|content| json!({ "role": "user", "content": content }))
+            .collect()
+    }
+
+    fn completions(&self, reference: &str, argument: &str) -> Vec<String> {
+        let notebook = lock(&self.notebook);
+        match (reference, argument) {
+            (NOTE_URI_TEMPLATE, "number") => notebook.notes().map(|note| note.number.to_string()).collect(),
+            ("summarize", "topic") => notebook.notes().map(|note| note.title.clone()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn can_change(&self, uri: &str) -> bool {
+        uri == BOARD_URI || note_number(uri).is_some()
+    }
+}
+
+fn add_tool() -> Value {
+    json!({
+        "name": "add_note",
+        "title": "Add a note",
+        "description": "Writes a note; it is kept until the demo ends",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "title": { "type": "string", "minLength": 1, "maxLength": 120 },
+                "text": { "type": "string", "maxLength": 4000 },
+            },
+            "required": ["title", "text"],
+            "additionalProperties": false,
+        },
+        "outputSchema": note_schema(),
+        "annotations": { "readOnlyHint": false, "destructiveHint": false, "openWorldHint": false },
+    })
+}
+
+fn search_tool() -> Value {
+    json!({
+        "name": "search_notes",
+        "title": "Search notes",
+        "description": "The notes that have the words in their title or text",
+        "inputSchema": {
+            "type": "object",
+            "properties": { "words": { "type": "string", "description": "Empty for all notes", "maxLength": 120 } },
+            "required": ["words"],
+            "additionalProperties": false,
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": { "total": { "type": "integer" }, "notes": { "type": "array", "items": note_schema() } },
+            "required": ["total", "notes"],
+        },
+        "annotations": { "readOnlyHint": true, "openWorldHint": false },
+        "_meta": { "ui": { "resourceUri": BOARD_URI } },
+    })
+}
+
+fn delete_tool() -> Value {
+    json!({
+        "name": "delete_note",
+        "title": "Delete a note",
+        "description": "Deletes a note for good, after asking the user",
+        "inputSchema": {
+            "type": "object",
+            "properties": { "number": { "type": "integer", "minimum": 1 } },
+            "required": ["number"],
+            "additionalProperties": false,
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": { "deleted": { "type": "boolean" } },
+            "required": ["deleted"],
+        },
+        "annotations": { "readOnlyHint": false, "destructiveHint": true, "openWorldHint": false },
+    })
+}
+
+fn note_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "number": { "type": "integer" },
+            "title": { "type": "string" },
+            "text": { "type": "string" },
+        },
+        "required": ["number", "title", "text"],
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is complete before the lock is released, so what a panic left behind is still good.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn changed(number: u64) -> Change {
+    Change { resource_list: true, uris: vec![format!("{NOTE_URI_PREFIX}{number}"), BOARD_URI.to_owned()] }
+}
+
+fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
+    arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn note_number(uri: &str) -> Option<u64> {
+    let number = uri.strip_prefix(NOTE_URI_PREFIX)?;
+    number.parse().ok().filter(|parsed: &u64| parsed.to_string() == number)
+}
+
+fn note_data(note: &Note) -> Value {
+    json!({ "number": note.number, "title": note.title, "text": note.text })
+}
+
+fn note_resource(note: &Note) -> Value {
+    json!({
+        "uri": format!("{NOTE_URI_PREFIX}{}", note.number),
+        "name": format!("note-{}", note.number),
+        "title": note.title,
+        "mimeType": "text/plain",
+    })
+}
+
+fn note_contents(note: &Note) -> Value {
+    json!({ "uri": format!("{NOTE_URI_PREFIX}{}", note.number), "mimeType": "text/plain", "text": note.text })
+}
+
+fn board(notebook: &Notebook) -> String {
+    let mut page = String::from(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Notes</title>\n<h1>Notes</h1>\n<dl>\n",
+    );
+    for note in notebook.notes() {
+        let _ = writeln!(page, "<dt>{}. {}</dt>", note.number, escaped(&note.title));
+        let _ = writeln!(page, "<dd>{}</dd>", escaped(&note.text));
+    }
+    page.push_str("</dl>\n");
+    page
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,314 @@
+//! The `weather` demo server: reads only, and everything it says may be cached by anyone.
+//!
+//! Worth trying: `forecast` has structured output, a link to a resource and a parameter mirrored in
+//! `Mcp-Param-City`; `compare` reports progress; the city of `packing-list` and of `weather://city/{name}`
+//! can be completed.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::cities::{CITIES, City, DAYS_MAX, Day};
+use super::methods::{Caching, Content, Outcome};
+use super::request::Request;
+use super::rpc::RpcError;
+
+const STATIONS_URI: &str = "weather://stations";
+const CITY_URI_PREFIX: &str = "weather://city/";
+const CITY_URI_TEMPLATE: &str = "weather://city/{name}";
+const DEFAULT_DAYS: i32 = 3;
+
+/// Cities and forecasts.
+pub(super) struct Weather;
+
+impl Weather {
+    pub(super) fn new() -> Self {
+        Self
+    }
+}
+
+impl Content for Weather {
+    fn name(&self) -> &'static str {
+        "trunkline-demo-weather"
+    }
+
+    fn title(&self) -> &'static str {
+        "Demo weather"
+    }
+
+    fn instructions(&self) -> &'static str {
+        "Invented weather for six cities: Oslo, Lisbon, Zürich, Nairobi, Osaka and Lima. \
+         Use forecast for one city and compare for several."
+    }
+
+    fn capabilities(&self) -> Value {
+        json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} })
+    }
+
+    fn tools(&self) -> Vec<Value> {
+        vec![forecast_tool(), compare_tool()]
+    }
+
+    fn resources(&self) -> Vec<Value> {
+        vec![json!({
+            "uri": STATIONS_URI,
+            "name": "stations",
+            "title": "Weather stations",
+            "description": "The station of every city",
+            "mimeType": "application/json",
+        })]
+    }
+
+    fn resource_templates(&self) -> Vec<Value> {
+        vec![json!({
+            "uriTemplate": CITY_URI_TEMPLATE,
+            "name": "city",
+            "title": "Weather of a city",
+            "description": "The forecast of one city for a week",
+            "mimeType": "application/json",
+        })]
+    }
+
+    fn prompts(&self) -> Vec<Value> {
+        vec![json!({
+            "name": "packing-list",
+            "title": "Packing list",
+            "description": "What to pack for a few days in a city",
+            "arguments": [
+                { "name": "city", "description": "Where the journey goes", "required": true },
+                { "name": "days", "description": "How many days; 3 when left out" },
+            ],
+        })]
+    }
+
+    fn resource_caching(&self) -> Caching {
+        Caching { ttl_ms: 60_000, scope: "public" }
+    }
+
+    fn call_tool(
+        &self,
+        name: &str,
+        arguments: &Map<String, Value>,
+        _: &Request,
+    ) -> Result<Outcome, RpcError> {
+        Ok(match name {
+            "forecast" => forecast(arguments),
+            _ => compare(arguments),
+        })
+    }
+
+    fn read_resource(&self, uri: &str) -> Option<Value> {
+        let data = if uri == STATIONS_URI {
+            let station = |city: &City| json!({ "station": city.station, "city": city.name });
+            json!({ "stations": CITIES.iter().map(station).collect::<Vec<_>>() })
+        } else {
+            let slug = uri.strip_prefix(CITY_URI_PREFIX)?;
+            forecast_data(CITIES.iter().find(|city| city.slug == slug)?, DAYS_MAX)
+        };
+        Some(json!({ "uri": uri, "mimeType": "application/json", "text": data.to_string() }))
+    }
+
+    fn prompt_messages(&self, _: &str, arguments: &Map<String, Value>) -> Vec<Value> {
+        let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+        let city = text("city").unwrap_or_default();
+        let days = text("days").and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_DAYS);
+        let weather = match City::find(city) {
+            Some(city) => describe(city, days),
+            None => format!("There is no forecast for {city}; ask about its climate."),
+        };
+        let text = format!(
+            "I am packing for {city}. Make a short packing list that fits this weather.\n\n{weather}"
+        );
+        vec![json!({ "role": "user", "content": { "type": "text", "text": text } })]
+    }
+
+    fn completions(&self, reference: &str, argument: &str) -> Vec<String> {
+        match (reference, argument) {
+            ("packing-list", "city") => CITIES.iter().map(|city| city.name.to_owned()).collect(),
+            ("packing-list", "days") => (1..=DAYS_MAX).map(|days| days.to_string()).collect(),
+            (CITY_URI_TEMPLATE, "name") => CITIES.iter().map(|city| city.slug.to_owned()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn can_change(&self, _: &str) -> bool {
+        false
+    }
+}
+
+fn forecast_tool() -> Value {
+    json!({
+        "name": "forecast",
+        "title": "Forecast",
+        "description": "The weather of one city for the next days",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "city": {
+                    "type": "string",
+                    "description": "Oslo, Lisbon, Zürich, Nairobi, Osaka or Lima",
+                    "minLength": 1,
+                    "maxLength": 64,
+                    "x-mcp-header": "City",
+                },
+                "days": {
+                    "type": "integer",
+                    "description": "How many days",
+                    "minimum": 1,
+                    "maximum": DAYS_MAX,
+                    "default": DEFAULT_DAYS,
+                },
+            },
+            "required": ["city"],
+            "additionalProperties": false,
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "city": { "type": "string" },
+                "days": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "day": { "type": "integer", "description": "1 is the first day" },
+                            "condition": { "type": "string" },
+                            "high_celsius": { "type": "integer" },
+                            "low_celsius": { "type": "integer" },
+                            "rain_percent": { "type": "integer", "minimum": 0, "maximum": 100 },
+                        },
+                        "required": ["day", "condition", "high_celsius", "low_celsius", "rain_percent"],
+                    },
+                },
+            },
+            "required": ["city", "days"],
+        },
+        "annotations": { "readOnlyHint": true, "openWorldHint": false },
+    })
+}
+
+fn forecast(arguments: &Map<String, Value>) -> Outcome {
+    let asked = arguments.get("city").and_then(Value::as_str).unwrap_or_default();
+    let days = arguments.get("days").and_then(Value::as_i64).and_then(|days| i32::try_from(days).ok());
+    let Some(city) = City::find(asked) else { return unknown_city(asked) };
+    let days = days.unwrap_or(DEFAULT_DAYS);
+    let mut outcome = Outcome::structured(&describe(city, days), &forecast_data(city, days));
+    if let Some(content) = outcome.result["content"].as_array_mut() {
+        content.push(json!({
+            "type": "resource_link",
+            "uri": format!("{CITY_URI_PREFIX}{}", city.slug),
+            "name": city.slug,
+            "title": format!("Weather of {}", city.name),
+            "mimeType": "application/json",
+        }));
+    }
+    outcome
+}
+
+fn compare_tool() -> Value {
+    json!({
+        "name": "compare",
+        "title": "Compare cities",
+        "description": "The mean weather of several cities over a week, with progress for every city",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "cities": {
+                    "type": "array",
+                    "description": "The cities to compare",
+                    "items": { "type": "string", "minLength": 1, "maxLength": 64 },
+                    "minItems": 2,
+                    "maxItems": 6,
+                },
+            },
+            "required": ["cities"],
+            "additionalProperties": false,
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "warmest": { "type": "string" },
+                "driest": { "type": "string" },
+                "cities": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "city": { "type": "string" },
+                            "mean_high_celsius": { "type": "number" },
+                            "mean_rain_percent": { "type": "number" },
+                        },
+                        "required": ["city", "mean_high_celsius", "mean_rain_percent"],
+                    },
+                },
+            },
+            "required": ["warmest", "driest", "cities"],
+        },
+        "annotations": { "readOnlyHint": true, "openWorldHint": false },
+    })
+}
+
+fn compare(arguments: &Map<String, Value>) -> Outcome {
+    let mut cities: Vec<&City> = Vec::new();
+    for asked in arguments.get("cities").and_then(Value::as_array).into_iter().flatten() {
+        let asked = asked.as_str().unwrap_or_default();
+        match City::find(asked) {
+            Some(city) => cities.push(city),
+            None => return unknown_city(asked),
+        }
+    }
+    let warmest = cities.iter().max_by(|one, other| mean_high(one).total_cmp(&mean_high(other)));
+    let driest = cities.iter().min_by(|one, other| mean_rain(one).total_cmp(&mean_rain(other)));
+    let (warmest, driest) = (warmest.map_or("", |city| city.name), driest.map_or("", |city| city.name));
+    let mut means = Vec::new();
+    for city in &cities {
+        let (high, rain) = (mean_high(city), mean_rain(city));
+        means.push(json!({ "city": city.name, "mean_high_celsius": high, "mean_rain_percent": rain }));
+    }
+    let data = json!({ "warmest": warmest, "driest": driest, "cities": means });
+    let steps = cities.iter().map(|city| format!("Looked at {}", city.name)).collect();
+    Outcome { steps, ..Outcome::structured(&format!("Warmest: {warmest}. Driest: {driest}."), &data) }
+}
+
+fn mean_high(city: &City) -> f64 {
+    mean_of_week(city.forecast(DAYS_MAX).iter().map(|day| day.high_celsius).sum())
+}
+
+fn mean_rain(city: &City) -> f64 {
+    mean_of_week(city.forecast(DAYS_MAX).iter().map(|day| day.rain_percent).sum())
+}
+
+/// To one decimal.
+fn mean_of_week(sum: i32) -> f64 {
+    (f64::from(sum) / f64::from(DAYS_MAX) * 10.0).round() / 10.0
+}
+
+fn forecast_data(city: &City, days: i32) -> Value {
+    let day = |day: Day| {
+        json!({
+            "day": day.number,
+            "condition": day.condition,
+            "high_celsius": day.high_celsius,
+            "low_celsius": day.low_celsius,
+            "rain_percent": day.rain_percent,
+        })
+    };
+    json!({ "city": city.name, "days": city.forecast(days).into_iter().map(day).collect::<Vec<_>>() })
+}
+
+fn describe(city: &City, days: i32) -> String {
+    let mut text = format!("{}:", city.name);
+    for day in city.forecast(days) {
+        let _ = write!(
+            text,
+            "\nday {}: {}, {} to {} °C, {} % chance of rain",
+            day.number, day.condition, day.low_celsius, day.high_celsius, day.rain_percent
+        );
+    }
+    text
+}
+
+fn unknown_city(name: &str) -> Outcome {
+    let known: Vec<&str> = CITIES.iter().map(|city| city.name).collect();
+    Outcome::failed(format!("There is no forecast for {name}. Cities with one: {}.", known.join(", ")))
+}
