@@ -1,4 +1,64 @@
-//! Trunkline: a multiplexing proxy daemon for the Model Context Protocol.
+//! Trunkline: a multiplexing proxy daemon for the Model Context Protocol (MCP).
+//!
+//! Fleets of MCP clients connect to one address; behind it stand many shared tool servers. The crate is a
+//! library with a thin binary, so that every part can be tested by itself.
+//!
+//! # The way of a call
+//!
+//! 1. A connection is accepted by one of the *workers* ([`worker`], [`listener`]): threads that share nothing
+//!    on the request path, each with its own connections to upstreams.
+//! 2. [`proxy::Proxy::handle`] reads top to bottom. It reads the headers once ([`protocol::head`]), checks where
+//!    the request comes from ([`auth::origin`]) and who makes it ([`auth`]), and finds the upstream from the
+//!    `Mcp-Name` header alone ([`route`]): what can be refused is refused before the body arrives.
+//! 3. The body is taken in under limits ([`intake`]), checked by simd-json ([`protocol::json`]) and compared
+//!    with the headers ([`message`], [`protocol::agreement`]). Nothing reaches an upstream that was not checked.
+//! 4. The very bytes that came in go out ([`upstream::exchange`]). On endpoints over several upstreams names
+//!    are replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
+//! 5. The reply is handed on as it comes ([`relay`]); where names must be mapped, [`mapper`] does it.
+//!
+//! Lists and `server/discover` of endpoints over several upstreams leave the line for the [`catalog`].
+//! Whatever goes wrong is a [`protocol::error::Error`], rendered in one place.
+//!
+//! # Who owns what
+//!
+//! The configuration ([`config`]) is resolved into a [`snapshot`]: plain data behind one atomic pointer, swapped
+//! whole on reload. Connections, scratch memory and pools belong to one worker. What is process-wide is in
+//! [`state`]. The control thread ([`gateway`]) handles signals, serves the admin listener ([`admin`]) and learns
+//! names ([`catalog::learn`]); it is never on the way of a call.
+//!
+//! # Layers
+//!
+//! Arrows point down only: `protocol`, `config` and `route` are pure (no runtime, no clock, no I/O); `auth`,
+//! `limit`, `telemetry` and `upstream` stand on them; then `snapshot`, `catalog`, `mapper`, `relay` and `proxy`;
+//! then `listener`, `worker`, `admin`, `gateway` and `cli`. simd-json is named in `protocol::json` alone, error
+//! bodies are written in `protocol::error` alone, tasks are spawned through [`tasks`] alone. [`demo`] stands
+//! beside all of it and shares no code with it.
 
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod auth;
+pub mod call;
+pub mod catalog;
+pub mod cli;
 pub mod config;
+pub mod cors;
+pub mod demo;
+pub mod drain;
+pub mod gateway;
+pub mod intake;
+pub mod limit;
+pub mod listener;
+pub mod mapper;
+pub mod message;
 pub mod protocol;
+pub mod proxy;
+pub mod relay;
+pub mod route;
+pub mod snapshot;
+pub mod socket;
+pub mod state;
+pub mod tasks;
+pub mod telemetry;
+pub mod upstream;
+pub mod worker;

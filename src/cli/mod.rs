@@ -1,0 +1,69 @@
+//! The command line: what can be asked for, and the exit codes.
+//!
+//! 0: done. 1: it went wrong. 2: the command line is wrong. 64: the configuration is wrong.
+
+mod check;
+mod demo;
+mod key;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The exit code for a wrong configuration (`EX_USAGE` of sysexits).
+const EXIT_CONFIGURATION: u8 = 64;
+
+/// A multiplexing proxy for the Model Context Protocol.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway
+    Run(ConfigFile),
+    /// Check a configuration file and say everything that is wrong with it
+    Check(ConfigFile),
+    /// Run the gateway over two built-in demo servers and show what to try
+    Demo(demo::Options),
+    /// Make a new API key and the entry that lets it in
+    Key {
+        /// Who will hold it
+        name: String,
+    },
+    /// Print the JSON Schema of the configuration file
+    Schema,
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml")]
+    config: PathBuf,
+}
+
+/// Does what `arguments` ask for.
+pub fn main(arguments: Arguments) -> ExitCode {
+    let result = match arguments.command {
+        Command::Run(file) => return run::run(&file.config),
+        Command::Check(file) => return check::check(&file.config),
+        Command::Demo(options) => demo::demo(&options),
+        Command::Key { name } => key::key(&name),
+        Command::Schema => {
+            print!("{}", crate::config::json_schema());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A thread that serves connections: its own runtime, its own connections to upstreams, its own memory for
+//! checking JSON. Workers share nothing on the request path but [`State`].
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::MissedTickBehavior;
+
+use crate::config::{Limits, Listener};
+use crate::listener;
+use crate::protocol::json::Scratch;
+use crate::snapshot::{Endpoint, Snapshot};
+use crate::state::State;
+use crate::tasks::Tasks;
+use crate::telemetry::logs::FailureLog;
+use crate::telemetry::metrics::EndpointSeries;
+use crate::upstream::exchange::Client;
+
+/// How often idle connections to upstreams are looked through.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What one thread owns.
+pub struct Worker {
+    /// What all threads share.
+    pub state: Arc<State>,
+    /// The way to upstreams.
+    pub client: Client,
+    /// Memory for checking JSON.
+    pub scratch: RefCell<Scratch>,
+    /// Where failed calls are told.
+    pub failures: Rc<FailureLog>,
+    view: RefCell<Rc<View>>,
+}
+
+/// The snapshot as one thread holds it: handles that are cloned without touching shared counters.
+pub struct View {
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Its endpoints.
+    pub endpoints: Vec<Rc<Arc<Endpoint>>>,
+    /// The names of its upstreams.
+    pub upstream_names: Vec<Rc<str>>,
+    /// Counts requests that no endpoint took.
+    pub unmatched: Rc<Arc<EndpointSeries>>,
+}
+
+impl View {
+    fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self {
+            endpoints: snapshot.endpoints.iter().map(|endpoint| Rc::new(Arc::clone(endpoint))).collect(),
+            upstream_names: snapshot
+                .upstreams
+                .iter()
+                .map(|upstream| upstream.config.name.as_str().into())
+                .collect(),
+            unmatched: Rc::new(Arc::clone(&snapshot.unmatched)),
+            snapshot,
+        }
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// A worker on the current thread.
+    pub fn new(
+        state: Arc<State>,
+        log_lines_per_second_max: usize,
+        upstream_connections_max: usize,
+    ) -> Rc<Self> {
+        let tasks = Tasks::new(state.metrics.panics.clone());
+        let failures = FailureLog::new(log_lines_per_second_max, state.metrics.log_lines_dropped.clone());
+        let view = Rc::new(View::new(state.snapshot.load_full()));
+        Rc::new(Self {
+            client: Client {
+                pools: Rc::default(),
+                tasks,
+                open: Rc::default(),
+                open_max: upstream_connections_max,
+            },
+            scratch: RefCell::default(),
+            failures: Rc::new(failures),
+            view: RefCell::new(view),
+            state,
+        })
+    }
+
+    /// The current snapshot. Connections of upstreams that are gone are closed when a new one is first seen.
+    pub fn view(&self) -> Rc<View> {
+        let current = self.state.snapshot.load();
+        let mut view = self.view.borrow_mut();
+        if !Arc::ptr_eq(&view.snapshot, &current) {
+            *view = Rc::new(View::new(Arc::clone(&current)));
+            let living: Vec<_> = current.upstreams.iter().map(|upstream| upstream.id).collect();
+            self.client.pools.retain(&living);
+        }
+        Rc::clone(&view)
+    }
+
+    /// The limits in force when this thread last looked.
+    pub fn limits(&self) -> Limits {
+        self.view.borrow().snapshot.limits.clone()
+    }
+
+    /// Serves the listening sockets until the process ends.
+    pub async fn run(self: &Rc<Self>, sockets: Vec<(Listener, std::net::TcpListener)>) {
+        for (config, socket) in sockets {
+            let worker = Rc::clone(self);
+            self.client.tasks.spawn(async move { listener::serve(worker, &config, socket).await });
+        }
+        let drain = &self.state.drain;
+        let finished = async {
+            drain.closing().await;
+            self.client.pools.clear();
+            self.client.tasks.wait().await;
+        };
+        tokio::select! {
+            () = finished => {}
+            () = drain.cut() => {}
+            () = self.sweep() => {}
+        }
+    }
+
+    async fn sweep(&self) {
+        let mut interval = tokio::time::interval(SWEEP_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            self.view();
+            self.client.pools.sweep(Instant::now());
+            if self.state.drain.is_quiet() {
+                self.client.pools.clear();
+            }
+        }
+    }
+}
