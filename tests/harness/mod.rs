@@ -1,0 +1,40 @@
+//! What every black-box test stands on: the real binary as a child process, clients that speak bytes, and a scripted
+//! MCP server behind the gateway.
+//!
+//! Everything is bounded in time ([`DEADLINE`]) and everything that is started is stopped when it is dropped. Tests
+//! wait for conditions (a log line, a request that arrived, a connection that closed), never for time to pass. The
+//! harness knows HTTP and JSON-RPC as a peer on the wire does and shares no code with the program.
+
+mod client;
+mod config;
+mod daemon;
+mod http2;
+mod message;
+mod reply;
+mod selftest;
+mod upstream;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use client::{Broken, Connection, Response};
+pub(crate) use config::{Config, api_key};
+pub(crate) use daemon::{Daemon, trunkline};
+pub(crate) use http2::Http2;
+pub(crate) use message::{META, Request, VERSION, body, call, list, modern, post, read_resource};
+pub(crate) use reply::{Gate, Offer, Reply, literal, members};
+pub(crate) use upstream::{Received, Upstream, refusing_address, unresponsive_address};
+
+/// How long anything may take that is expected to happen. Generous: a loaded machine must not fail a test.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Tries `attempt` until it yields a value; for conditions that only the other process can see.
+pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(Instant::now() < end, "did not happen in {DEADLINE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,297 @@
+//! A scripted MCP server on a loopback socket: it records every request byte for byte and answers as the test says.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+
+use serde_json::Value;
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::reply::Step;
+use super::{DEADLINE, Offer, Reply, literal};
+
+/// A server that is stopped when dropped.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    /// Which connection it came on, counted from 0.
+    pub(crate) connection: usize,
+    /// The head, from the request line to the blank line.
+    pub(crate) head: String,
+    /// The body, without chunk framing.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Received {
+    /// Every value of a header.
+    pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
+        let lines = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        lines
+            .filter(|(present, _)| present.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim())
+            .collect()
+    }
+
+    /// The names of all headers, in lower case.
+    pub(crate) fn header_names(&self) -> Vec<String> {
+        let lines = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        lines.map(|(name, _)| name.to_ascii_lowercase()).collect()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("what goes upstream is JSON")
+    }
+
+    /// The JSON-RPC method of the body.
+    pub(crate) fn method(&self) -> String {
+        serde_json::from_str(&literal(&self.body, &["method"])).expect("the method is a string")
+    }
+
+    /// The id as it is spelled.
+    pub(crate) fn id(&self) -> String {
+        literal(&self.body, &["id"])
+    }
+}
+
+impl Upstream {
+    /// A server that asks `answer` what to do with each request.
+    pub(crate) fn start(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared {
+            answer: Box::new(answer),
+            stopped: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || accept(&listener, &accepting));
+        Self { address, shared }
+    }
+
+    /// A server that makes no mistakes and offers tools of these names.
+    pub(crate) fn with_tools(names: &[&str]) -> Self {
+        Self::offering(Offer::tools(names))
+    }
+
+    /// A server that makes no mistakes.
+    pub(crate) fn offering(offer: Offer) -> Self {
+        Self::start(move |request| offer.answer(request))
+    }
+
+    /// A server that answers every `tools/call` like this, and anything else without mistakes.
+    pub(crate) fn calling(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        let offer = Offer::tools(&["echo"]);
+        Self::start(move |request| match request.method().as_str() {
+            "tools/call" => answer(request),
+            _ => offer.answer(request),
+        })
+    }
+
+    /// Everything that has arrived.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.shared.state.lock().unwrap().received.clone()
+    }
+
+    /// What has arrived of one method.
+    pub(crate) fn received_of(&self, method: &str) -> Vec<Received> {
+        self.received().into_iter().filter(|request| request.method() == method).collect()
+    }
+
+    /// What has arrived on behalf of clients: all but the lists and `server/discover`, which the gateway asks itself.
+    pub(crate) fn forwarded(&self) -> Vec<Received> {
+        let own = |method: &str| method == "server/discover" || method.ends_with("/list");
+        self.received().into_iter().filter(|request| !own(&request.method())).collect()
+    }
+
+    /// The one `tools/call` that must have arrived.
+    #[track_caller]
+    pub(crate) fn only_call(&self) -> Received {
+        let mut calls = self.received_of("tools/call");
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        calls.remove(0)
+    }
+
+    /// Waits until this many requests of the method have arrived, and returns the last of them.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, method: &str, count: usize) -> Received {
+        let of = |state: &State| state.received.iter().filter(|request| request.method() == method).count();
+        let state = self.shared.state.lock().unwrap();
+        let waited =
+            self.shared.changed.wait_timeout_while(state, DEADLINE, |state| of(state) < count).unwrap();
+        drop(waited);
+        let mut arrived = self.received_of(method);
+        assert!(arrived.len() >= count, "{count} × {method} never arrived, but {arrived:?}");
+        arrived.remove(count - 1)
+    }
+
+    /// Waits until the gateway has closed this connection.
+    #[track_caller]
+    pub(crate) fn wait_closed(&self, connection: usize) {
+        let state = self.shared.state.lock().unwrap();
+        let open = |state: &mut State| !state.closed.contains(&connection);
+        let (state, _) = self.shared.changed.wait_timeout_while(state, DEADLINE, open).unwrap();
+        assert!(state.closed.contains(&connection), "connection {connection} is still open");
+    }
+
+    /// Whether the gateway has closed this connection.
+    pub(crate) fn is_closed(&self, connection: usize) -> bool {
+        self.shared.state.lock().unwrap().closed.contains(&connection)
+    }
+
+    /// How many connections have been accepted.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.state.lock().unwrap().connections.len()
+    }
+}
+
+impl Drop for Upstream {
+    /// Fails the test if anything ambiguous was sent to this server.
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect_timeout(&self.address, DEADLINE);
+        for stream in self.shared.state.lock().unwrap().connections.iter().filter_map(Weak::upgrade) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let faults = std::mem::take(&mut self.shared.state.lock().unwrap().faults);
+        if !std::thread::panicking() {
+            assert!(faults.is_empty(), "went upstream: {faults:?}");
+        }
+    }
+}
+
+/// An address that refuses every connection for as long as the socket lives.
+pub(crate) fn refusing_address() -> (SocketAddr, Socket) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+    (socket.local_addr().ok().and_then(|address| address.as_socket()).expect("an address"), socket)
+}
+
+/// An address that neither accepts nor refuses for as long as the sockets live: its backlog is full.
+pub(crate) fn unresponsive_address() -> (SocketAddr, Vec<Socket>) {
+    let (address, socket) = refusing_address();
+    socket.listen(0).expect("the socket listens");
+    let mut sockets = vec![socket];
+    for _ in 0..4 {
+        let filler = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        filler.set_nonblocking(true).expect("a socket that does not block");
+        let _ = filler.connect(&address.into());
+        sockets.push(filler);
+    }
+    (address, sockets)
+}
+
+struct Shared {
+    answer: Box<dyn Fn(&Received) -> Reply + Send + Sync>,
+    stopped: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    received: Vec<Received>,
+    closed: HashSet<usize>,
+    connections: Vec<Weak<TcpStream>>,
+    /// What no server should have to read.
+    faults: Vec<String>,
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming().map_while(Result::ok) {
+        if shared.stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        let _ = stream.set_nodelay(true);
+        let stream = Arc::new(stream);
+        let connection = {
+            let mut state = shared.state.lock().unwrap();
+            state.connections.push(Arc::downgrade(&stream));
+            state.connections.len() - 1
+        };
+        let (requests, answers) = channel();
+        let (reader, writer) = (Arc::clone(&stream), stream);
+        let (reading, writing) = (Arc::clone(shared), Arc::clone(shared));
+        std::thread::spawn(move || read(&reading, &reader, connection, &requests));
+        std::thread::spawn(move || write(&writing, &writer, &answers));
+    }
+}
+
+/// Reads until the peer closes, so that its closing is noticed at once, whatever the writer waits for.
+fn read(shared: &Shared, mut stream: &TcpStream, connection: usize, requests: &Sender<Received>) {
+    let mut buffer = Vec::new();
+    let mut bytes = [0; 16 * 1024];
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        buffer.extend_from_slice(&bytes[..count]);
+        if let Err(fault) = take_requests(&mut buffer, connection, |request| {
+            shared.state.lock().unwrap().received.push(request.clone());
+            shared.changed.notify_all();
+            let _ = requests.send(request);
+        }) {
+            shared.state.lock().unwrap().faults.push(fault);
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+    shared.state.lock().unwrap().closed.insert(connection);
+    shared.changed.notify_all();
+}
+
+fn write(shared: &Shared, mut stream: &TcpStream, requests: &Receiver<Received>) {
+    for request in requests {
+        for step in (shared.answer)(&request).steps {
+            let written = match step {
+                Step::Write(bytes) => stream.write_all(&bytes),
+                Step::Wait(gate) => {
+                    gate.pass();
+                    Ok(())
+                }
+                Step::Drip(bytes, pause) => bytes.iter().try_for_each(|byte| {
+                    std::thread::sleep(pause);
+                    stream.write_all(&[*byte])
+                }),
+                Step::Finish => stream.shutdown(Shutdown::Write),
+                Step::Reset => {
+                    // The RST leaves when the last handle is dropped: the reader must let go of its own first.
+                    let _ = SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+                    let _ = stream.shutdown(Shutdown::Read);
+                    return;
+                }
+            };
+            if written.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Hands every whole request in the buffer to `found`. The gateway is held to plain framing and sound JSON.
+fn take_requests(buffer: &mut Vec<u8>, connection: usize, found: impl Fn(Received)) -> Result<(), String> {
+    while let Some(head_end) = buffer.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4) {
+        let head = String::from_utf8(buffer[..head_end].to_vec()).map_err(|error| error.to_string())?;
+        let request = Received { connection, head, body: Vec::new() };
+        let length = match *request.headers("content-length") {
+            [length] if request.headers("transfer-encoding").is_empty() => length.parse::<usize>().ok(),
+            _ => None,
+        };
+        let length = length.ok_or_else(|| format!("ambiguous framing: {}", request.head))?;
+        let Some(body) = buffer.get(head_end..head_end + length) else { return Ok(()) };
+        let request = Received { body: body.to_vec(), ..request };
+        if serde_json::from_slice::<Fields<'_>>(&request.body).is_err() {
+            return Err(format!("not JSON-RPC: {request:?}"));
+        }
+        buffer.drain(..head_end + length);
+        found(request);
+    }
+    Ok(())
+}
+
+/// What every message that goes upstream must have. Keys may be spelled with escapes, hence the owned map.
+type Fields<'a> = std::collections::BTreeMap<String, &'a serde_json::value::RawValue>;

@@ -1,0 +1,163 @@
+//! Log lines: one per refused or failed call, with the reason, without secrets, in text and in JSON.
+
+use serde_json::Value;
+
+use crate::harness::{Config, Daemon, Request, Upstream, api_key, call, eventually, refusing_address};
+
+/// Calls that are refused or fail, and a word of the reason that their line must hold.
+fn troubled() -> Vec<(&'static str, Request)> {
+    vec![
+        ("-32020", call("7", "files__echo").set("Mcp-Name", "files__other")),
+        ("-32700", call("7", "files__echo").body("{")),
+        ("-32602", call("7", "nosuch__echo")),
+        ("415", call("7", "files__echo").set("Content-Type", "text/plain")),
+        ("403", call("7", "files__echo").with("Origin", "https://evil.example")),
+        ("502", call("7", "weather__forecast")),
+    ]
+}
+
+#[test]
+fn refused_and_failed_calls_leave_one_line_with_the_reason() {
+    for format in ["text", "json"] {
+        let files = Upstream::with_tools(&["echo"]);
+        let (dead, _socket) = refusing_address();
+        let config = Config::new()
+            .upstream("files", files.address, "")
+            .upstream("weather", dead, "")
+            // Whether a bare name exists would depend on the dead upstream.
+            .endpoint("accept_bare = false")
+            .section(&format!("[log]\nformat = \"{format}\""));
+        let daemon = Daemon::start(&config);
+        for (reason, request) in troubled() {
+            let before = daemon.log().len();
+            // A second one, so that everything the first had to say has been said.
+            daemon.send(&request);
+            daemon.send(&request);
+            daemon.wait_for_log(before, reason, |line| says(line, reason));
+            let told = eventually("both calls are in the log", || {
+                let told = daemon.log()[before..].iter().filter(|line| says(line, reason)).count();
+                (told >= 2).then_some(told)
+            });
+            assert_eq!(told, 2, "{reason}: one line a call: {:?}", daemon.log());
+        }
+        if format == "json" {
+            for line in daemon.log() {
+                let json: Value =
+                    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+                assert!(json["timestamp"].is_string() && json["level"].is_string(), "{line}");
+                assert!(json["fields"]["message"].is_string(), "{line}");
+            }
+        }
+    }
+}
+
+/// Whether the line holds this word, as a word: digits inside a time or a port do not count.
+fn says(line: &str, word: &str) -> bool {
+    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|found| found == word)
+}
+
+#[test]
+fn a_call_that_went_well_leaves_no_line() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let before = daemon.log().len();
+    daemon.send(&call("7", "echo")).assert_ok();
+    daemon.send(&call("8", "echo").set("Mcp-Name", "other")).assert_error(400, -32020, Some("8"));
+    daemon.wait_for_log(before, "the refusal", |line| says(line, "-32020"));
+    assert_eq!(daemon.log().len(), before + 1, "{:?}", daemon.log());
+}
+
+#[test]
+fn a_failed_call_names_its_upstream() {
+    let files = Upstream::with_tools(&["echo"]);
+    let (dead, _socket) = refusing_address();
+    let config = Config::new().upstream("files", files.address, "").upstream("weather", dead, "");
+    let daemon = Daemon::start(&config);
+    let before = daemon.log().len();
+    daemon.send(&call("7", "weather__forecast"));
+    daemon.wait_for_log(before, "the failing upstream by name", |line| {
+        says(line, "502") && says(line, "weather")
+    });
+}
+
+const KEY: &str = "a-secret-key-0123456789abcdefghijklmnop";
+
+/// A gateway that says all it can say, in this format.
+fn talkative(format: &str) -> (Daemon, Upstream) {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream)
+        .endpoint("deny = [\"*denied*\"]")
+        .section(&api_key("ci", KEY))
+        .section(&format!("[log]\nformat = \"{format}\"\nlevel = \"trace\""));
+    (Daemon::start(&config), upstream)
+}
+
+fn with_key(request: &Request) -> Request {
+    request.clone().with("Authorization", format!("Bearer {KEY}"))
+}
+
+/// A name with a line end and an escape sequence: `denied\n2026 FORGED \x1b[31m`.
+fn assert_no_forged_line(format: &str) {
+    let (daemon, _upstream) = talkative(format);
+    let before = daemon.log().len();
+    let name = "=?base64?ZGVuaWVkCjIwMjYgRk9SR0VEIBtbMzFt?=";
+    let forged = call("7", r"denied\n2026 FORGED \u001b[31m").set("Mcp-Name", name);
+    daemon.send(&with_key(&forged)).assert_error(200, -32602, Some("7"));
+    daemon.wait_for_log(before, "the refusal", |line| says(line, "-32602"));
+    daemon.send(&call("8", "echo"));
+    daemon.wait_for_log(before, "the next refusal", |line| says(line, "401"));
+    for line in &daemon.log()[before..] {
+        assert!(!line.trim_start().starts_with("2026 FORGED"), "{line}");
+        assert!(!line.contains('\u{1b}'), "{line:?}");
+    }
+}
+
+#[test]
+fn a_name_forges_no_line_of_text() {
+    assert_no_forged_line("text");
+}
+
+#[test]
+fn a_name_forges_no_line_of_json() {
+    assert_no_forged_line("json");
+}
+
+#[test]
+fn secrets_stay_out_of_the_log() {
+    for format in ["text", "json"] {
+        let (daemon, _upstream) = talkative(format);
+        let before = daemon.log().len();
+        let password = r#""arguments":{"password":"hunter2"}"#;
+        let good = with_key(&call("7", "echo")).replacing(r#""arguments":{}"#, password);
+        daemon.send(&good).assert_ok();
+        daemon.send(&good.clone().set("Mcp-Name", "x")).assert_error(400, -32020, Some("7"));
+        daemon.send(&good.clone().body(&good.body[..good.body.len() - 1])).assert_error(400, -32700, None);
+        let foreign =
+            good.set("Authorization", "Bearer another-secret-0123456789").with("Cookie", "session=my-cookie");
+        assert_eq!(daemon.send(&foreign).status, 401);
+        daemon.wait_for_log(before, "the refusals", |line| says(line, "401"));
+        for line in daemon.log() {
+            for secret in [KEY, "another-secret", "hunter2", "my-cookie"] {
+                assert!(!line.contains(secret), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_refusals_does_not_flood_the_log() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream).section("[log]\nrefusals_per_second_max = 10");
+    let daemon = Daemon::start(&config);
+    let started = std::time::Instant::now();
+    let before = daemon.log().len();
+    let mut connection = daemon.connect();
+    for _ in 0..300 {
+        connection.write(&call("7", "echo").with("Mcp-Name", "echo").bytes());
+        connection.response().assert_error(400, -32020, Some("7"));
+    }
+    let seconds = usize::try_from(started.elapsed().as_secs()).unwrap() + 2;
+    let lines = daemon.log().len() - before;
+    assert!(lines <= 12 * seconds, "{lines} lines in {seconds} s");
+    assert!(lines >= 1);
+}

@@ -1,0 +1,111 @@
+//! What is sent again after a pooled connection died, and what must not be.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::harness::{
+    Config, Daemon, META, Offer, Reply, Request, Upstream, body, call, list, modern, read_resource,
+};
+
+/// A server that dies on the second request of each connection, after having read it.
+fn dying() -> Upstream {
+    let offer = Offer::tools(&["echo"]).with_prompts(&["greet"]);
+    let on_connection: Vec<AtomicUsize> = (0..64).map(|_| AtomicUsize::new(0)).collect();
+    Upstream::start(move |request| match on_connection[request.connection].fetch_add(1, Ordering::SeqCst) {
+        0 => offer.answer(request),
+        _ => Reply::default().reset(),
+    })
+}
+
+fn one_worker(upstream: &Upstream) -> Daemon {
+    Daemon::start(&Config::transparent(upstream).top("workers = 1"))
+}
+
+#[test]
+fn reads_are_sent_once_more_on_a_new_connection() {
+    let params = format!(r#"{{"name":"greet","_meta":{META}}}"#);
+    let cases: Vec<Request> = vec![
+        list("\"again\"", "tools/list"),
+        list("\"again\"", "prompts/list"),
+        list("\"again\"", "server/discover"),
+        read_resource("\"again\"", "file:///a"),
+        modern("prompts/get", Some("greet"), body("\"again\"", "prompts/get", &params)),
+    ];
+    for request in cases {
+        println!("{}", String::from_utf8_lossy(&request.body));
+        let upstream = dying();
+        let daemon = one_worker(&upstream);
+        daemon.send(&call("1", "echo")).assert_ok();
+        let connections = upstream.connections();
+        daemon.send(&request).assert_ok();
+        let method = upstream.received().last().unwrap().method();
+        assert_eq!(upstream.received_of(&method).len(), 2, "sent, and sent once more");
+        assert_eq!(upstream.connections(), connections + 1);
+    }
+}
+
+#[test]
+fn a_read_is_sent_once_more_and_not_twice() {
+    let offer = Offer::tools(&["echo"]);
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "resources/read" => Reply::default().reset(),
+        _ => offer.answer(request),
+    });
+    let daemon = one_worker(&upstream);
+    daemon.send(&call("1", "echo")).assert_ok();
+    daemon.send(&read_resource("7", "file:///a")).assert_error(502, 502, Some("7"));
+    assert_eq!(upstream.received_of("resources/read").len(), 2);
+}
+
+#[test]
+fn a_call_whose_outcome_is_unknown_is_not_repeated() {
+    let upstream = dying();
+    let daemon = one_worker(&upstream);
+    daemon.send(&call("1", "echo")).assert_ok();
+    let error = daemon.send(&call("7", "echo")).assert_error(502, 502, Some("7"));
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("outcome") && message.contains("unknown"), "{message}");
+    assert_eq!(upstream.received_of("tools/call").len(), 2, "the tool ran at most once per call");
+    daemon.send(&call("8", "echo")).assert_ok();
+}
+
+#[test]
+fn nothing_is_repeated_after_the_first_byte_of_a_reply() {
+    let offer = Offer::tools(&["echo"]);
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "resources/read" => Reply::raw("HTTP/1.1 200 OK\r\nConte").reset(),
+        _ => offer.answer(request),
+    });
+    let daemon = one_worker(&upstream);
+    daemon.send(&call("1", "echo")).assert_ok();
+    daemon.send(&read_resource("7", "file:///a")).assert_error(502, 502, Some("7"));
+    assert_eq!(upstream.received_of("resources/read").len(), 1);
+}
+
+#[test]
+fn a_pooled_connection_that_the_upstream_closed_is_not_used() {
+    let upstream =
+        Upstream::calling(|request| Reply::result(request, r#"{"resultType":"complete"}"#).finish());
+    let daemon = one_worker(&upstream);
+    for count in 0..5 {
+        daemon.send(&call("1", "echo")).assert_ok();
+        // The gateway has seen the end when it has closed its own half.
+        upstream.wait_closed(count);
+    }
+    assert_eq!(upstream.received_of("tools/call").len(), 5);
+}
+
+#[test]
+fn a_reply_that_says_close_is_the_last_of_its_connection() {
+    let upstream = Upstream::calling(|request| {
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete"}}}}"#, request.id());
+        Reply::http("200 OK", "Content-Type: application/json\r\nConnection: close\r\n", &body)
+    });
+    let daemon = one_worker(&upstream);
+    for _ in 0..3 {
+        daemon.send(&call("1", "echo")).assert_ok();
+    }
+    let connections: Vec<usize> =
+        upstream.received_of("tools/call").iter().map(|call| call.connection).collect();
+    assert_eq!(connections, [0, 1, 2]);
+}
