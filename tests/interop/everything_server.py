@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""An upstream for the tests: an MCP server of revision 2026-07-28 with every kind of feature.
+
+Built on the Python SDK, so that what a proxy in front of it does is judged by code nobody here wrote. It
+listens on a free port of the loopback interface, prints `listening URL` once it accepts connections, and
+refuses the older revisions, so that a proxy that speaks one of them is noticed.
+"""
+
+import argparse
+import json
+import logging
+import socket
+import warnings
+
+import everything_fixtures as fixtures
+import everything_results as results
+import uvicorn
+from mcp.server.caching import CacheHint
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import ListenHandler
+
+REVISION = "2026-07-28"
+OLDER_REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
+CACHEABLE = (
+    "server/discover",
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+)
+
+
+def main():
+    options = parse_options()
+    warnings.filterwarnings("ignore")  # the SDK deprecates logging and sampling, which are tested here
+    logging.basicConfig(level=logging.WARNING)
+    app = only_this_revision(build(options).streamable_http_app())
+    # Only where the protocol is named does asyncio turn off Nagle's algorithm, which costs 40 ms an answer.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        Announced(config, f"listening {url}").run(sockets=[listener])
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", default="everything", help="what `whoami` and `only_NAME` answer")
+    parser.add_argument("--page-size", type=int, default=1000, help="entries on a page of a list")
+    return parser.parse_args()
+
+
+class Announced(uvicorn.Server):
+    """Says on standard output when connections are accepted."""
+
+    def __init__(self, config, line):
+        super().__init__(config)
+        self.line = line
+
+    async def startup(self, sockets=None):
+        await super().startup(sockets)
+        print(self.line, flush=True)
+
+
+def build(options):
+    """The server with all fixtures; `whoami`, also under a name no other server has, depends on the options."""
+
+    async def whoami(context, arguments):
+        known = {"name": options.name, "version": context.protocol_version}
+        return results.complete(results.text(options.name), structuredContent=known)
+
+    own = {name: (fixtures.NO_ARGUMENTS, whoami) for name in ("whoami", f"only_{options.name}")}
+    tools = {**own, **fixtures.TOOLS}
+
+    def page(key, entries, params):
+        first = cursor_position(params, len(entries))
+        following = first + options.page_size
+        result = {"resultType": "complete", key: entries[first:following]}
+        if following < len(entries):
+            result["nextCursor"] = f"from-{following}"
+        return result
+
+    async def list_tools(context, params):
+        entries = [described(name, inputSchema=schema) for name, (schema, _) in tools.items()]
+        return page("tools", entries, params)
+
+    async def call_tool(context, params):
+        if params.name not in tools:
+            raise results.invalid(f"unknown tool: {params.name}")
+        return await tools[params.name][1](context, params.arguments or {})
+
+    async def list_prompts(context, params):
+        entries = [described(name, arguments=required(names)) for name, (names, _) in fixtures.PROMPTS.items()]
+        return page("prompts", entries, params)
+
+    async def list_resources(context, params):
+        entries = [
+            described(uri.partition("://")[2], uri=uri, mimeType=mime_type)
+            for uri, (mime_type, _) in fixtures.RESOURCES.items()
+        ]
+        return page("resources", entries, params)
+
+    async def list_templates(context, params):
+        template = described("template", uriTemplate=fixtures.TEMPLATE, mimeType="application/json")
+        return page("resourceTemplates", [template], params)
+
+    return Server(
+        options.name,
+        version="1.0.0",
+        instructions=f"Fixtures of {options.name}.",
+        cache_hints={method: CacheHint(ttl_ms=1000, scope="public") for method in CACHEABLE},
+        get_tool_input_schema=lambda name: tools[name][0] if name in tools else None,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_completion=complete_argument,
+        on_subscriptions_listen=ListenHandler(fixtures.BUS),
+    )
+
+
+def cursor_position(params, length):
+    cursor = params.cursor if params else None
+    if cursor is None:
+        return 0
+    position = cursor.removeprefix("from-")
+    if not position.isdecimal() or int(position) >= length:
+        raise results.invalid("unknown cursor")
+    return int(position)
+
+
+def described(name, **fields):
+    return {"name": name, "description": f"the fixture {name}", **fields}
+
+
+def required(names):
+    return [{"name": name, "required": True} for name in names]
+
+
+async def get_prompt(context, params):
+    if params.name not in fixtures.PROMPTS:
+        raise results.invalid(f"unknown prompt: {params.name}")
+    return await fixtures.PROMPTS[params.name][1](context, params.arguments or {})
+
+
+async def read_resource(context, params):
+    uri = str(params.uri)
+    made = fixtures.template_contents(uri)
+    if made is not None:
+        contents = {"mimeType": "application/json", "text": made}
+    elif uri in fixtures.RESOURCES:
+        mime_type, body = fixtures.RESOURCES[uri]
+        contents = {"mimeType": mime_type, **body}
+    else:
+        raise results.invalid("resource not found", uri=uri)
+    return {"resultType": "complete", "contents": [{"uri": uri, **contents}]}
+
+
+async def complete_argument(context, params):
+    values = [value for value in fixtures.COMPLETIONS if value.startswith(params.argument.value)]
+    return {"resultType": "complete", "completion": {"values": values, "total": len(values), "hasMore": False}}
+
+
+def only_this_revision(app):
+    """Answers HTTP requests of older revisions, which may name none at all, with 400 and −32022."""
+
+    async def guarded(scope, receive, send):
+        if scope["type"] != "http" or not is_older(scope):
+            return await app(scope, receive, send)
+        error = {"code": -32022, "message": f"only {REVISION} is spoken here", "data": {"supported": [REVISION]}}
+        body = json.dumps({"jsonrpc": "2.0", "error": error}).encode()
+        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 400, "headers": head})
+        await send({"type": "http.response.body", "body": body})
+
+    return guarded
+
+
+def is_older(scope):
+    named = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode("latin-1")
+    return named == "" or named in OLDER_REVISIONS
+
+
+if __name__ == "__main__":
+    main()

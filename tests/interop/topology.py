@@ -1,0 +1,179 @@
+"""What the interop tests run against: two everything servers and one gateway in front of them.
+
+The servers are `alpha` (public prefix `a`) and `beta`, whose lists come in small pages. A `Route` is one way
+to reach them – `alpha` itself, or an endpoint of the gateway – and knows what their names are called there,
+so that one set of tests serves all of them, and a test that fails only behind the gateway blames the gateway.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from interop.process import Process
+
+SERVER = pathlib.Path(__file__).with_name("everything_server.py")
+
+CONFIGURATION = """
+workers = 2
+
+[listener]
+address = "127.0.0.1:0"
+
+[admin]
+address = "127.0.0.1:0"
+
+[drain]
+quiet = "10ms"
+max = "2s"
+
+{api_key}
+
+[[endpoint]]
+path = "/transparent"
+upstreams = ["alpha"]
+auth = []
+
+[[endpoint]]
+path = "/prefixed"
+upstreams = ["alpha", "beta"]
+auth = []
+
+[[endpoint]]
+path = "/bare"
+upstreams = ["alpha", "beta"]
+names = "bare"
+aliases = {{ beta_whoami = "beta__whoami" }}
+auth = []
+
+[[endpoint]]
+path = "/narrow"
+upstreams = ["alpha", "beta"]
+allow = ["a__*", "a+*"]
+deny = ["a__hold*", "a__test_prompt_with_image", "a+test://watched*"]
+auth = []
+
+[[endpoint]]
+path = "/narrow-transparent"
+upstreams = ["alpha"]
+deny = ["hold*", "test_prompt_with_image", "test://watched*"]
+auth = []
+
+[[endpoint]]
+path = "/prefixed-single"
+upstreams = ["beta"]
+names = "prefixed"
+auth = []
+
+[[endpoint]]
+path = "/keyed"
+upstreams = ["alpha"]
+
+[upstream.alpha]
+url = "{alpha}"
+prefix = "a"
+
+[upstream.beta]
+url = "{beta}"
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """One URL, and how the names and URIs of the upstreams read there (`{}` stands for the upstream's own)."""
+
+    name: str
+    url: str
+    alpha_name: str = "{}"
+    alpha_uri: str = "{}"
+    beta_name: str = ""
+    beta_uri: str = ""
+
+    @property
+    def merges(self):
+        return bool(self.beta_uri)
+
+    def tool(self, inner):
+        return self.alpha_name.replace("{}", inner)
+
+    prompt = tool
+
+    def uri(self, inner):
+        return self.alpha_uri.replace("{}", inner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    routes: tuple
+    processes: tuple
+    api_key: str = ""
+
+    def route(self, name):
+        return next(route for route in self.routes if route.name == name)
+
+    def as_json(self):
+        """For tests in another language."""
+        return json.dumps({"apiKey": self.api_key, "routes": [dataclasses.asdict(route) for route in self.routes]})
+
+    def logs(self):
+        return "\n".join(process.log() for process in self.processes)
+
+
+def everything_server(name, *options):
+    """A `Process`; its URL is `process.ready[1]`."""
+    return Process(name, [sys.executable, "-B", SERVER, "--name", name, *options], ready=r"^listening (\S+)")
+
+
+def gateway(binary, configuration):
+    """A `Process`; see `gateway_address`. The file it reads must outlive it."""
+    return Process("gateway", [binary, "run", "--config", configuration], ready=r"INFO \S+ ready\b")
+
+
+def gateway_address(process, listener="listening"):
+    """Where a running gateway listens, for clients or (`admin listening`) for operators."""
+    return re.search(rf": {listener} address=(\S+)", process.announced)[1]
+
+
+def new_api_key(binary):
+    """A key from the gateway's own command: the key and its entry in the configuration."""
+    command = [binary, "key", "tests"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+    return re.search(r"Authorization: Bearer (\S+)", printed)[1], printed
+
+
+@contextlib.contextmanager
+def running(binary):
+    """Starts everything, yields the `Topology`, stops everything. Without a binary only the direct route exists."""
+    with contextlib.ExitStack() as stack:
+        alpha = stack.enter_context(everything_server("alpha"))
+        beta = stack.enter_context(everything_server("beta", "--page-size", "5"))
+        direct = Route("direct", alpha.ready[1])
+        if binary is None:
+            yield Topology((direct,), (alpha, beta))
+            return
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-interop-"))
+        configuration = pathlib.Path(directory, "trunkline.toml")
+        key, entry = new_api_key(binary)
+        configuration.write_text(CONFIGURATION.format(api_key=entry, alpha=alpha.ready[1], beta=beta.ready[1]))
+        process = stack.enter_context(gateway(binary, configuration))
+        routes = gateway_routes(gateway_address(process))
+        yield Topology((direct, *routes), (alpha, beta, process), key)
+
+
+def gateway_routes(address):
+    base = f"http://{address}"
+    uris = {"alpha_uri": "a+{}", "beta_uri": "beta+{}"}
+    prefixed = {"alpha_name": "a__{}", "beta_name": "beta__{}", **uris}
+    return (
+        Route("transparent", f"{base}/transparent"),
+        Route("prefixed", f"{base}/prefixed", **prefixed),
+        Route("bare", f"{base}/bare", **uris),
+        Route("narrow", f"{base}/narrow", alpha_name="a__{}", alpha_uri="a+{}"),
+        Route("narrow-transparent", f"{base}/narrow-transparent"),
+        Route("prefixed-single", f"{base}/prefixed-single", "beta__{}", "beta+{}"),
+        Route("keyed", f"{base}/keyed"),
+    )
