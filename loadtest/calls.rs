@@ -1,0 +1,229 @@
+//! What the generator sends, made once at start, and the check of what comes back.
+//!
+//! Ids are ten digits, so that a prepared body needs only its id overwritten. Deliberately not here: connections
+//! and time.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::http1::Message;
+use crate::tally::Fault;
+use crate::{Era, Options};
+
+/// The first id; all ids have as many digits.
+pub(crate) const FIRST_ID: u64 = 1_000_000_000;
+
+const MODERN: &str = "2026-07-28";
+const LEGACY: &str = "2025-11-25";
+
+/// Everything a connection needs to know to make calls.
+pub(crate) struct Plan {
+    pub(crate) address: SocketAddr,
+    pub(crate) era: Era,
+    /// Called in turn.
+    pub(crate) calls: Vec<Call>,
+    /// Opens a legacy session: `initialize`, then `notifications/initialized`.
+    pub(crate) opening: [Call; 2],
+}
+
+/// One prepared request.
+pub(crate) struct Call {
+    /// Up to the last header's line end, without the blank line.
+    head: Vec<u8>,
+    body: Vec<u8>,
+    /// Where in the body the id's digits are; a notification has none.
+    id_at: Option<usize>,
+}
+
+impl Plan {
+    pub(crate) fn new(options: &Options) -> anyhow::Result<Self> {
+        let (host, port) = match options.url.authority() {
+            Some(authority) => (authority.host(), authority.port_u16().unwrap_or(80)),
+            None => bail!("the URL must be http://HOST:PORT/PATH"),
+        };
+        let address = std::net::ToSocketAddrs::to_socket_addrs(&(host.trim_matches(['[', ']']), port))?
+            .next()
+            .with_context(|| format!("{host} has no address"))?;
+        let named = if options.method == "tools/call" { options.tools.as_slice() } else { &[] };
+        let mut calls: Vec<_> = named.iter().map(|name| Call::new(options, Some(name))).collect();
+        if calls.is_empty() {
+            calls.push(Call::new(options, None));
+        }
+        let initialize = json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": "initialize", "params": {
+            "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client_info() }});
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let opening = [initialize, initialized].map(|body| Call::assemble(options, "", body.to_string()));
+        Ok(Self { address, era: options.era, calls, opening })
+    }
+}
+
+impl Call {
+    fn new(options: &Options, name: Option<&String>) -> Self {
+        let body_padded_by = |padding: usize| {
+            let mut params = serde_json::Map::new();
+            if let Some(name) = name {
+                params.insert("name".into(), json!(name));
+                params.insert("arguments".into(), json!({"query": "q".repeat(padding), "limit": 10}));
+            }
+            if options.era == Era::Modern {
+                params.insert("_meta".into(), modern_meta());
+            }
+            json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": options.method, "params": params}).to_string()
+        };
+        let padding = options.body_bytes.saturating_sub(body_padded_by(0).len());
+        let mirrored = match (options.era, name) {
+            (Era::Modern, Some(name)) => format!("Mcp-Method: {}\r\nMcp-Name: {name}\r\n", options.method),
+            (Era::Modern, None) => format!("Mcp-Method: {}\r\n", options.method),
+            (Era::Legacy, _) => String::new(),
+        };
+        Self::assemble(options, &mirrored, body_padded_by(padding))
+    }
+
+    fn assemble(options: &Options, mirrored: &str, body: String) -> Self {
+        let version = if options.era == Era::Modern { MODERN } else { LEGACY };
+        let mut head = format!(
+            "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {version}\r\n{mirrored}",
+            options.url.path(),
+            options.url.authority().map_or("", |authority| authority.as_str()),
+        );
+        for header in &options.headers {
+            head.push_str(header);
+            head.push_str("\r\n");
+        }
+        let _ = write!(head, "Content-Length: {}\r\n", body.len());
+        let id_at = body.find(&FIRST_ID.to_string());
+        Self { head: head.into_bytes(), body: body.into_bytes(), id_at }
+    }
+
+    /// Appends the request with this `id`; `session` is a whole header line or empty.
+    pub(crate) fn write(&self, id: u64, session: &[u8], output: &mut Vec<u8>) {
+        for part in [&self.head, session, b"\r\n", &self.body] {
+            output.extend_from_slice(part);
+        }
+        if let Some(id_at) = self.id_at {
+            let at = output.len() - self.body.len() + id_at;
+            let digits = id.to_string();
+            output[at..at + digits.len()].copy_from_slice(digits.as_bytes());
+        }
+    }
+}
+
+/// Whether `reply` is the result of the call with this `id`.
+pub(crate) fn check(reply: &Message<'_>, id: u64) -> Result<(), Fault> {
+    let status = reply.start_line().get(9..12).unwrap_or_default();
+    if status != b"200" {
+        return Err(Fault::Status(String::from_utf8_lossy(status).into_owned()));
+    }
+    let json = if reply.header("content-type").is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
+        last_event(&reply.body).ok_or(Fault::Malformed)?
+    } else {
+        &reply.body
+    };
+    let reply: Reply<'_> = serde_json::from_slice(json).map_err(|_| Fault::Malformed)?;
+    match reply {
+        Reply { error: Some(_), .. } => Err(Fault::JsonRpcError),
+        Reply { id: answered, .. } if answered != Some(id) => Err(Fault::WrongId),
+        Reply { result: None, .. } => Err(Fault::Malformed),
+        Reply { .. } => Ok(()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply<'a> {
+    id: Option<u64>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+fn last_event(stream: &[u8]) -> Option<&[u8]> {
+    let data = memchr::memmem::rfind(stream, b"data:")?;
+    let line = &stream[data + 5..];
+    Some(&line[..memchr::memchr(b'\n', line).unwrap_or(line.len())])
+}
+
+fn modern_meta() -> serde_json::Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": client_info(),
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
+}
+
+fn client_info() -> serde_json::Value {
+    json!({"name": "generator", "version": "1.0.0"})
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::http1;
+
+    fn written(arguments: &[&str], session: &[u8]) -> Vec<u8> {
+        let base = ["generator", "--url", "http://127.0.0.1:1/mcp"];
+        let options = Options::parse_from(base.iter().chain(arguments));
+        let mut output = Vec::new();
+        Plan::new(&options).unwrap().calls[0].write(FIRST_ID + 7, session, &mut output);
+        output
+    }
+
+    #[test]
+    fn a_call_has_the_size_the_id_and_the_headers_asked_for() {
+        let bytes =
+            written(&["--body-bytes", "512", "--tool", "a,b", "--header", "X: y"], b"Mcp-Session-Id: s\r\n");
+        let message = http1::parse(&bytes).unwrap().unwrap();
+        assert_eq!((message.length, message.body.len()), (bytes.len(), 512));
+        let body: serde_json::Value = serde_json::from_slice(&message.body).unwrap();
+        assert_eq!((&body["id"], &body["params"]["name"]), (&json!(FIRST_ID + 7), &json!("a")));
+        for (name, value) in
+            [("x", "y"), ("mcp-name", "a"), ("mcp-method", "tools/call"), ("mcp-session-id", "s")]
+        {
+            assert_eq!(message.header(name), Some(value.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_legacy_call_mirrors_nothing() {
+        let bytes = written(&["--era", "legacy"], b"");
+        let message = http1::parse(&bytes).unwrap().unwrap();
+        assert_eq!(message.header("mcp-method"), None);
+        assert!(!message.body.windows(5).any(|window| window == b"_meta"));
+    }
+
+    #[test]
+    fn every_reply_is_checked() {
+        let cases = [
+            ("200 OK", r#"{"id":5,"result":{}}"#, Ok(())),
+            ("200 OK", r#"{"id":6,"result":{}}"#, Err(Fault::WrongId)),
+            ("200 OK", r#"{"result":{}}"#, Err(Fault::WrongId)),
+            ("200 OK", r#"{"id":5,"error":{}}"#, Err(Fault::JsonRpcError)),
+            ("200 OK", r#"{"id":5}"#, Err(Fault::Malformed)),
+            ("200 OK", "nonsense", Err(Fault::Malformed)),
+            ("502 Bad Gateway", r#"{"id":5,"result":{}}"#, Err(Fault::Status("502".into()))),
+        ];
+        for (status, body, expected) in cases {
+            let text = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            let message = http1::parse(text.as_bytes()).unwrap().unwrap();
+            assert_eq!(check(&message, 5), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn of_a_stream_the_last_event_counts() {
+        let stream = "data: {\"method\":\"notifications/progress\"}\n\ndata: {\"id\":5,\"result\":{}}\n\n";
+        let text = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{stream}",
+            stream.len()
+        );
+        assert_eq!(check(&http1::parse(text.as_bytes()).unwrap().unwrap(), 5), Ok(()));
+    }
+}

@@ -1,0 +1,81 @@
+//! A load generator for MCP over HTTP/1.1, with two modes.
+//!
+//! Closed loop (`--rate 0`): every connection sends its next call when the reply has come; finds the throughput.
+//! Open loop (`--rate N`): calls are due at a fixed rate whatever the server does, wait in a queue while all
+//! connections are busy, and their latency counts from the moment they were due, so that a stall shows in every
+//! call it delayed (no coordinated omission).
+//!
+//! Every reply is checked. It deliberately does one thread, no HTTP/2, no TLS: its own cost must stay small and the
+//! same for every server under test. Prints `measuring` and `measured` on standard output when the measured window
+//! begins and ends, for whoever samples processes meanwhile, and then the result.
+
+mod calls;
+mod http1;
+mod load;
+mod tally;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use tokio::runtime::{Builder, LocalOptions};
+
+/// A load generator for MCP over HTTP/1.1.
+#[derive(Parser)]
+struct Options {
+    /// The endpoint, such as `http://127.0.0.1:8080/mcp`.
+    #[arg(long)]
+    url: http::Uri,
+    /// Connections, all opened at the start.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Calls a second in open loop; 0 means closed loop.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    rate: u32,
+    /// Seconds that are measured.
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    duration: Duration,
+    /// Seconds of load before that.
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    warmup: Duration,
+    /// The method to call.
+    #[arg(long, default_value = "tools/call")]
+    method: String,
+    /// The names to call, one after the other; several or separated by commas.
+    #[arg(long = "tool", value_delimiter = ',', default_value = "tool_0")]
+    tools: Vec<String>,
+    /// A further header, `Name: value`; may be repeated.
+    #[arg(long = "header")]
+    headers: Vec<String>,
+    /// Size of the request's body, as nearly as its smallest form allows.
+    #[arg(long, default_value_t = 512)]
+    body_bytes: usize,
+    /// Which protocol to speak.
+    #[arg(long, value_enum, default_value_t = Era::Modern)]
+    era: Era,
+    /// Print the result as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Era {
+    /// 2026-07-28: no sessions, mirrored headers.
+    Modern,
+    /// 2025-11-25: one session for each connection.
+    Legacy,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let plan = calls::Plan::new(&options)?;
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let tally = runtime.block_on(load::run(plan, &options)).context("the load could not be started")?;
+    let result = tally.result(options.duration, options.rate);
+    println!("{}", if options.json { result.to_string() } else { format!("{result:#}") });
+    Ok(())
+}
+
+fn seconds(text: &str) -> anyhow::Result<Duration> {
+    Ok(Duration::try_from_secs_f64(text.parse()?)?)
+}

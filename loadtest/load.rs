@@ -1,0 +1,239 @@
+//! The load: connections that make calls, and the pace at which calls become due.
+//!
+//! In open loop a call is counted by the moment it was due, in closed loop by the moment its reply came; either way
+//! only inside the measured window. A connection that fails is opened again after a pause, so a dead server costs
+//! errors and no spinning. What is unanswered `PATIENCE` after the window is counted as such.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::calls::{Call, FIRST_ID, Plan, check};
+use crate::tally::{Fault, Tally};
+use crate::{Era, Options, http1};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(10);
+
+/// Makes the load and returns what came of it.
+pub(crate) async fn run(plan: Plan, options: &Options) -> anyhow::Result<Tally> {
+    let start = Instant::now();
+    let window = start + options.warmup..start + options.warmup + options.duration;
+    let load = Rc::new(Load {
+        plan,
+        window: window.clone(),
+        pace: if options.rate == 0 { Pace::Closed } else { Pace::Open },
+        due: RefCell::default(),
+        due_or_over: Notify::new(),
+        over: Cell::new(false),
+        next_id: Cell::new(FIRST_ID),
+        in_flight: RefCell::new(vec![None; options.connections]),
+        tally: RefCell::new(Tally::new()?),
+    });
+    let connections: Vec<_> = (0..options.connections)
+        .map(|index| {
+            let load = Rc::clone(&load);
+            tokio::task::spawn_local(async move { load.drive(index).await })
+        })
+        .collect();
+    let announcements = tokio::task::spawn_local(announce(window.clone()));
+    if options.rate > 0 {
+        load.make_due(options.rate).await?;
+    }
+    announcements.await?;
+    load.over.set(true);
+    load.due_or_over.notify_waiters();
+    let all_done = async {
+        for connection in connections {
+            connection.await.ok();
+        }
+    };
+    tokio::time::timeout(PATIENCE, all_done).await.ok();
+    load.count_unanswered();
+    Ok(load.tally.replace(Tally::new()?))
+}
+
+async fn announce(window: Range<Instant>) {
+    tokio::time::sleep_until(window.start.into()).await;
+    println!("measuring");
+    tokio::time::sleep_until(window.end.into()).await;
+    println!("measured");
+}
+
+struct Load {
+    plan: Plan,
+    /// What is measured.
+    window: Range<Instant>,
+    pace: Pace,
+    /// Open loop: when the waiting calls were due.
+    due: RefCell<VecDeque<Instant>>,
+    due_or_over: Notify,
+    over: Cell<bool>,
+    next_id: Cell<u64>,
+    /// For each connection, when the call it is busy with was due.
+    in_flight: RefCell<Vec<Option<Instant>>>,
+    tally: RefCell<Tally>,
+}
+
+enum Pace {
+    Closed,
+    Open,
+}
+
+impl Load {
+    /// One connection, from the first call to the last.
+    async fn drive(&self, index: usize) {
+        let mut connection = None;
+        while let Some(due) = self.next_due().await {
+            self.in_flight.borrow_mut()[index] = Some(due);
+            let outcome = self.call(&mut connection).await;
+            self.in_flight.borrow_mut()[index] = None;
+            if let Err(fault) = outcome {
+                self.tally.borrow_mut().failed(fault);
+                connection = None;
+                tokio::time::sleep(PAUSE_AFTER_FAULT).await;
+                continue;
+            }
+            let now = Instant::now();
+            let counts_by = if matches!(self.pace, Pace::Open) { due } else { now };
+            if self.window.contains(&counts_by) {
+                self.tally.borrow_mut().answered(now - due, now >= self.window.end);
+            }
+        }
+    }
+
+    async fn next_due(&self) -> Option<Instant> {
+        if matches!(self.pace, Pace::Closed) {
+            return (!self.over.get()).then(Instant::now);
+        }
+        loop {
+            if let Some(due) = self.due.borrow_mut().pop_front() {
+                return Some(due);
+            }
+            if self.over.get() {
+                return None;
+            }
+            self.due_or_over.notified().await;
+        }
+    }
+
+    async fn call(&self, slot: &mut Option<Connection>) -> Result<(), Fault> {
+        let connection = match slot {
+            Some(connection) => connection,
+            None => slot.insert(Connection::open(&self.plan).await?),
+        };
+        let id = self.next_id.replace(self.next_id.get() + 1);
+        let turn = usize::try_from(id - FIRST_ID).unwrap_or_default() % self.plan.calls.len();
+        connection.exchange(&self.plan.calls[turn], id, |reply| check(reply, id)).await
+    }
+
+    /// Makes calls due at this rate until the window ends. The kernel's timer wakes us with far finer steps than
+    /// the runtime's milliseconds; what fell due while we were late is made up for, with its true time.
+    async fn make_due(&self, rate_per_s: u32) -> anyhow::Result<()> {
+        let interval = Duration::from_secs(1) / rate_per_s;
+        #[expect(deprecated, reason = "its safe successor does not exist; an OwnedFd cannot change under it")]
+        let timer = AsyncFd::new(periodic_timer(interval)?)?;
+        let mut due = Instant::now();
+        while due < self.window.end {
+            let mut ready = timer.readable().await?;
+            let mut expirations = [0; 8];
+            match ready.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut expirations)?)) {
+                Ok(read) => read?,
+                Err(_would_block) => continue,
+            };
+            for _ in 0..u64::from_ne_bytes(expirations) {
+                due += interval;
+                self.due.borrow_mut().push_back(due);
+                self.due_or_over.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    fn count_unanswered(&self) {
+        let in_flight = self.in_flight.take();
+        let left = self.due.take().into_iter().chain(in_flight.into_iter().flatten());
+        for _ in left.filter(|due| *due < self.window.end) {
+            self.tally.borrow_mut().failed(Fault::Unanswered);
+        }
+    }
+}
+
+fn periodic_timer(interval: Duration) -> std::io::Result<OwnedFd> {
+    let step = Timespec {
+        tv_sec: i64::try_from(interval.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: interval.subsec_nanos().into(),
+    };
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: step, it_value: step })?;
+    Ok(timer)
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Legacy: the session's header line.
+    session: Vec<u8>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Connection {
+    async fn open(plan: &Plan) -> Result<Self, Fault> {
+        let stream = TcpStream::connect(plan.address).await.map_err(|_| Fault::Connect)?;
+        stream.set_nodelay(true).map_err(|_| Fault::Connect)?;
+        let mut connection =
+            Self { stream, session: Vec::new(), input: Vec::with_capacity(16 * 1024), output: Vec::new() };
+        if plan.era == Era::Legacy {
+            connection.initialize(&plan.opening).await?;
+        }
+        Ok(connection)
+    }
+
+    async fn initialize(&mut self, [initialize, initialized]: &[Call; 2]) -> Result<(), Fault> {
+        let session = |reply: &http1::Message<'_>| {
+            check(reply, FIRST_ID)?;
+            let id = reply.header("mcp-session-id");
+            Ok(id.map(|id| [b"Mcp-Session-Id: ", id, b"\r\n"].concat()).unwrap_or_default())
+        };
+        self.session = self.exchange(initialize, FIRST_ID, session).await?;
+        let accepted = |reply: &http1::Message<'_>| match reply.start_line().get(9..12) {
+            Some(b"202") => Ok(()),
+            _ => Err(Fault::Malformed),
+        };
+        self.exchange(initialized, FIRST_ID, accepted).await
+    }
+
+    /// Sends `call` and hands the reply to `read`.
+    async fn exchange<T>(
+        &mut self,
+        call: &Call,
+        id: u64,
+        read: impl Fn(&http1::Message<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.output.clear();
+        call.write(id, &self.session, &mut self.output);
+        self.stream.write_all(&self.output).await.map_err(|_| Fault::Closed)?;
+        loop {
+            if self.stream.read_buf(&mut self.input).await.map_err(|_| Fault::Closed)? == 0 {
+                return Err(Fault::Closed);
+            }
+            if let Some(reply) = http1::parse(&self.input).map_err(|_| Fault::Malformed)? {
+                let outcome = read(&reply);
+                let length = reply.length;
+                self.input.drain(..length);
+                return outcome;
+            }
+        }
+    }
+}

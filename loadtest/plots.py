@@ -1,0 +1,89 @@
+"""Draws the plots of a report: `plots.py DIRECTORY` reads results.json there and writes PNG files beside it.
+
+Run by `report.py` with the Python that has matplotlib, so that the runner itself needs none.
+"""
+
+import json
+import pathlib
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (after the choice of backend)
+
+import report  # noqa: E402
+
+COLOURS = {
+    "direct": "tab:gray",
+    "nginx": "tab:green",
+    "nginx-500": "tab:olive",
+    "haproxy": "tab:blue",
+    "envoy": "tab:purple",
+    "trunkline": "tab:red",
+    "trunkline-key": "tab:brown",
+    "trunkline-prefixed": "tab:orange",
+    "trunkline-1": "gold",
+    "trunkline-500": "tab:pink",
+    "trunkline-500-one": "tab:cyan",
+}
+
+
+def main():
+    directory = pathlib.Path(sys.argv[1])
+    results = json.loads((directory / "results.json").read_text())
+    _bars(results, directory / "1-cpu.png", "cpu_us", "CPU per call, µs")
+    _bars(results, directory / "2-throughput.png", "requests_per_s", "calls per second, closed loop")
+    _latencies(results, directory / "3-latency-open.png", "open", f"open loop, {results['conditions']['rate_per_s']} calls/s")
+    _latencies(results, directory / "4-latency-closed.png", "closed", "closed loop")
+
+
+def _bars(results, file, name, title):
+    """The medians as bars, every round as a dot."""
+    peers = [peer for peer in report.peer_names(results) if report.figure(results, peer, name) is not None]
+    if not peers:
+        return
+    figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(peers) + 1.2))
+    medians = [report.figure(results, peer, name) for peer in peers]
+    axes.barh(peers, medians, color=[COLOURS[peer] for peer in peers], alpha=0.6)
+    for peer in peers:
+        values = [report.FIGURES[name](run) for run in results["runs"] if run["peer"] == peer]
+        axes.plot(values, [peer] * len(values), "k.", markersize=4)
+    for position, median in enumerate(medians):
+        axes.text(median, position, f"  {median:,.1f}" if median < 1000 else f"  {median:,.0f}", va="center")
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set_title(title + " (bar: median, dots: rounds)")
+    _save(figure, file)
+
+
+def _latencies(results, file, loop, title):
+    """Latency over quantile, each the median of the rounds, the tail stretched."""
+    figure, axes = pyplot.subplots(figsize=(9, 5))
+    for peer in report.peer_names(results):
+        distributions = [run[loop]["distribution"] for run in results["runs"] if run["peer"] == peer]
+        quantiles = [quantile for quantile, _ in distributions[0] if quantile < 1]
+        columns = [sorted(distribution[index][1] for distribution in distributions) for index in range(len(quantiles))]
+        medians_ms = [column[len(column) // 2] / 1000 for column in columns]
+        style = "--" if "-" in peer else "-"
+        axes.plot([1 / (1 - quantile) for quantile in quantiles], medians_ms, style, label=peer, color=COLOURS[peer])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    ticks = {1: "0", 2: "50 %", 10: "90 %", 100: "99 %", 1000: "99.9 %", 10000: "99.99 %"}
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.minorticks_off()
+    axes.set_ylabel("ms")
+    axes.set_title(f"latency by quantile, {title}")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    _save(figure, file)
+
+
+def _save(figure, file):
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    main()

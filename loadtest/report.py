@@ -1,0 +1,212 @@
+"""From measurements to what is read: medians, ratios, the bounds, the table, the HTML page.
+
+A figure is the median of the rounds. A ratio is the median of the rounds' own ratios, because the two sides of one
+round ran within seconds of each other.
+"""
+
+import base64
+import html
+import pathlib
+import statistics
+import subprocess
+
+# Replies later than the window are no harm while they are few; more means that the rate was too high.
+LATE_SHARE_MAX = 0.02
+
+FIGURES = {
+    "cpu_us": lambda run: run["closed"]["cpu_us"],
+    "requests_per_s": lambda run: run["closed"]["requests_per_s"],
+    "p50_us": lambda run: run["closed"]["p50_us"],
+    "p99_us": lambda run: run["closed"]["p99_us"],
+    "p99_9_us": lambda run: run["closed"]["p99_9_us"],
+    "open_cpu_us": lambda run: run["open"]["cpu_us"],
+    "open_p50_us": lambda run: run["open"]["p50_us"],
+    "open_p99_us": lambda run: run["open"]["p99_us"],
+    "open_p99_9_us": lambda run: run["open"]["p99_9_us"],
+    "resident_mib": lambda run: run.get("resident_mib"),
+    "ready_ms": lambda run: run["ready_ms"],
+}
+
+# What, of which peer, against which (none: the figure itself), which figure, how it must compare, the bound, the goal.
+BOUNDS = [
+    ("CPU per call, × nginx", "trunkline", "nginx", "cpu_us", "≤", 1.20, 1.10),
+    ("throughput, × nginx", "trunkline", "nginx", "requests_per_s", "≥", 0.90, None),
+    ("p99, × nginx", "trunkline", "nginx", "p99_us", "≤", 1.30, None),
+    ("CPU per call of Envoy, × Trunkline", "envoy", "trunkline", "cpu_us", "≥", 5.00, None),
+    ("two upstreams prefixed, CPU × transparent", "trunkline-prefixed", "trunkline", "cpu_us", "≤", 1.10, None),
+    ("500 upstreams, calls to all, CPU × one", "trunkline-500", "trunkline-1", "cpu_us", "≤", 1.10, None),
+    ("500 upstreams, calls to one, CPU × one", "trunkline-500-one", "trunkline-1", "cpu_us", "≤", 1.10, None),
+    ("API key, CPU × without", "trunkline-key", "trunkline", "cpu_us", "≤", 1.05, None),
+    ("start to ready, ms", "trunkline", None, "ready_ms", "≤", 100, None),
+    ("resident after the run, MiB", "trunkline", None, "resident_mib", "≤", 30, None),
+]
+
+HEADINGS = [
+    "peer", "CPU µs/call", "× nginx", "calls/s", "× nginx", "p50 ms", "p99 ms", "× nginx", "p99.9 ms",
+    "open p50 ms", "open p99 ms", "open p99.9 ms", "MiB", "ready ms", "errors",
+]
+
+
+def text(results):
+    """The table and the bounds as Markdown."""
+    notes = "\n".join(f"- {note}" for note in _notes(results))
+    return f"{_markdown(HEADINGS, _rows(results))}\n\n{notes}\n\n{_markdown(*_bounds(results))}"
+
+
+def write_html(results, directory, python_with_matplotlib):
+    """Writes `report.html`, which holds its plots; returns its path."""
+    _draw_plots(directory, python_with_matplotlib)
+    images = "".join(
+        f'<img src="data:image/png;base64,{base64.b64encode(plot.read_bytes()).decode()}" alt="{plot.stem}">'
+        for plot in sorted(directory.glob("*.png"))
+    )
+    conditions = "".join(f"<li>{key}: {html.escape(str(value))}</li>" for key, value in results["conditions"].items())
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(results))
+    page = directory / "report.html"
+    page.write_text(f"""<!doctype html><meta charset="utf-8"><title>Trunkline load test</title>
+<style>body {{ font: 15px sans-serif; margin: 2em; max-width: 75em }} td, th {{ padding: .2em .7em; text-align: right;
+border-bottom: 1px solid #ccc }} td:first-child, th:first-child {{ text-align: left }} img {{ max-width: 100% }}</style>
+<h1>Trunkline load test</h1><ul>{conditions}</ul>{_html_table(HEADINGS, _rows(results))}<ul>{notes}</ul>
+<h2>Bounds</h2>{_html_table(*_bounds(results))}<h2>Plots</h2>{images}
+<h2>Every round</h2>{_html_table(*_every_round(results))}""")
+    (directory / "table.md").write_text(text(results) + "\n")
+    return page
+
+
+def errors(run):
+    """How many calls went wrong in one measurement; what an overload left unanswered is marked as such instead."""
+    left_unanswered = run["open"]["errors_by_kind"].get("unanswered", 0) if is_overloaded(run) else 0
+    return run["closed"]["errors"] + run["open"]["errors"] - left_unanswered
+
+
+def is_overloaded(run):
+    """Whether the open loop's rate was more than the peer sustains; its latencies then tell the queue's length."""
+    late = run["open"]["requests_late"] + run["open"]["errors_by_kind"].get("unanswered", 0)
+    return late > LATE_SHARE_MAX * max(run["open"]["requests"], 1)
+
+
+def figure(results, peer, name):
+    """The median over the rounds, `None` where there is none."""
+    values = [FIGURES[name](run) for run in results["runs"] if run["peer"] == peer]
+    values = [value for value in values if value is not None]
+    return statistics.median(values) if values else None
+
+
+def ratio(results, peer, reference, name):
+    """The median of the rounds' ratios, `None` where there is none."""
+    by_round = {run["round"]: FIGURES[name](run) for run in results["runs"] if run["peer"] == reference}
+    ratios = [
+        FIGURES[name](run) / by_round[run["round"]]
+        for run in results["runs"]
+        if run["peer"] == peer and FIGURES[name](run) is not None and by_round.get(run["round"])
+    ]
+    return statistics.median(ratios) if ratios else None
+
+
+def peer_names(results):
+    """In the order they were measured."""
+    return list(dict.fromkeys(run["peer"] for run in results["runs"]))
+
+
+def _rows(results):
+    rows = []
+    for peer in peer_names(results):
+        runs = [run for run in results["runs"] if run["peer"] == peer]
+        mark = " (!)" if any(map(is_overloaded, runs)) else ""
+        rows.append([
+            peer,
+            _number(figure(results, peer, "cpu_us"), 1),
+            _number(ratio(results, peer, "nginx", "cpu_us"), 2),
+            _number(figure(results, peer, "requests_per_s"), 0),
+            _number(ratio(results, peer, "nginx", "requests_per_s"), 2),
+            _milliseconds(figure(results, peer, "p50_us")),
+            _milliseconds(figure(results, peer, "p99_us")),
+            _number(ratio(results, peer, "nginx", "p99_us"), 2),
+            _milliseconds(figure(results, peer, "p99_9_us")),
+            _milliseconds(figure(results, peer, "open_p50_us")) + mark,
+            _milliseconds(figure(results, peer, "open_p99_us")) + mark,
+            _milliseconds(figure(results, peer, "open_p99_9_us")) + mark,
+            _number(figure(results, peer, "resident_mib"), 1),
+            _number(figure(results, peer, "ready_ms"), 0),
+            str(sum(map(errors, runs))),
+        ])
+    return rows
+
+
+def _notes(results):
+    conditions = results["conditions"]
+    foreign = [run[loop]["foreign_cores"] for run in results["runs"] for loop in ("closed", "open")]
+    notes = [
+        f"median of {conditions['rounds']} interleaved rounds of {conditions['seconds']:g} s, "
+        f"{conditions['connections']} connections, calls of {conditions['body_bytes']} bytes, "
+        f"{conditions['workers']} workers; open loop at {conditions['rate_per_s']} calls/s",
+        f"other processes used {statistics.median(foreign):.2f} cores in the median window, "
+        f"{max(foreign):.2f} in the worst; over 0.1 the figures are disturbed",
+    ]
+    if any(map(is_overloaded, results["runs"])):
+        notes.append("(!) the rate was more than this peer sustains: its open-loop latencies only tell how long the run was")
+    notes += [f"left out: {name}: {reason}" for name, reason in results["left_out"].items()]
+    return notes
+
+
+def _bounds(results):
+    rows = []
+    for what, peer, reference, name, comparison, bound, goal in BOUNDS:
+        value = ratio(results, peer, reference, name) if reference else figure(results, peer, name)
+        met = "not measured" if value is None else "met" if _meets(value, comparison, bound) else "MISSED"
+        if goal and value is not None and _meets(value, comparison, goal):
+            met += ", goal too"
+        wanted = f"{comparison} {bound:g}" + (f" (goal {goal:g})" if goal else "")
+        rows.append([what, wanted, _number(value, 2), met])
+    return ["bound", "wanted", "measured", ""], rows
+
+
+def _meets(value, comparison, bound):
+    return value <= bound if comparison == "≤" else value >= bound
+
+
+def _every_round(results):
+    rows = [
+        [run["peer"], str(run["round"])]
+        + [_number(FIGURES[name](run), 1) for name in FIGURES]
+        + [_number(run["closed"]["foreign_cores"], 2), _number(run["open"]["foreign_cores"], 2), str(errors(run))]
+        for run in results["runs"]
+    ]
+    return ["peer", "round", *FIGURES, "foreign cores", "open foreign cores", "errors"], rows
+
+
+def _markdown(headings, rows):
+    widths = [max(len(row[column]) for row in [headings, *rows]) for column in range(len(headings))]
+
+    def line(cells):
+        first, *others = (cell.ljust(width) if column == 0 else cell.rjust(width)
+                          for column, (cell, width) in enumerate(zip(cells, widths)))
+        return "| " + " | ".join([first, *others]) + " |"
+
+    rule = "|" + "|".join("-" * (width + 1) + ("-" if column == 0 else ":") for column, width in enumerate(widths)) + "|"
+    return "\n".join([line(headings), rule, *map(line, rows)])
+
+
+def _draw_plots(directory, python_with_matplotlib):
+    if not python_with_matplotlib.exists():
+        print(f"no plots: {python_with_matplotlib} does not exist")
+        return
+    program = pathlib.Path(__file__).with_name("plots.py")
+    drawn = subprocess.run([python_with_matplotlib, program, directory], capture_output=True, text=True, check=False)
+    if drawn.returncode != 0:
+        print(f"no plots: {drawn.stderr.strip()}")
+
+
+def _html_table(headings, rows):
+    def row(tag, cells):
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    return "<table>" + row("th", headings) + "".join(row("td", cells) for cells in rows) + "</table>"
+
+
+def _milliseconds(microseconds):
+    return _number(None if microseconds is None else microseconds / 1000, 2)
+
+
+def _number(value, decimals):
+    return "–" if value is None else f"{value:.{decimals}f}"
