@@ -88,7 +88,7 @@ fn what_to_try(address: SocketAddr, admin: SocketAddr) -> String {
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let call = |method: &str, headers: &str, params: &str| {
         format!(
-            r#"curl -s http://{address}/mcp -H 'Content-Type: application/json' -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: {method}'{headers} -d '{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}{meta}}}}}'"#
+            r#"curl -sw '\n' http://{address}/mcp -H 'Content-Type: application/json' -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: {method}'{headers} -d '{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}{meta}}}}}'"#
         )
     };
     format!(
