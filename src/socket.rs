@@ -4,9 +4,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// How long written bytes may stay unacknowledged, or a peer's window closed.
@@ -42,4 +45,57 @@ pub fn listen(address: SocketAddr, is_shared: bool) -> io::Result<std::net::TcpL
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// A connection that first gives back what was already read of it, and tells how many bytes each read brought.
+///
+/// Deliberately not vectored: hyper then copies head and body into one buffer, which for messages of a few
+/// kilobytes costs less than a second vector (7 % of a call's CPU on both sides together).
+pub struct Observed<F> {
+    start: Vec<u8>,
+    inner: TcpStream,
+    on_read: F,
+}
+
+impl<F: Fn(usize)> Observed<F> {
+    /// `start` was read before; `on_read` is not told of it.
+    pub fn new(start: Vec<u8>, inner: TcpStream, on_read: F) -> Self {
+        Self { start, inner, on_read }
+    }
+}
+
+impl<F: Fn(usize) + Unpin> AsyncRead for Observed<F> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.start.is_empty() {
+            let count = self.start.len().min(buf.remaining());
+            buf.put_slice(&self.start[..count]);
+            self.start.drain(..count);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let count = buf.filled().len() - before;
+        if count > 0 {
+            (self.on_read)(count);
+        }
+        result
+    }
+}
+
+impl<F: Unpin> AsyncWrite for Observed<F> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
 }

@@ -18,7 +18,6 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
@@ -26,7 +25,7 @@ use super::pool::{Connection, Lease, Pools};
 use super::{Replica, Upstream};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::splice::Segments;
-use crate::socket;
+use crate::socket::{self, Observed};
 use crate::tasks::Tasks;
 
 /// A large message is handed to its connection in pieces, which bounds what is copied ahead of the socket.
@@ -155,7 +154,9 @@ impl Client {
             }
         };
         let received_bytes = Rc::new(Cell::new(0));
-        let io = Counted { inner: stream, received_bytes: Rc::clone(&received_bytes) };
+        // A request may be repeated only while nothing of its reply came.
+        let counter = Rc::clone(&received_bytes);
+        let io = Observed::new(Vec::new(), stream, move |count| counter.set(counter.get() + count as u64));
         let (sender, connection) = http1::Builder::new()
             .handshake(TokioIo::new(io))
             .await
@@ -181,42 +182,6 @@ fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
     let mut copy = Request::new(RequestBody(request.body().0.clone()));
     request.headers().clone_into(copy.headers_mut());
     copy
-}
-
-/// A socket that counts what it receives: a request may be repeated only while nothing of its reply came.
-///
-/// Deliberately not vectored, like the client's side.
-struct Counted {
-    inner: TcpStream,
-    received_bytes: Rc<Cell<u64>>,
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
-        let received = (buf.filled().len() - before) as u64;
-        self.received_bytes.set(self.received_bytes.get() + received);
-        result
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
 }
 
 /// Counts an open connection while it lives.
