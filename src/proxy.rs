@@ -81,7 +81,7 @@ impl Proxy {
         let head = Head::read(&parts.headers);
         let origin = head.origin.to_value();
         let result = match self.decide(&view, &parts, &head, &mut intake, &mut call).await {
-            Ok(Decision::Answer(response)) => Ok((response, None)),
+            Ok(Decision::Answer(response)) => Ok(response),
             // From here on the headers are the upstream's.
             Ok(Decision::Send(outbound)) => {
                 let headers = std::mem::take(&mut parts.headers);
@@ -93,8 +93,7 @@ impl Proxy {
             }
         };
         let mut response = match result {
-            Ok((mut response, name)) => {
-                call.name = name;
+            Ok(mut response) => {
                 response.body_mut().carry(call);
                 if let Some(origin) = origin {
                     cors::allow(&mut response, origin);
@@ -327,15 +326,14 @@ impl Proxy {
         Some(Edit { span: uris.span(), with })
     }
 
-    /// Sends a message to its upstream and relays the reply. Beside the response: the name of what was called,
-    /// where the reply is still to come.
+    /// Sends a message to its upstream and relays the reply.
     async fn send(
         &self,
         view: &View,
         outbound: Outbound,
         mut headers: HeaderMap,
         call: &mut Call,
-    ) -> Result<(Response<ReplyBody>, Option<String>), Error> {
+    ) -> Result<Response<ReplyBody>, Error> {
         let Outbound { message, member, body, inner_name, mapper } = outbound;
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[member];
@@ -356,14 +354,13 @@ impl Proxy {
             }
             Err(error) => Err(error.into()),
         };
-        match result {
-            Ok(response) if matches!(response.body(), ReplyBody::Whole(..)) => Ok((response, None)),
-            Ok(response) => Ok((response, message.public_name())),
-            Err(error) => {
-                call.name = message.public_name();
-                Err(error)
-            }
+        // Only a call that failed, or still may, needs its name for the log.
+        let is_answered =
+            result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)));
+        if !is_answered {
+            call.name = message.public_name();
         }
+        result
     }
 
     /// Renders an error: with the request's id where it can be had cheaply.

@@ -72,8 +72,8 @@ pub async fn relay(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<
 async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, lease } = reply;
     let deadline = plan.deadline;
-    let reply_bytes_max = worker.limits().reply_bytes_max;
     if let Some(mapper) = plan.mapper {
+        let reply_bytes_max = worker.limits().reply_bytes_max;
         let (whole, reservation) =
             collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await?;
         let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, plan.id);

@@ -116,7 +116,10 @@ impl Stream {
         }
         loop {
             if let Some(ready) = self.take_ready() {
-                return Poll::Ready(Some(ready)).map(|data| self.checked(data));
+                return match ready {
+                    Ok(data) => Poll::Ready(Some(Ok(data))),
+                    Err(error) => self.fail(error),
+                };
             }
             let data = match Pin::new(&mut self.incoming).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
@@ -156,7 +159,6 @@ impl Stream {
     fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         match &mut self.source {
             Source::Json(first) => first.take().filter(|first| !first.is_empty()).map(Ok),
-            Source::Events(stream) if stream.is_over => None,
             Source::Events(stream) => {
                 let (_, events) = stream.mapping.as_mut()?;
                 let Ok(event) = events.next()? else { return Some(Err(UpstreamError::TooLarge)) };
@@ -177,32 +179,16 @@ impl Stream {
         }
     }
 
-    fn checked(
-        &mut self,
-        data: Option<Result<Bytes, UpstreamError>>,
-    ) -> Option<Result<Bytes, UpstreamError>> {
-        match data {
-            Some(Err(error)) => match self.fail(error) {
-                Poll::Ready(data) => data,
-                Poll::Pending => None,
-            },
-            data => data,
-        }
-    }
-
     fn end(&mut self) -> Polled {
-        if let Source::Events(stream) = &mut self.source {
-            if stream.is_over {
-                return Poll::Ready(None);
-            }
-            if let Some((_, events)) = &mut stream.mapping {
-                stream.is_over = true;
-                // An event without its blank line is none; one that a final CR ended is.
-                let last = events.finish();
-                let mapped = last.map(|event| self.mapped(event));
-                self.finish();
-                return Poll::Ready(mapped);
-            }
+        if let Source::Events(stream) = &mut self.source
+            && let Some((_, events)) = &mut stream.mapping
+        {
+            stream.is_over = true;
+            // An event without its blank line is none; one that a final CR ended is.
+            let last = events.finish();
+            let mapped = last.map(|event| self.mapped(event));
+            self.finish();
+            return Poll::Ready(mapped);
         }
         self.finish();
         Poll::Ready(None)
@@ -261,7 +247,6 @@ impl Stream {
         }
         self.call = None;
         match &mut self.source {
-            Source::Events(stream) if stream.is_over => Poll::Ready(None),
             Source::Events(stream) if stream.mapping.is_some() || stream.boundary.at_boundary() => {
                 stream.is_over = true;
                 let body = failure.body(Some(&stream.id));
