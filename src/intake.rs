@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::config::Limits;
 use crate::limit::buffered::{Buffered, Reservation};
+use crate::pieces::Pieces;
 use crate::protocol::error::{ClientError, Error, GatewayError};
 
 /// Up to here a message fits the connection's own read buffer and takes nothing from the process's budget.
@@ -90,8 +91,7 @@ impl Intake {
         bytes_max: usize,
         budget: Option<&Arc<Buffered>>,
     ) -> Result<Bytes, Error> {
-        let mut first = Bytes::new();
-        let mut joined = BytesMut::new();
+        let mut pieces = Pieces::default();
         while let Some(incoming) = self.incoming.as_mut() {
             let frame = match incoming.frame().await {
                 None => break,
@@ -103,7 +103,7 @@ impl Intake {
             };
             let is_last = incoming.is_end_stream();
             let Ok(data) = frame.into_data() else { continue };
-            let length = first.len() + joined.len() + data.len();
+            let length = pieces.len() + data.len();
             if length > bytes_max {
                 self.is_broken = true;
                 return Err(ClientError::TooLarge { bytes_max }.into());
@@ -111,21 +111,12 @@ impl Intake {
             if let Some(budget) = budget {
                 self.count(length, budget).inspect_err(|_| self.is_broken = true)?;
             }
-            if first.is_empty() && joined.is_empty() {
-                first = data;
-            } else {
-                if joined.is_empty() {
-                    joined.reserve(announced.min(JOINED_BYTES_MAX).max(length));
-                    joined.extend_from_slice(&first);
-                    first = Bytes::new();
-                }
-                joined.extend_from_slice(&data);
-            }
+            pieces.push(data, announced.min(JOINED_BYTES_MAX));
             if is_last {
                 break;
             }
         }
-        let bytes = if joined.is_empty() { first } else { joined.freeze() };
+        let bytes = pieces.into_bytes();
         self.incoming = None;
         self.bytes = Some(bytes.clone());
         Ok(bytes)

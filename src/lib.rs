@@ -51,6 +51,7 @@ pub mod limit;
 pub mod listener;
 pub mod mapper;
 pub mod message;
+pub mod pieces;
 pub mod protocol;
 pub mod proxy;
 pub mod relay;

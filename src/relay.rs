@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -25,6 +25,7 @@ use tokio::time::timeout_at;
 
 use crate::limit::buffered::{Buffered, Reservation};
 use crate::mapper::Mapper;
+use crate::pieces::Pieces;
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use crate::protocol::splice::Segments;
@@ -169,27 +170,21 @@ pub async fn collect(
     }
     let mut held = budget.reservation();
     let read = async {
-        let mut first = Bytes::new();
-        let mut joined = BytesMut::new();
+        let mut pieces = Pieces::default();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| UpstreamError::Reset)?.into_data() else { continue };
-            if first.len() + joined.len() + data.len() > bytes_max {
+            if pieces.len() + data.len() > bytes_max {
                 return Err(UpstreamError::TooLarge.into());
             }
             if !held.grow(data.len()) {
                 return Err(GatewayError::Buffers.into());
             }
-            if first.is_empty() && joined.is_empty() {
-                first = data;
-            } else {
-                joined.extend_from_slice(&std::mem::take(&mut first));
-                joined.extend_from_slice(&data);
-            }
+            pieces.push(data, 0);
             if body.is_end_stream() {
                 break;
             }
         }
-        Ok(if joined.is_empty() { first } else { joined.freeze() })
+        Ok(pieces.into_bytes())
     };
     let whole: Result<Bytes, Error> =
         timeout_at(deadline.into(), read).await.unwrap_or(Err(UpstreamError::TimedOut.into()));
