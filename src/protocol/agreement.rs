@@ -1,6 +1,7 @@
-//! Whether a modern message agrees with its headers, in the order the specification gives the errors.
+//! Whether a message agrees with its headers, in the order the specification gives the errors.
 //!
-//! "Server Validation" of Streamable HTTP 2026-07-28, and the per-request fields of `_meta`. It reads no
+//! "Server Validation" of Streamable HTTP 2026-07-28, and the per-request fields of `_meta`. Legacy messages need
+//! no mirrored headers; the draft that added them to sessions has them checked where they are sent. It reads no
 //! schema, so `Mcp-Param-*` is only checked for form; it knows no names, so routing is not its business.
 
 use super::envelope::{Envelope, MessageKind};
@@ -8,7 +9,7 @@ use super::error::ClientError;
 use super::head::{Field, Head};
 use super::json::Literal;
 use super::method::{Method, NameSource};
-use super::version::Version;
+use super::version::{Era, Eras, Version};
 
 /// What headers alone show to be wrong, so that no body need be awaited: a mirrored header is sent twice or
 /// malformed, or a method that needs a name comes without one. `method` is the header's.
@@ -45,7 +46,13 @@ fn check_form(head: &Head<'_>) -> Result<(), ClientError> {
 
 /// Checks `envelope` against `head` after the message was parsed: version unknown, required `_meta`, headers
 /// missing, malformed or unequal. `method` is the body's method.
-pub fn check(head: &Head<'_>, envelope: &Envelope, method: Method, body: &[u8]) -> Result<(), ClientError> {
+pub fn check(
+    head: &Head<'_>,
+    envelope: &Envelope,
+    method: Method,
+    body: &[u8],
+    served: Eras,
+) -> Result<(), ClientError> {
     if envelope.kind == MessageKind::Response {
         return Err(ClientError::NotJsonRpc { why: "responses are not accepted in this revision" });
     }
@@ -53,25 +60,49 @@ pub fn check(head: &Head<'_>, envelope: &Envelope, method: Method, body: &[u8]) 
         return Err(ClientError::NotJsonRpc { why: "a request needs an id" });
     }
     let body_version = envelope.meta.as_ref().and_then(|meta| meta.protocol_version.as_ref());
-    check_version_is_known(head, body_version, body)?;
+    check_version_is_known(head, body_version, body, served)?;
     if envelope.kind == MessageKind::Request {
         check_meta(envelope)?;
         check_version_agrees(head, body_version, body)?;
     }
     check_form(head)?;
     check_method(head, envelope, body)?;
-    check_name(head, envelope, method, body)
+    // A method that was removed mirrors nothing; it is refused as unknown.
+    if method.is_foreign_to(Era::Modern) { Ok(()) } else { check_name(head, envelope, method, body) }
+}
+
+/// Checks the mirrored headers of a legacy message, if it has any. `method` is the body's method.
+pub fn check_legacy(
+    head: &Head<'_>,
+    envelope: &Envelope,
+    method: Method,
+    body: &[u8],
+) -> Result<(), ClientError> {
+    if !head.method.is_present() {
+        return match head.name {
+            Field::Absent if head.has_param => {
+                Err(ClientError::mismatch("Mcp-Param headers are sent without Mcp-Method"))
+            }
+            Field::Absent => Ok(()),
+            _ => Err(ClientError::mismatch("Mcp-Name is sent without Mcp-Method")),
+        };
+    }
+    check_form(head)?;
+    check_method(head, envelope, body)?;
+    let needs_name = matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+    if needs_name || head.name.is_present() { check_name(head, envelope, method, body) } else { Ok(()) }
 }
 
 fn check_version_is_known(
     head: &Head<'_>,
     body_version: Option<&Literal>,
     body: &[u8],
+    served: Eras,
 ) -> Result<(), ClientError> {
     let Some(version) = head.version.as_str() else { return Ok(()) };
     let agrees = body_version.is_none_or(|literal| literal.equals(body, version));
     if Version::of(version) == Version::Unknown && agrees {
-        return Err(ClientError::Version { requested: version.to_owned() });
+        return Err(ClientError::Version { requested: version.to_owned(), served });
     }
     Ok(())
 }
@@ -121,7 +152,7 @@ fn check_method(head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> Result<(),
 }
 
 fn check_name(head: &Head<'_>, envelope: &Envelope, method: Method, body: &[u8]) -> Result<(), ClientError> {
-    let Some(source) = method.name_source() else {
+    let Some(source) = method.subject() else {
         return if head.name.is_present() && method.is_nameless() {
             Err(ClientError::mismatch("Mcp-Name is sent with a method that has no name"))
         } else {

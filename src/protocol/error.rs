@@ -10,7 +10,10 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::json::quote;
-use super::version;
+use super::version::{self, Era, Eras};
+
+/// The code of a header mismatch in the draft that brought mirrored headers to sessions.
+const LEGACY_HEADER_MISMATCH: i32 = -32001;
 
 /// Why a call was refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,9 +38,18 @@ pub enum ClientError {
     /// No endpoint has this path.
     #[error("there is no MCP endpoint at this path")]
     NoEndpoint,
-    /// The endpoint takes POST only.
-    #[error("use POST; this endpoint serves protocol revisions without GET streams and sessions")]
-    HttpMethod,
+    /// The endpoint does not take this HTTP method.
+    #[error("this HTTP method is not served here; use one of those in Allow")]
+    HttpMethod {
+        /// What it takes.
+        allow: &'static str,
+    },
+    /// A legacy request that needs a session came without one.
+    #[error("start a session with initialize and send its Mcp-Session-Id with every request")]
+    NoSession,
+    /// The session is unknown, over, or another's.
+    #[error("this session does not exist or is over; start a new one with initialize")]
+    SessionGone,
     /// `Content-Type` is not JSON.
     #[error("send the message as Content-Type: application/json")]
     ContentType,
@@ -85,12 +97,20 @@ pub enum ClientError {
     Version {
         /// The version the client asked for.
         requested: String,
+        /// What it may ask for.
+        served: Eras,
     },
     /// A field of `params` is missing or of the wrong type.
     #[error("{why}")]
     Params {
         /// What is wrong.
         why: &'static str,
+    },
+    /// The client did not declare a capability that the request needs.
+    #[error("this request needs a client capability that was not declared")]
+    Capability {
+        /// The missing capabilities, as a JSON object.
+        required: &'static str,
     },
     /// The method does not exist here.
     #[error("method not found")]
@@ -156,6 +176,14 @@ pub enum UpstreamError {
         /// Its `Retry-After`, where it gave one in seconds.
         retry_after_s: Option<u32>,
     },
+    /// The upstream speaks only the other era.
+    #[error(
+        "the server behind this name speaks another revision of MCP than this client; nothing translates yet"
+    )]
+    OtherEra,
+    /// The upstream forgot a session twice in a row.
+    #[error("the server behind this name does not keep its sessions; the call was not executed")]
+    SessionLost,
     /// Every connection to upstreams that this process may have is in use.
     #[error("the gateway has as many calls under way as it may, try again in a moment")]
     TooManyConnections,
@@ -170,9 +198,18 @@ pub enum GatewayError {
     /// `buffered_bytes_max` is used up.
     #[error("the gateway holds as many messages as it may, try again in a moment")]
     Buffers,
+    /// The process is about to end.
+    #[error("the gateway is about to stop; connect again in a moment")]
+    Draining,
+    /// `upstream_sessions_max` or `sessions_max` is used up.
+    #[error("the gateway keeps as many sessions as it may, try again later")]
+    Sessions,
     /// A bare name cannot be routed before every upstream was listed once.
     #[error("the gateway has not yet learned the names behind this endpoint, try again in a moment")]
     NamesUnknown,
+    /// `subscriptions_max` clients listen.
+    #[error("the gateway has as many subscriptions open as it may, try again later")]
+    Subscriptions,
 }
 
 /// An [`Error`] as the wire and the metrics see it.
@@ -207,6 +244,7 @@ pub enum Reason {
     Params,
     Method,
     UnknownName,
+    Session,
     Credentials,
     UpstreamUnreachable,
     UpstreamReset,
@@ -215,8 +253,14 @@ pub enum Reason {
     UpstreamCredentials,
     UpstreamBusy,
     UpstreamConnections,
+    UpstreamSession,
+    UpstreamEra,
     Buffers,
+    Draining,
+    Sessions,
     NamesUnknown,
+    Capability,
+    Subscriptions,
     /// The client went away before its reply was complete.
     Cancelled,
 }
@@ -243,6 +287,7 @@ impl Reason {
             Self::Params => "params",
             Self::Method => "method",
             Self::UnknownName => "unknown_name",
+            Self::Session => "session",
             Self::Credentials => "credentials",
             Self::UpstreamUnreachable => "upstream_unreachable",
             Self::UpstreamReset => "upstream_reset",
@@ -251,8 +296,14 @@ impl Reason {
             Self::UpstreamCredentials => "upstream_credentials",
             Self::UpstreamBusy => "upstream_busy",
             Self::UpstreamConnections => "upstream_connections",
+            Self::UpstreamSession => "upstream_session",
+            Self::UpstreamEra => "upstream_era",
             Self::Buffers => "buffers",
+            Self::Draining => "draining",
+            Self::Sessions => "sessions",
             Self::NamesUnknown => "names_unknown",
+            Self::Capability => "capability",
+            Self::Subscriptions => "subscriptions",
             Self::Cancelled => "cancelled",
         }
     }
@@ -275,7 +326,9 @@ impl Error {
         match self {
             Self::Client(error) => match error {
                 ClientError::NoEndpoint => row(404, 404, R::NoEndpoint),
-                ClientError::HttpMethod => row(405, 405, R::HttpMethod),
+                ClientError::HttpMethod { .. } => row(405, 405, R::HttpMethod),
+                ClientError::NoSession => row(400, -32600, R::Session),
+                ClientError::SessionGone => row(404, 404, R::Session),
                 ClientError::ContentType => row(415, 415, R::MediaType),
                 ClientError::NotAcceptable => row(406, 406, R::MediaType),
                 ClientError::Host => row(400, 400, R::Host),
@@ -288,6 +341,7 @@ impl Error {
                 ClientError::HeaderMismatch { .. } => row(400, -32020, R::HeaderMismatch),
                 ClientError::Version { .. } => row(400, -32022, R::Version),
                 ClientError::Params { .. } => row(400, -32602, R::Params),
+                ClientError::Capability { .. } => row(400, -32021, R::Capability),
                 ClientError::Method => row(404, -32601, R::Method),
                 ClientError::UnknownName { .. } => row(200, -32602, R::UnknownName),
                 ClientError::Cursor => row(200, -32602, R::Params),
@@ -303,6 +357,8 @@ impl Error {
                 }
                 UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),
                 UpstreamError::Reset => row(502, 502, R::UpstreamReset),
+                UpstreamError::OtherEra => row(502, 502, R::UpstreamEra),
+                UpstreamError::SessionLost => row(502, 502, R::UpstreamSession),
                 UpstreamError::TimedOut => row(504, 504, R::UpstreamTimeout),
                 UpstreamError::Nonsense | UpstreamError::TooLarge => row(502, 502, R::UpstreamInvalid),
                 UpstreamError::Credentials => row(502, 502, R::UpstreamCredentials),
@@ -316,26 +372,63 @@ impl Error {
             },
             Self::Gateway(error) => match error {
                 GatewayError::Buffers => soon(row(503, 503, R::Buffers), 1),
+                GatewayError::Draining => soon(row(503, 503, R::Draining), 1),
+                GatewayError::Sessions => soon(row(503, 503, R::Sessions), 30),
                 GatewayError::NamesUnknown => soon(row(503, 503, R::NamesUnknown), 1),
+                GatewayError::Subscriptions => soon(row(503, 503, R::Subscriptions), 5),
             },
         }
     }
 
-    /// The JSON-RPC error response. `id` is the literal of the request's id, left out when it could not be read.
-    pub fn body(&self, id: Option<&str>) -> String {
-        let code = self.outcome().code;
+    /// The row as a client of `era` is shown it.
+    pub fn outcome_in(&self, era: Era) -> Outcome {
+        let mut outcome = self.outcome();
+        if era == Era::Legacy && matches!(self, Self::Client(ClientError::HeaderMismatch { .. })) {
+            outcome.code = LEGACY_HEADER_MISMATCH;
+        }
+        outcome
+    }
+
+    /// True for faults that come before there is a request whose outcome could be told. To legacy clients all others
+    /// are told in an HTTP 200: some give up the whole session at any other status.
+    pub fn is_of_transport(&self) -> bool {
+        match self {
+            Self::Client(error) => !matches!(
+                error,
+                ClientError::Params { .. }
+                    | ClientError::Method
+                    | ClientError::UnknownName { .. }
+                    | ClientError::Cursor
+            ),
+            Self::Policy(_) => true,
+            Self::Upstream(_) => false,
+            Self::Gateway(error) => matches!(error, GatewayError::Buffers | GatewayError::Draining),
+        }
+    }
+
+    /// The JSON-RPC error response to a client of `era`. `id` is the literal of the request's id, left out when it
+    /// could not be read.
+    pub fn body(&self, id: Option<&str>, era: Era) -> String {
+        let Outcome { code, retry_after, .. } = self.outcome_in(era);
         let id = id.map(|id| format!("\"id\":{id},")).unwrap_or_default();
         let message = quote(&self.to_string());
         let data = match self {
-            Self::Client(ClientError::Version { requested }) => {
-                let supported: Vec<String> = version::MODERN.iter().map(|v| quote(v)).collect();
+            Self::Client(ClientError::Version { requested, served }) => {
+                let supported: Vec<String> =
+                    version::supported_versions(*served).into_iter().map(quote).collect();
                 format!(
                     ",\"data\":{{\"supported\":[{}],\"requested\":{}}}",
                     supported.join(","),
                     quote(requested)
                 )
             }
-            _ => String::new(),
+            Self::Client(ClientError::Capability { required }) => {
+                format!(",\"data\":{{\"requiredCapabilities\":{required}}}")
+            }
+            _ => match retry_after.filter(|_| era == Era::Legacy) {
+                Some(after) => format!(",\"data\":{{\"retryAfterMs\":{}}}", after.as_millis()),
+                None => String::new(),
+            },
         };
         format!("{{\"jsonrpc\":\"2.0\",{id}\"error\":{{\"code\":{code},\"message\":{message}{data}}}}}")
     }

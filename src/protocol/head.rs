@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue};
 
 use super::header;
+use super::version::{Era, Version};
 
 /// A header that may occur once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct Head<'h> {
     pub version: Field<'h>,
     /// `Mcp-Method`
     pub method: Field<'h>,
+    /// `Mcp-Session-Id`
+    pub session: Field<'h>,
     /// `Mcp-Name`, still encoded
     pub name: Field<'h>,
     /// `Mcp-Name`, decoded; `None` where that cannot be done
@@ -72,6 +75,8 @@ pub struct Head<'h> {
     pub content_type: Field<'h>,
     /// True if `Accept` is absent or admits JSON or SSE.
     pub accepts_reply: bool,
+    /// There is an `Mcp-Param-*` header.
+    pub has_param: bool,
     /// An `Mcp-Param-*` header occurs twice
     /// or holds a character outside visible ASCII, space and tab.
     pub has_bad_param: bool,
@@ -90,6 +95,7 @@ impl<'h> Head<'h> {
                 "mcp-protocol-version" => head.version.add(value),
                 "mcp-method" => head.method.add(value),
                 "mcp-name" => head.name.add(value),
+                "mcp-session-id" => head.session.add(value),
                 "origin" => head.origin.add(value),
                 "host" => head.host.add(value),
                 "authorization" => head.authorization.add(value),
@@ -100,6 +106,7 @@ impl<'h> Head<'h> {
                 }
                 // Values of one name are neighbours in a HeaderMap.
                 _ if name.starts_with("mcp-param-") => {
+                    head.has_param = true;
                     head.has_bad_param |= previous_param == name || value.to_str().is_err();
                     previous_param = name;
                 }
@@ -109,6 +116,15 @@ impl<'h> Head<'h> {
         head.accepts_reply = accept_ok || !accept_seen;
         head.decoded_name = head.name.as_str().and_then(|name| header::decode_value(name.as_bytes()));
         head
+    }
+
+    /// The era the headers alone show, if they do: a version nobody knows is treated by the modern rules.
+    pub fn era(&self) -> Option<Era> {
+        match self.version {
+            Field::Absent => None,
+            Field::One(version) if Version::of(version) == Version::Legacy => Some(Era::Legacy),
+            _ => Some(Era::Modern),
+        }
     }
 
     /// True if `Content-Type` is `application/json`, with any parameters.

@@ -4,6 +4,8 @@
 //! A method that is not listed here is [`Method::Other`]: endpoints that are transparent pass it on,
 //! the others refuse it with −32601.
 
+use super::version::Era;
+
 /// A JSON-RPC method of a client's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -33,8 +35,16 @@ pub enum Method {
     Complete,
     /// `subscriptions/listen`
     Listen,
-    /// A method of the legacy era that the modern one removed, such as `initialize`
-    Removed,
+    /// `initialize` of the legacy era
+    Initialize,
+    /// `ping` of the legacy era
+    Ping,
+    /// `logging/setLevel` of the legacy era
+    SetLevel,
+    /// `resources/subscribe` of the legacy era
+    Subscribe,
+    /// `resources/unsubscribe` of the legacy era
+    Unsubscribe,
     /// Any `notifications/…`
     Notification,
     /// Everything else
@@ -72,9 +82,11 @@ impl Method {
             "tasks/cancel" => Self::TasksCancel,
             "completion/complete" => Self::Complete,
             "subscriptions/listen" => Self::Listen,
-            "initialize" | "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
-                Self::Removed
-            }
+            "initialize" => Self::Initialize,
+            "ping" => Self::Ping,
+            "logging/setLevel" => Self::SetLevel,
+            "resources/subscribe" => Self::Subscribe,
+            "resources/unsubscribe" => Self::Unsubscribe,
             _ if text.starts_with("notifications/") => Self::Notification,
             _ => Self::Other,
         }
@@ -96,7 +108,11 @@ impl Method {
             Self::TasksCancel => "tasks/cancel",
             Self::Complete => "completion/complete",
             Self::Listen => "subscriptions/listen",
-            Self::Removed => "_removed",
+            Self::Initialize => "initialize",
+            Self::Ping => "ping",
+            Self::SetLevel => "logging/setLevel",
+            Self::Subscribe => "resources/subscribe",
+            Self::Unsubscribe => "resources/unsubscribe",
             Self::Notification => "_notification",
             Self::Other => "_other",
         }
@@ -105,6 +121,25 @@ impl Method {
     /// A dense index below [`Method::COUNT`].
     pub fn index(self) -> usize {
         self as usize
+    }
+
+    /// True for methods that only one era has.
+    pub fn is_foreign_to(self, era: Era) -> bool {
+        match self {
+            Self::Initialize | Self::Ping | Self::SetLevel | Self::Subscribe | Self::Unsubscribe => {
+                era == Era::Modern
+            }
+            Self::Discover | Self::Listen | Self::TasksUpdate => era == Era::Legacy,
+            _ => false,
+        }
+    }
+
+    /// Which field of `params` names what the method is about, whether or not a header mirrors it.
+    pub fn subject(self) -> Option<NameSource> {
+        match self {
+            Self::Subscribe | Self::Unsubscribe => Some(NameSource::Uri),
+            _ => self.name_source(),
+        }
     }
 
     /// Which field of `params` the `Mcp-Name` header mirrors, if the method has one
@@ -120,7 +155,7 @@ impl Method {
 
     /// True for methods that certainly carry no name, so that an `Mcp-Name` beside them is an orphan.
     pub fn is_nameless(self) -> bool {
-        !matches!(self, Self::Other | Self::Notification) && self.name_source().is_none()
+        !matches!(self, Self::Other | Self::Notification) && self.subject().is_none()
     }
 
     /// True where repeating a request that may have been executed does no harm.
@@ -136,6 +171,9 @@ impl Method {
                 | Self::ResourcesRead
                 | Self::TasksGet
                 | Self::Complete
+                | Self::SetLevel
+                | Self::Subscribe
+                | Self::Unsubscribe
         )
     }
 }
@@ -160,6 +198,11 @@ mod tests {
             Method::TasksCancel,
             Method::Complete,
             Method::Listen,
+            Method::Initialize,
+            Method::Ping,
+            Method::SetLevel,
+            Method::Subscribe,
+            Method::Unsubscribe,
         ];
         for method in named {
             assert_eq!(Method::of(method.label()), method);
@@ -167,7 +210,21 @@ mod tests {
         }
         assert_eq!(Method::of("Tools/Call"), Method::Other);
         assert_eq!(Method::of("notifications/cancelled"), Method::Notification);
-        assert_eq!(Method::of("initialize"), Method::Removed);
+    }
+
+    #[test]
+    fn each_era_has_methods_of_its_own() {
+        for (method, legacy, modern) in [
+            (Method::Initialize, true, false),
+            (Method::Ping, true, false),
+            (Method::Discover, false, true),
+            (Method::Listen, false, true),
+            (Method::ToolsCall, true, true),
+            (Method::Other, true, true),
+        ] {
+            assert_eq!(!method.is_foreign_to(Era::Legacy), legacy, "{method:?}");
+            assert_eq!(!method.is_foreign_to(Era::Modern), modern, "{method:?}");
+        }
     }
 
     #[test]

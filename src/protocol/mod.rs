@@ -11,6 +11,8 @@ pub mod header;
 pub mod json;
 pub mod mapping;
 pub mod method;
+pub mod param_headers;
 pub mod splice;
 pub mod sse;
+pub mod subscription;
 pub mod version;

@@ -91,6 +91,12 @@ impl From<Bytes> for Segments {
     }
 }
 
+impl From<String> for Segments {
+    fn from(whole: String) -> Self {
+        Self::from(Bytes::from(whole))
+    }
+}
+
 impl Buf for Segments {
     fn remaining(&self) -> usize {
         self.len

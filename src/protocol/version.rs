@@ -2,11 +2,127 @@
 //!
 //! Invariant: both lists are newest first; a version is in exactly one of them.
 
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 /// Revisions that carry version and capabilities in every request (2026-07-28 and later), newest first.
 pub const MODERN: &[&str] = &["2026-07-28"];
 
 /// Revisions that open a session with `initialize`, newest first.
 pub const LEGACY: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// The two kinds of revisions, which differ in how a conversation begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Era {
+    /// Revisions of [`LEGACY`]: `initialize`, sessions, streams opened by GET.
+    Legacy,
+    /// Revisions of [`MODERN`]: every request stands for itself.
+    Modern,
+}
+
+impl Era {
+    /// Both, the modern one first.
+    pub const ALL: [Self; 2] = [Self::Modern, Self::Legacy];
+
+    /// The word for log lines and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
+}
+
+/// A set of eras.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Eras {
+    /// Whether [`Era::Legacy`] is among them.
+    pub legacy: bool,
+    /// Whether [`Era::Modern`] is among them.
+    pub modern: bool,
+}
+
+impl Eras {
+    /// Every era.
+    pub const BOTH: Self = Self { legacy: true, modern: true };
+
+    /// Only this era.
+    pub fn only(era: Era) -> Self {
+        Self { legacy: era == Era::Legacy, modern: era == Era::Modern }
+    }
+
+    /// Whether the era is among them.
+    pub fn contains(self, era: Era) -> bool {
+        match era {
+            Era::Legacy => self.legacy,
+            Era::Modern => self.modern,
+        }
+    }
+
+    /// Those that are in both sets.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { legacy: self.legacy && other.legacy, modern: self.modern && other.modern }
+    }
+
+    /// True if there is none.
+    pub fn is_empty(self) -> bool {
+        !self.legacy && !self.modern
+    }
+}
+
+impl fmt::Display for Eras {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self { legacy: true, modern: true } => "modern and legacy",
+            Self { legacy: true, modern: false } => "legacy",
+            Self { legacy: false, modern: true } => "modern",
+            Self { legacy: false, modern: false } => "none",
+        })
+    }
+}
+
+/// The revisions of these eras, newest first: what `server/discover` and error −32022 list.
+pub fn supported_versions(eras: Eras) -> Vec<&'static str> {
+    let modern = MODERN.iter().filter(|_| eras.modern);
+    modern.chain(LEGACY.iter().filter(|_| eras.legacy)).copied().collect()
+}
+
+/// A revision of the legacy era; later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are the revisions")]
+pub enum LegacyVersion {
+    V2024_11_05,
+    V2025_03_26,
+    V2025_06_18,
+    V2025_11_25,
+}
+
+impl LegacyVersion {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
+
+    /// What is offered where nothing else is known.
+    pub const NEWEST: Self = Self::V2025_11_25;
+
+    /// Reads a version string.
+    pub fn of(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.as_str() == text)
+    }
+
+    /// The revision as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+        }
+    }
+}
 
 /// What a version string means to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +151,26 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_legacy_revisions_are_the_enum() {
+        let written: Vec<&str> = LegacyVersion::ALL.iter().rev().map(|version| version.as_str()).collect();
+        assert_eq!(written, LEGACY);
+        assert_eq!(LegacyVersion::of(LEGACY[0]), Some(LegacyVersion::NEWEST));
+        assert_eq!(LegacyVersion::of(MODERN[0]), None);
+    }
+
+    #[test]
+    fn the_versions_of_eras_are_one_list() {
+        for (eras, versions) in [
+            (Eras::BOTH, [MODERN, LEGACY].concat()),
+            (Eras::only(Era::Modern), MODERN.to_vec()),
+            (Eras::only(Era::Legacy), LEGACY.to_vec()),
+        ] {
+            assert_eq!(supported_versions(eras), versions, "{eras}");
+            assert!(versions.is_sorted_by(|newer, older| newer > older));
+        }
+    }
 
     #[test]
     fn sorts_versions() {

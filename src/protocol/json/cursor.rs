@@ -15,8 +15,8 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(document: Document<'a>) -> Self {
-        Self { document, at: 0 }
+    pub(super) fn new(document: Document<'a>, at: usize) -> Self {
+        Self { document, at }
     }
 
     /// What the value is.
@@ -46,6 +46,21 @@ impl<'a> Cursor<'a> {
         let key = self.document.scalar_span(self.at + 1);
         self.at += 3; // also past the colon
         Some(key)
+    }
+
+    /// Goes from an array to its first item, or from behind an item to the next one. If there is no other,
+    /// returns false, and the cursor goes behind the array.
+    pub fn next_item(&mut self) -> bool {
+        match self.document.byte(self.at) {
+            b'[' if self.document.byte(self.at + 1) == b']' => {
+                self.at += 2;
+                false
+            }
+            before => {
+                self.at += 1;
+                matches!(before, b'[' | b',')
+            }
+        }
     }
 
     /// Where the object or array stands that began at `start` and ends just before this place.

@@ -30,7 +30,7 @@ impl<'a> Document<'a> {
 
     /// The place of the outermost value.
     pub fn cursor(self) -> Cursor<'a> {
-        Cursor::new(self)
+        Cursor::new(self, 0)
     }
 
     /// The original text.
@@ -109,6 +109,11 @@ impl<'a> Value<'a> {
     /// What the value is.
     pub fn kind(self) -> Kind {
         self.document.kind(self.first)
+    }
+
+    /// The place of the value.
+    pub fn cursor(self) -> Cursor<'a> {
+        Cursor::new(self.document, self.first)
     }
 
     /// Where the value stands, without white space around it.

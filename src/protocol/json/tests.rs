@@ -155,11 +155,21 @@ fn check_cursor(cursor: &mut Cursor<'_>, value: Value<'_>) {
     assert_eq!(cursor.kind(), value.kind());
     let mut skipping = *cursor;
     assert_eq!(skipping.skip(), value.span());
+    assert_eq!(value.cursor().skip(), value.span());
+    let start = *cursor;
+    if value.kind() == Kind::Array {
+        for item in value.items() {
+            assert!(cursor.next_item());
+            check_cursor(cursor, item);
+        }
+        assert!(!cursor.next_item());
+        assert_eq!(cursor.span_since(start), value.span());
+        return;
+    }
     if value.kind() != Kind::Object {
         *cursor = skipping;
         return;
     }
-    let start = *cursor;
     for (key, value) in value.entries() {
         assert_eq!(cursor.next_key(), Some(key.span));
         check_cursor(cursor, value);
@@ -180,6 +190,8 @@ fn a_cursor_finds_what_the_iterators_find() {
             r#"{"a":{"a":{"a":[{},[]]}},"":[{"x":"}"}] , "b" : NUMBER }"#,
             "\n{ \"a\\\"\" :\t\"b\\\\\"\r, \"c\" : [ { } , NUMBER ] ,\"d\":{ \"e\" : null } } ",
             "[{}]",
+            "[]",
+            "[[],[[ ] , NUMBER],{\"a\":[[]]}]",
             " NUMBER\n",
             r#" "x" "#,
         ] {

@@ -1,0 +1,188 @@
+//! Comparing `Mcp-Param-*` headers with the arguments that they mirror.
+
+use http::HeaderMap;
+
+use super::super::header;
+use super::super::json::{Cursor, Kind, Literal, Span, Value};
+use super::{Annotation, number};
+
+/// A header that does not say what the arguments say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{header} {fault}")]
+pub struct ParamMismatch {
+    /// The header's name in lower case.
+    pub header: Box<str>,
+    /// What is wrong.
+    pub fault: ParamFault,
+}
+
+/// What is wrong with a header, or with the argument that it mirrors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamFault {
+    /// There is a value and no header.
+    #[error("is missing")]
+    Missing,
+    /// There is a header, and no value or `null`.
+    #[error("is sent without a value in params.arguments")]
+    Unexpected,
+    /// The header occurs more than once.
+    #[error("is sent twice")]
+    SentTwice,
+    /// The header has bytes outside visible ASCII, or broken Base64.
+    #[error("holds invalid characters or broken base64")]
+    Malformed,
+    /// The header has another value.
+    #[error("does not match its value in params.arguments")]
+    Different,
+    /// The value is an object or an array, for which no header can stand.
+    #[error("mirrors a string, a number or a boolean, but its value in params.arguments is none")]
+    NotPrimitive,
+    /// Readers could disagree about the value: a key on the way to it stands twice, or is written in a way
+    /// that some take for it.
+    #[error("mirrors a value of params.arguments whose key stands twice or is written in an ambiguous way")]
+    Ambiguous,
+}
+
+/// Checks that `headers` mirror `arguments`, which is `params.arguments` of a call, as `annotations` ask.
+///
+/// Headers that no annotation names are ignored. Numbers are compared by value, whatever their size: safe
+/// integers are a rule for clients, and a header that agrees misleads nobody.
+pub fn check(
+    annotations: &[Annotation],
+    arguments: Option<Value<'_>>,
+    headers: &HeaderMap,
+) -> Result<(), ParamMismatch> {
+    if annotations.is_empty() {
+        return Ok(());
+    }
+    let mut values: Vec<Option<(Kind, Span)>> = vec![None; annotations.len()];
+    let text = arguments.map(Value::text).unwrap_or_default();
+    if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == Kind::Object) {
+        let paths = annotations.iter().map(|annotation| &*annotation.path);
+        let wanted: Vec<Wanted<'_>> =
+            paths.enumerate().map(|(index, path)| Wanted { index, path, is_seen: false }).collect();
+        find(&mut arguments.cursor(), text, wanted, &mut values)
+            .map_err(|index| mismatch(annotations, index, ParamFault::Ambiguous))?;
+    }
+    for (index, (annotation, value)) in annotations.iter().zip(values).enumerate() {
+        compare(&annotation.header, value, text, headers)
+            .map_err(|fault| mismatch(annotations, index, fault))?;
+    }
+    Ok(())
+}
+
+fn mismatch(annotations: &[Annotation], index: usize, fault: ParamFault) -> ParamMismatch {
+    let header = annotations.get(index).map(|annotation| annotation.header.clone()).unwrap_or_default();
+    ParamMismatch { header, fault }
+}
+
+/// A value that is looked for in an object.
+struct Wanted<'a> {
+    /// Which annotation asks for it.
+    index: usize,
+    /// The keys that lead to it from the object.
+    path: &'a [Box<str>],
+    /// Whether the first of these keys stood in the object already.
+    is_seen: bool,
+}
+
+/// Finds the wanted values in the object at the cursor. An error is the annotation whose value is ambiguous.
+fn find(
+    cursor: &mut Cursor<'_>,
+    text: &[u8],
+    mut wanted: Vec<Wanted<'_>>,
+    values: &mut [Option<(Kind, Span)>],
+) -> Result<(), usize> {
+    while let Some(key) = cursor.next_key() {
+        let key = Literal::at(key, text).decode(text);
+        let (ends, further) = select(key.as_deref(), &mut wanted)?;
+        let kind = cursor.kind();
+        let span = if kind == Kind::Object && !further.is_empty() {
+            let start = *cursor;
+            find(cursor, text, further, values)?;
+            cursor.span_since(start)
+        } else {
+            cursor.skip()
+        };
+        for index in ends {
+            if let Some(value) = values.get_mut(index) {
+                *value = Some((kind, span.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Those of `wanted` that end at `key`, and what is wanted of the object behind it. A key that is not Unicode
+/// is ambiguous.
+fn select<'a>(key: Option<&str>, wanted: &mut [Wanted<'a>]) -> Result<(Vec<usize>, Vec<Wanted<'a>>), usize> {
+    let (mut ends, mut further) = (Vec::new(), Vec::new());
+    let mut alike = None;
+    for Wanted { index, path, is_seen } in wanted {
+        let (Some(key), [first, rest @ ..]) = (key, *path) else { return Err(*index) };
+        if **first != *key {
+            alike = alike.or_else(|| is_alike(first, key).then_some(*index));
+            continue;
+        }
+        if std::mem::replace(is_seen, true) {
+            return Err(*index);
+        }
+        if rest.is_empty() {
+            ends.push(*index);
+        } else {
+            further.push(Wanted { index: *index, path: rest, is_seen: false });
+        }
+    }
+    match alike {
+        Some(index) if ends.is_empty() && further.is_empty() => Err(index),
+        _ => Ok((ends, further)),
+    }
+}
+
+/// Whether some readers take one key for the other: those that fold case, or drop NULs. Parameters can have
+/// names in any script, so this folds all letters; what it takes for alike in excess is refused in vain.
+fn is_alike(one: &str, other: &str) -> bool {
+    let is_plain = |key: &str| key.is_ascii() && !key.contains('\0');
+    if is_plain(one) && is_plain(other) {
+        return one.eq_ignore_ascii_case(other);
+    }
+    folded(one).eq(folded(other))
+}
+
+/// The key without NULs and case. Lower case joins the Kelvin sign with k; upper case the long s with s, and
+/// sigma with its final form.
+fn folded(key: &str) -> impl Iterator<Item = char> {
+    let chars = key.chars().filter(|&char| char != '\0');
+    chars.flat_map(char::to_lowercase).flat_map(char::to_uppercase)
+}
+
+fn compare(
+    name: &str,
+    value: Option<(Kind, Span)>,
+    text: &[u8],
+    headers: &HeaderMap,
+) -> Result<(), ParamFault> {
+    let mut sent = headers.get_all(name).iter();
+    let (header, second) = (sent.next(), sent.next());
+    let Some((kind, span)) = value.filter(|(kind, _)| *kind != Kind::Null) else {
+        return if header.is_some() { Err(ParamFault::Unexpected) } else { Ok(()) };
+    };
+    if matches!(kind, Kind::Object | Kind::Array) {
+        return Err(ParamFault::NotPrimitive);
+    }
+    let header = header.ok_or(ParamFault::Missing)?;
+    if second.is_some() {
+        return Err(ParamFault::SentTwice);
+    }
+    let header = header::decode_value(header.as_bytes()).ok_or(ParamFault::Malformed)?;
+    if agrees(&header, kind, span, text) { Ok(()) } else { Err(ParamFault::Different) }
+}
+
+fn agrees(header: &str, kind: Kind, span: Span, text: &[u8]) -> bool {
+    let raw = text.get(span.clone()).and_then(|raw| std::str::from_utf8(raw).ok()).unwrap_or_default();
+    match kind {
+        Kind::String => Literal::at(span, text).decode(text).as_deref() == Some(header),
+        Kind::Number => number::equal(header, raw),
+        _ => header == raw, // true and false are written alike on both sides
+    }
+}
