@@ -9,6 +9,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use prometheus::IntCounter;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -18,6 +19,8 @@ use trunkline::protocol::json::Scratch;
 use trunkline::protocol::mapping::{Reply, Shape, may_contain_names, sites};
 use trunkline::protocol::splice::{Edit, splice};
 use trunkline::protocol::sse::{Boundary, Events};
+use trunkline::protocol::version::LegacyVersion;
+use trunkline::session::{Opening, Sessions};
 
 mod messages;
 
@@ -150,5 +153,33 @@ fn streams(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, envelope, changing, mapping, streams);
+/// What a call of an established legacy session pays for its session id.
+fn sessions(criterion: &mut Criterion) {
+    let text = "[listener]\naddress = '127.0.0.1:0'\n[[endpoint]]\npath = '/mcp'\nupstreams = ['a']\n\
+        [upstream.a]\nurl = 'http://127.0.0.1:1/'";
+    let lost = IntCounter::new("lost", "lost").unwrap();
+    let sessions = Sessions::open_store(&trunkline::config::parse(text).unwrap(), lost).unwrap();
+    let opening = Opening {
+        endpoint: "/mcp",
+        principal: "key:ci",
+        version: LegacyVersion::NEWEST,
+        client_name: "example-client",
+        client_title: "Example client",
+        client_version: "1.0.0",
+        capabilities: r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{"form":{},"url":{}}}"#,
+    };
+    let (_, token) = sessions.issue(&opening, 1).unwrap();
+    let mut group = criterion.benchmark_group("session");
+    group.bench_function("issue", |bencher| bencher.iter(|| sessions.issue(black_box(&opening), 1)));
+    group.bench_function("open", |bencher| {
+        bencher.iter(|| sessions.open(black_box(&token), "/mcp", "key:ci", 1).unwrap());
+    });
+    let forged = format!("{}A", &token[..token.len() - 1]);
+    group.bench_function("forged", |bencher| {
+        bencher.iter(|| sessions.open(black_box(&forged), "/mcp", "key:ci", 1).is_err());
+    });
+    group.finish();
+}
+
+criterion_group!(benches, envelope, changing, mapping, streams, sessions);
 criterion_main!(benches);

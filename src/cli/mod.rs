@@ -6,6 +6,7 @@ mod check;
 mod demo;
 mod key;
 mod run;
+mod session_key;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,11 @@ enum Command {
         /// Who will hold it
         name: String,
     },
+    /// Make a file of keys that seal session ids, or put a new key into it
+    SessionKey {
+        /// The key file
+        file: PathBuf,
+    },
     /// Print the JSON Schema of the configuration file
     Schema,
 }
@@ -54,6 +60,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Check(file) => return check::check(&file.config),
         Command::Demo(options) => demo::demo(&options),
         Command::Key { name } => key::key(&name),
+        Command::SessionKey { file } => session_key::session_key(&file),
         Command::Schema => {
             print!("{}", crate::config::json_schema());
             Ok(())

@@ -1,0 +1,18 @@
+//! `trunkline session-key FILE`: a key file for session ids, or a new key in it. No key is shown.
+
+use std::path::Path;
+
+use crate::session::key_file::{Rotated, rotate};
+
+/// Makes the file, or puts a new key on top of it, and says which.
+pub(super) fn session_key(path: &Path) -> anyhow::Result<()> {
+    let name = path.display();
+    match rotate(path)? {
+        Rotated::Created => println!("{name}: made, with one key"),
+        Rotated::Added { kept, dropped } => {
+            println!("{name}: a new key; old keys kept: {kept}, removed: {dropped}");
+            println!("A running gateway reads it on SIGHUP.");
+        }
+    }
+    Ok(())
+}

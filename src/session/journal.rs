@@ -1,0 +1,319 @@
+//! The journal's text: one line for each change of a session's state.
+//!
+//! A line is a checksum, what happened, and to what, separated by single spaces. Lines that are damaged, torn
+//! or not understood are skipped and counted; every other line still counts. Of what is read only the last
+//! state is kept, without what has expired.
+//!
+//! Deliberately not here: files and threads (see `writer.rs`).
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, BufRead};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderValue;
+
+use super::SessionId;
+use super::entry::UpstreamSession;
+use super::level::Level;
+use crate::protocol::version::LegacyVersion;
+
+/// Upstream session ids longer than this are not written.
+const UPSTREAM_ID_BYTES_MAX: usize = 4 << 10;
+const CHECKSUM_CHARS: usize = 8;
+
+/// A change of a session's state.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Record<'a> {
+    /// An upstream session was opened.
+    Opened { session: SessionId, expires_s: u64, upstream: &'a str, opened: &'a UpstreamSession },
+    /// An upstream session is gone.
+    Lost { session: SessionId, upstream: &'a str },
+    /// The log level was set.
+    Level { session: SessionId, expires_s: u64, level: Level },
+    /// The session was ended.
+    Ended { session: SessionId, expires_s: u64 },
+    /// The session's state was dropped, not the session.
+    Dropped { session: SessionId },
+}
+
+impl Record<'_> {
+    /// The line, with its end. `None` if it would be longer than any line may be.
+    pub(super) fn line(&self) -> Option<String> {
+        // The checksum is put where these stand.
+        let mut line = "00000000 ".to_owned();
+        // Writing to a string does not fail.
+        let _ = match *self {
+            Self::Opened { session, expires_s, upstream, opened } => {
+                let version = opened.version.as_str();
+                let id = match &opened.id {
+                    Some(id) if id.len() > UPSTREAM_ID_BYTES_MAX => return None,
+                    Some(id) => format!("={}", URL_SAFE_NO_PAD.encode(id)),
+                    None => "-".to_owned(),
+                };
+                write!(line, "opened {session:?} {expires_s} {upstream} {version} {id}")
+            }
+            Self::Lost { session, upstream } => write!(line, "lost {session:?} {upstream}"),
+            Self::Level { session, expires_s, level } => {
+                write!(line, "level {session:?} {expires_s} {}", level.as_str())
+            }
+            Self::Ended { session, expires_s } => write!(line, "ended {session:?} {expires_s}"),
+            Self::Dropped { session } => write!(line, "dropped {session:?}"),
+        };
+        let checksum = checksum(line.get(CHECKSUM_CHARS + 1..)?);
+        line.replace_range(..CHECKSUM_CHARS, &checksum);
+        line.push('\n');
+        Some(line)
+    }
+}
+
+/// What a journal says in the end.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Replay {
+    pub(super) sessions: HashMap<SessionId, Replayed>,
+    pub(super) revoked: HashMap<SessionId, u64>,
+    /// Lines that said nothing.
+    pub(super) lines_skipped: u64,
+}
+
+/// The state of one session.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Replayed {
+    pub(super) expires_s: u64,
+    pub(super) level: Option<Level>,
+    pub(super) upstreams: HashMap<Box<str>, UpstreamSession>,
+}
+
+impl Replay {
+    /// Reads a journal. What has expired by `now_s` is left out.
+    pub(super) fn read(mut journal: impl BufRead, now_s: u64) -> io::Result<Self> {
+        let mut replay = Self::default();
+        let mut line = Vec::new();
+        while journal.read_until(b'\n', &mut line)? > 0 {
+            let is_whole = line.pop_if(|last| *last == b'\n').is_some();
+            // The end of a line that could not be written whole leaves an empty one.
+            if !line.is_empty() && (!is_whole || replay.apply(&line).is_none()) {
+                replay.lines_skipped += 1;
+            }
+            line.clear();
+        }
+        replay.revoked.retain(|_, expires_s| *expires_s > now_s);
+        replay.sessions.retain(|_, session| {
+            session.expires_s > now_s && (session.level.is_some() || !session.upstreams.is_empty())
+        });
+        Ok(replay)
+    }
+
+    /// The shortest journal that says the same.
+    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+        let ended = self.revoked.iter().filter_map(|(session, expires_s)| {
+            Record::Ended { session: *session, expires_s: *expires_s }.line()
+        });
+        let live = self.sessions.iter().flat_map(|(session, replayed)| {
+            let (session, expires_s) = (*session, replayed.expires_s);
+            let level = replayed.level.map(|level| Record::Level { session, expires_s, level });
+            let opened = replayed.upstreams.iter().map(move |(upstream, opened)| Record::Opened {
+                session,
+                expires_s,
+                upstream,
+                opened,
+            });
+            level.into_iter().chain(opened).filter_map(|record| record.line())
+        });
+        ended.chain(live)
+    }
+
+    /// `None` if the line cannot be understood.
+    fn apply(&mut self, line: &[u8]) -> Option<()> {
+        let (sum, record) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+        if sum != checksum(record) {
+            return None;
+        }
+        let mut words = record.split(' ');
+        let what = words.next()?;
+        let session = SessionId(u128::from_str_radix(words.next()?, 16).ok()?);
+        match what {
+            "opened" => {
+                let expires_s = words.next()?.parse().ok()?;
+                let upstream = words.next()?.into();
+                let version = LegacyVersion::of(words.next()?)?;
+                let id = match words.next()? {
+                    "-" => None,
+                    id => Some(upstream_id(id)?),
+                };
+                if let Some(live) = self.live(session, expires_s) {
+                    live.upstreams.insert(upstream, UpstreamSession { id, version });
+                }
+            }
+            "lost" => {
+                let upstream = words.next()?;
+                if let Some(live) = self.sessions.get_mut(&session) {
+                    live.upstreams.remove(upstream);
+                }
+            }
+            "level" => {
+                let expires_s = words.next()?.parse().ok()?;
+                let level = Level::of(words.next()?)?;
+                if let Some(live) = self.live(session, expires_s) {
+                    live.level = Some(level);
+                }
+            }
+            "ended" => {
+                self.revoked.insert(session, words.next()?.parse().ok()?);
+                self.sessions.remove(&session);
+            }
+            "dropped" => {
+                self.sessions.remove(&session);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The session's state, unless it was ended.
+    fn live(&mut self, session: SessionId, expires_s: u64) -> Option<&mut Replayed> {
+        if self.revoked.contains_key(&session) {
+            return None;
+        }
+        let live = self.sessions.entry(session).or_default();
+        live.expires_s = expires_s;
+        Some(live)
+    }
+}
+
+fn upstream_id(word: &str) -> Option<HeaderValue> {
+    let mut id = HeaderValue::from_bytes(&URL_SAFE_NO_PAD.decode(word.strip_prefix('=')?).ok()?).ok()?;
+    id.set_sensitive(true);
+    Some(id)
+}
+
+/// FNV-1a: notices what a disk or a stopped process does to a line, and keeps nobody from writing one.
+fn checksum(record: &str) -> String {
+    let sum =
+        record.bytes().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{sum:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(0xa << 100);
+    const B: SessionId = SessionId(0xb << 100);
+
+    fn opened(id: Option<&'static str>) -> UpstreamSession {
+        UpstreamSession { id: id.map(HeaderValue::from_static), version: LegacyVersion::V2025_06_18 }
+    }
+
+    fn text(records: &[Record<'_>]) -> String {
+        records.iter().map(|record| record.line().expect("a line")).collect()
+    }
+
+    fn read(text: impl AsRef<[u8]>, now_s: u64) -> Replay {
+        Replay::read(text.as_ref(), now_s).expect("memory")
+    }
+
+    fn session(expires_s: u64, level: Option<Level>, upstreams: &[(&str, UpstreamSession)]) -> Replayed {
+        let upstreams = upstreams.iter().map(|(name, opened)| ((*name).into(), opened.clone())).collect();
+        Replayed { expires_s, level, upstreams }
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        let (one, two, none) = (opened(Some("one =?")), opened(Some("two")), opened(None));
+        let open = |session, upstream, opened| Record::Opened { session, expires_s: 100, upstream, opened };
+        let lost = |session, upstream| Record::Lost { session, upstream };
+        let ended = |session| Record::Ended { session, expires_s: 100 };
+        let level = |session, level| Record::Level { session, expires_s: 100, level };
+        let own = SessionId::own(LegacyVersion::NEWEST);
+        for (name, records, sessions, revoked) in [
+            (
+                "opened",
+                vec![open(A, "x", &one)],
+                vec![(A, session(100, None, &[("x", one.clone())]))],
+                vec![],
+            ),
+            (
+                "opened again",
+                vec![open(A, "x", &one), lost(A, "x"), open(A, "x", &two), open(A, "y", &none)],
+                vec![(A, session(100, None, &[("x", two.clone()), ("y", none.clone())]))],
+                vec![],
+            ),
+            ("lost", vec![open(A, "x", &one), lost(A, "x")], vec![], vec![]),
+            (
+                "level",
+                vec![level(A, Level::Info), level(A, Level::Error), lost(A, "x")],
+                vec![(A, session(100, Some(Level::Error), &[]))],
+                vec![],
+            ),
+            (
+                "ended",
+                vec![open(A, "x", &one), ended(A), open(A, "y", &two), level(A, Level::Info)],
+                vec![],
+                vec![A],
+            ),
+            (
+                "dropped and used again",
+                vec![open(A, "x", &one), Record::Dropped { session: A }, open(A, "y", &two)],
+                vec![(A, session(100, None, &[("y", two.clone())]))],
+                vec![],
+            ),
+            (
+                "several",
+                vec![open(A, "x", &one), ended(B), open(own, "x", &none)],
+                vec![
+                    (A, session(100, None, &[("x", one.clone())])),
+                    (own, session(100, None, &[("x", none.clone())])),
+                ],
+                vec![B],
+            ),
+        ] {
+            let replay = read(text(&records), 50);
+            let expected = Replay {
+                sessions: sessions.into_iter().collect(),
+                revoked: revoked.into_iter().map(|session| (session, 100)).collect(),
+                lines_skipped: 0,
+            };
+            assert_eq!(replay, expected, "{name}");
+            assert_eq!(read(replay.lines().collect::<String>(), 50), expected, "{name}, written anew");
+            assert_eq!(read(text(&records), 100), Replay::default(), "{name}, expired");
+        }
+    }
+
+    #[test]
+    fn damage_costs_the_damaged_lines_only() {
+        let one = opened(Some("one"));
+        let first = Record::Opened { session: A, expires_s: 100, upstream: "x", opened: &one };
+        let last = Record::Ended { session: B, expires_s: 100 };
+        let (first, last) = (text(&[first]).into_bytes(), text(&[last]).into_bytes());
+        let whole = read([&*first, &last].concat(), 0);
+        assert_eq!((whole.sessions.len(), whole.revoked.len()), (1, 1));
+        for garbage in
+            [&b"\xff\xfe\0"[..], b"00000000 ended 1 2", b"no such thing", b" ", &vec![b'x'; 1 << 20]]
+        {
+            let replay = read([&*first, garbage, b"\n\n", &last].concat(), 0);
+            assert_eq!(replay, Replay { lines_skipped: 1, ..read([&*first, &last].concat(), 0) });
+        }
+        for end in 1..last.len() {
+            let replay = read([&*first, &last[..end]].concat(), 0);
+            assert_eq!(
+                (replay.sessions.len(), replay.revoked.len(), replay.lines_skipped),
+                (1, 0, 1),
+                "{end}"
+            );
+        }
+        for byte in 0..first.len() - 1 {
+            let mut damaged = first.clone();
+            damaged[byte] ^= 1;
+            assert!(read(&damaged, 0).sessions.is_empty(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn what_no_line_can_hold_is_not_written() {
+        let id = HeaderValue::from_str(&"x".repeat(UPSTREAM_ID_BYTES_MAX + 1)).expect("a value");
+        let opened = UpstreamSession { id: Some(id), version: LegacyVersion::NEWEST };
+        assert!(Record::Opened { session: A, expires_s: 1, upstream: "x", opened: &opened }.line().is_none());
+    }
+}

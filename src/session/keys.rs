@@ -1,0 +1,222 @@
+//! The keys that seal session ids, and the text they are kept in.
+//!
+//! One key a line, 64 hexadecimal digits, newest first; empty lines and lines that begin with `#` say nothing.
+//! The first key seals, all of them open: that is how keys are rotated without ending sessions. What each
+//! key needs is computed once, when it is read.
+//!
+//! Deliberately not here: files (see [`super::key_file`]) and what is sealed (see [`super::token`]).
+//!
+//! Invariant: nothing that is printed, logged or returned as an error holds a byte of a key.
+
+use std::fmt;
+
+use aes_gcm_siv::aead::{AeadInOut as _, KeyInit as _};
+use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
+use sha2::{Digest as _, Sha256};
+
+/// Bytes of a key.
+pub(super) const KEY_BYTES: usize = 32;
+/// Bytes of a nonce.
+pub(super) const NONCE_BYTES: usize = 12;
+/// Bytes by which a sealed text is longer than what it seals.
+pub(super) const TAG_BYTES: usize = 16;
+/// Bytes of the name that a key has in session ids.
+pub(super) const KEY_ID_BYTES: usize = 4;
+/// Keys of one file.
+const KEYS_MAX: usize = 16;
+/// Keeps the digest that names a key apart from any other digest of it.
+const KEY_ID_DOMAIN: &[u8] = b"trunkline session key id\0";
+
+/// At least one key, newest first.
+#[derive(Clone)]
+pub struct Keys {
+    keys: Vec<Key>,
+}
+
+#[derive(Clone)]
+struct Key {
+    id: [u8; KEY_ID_BYTES],
+    cipher: Aes256GcmSiv,
+}
+
+/// Why a text holds no keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// A line is something else.
+    #[error("line {line}: not a key, which is 64 hexadecimal digits")]
+    NotAKey {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// There is none.
+    #[error("no key in it: `trunkline session-key FILE` makes one")]
+    None,
+    /// There are more than can be meant.
+    #[error("line {line}: more than {KEYS_MAX} keys: remove the oldest")]
+    TooMany {
+        /// The first line that is too much, counted from 1.
+        line: usize,
+    },
+}
+
+impl Keys {
+    /// Reads the text of a key file.
+    pub fn from_text(text: &str) -> Result<Self, KeysError> {
+        let keys = parse(text)?;
+        if keys.is_empty() {
+            return Err(KeysError::None);
+        }
+        Ok(Self { keys: keys.iter().map(Key::new).collect() })
+    }
+
+    /// One random key that nobody else knows and that ends with the process.
+    pub fn ephemeral() -> Result<Self, getrandom::Error> {
+        Ok(Self { keys: vec![Key::new(&random_key()?)] })
+    }
+
+    /// The name of the key that seals.
+    pub(super) fn sealing_id(&self) -> [u8; KEY_ID_BYTES] {
+        self.keys.first().map_or_else(Default::default, |key| key.id)
+    }
+
+    /// Seals `text` in place with the newest key. `None` only if it is longer than the cipher can take.
+    pub(super) fn seal(
+        &self,
+        nonce: [u8; NONCE_BYTES],
+        clear: &[u8],
+        text: &mut [u8],
+    ) -> Option<[u8; TAG_BYTES]> {
+        let key = self.keys.first()?;
+        let tag = key.cipher.encrypt_inout_detached(&Nonce::from(nonce), clear, text.into()).ok()?;
+        Some(tag.into())
+    }
+
+    /// Opens `text` in place with the key of that name. False, and `text` as it was, if none fits.
+    pub(super) fn open(
+        &self,
+        id: [u8; KEY_ID_BYTES],
+        nonce: [u8; NONCE_BYTES],
+        clear: &[u8],
+        text: &mut [u8],
+        tag: [u8; TAG_BYTES],
+    ) -> bool {
+        let (nonce, tag) = (Nonce::from(nonce), Tag::from(tag));
+        // Two keys may by chance have the same name.
+        self.keys
+            .iter()
+            .filter(|key| key.id == id)
+            .any(|key| key.cipher.decrypt_inout_detached(&nonce, clear, (&mut *text).into(), &tag).is_ok())
+    }
+}
+
+impl Key {
+    fn new(bytes: &[u8; KEY_BYTES]) -> Self {
+        let digest = Sha256::new().chain_update(KEY_ID_DOMAIN).chain_update(bytes).finalize();
+        let mut id = [0; KEY_ID_BYTES];
+        id.copy_from_slice(&digest[..KEY_ID_BYTES]);
+        Self { id, cipher: Aes256GcmSiv::new(&(*bytes).into()) }
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("count", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+/// A new key. Fails only if the system has no randomness.
+pub(super) fn random_key() -> Result<[u8; KEY_BYTES], getrandom::Error> {
+    let mut key = [0; KEY_BYTES];
+    getrandom::fill(&mut key)?;
+    Ok(key)
+}
+
+/// The keys of a text in its order; none is not an error here.
+pub(super) fn parse(text: &str) -> Result<Vec<[u8; KEY_BYTES]>, KeysError> {
+    let mut keys = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let (line, written) = (index + 1, line.trim());
+        if written.is_empty() || written.starts_with('#') {
+            continue;
+        }
+        if keys.len() == KEYS_MAX {
+            return Err(KeysError::TooMany { line });
+        }
+        keys.push(decode(written).ok_or(KeysError::NotAKey { line })?);
+    }
+    Ok(keys)
+}
+
+fn decode(text: &str) -> Option<[u8; KEY_BYTES]> {
+    let mut key = [0; KEY_BYTES];
+    if text.len() != 2 * KEY_BYTES {
+        return None;
+    }
+    for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let digit = |index: usize| char::from(*pair.get(index)?).to_digit(16);
+        *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(digit: &str) -> String {
+        format!("{}\n", digit.repeat(64))
+    }
+
+    #[test]
+    fn reads_key_files() {
+        let refused = |line| Err(KeysError::NotAKey { line });
+        let many = |count: usize| (0..count).map(|_| line("a")).collect::<String>();
+        for (text, expected) in [
+            (line("a"), Ok(1)),
+            (line("a").trim_end().to_owned(), Ok(1)),
+            (format!("# newest\r\n\n  {}  # \n", "#"), Err(KeysError::None)),
+            (format!("# newest\r\n{}\r\n\n{}", "Ab".repeat(32), line("0")), Ok(2)),
+            (many(16), Ok(16)),
+            (format!("\n{}", many(17)), Err(KeysError::TooMany { line: 18 })),
+            (String::new(), Err(KeysError::None)),
+            (format!("{}\nsecret", line("a")), refused(3)),
+            ("g".repeat(64), refused(1)),
+            ("a".repeat(63), refused(1)),
+            ("a".repeat(65), refused(1)),
+            ("é".repeat(32), refused(1)),
+            (format!("{} {}", "a".repeat(64), "b".repeat(64)), refused(1)),
+        ] {
+            assert_eq!(Keys::from_text(&text).map(|keys| keys.keys.len()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_seals_and_all_open() {
+        let (old, new) = (line("1"), line("2"));
+        let old_only = Keys::from_text(&old).expect("keys");
+        let both = Keys::from_text(&format!("{new}{old}")).expect("keys");
+        let new_only = Keys::from_text(&new).expect("keys");
+        for (sealer, opener, opens) in [
+            (&old_only, &both, true),
+            (&both, &new_only, true),
+            (&both, &old_only, false),
+            (&old_only, &new_only, false),
+        ] {
+            let mut text = *b"sealed";
+            let tag = sealer.seal([7; 12], b"clear", &mut text).expect("sealed");
+            assert_ne!(&text, b"sealed");
+            let sealed = text;
+            assert_eq!(opener.open(sealer.sealing_id(), [7; 12], b"clear", &mut text, tag), opens);
+            assert_eq!(text, if opens { *b"sealed" } else { sealed });
+            assert!(!opener.open(sealer.sealing_id(), [7; 12], b"other", &mut text, tag));
+        }
+    }
+
+    #[test]
+    fn shows_nothing_of_a_key() {
+        let keys = Keys::from_text(&line("a")).expect("keys");
+        assert_eq!(format!("{keys:?}"), "Keys { count: 1, .. }");
+        let error = Keys::from_text("deadbeef").expect_err("no key");
+        assert!(!format!("{error} {error:?}").contains("deadbeef"));
+    }
+}

@@ -1,0 +1,353 @@
+//! Sessions of the legacy era, as one value that all threads share. No sockets, no HTTP, no clock: callers say
+//! what time it is, in seconds of Unix time.
+//!
+//! What `initialize` settled is in the session id itself ([`token`]), so that a session costs nothing until it
+//! is used and lives as long as its key ([`keys`]), not as long as this process. What changes afterwards is
+//! *state*: upstream sessions, the log level, and that a session was ended. State is held in memory, in
+//! shards, and written behind to a journal ([`journal`]) that is read back at start ([`store`]).
+//!
+//! State is dropped when its session expires, is ended, or was idle for long. A client session whose state was
+//! dropped goes on: its id still opens, and its upstream sessions are opened anew.
+//!
+//! # Bounds
+//!
+//! Sessions with state and upstream sessions are bounded; beyond, nothing new is kept and the caller is told. The
+//! gateway's own sessions always have room.
+//! Ending a session is never refused: when a shard has as many ended sessions as it can remember, it forgets
+//! the one that expires next. That one's id opens again for the rest of its time, for the same principal at
+//! the same endpoint, which is less harm than to end sessions of others. It is counted and logged.
+//!
+//! Invariants: no shard or entry is locked across an await; a session that was ended gets no new state; an
+//! upstream session is either kept in one entry, or was handed out to be closed.
+
+pub mod entry;
+pub mod grant;
+pub mod journal;
+pub mod key_file;
+pub mod keys;
+pub mod level;
+mod room;
+pub mod store;
+mod table;
+#[cfg(test)]
+mod test_folder;
+#[cfg(test)]
+mod tests;
+pub mod token;
+mod writer;
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+
+pub use self::entry::{Closed, UpstreamSession};
+pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Opening, Session, SessionId};
+pub use self::level::Level;
+pub use self::writer::Writer;
+
+use self::entry::{Entry, Slot};
+use self::journal::Record;
+use self::keys::{Keys, NONCE_BYTES};
+use self::room::{Place, Room};
+use self::table::Table;
+use self::writer::Journal;
+
+/// Seconds since 1970: sessions outlive the process, so their times are those of the calendar.
+pub fn now_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Why a session gets no state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoState {
+    /// As many as there may be have state already.
+    #[error("too many sessions have state")]
+    TooMany,
+    /// It was ended meanwhile.
+    #[error("the session was ended")]
+    Ended,
+}
+
+/// Why there is no upstream session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError<E> {
+    /// It could not be opened.
+    #[error(transparent)]
+    Failed(E),
+    /// There are as many as there may be, or as many sessions with state.
+    #[error("too many sessions")]
+    TooMany,
+    /// The client's session was ended meanwhile.
+    #[error("the session was ended")]
+    Ended,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions with state.
+    pub sessions: usize,
+    /// Upstream sessions, with those that wait to be closed.
+    pub upstream_sessions: usize,
+    /// Sessions that were ended before they expired.
+    pub revoked: usize,
+}
+
+/// All sessions of the process.
+#[derive(Debug)]
+pub struct Sessions {
+    keys: ArcSwap<Keys>,
+    table: Table,
+    room: Arc<Room>,
+    upstream_room: Arc<Room>,
+    /// Opened for sessions that were gone by then; closed by the next sweep.
+    stranded: Mutex<Vec<(Closed, Place)>>,
+    expiry_s: AtomicU64,
+    idle_s: AtomicU64,
+    /// The latest time that was heard of.
+    now_s: AtomicU64,
+    /// When the last sweep was.
+    swept_s: AtomicU64,
+    /// Forgotten before they expired, since the last sweep.
+    forgotten: AtomicU64,
+    journal: Journal,
+    store: store::Store,
+}
+
+impl Sessions {
+    /// A new session and its id for the client. It has no state yet, and costs nothing.
+    pub fn issue(&self, opening: &Opening<'_>, now_s: u64) -> Result<(Session, String), IssueError> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce)?;
+        let mut grant = Grant {
+            id: SessionId::random()?,
+            endpoint: opening.endpoint.into(),
+            version: opening.version,
+            client: ClientInfo {
+                name: token::cut(opening.client_name).into(),
+                title: token::cut(opening.client_title).into(),
+                version: token::cut(opening.client_version).into(),
+            },
+            capabilities: opening.capabilities.into(),
+            principal: opening.principal.into(),
+            issued_s: now_s,
+            expires_s: now_s.saturating_add(self.expiry_s.load(Ordering::Relaxed)),
+        };
+        grant.capabilities = token::fit_capabilities(&grant);
+        let token = token::seal(&self.keys.load(), nonce, &grant).ok_or(IssueError::Cipher)?;
+        Ok((Session { grant }, token))
+    }
+
+    /// Opens a session id for a request of `principal` to `endpoint`.
+    pub fn open(
+        &self,
+        token: &str,
+        endpoint: &str,
+        principal: &str,
+        now_s: u64,
+    ) -> Result<Session, NoSession> {
+        let grant = token::open(&self.keys.load(), token, endpoint, principal)?;
+        if grant.id.is_own() {
+            return Err(NoSession::Unknown);
+        }
+        if grant.expires_s <= now_s {
+            return Err(NoSession::Expired);
+        }
+        self.hear_time(now_s);
+        let shard = self.table.shard(grant.id);
+        if shard.is_revoked(grant.id) {
+            return Err(NoSession::Revoked);
+        }
+        if let Some(entry) = shard.live.get(&grant.id) {
+            entry.touch(now_s);
+        }
+        Ok(Session { grant })
+    }
+
+    /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.
+    pub fn end(&self, session: SessionId, expires_s: u64) -> Vec<Closed> {
+        let mut shard = self.table.shard(session);
+        let entry = shard.live.remove(&session);
+        if shard.revoke(session, expires_s) {
+            self.forgotten.fetch_add(1, Ordering::Relaxed);
+        }
+        let closed = entry.map(|entry| entry.close()).unwrap_or_default();
+        self.journal.write(&Record::Ended { session, expires_s });
+        closed
+    }
+
+    /// The session's session with an upstream: the one there is, or the one that `open` opens. Of several
+    /// callers one opens and the others wait; if it fails or is dropped, the next one tries.
+    ///
+    /// While the result is held, the session does not count as idle.
+    pub async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
+        &self,
+        session: SessionId,
+        expires_s: u64,
+        upstream: &str,
+        open: impl FnOnce() -> F,
+    ) -> Result<Arc<UpstreamSession>, OpenError<E>> {
+        let entry = self.entry(session, expires_s)?;
+        let slot = entry.lock().slot(upstream);
+        if let Some(opened) = slot.session() {
+            return Ok(opened);
+        }
+        let _turn = slot.turn.lock().await;
+        if let Some(opened) = slot.session() {
+            return Ok(opened);
+        }
+        if entry.lock().is_closed {
+            return Err(OpenError::Ended);
+        }
+        let place = place_for(session, &self.upstream_room).ok_or(OpenError::TooMany)?;
+        let opened = Arc::new(open().await.map_err(OpenError::Failed)?);
+        self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), place);
+        Ok(opened)
+    }
+
+    /// The session's session with an upstream, if it is open.
+    pub fn opened(&self, session: SessionId, upstream: &str) -> Option<Arc<UpstreamSession>> {
+        self.table.entry(session)?.lock().opened(upstream)
+    }
+
+    /// The session's sessions with all upstreams.
+    pub fn all_opened(&self, session: SessionId) -> Vec<Closed> {
+        self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
+    }
+
+    /// Forgets an upstream session that its upstream no longer knows, unless another took its place already.
+    pub fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) {
+        let Some(entry) = self.table.entry(session) else { return };
+        let mut changing = entry.lock();
+        if changing.slot(upstream).forget(lost) {
+            self.journal.write(&Record::Lost { session, upstream });
+        }
+    }
+
+    /// Sets the session's log level.
+    pub fn set_level(&self, session: SessionId, expires_s: u64, level: Level) -> Result<(), NoState> {
+        let entry = self.entry(session, expires_s)?;
+        let mut changing = entry.lock();
+        if changing.is_closed {
+            return Err(NoState::Ended);
+        }
+        changing.level = Some(level);
+        self.journal.write(&Record::Level { session, expires_s, level });
+        Ok(())
+    }
+
+    /// The session's log level, if it was set.
+    pub fn level(&self, session: SessionId) -> Option<Level> {
+        self.table.entry(session)?.lock().level
+    }
+
+    /// Waits until every change so far would survive the end of the process.
+    pub async fn kept(&self) {
+        self.journal.written().await;
+    }
+
+    /// [`Sessions::sweep`], by whichever thread comes first in this second.
+    pub fn sweep_once(&self, now_s: u64) -> Vec<Closed> {
+        if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s { Vec::new() } else { self.sweep(now_s) }
+    }
+
+    /// Drops the state of sessions that expired or were idle, and ended sessions that would have expired.
+    /// The upstream sessions are the caller's to close.
+    pub fn sweep(&self, now_s: u64) -> Vec<Closed> {
+        self.hear_time(now_s);
+        let idle_s = self.idle_s.load(Ordering::Relaxed);
+        let stranded = std::mem::take(&mut *self.stranded.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
+        for mut shard in self.table.shards() {
+            shard.revoked.retain(|_, expires_s| *expires_s > now_s);
+            shard.live.retain(|session, entry| {
+                let has_expired = entry.expires_s <= now_s;
+                // Whoever works with an entry holds it, and new holders wait for the shard.
+                let is_idle = || Arc::strong_count(entry) == 1 && entry.is_idle(now_s, idle_s);
+                if !has_expired && !is_idle() {
+                    return true;
+                }
+                closed.extend(entry.close());
+                if !has_expired {
+                    self.journal.write(&Record::Dropped { session: *session });
+                }
+                false
+            });
+        }
+        let forgotten = self.forgotten.swap(0, Ordering::Relaxed);
+        if forgotten > 0 {
+            tracing::warn!(forgotten, "too many ended sessions: some ids open again until they expire");
+        }
+        closed
+    }
+
+    /// How many there are.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.room.taken(),
+            upstream_sessions: self.upstream_room.taken(),
+            revoked: self.table.shards().map(|shard| shard.revoked.len()).sum(),
+        }
+    }
+
+    /// The state of a session, made where there is none.
+    fn entry(&self, session: SessionId, expires_s: u64) -> Result<Arc<Entry>, NoState> {
+        let now_s = self.now_s.load(Ordering::Relaxed);
+        let mut shard = self.table.shard(session);
+        if let Some(entry) = shard.live.get(&session) {
+            entry.touch(now_s);
+            return Ok(Arc::clone(entry));
+        }
+        if shard.is_revoked(session) {
+            return Err(NoState::Ended);
+        }
+        let place = place_for(session, &self.room).ok_or(NoState::TooMany)?;
+        let entry = Arc::new(Entry::new(expires_s, now_s, place));
+        shard.live.insert(session, Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    fn keep(&self, session: SessionId, entry: &Entry, slot: &Slot, opened: Closed, place: Place) {
+        let changing = entry.lock();
+        if changing.is_closed {
+            self.stranded.lock().unwrap_or_else(PoisonError::into_inner).push((opened, place));
+            return;
+        }
+        let (upstream, opened) = opened;
+        slot.keep(Arc::clone(&opened), place);
+        let expires_s = entry.expires_s;
+        self.journal.write(&Record::Opened { session, expires_s, upstream: &upstream, opened: &opened });
+    }
+
+    fn hear_time(&self, now_s: u64) {
+        // All threads read it, so that it is written once a second and not at every call.
+        if self.now_s.load(Ordering::Relaxed) < now_s {
+            self.now_s.store(now_s, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<E> From<NoState> for OpenError<E> {
+    fn from(none: NoState) -> Self {
+        match none {
+            NoState::TooMany => Self::TooMany,
+            NoState::Ended => Self::Ended,
+        }
+    }
+}
+
+/// The gateway's own sessions are few, and clients cannot take their places.
+fn place_for(session: SessionId, room: &Arc<Room>) -> Option<Place> {
+    if session.is_own() { Some(room.take_beyond()) } else { room.take() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,83 @@
+//! All sessions with state, and those that were ended, in shards that are locked by themselves.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::SessionId;
+use super::entry::Entry;
+
+const SHARDS: usize = 64;
+/// Ended sessions that a shard remembers: half a million in all, which is 30 MiB of journal.
+pub(super) const REVOKED_PER_SHARD_MAX: usize = 8192;
+
+/// The shards.
+#[derive(Debug)]
+pub(super) struct Table {
+    shards: Box<[Mutex<Shard>]>,
+}
+
+/// Some of the sessions.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    pub(super) live: HashMap<SessionId, Arc<Entry>>,
+    /// With the time when they would have expired.
+    pub(super) revoked: HashMap<SessionId, u64>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+}
+
+impl Table {
+    pub(super) fn shard(&self, session: SessionId) -> MutexGuard<'_, Shard> {
+        // What is left of a division by the number of shards is smaller than it.
+        let index = usize::try_from(session.0 % SHARDS as u128).unwrap_or_default();
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn entry(&self, session: SessionId) -> Option<Arc<Entry>> {
+        self.shard(session).live.get(&session).cloned()
+    }
+
+    /// One after the other, each locked while the caller holds it.
+    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Shard {
+    pub(super) fn is_revoked(&self, session: SessionId) -> bool {
+        self.revoked.contains_key(&session)
+    }
+
+    /// Remembers that a session was ended. True if another was forgotten for it.
+    pub(super) fn revoke(&mut self, session: SessionId, expires_s: u64) -> bool {
+        let is_full = self.revoked.len() >= REVOKED_PER_SHARD_MAX && !self.is_revoked(session);
+        if is_full {
+            let soonest = self.revoked.iter().min_by_key(|(_, expires_s)| **expires_s).map(|(id, _)| *id);
+            soonest.and_then(|id| self.revoked.remove(&id));
+        }
+        self.revoked.insert(session, expires_s);
+        is_full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_shard_forgets_what_expires_next() {
+        let mut shard = Shard::default();
+        for number in 0..REVOKED_PER_SHARD_MAX as u128 {
+            let expires_s = if number == 77 { 10 } else { 1_000 + u64::try_from(number).expect("small") };
+            assert!(!shard.revoke(SessionId(number), expires_s));
+        }
+        assert!(!shard.revoke(SessionId(5), 2_000), "it was there already");
+        assert!(shard.revoke(SessionId(1 << 100), 5));
+        assert!(shard.is_revoked(SessionId(1 << 100)) && !shard.is_revoked(SessionId(77)));
+        assert_eq!(shard.revoked.len(), REVOKED_PER_SHARD_MAX);
+    }
+}
