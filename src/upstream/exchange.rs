@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{Request, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -56,7 +56,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends `request`, which needs neither target nor `Host`, at `now` and waits until `deadline` for the head of
+    /// Sends `request`, which needs a method but neither target nor `Host`, at `now` and waits until `deadline` for the head of
     /// the reply. `is_safe_to_repeat`: executing it twice does no harm.
     pub async fn send(
         &self,
@@ -173,13 +173,13 @@ impl Client {
 }
 
 fn address(request: &mut Request<RequestBody>, replica: &Replica) {
-    *request.method_mut() = Method::POST;
     *request.uri_mut() = replica.target.clone();
     request.headers_mut().insert(header::HOST, replica.authority.clone());
 }
 
 fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
     let mut copy = Request::new(RequestBody(request.body().0.clone()));
+    request.method().clone_into(copy.method_mut());
     request.headers().clone_into(copy.headers_mut());
     copy
 }

@@ -1,0 +1,334 @@
+//! Finding out which eras every upstream speaks, and so which eras every endpoint serves.
+//!
+//! Runs on the control thread. Every upstream is asked in both eras, each by itself, at start and after a reload that
+//! brings it; again every few minutes; and soon after a call found it to be other than it was known. A server that
+//! does not say is asked again with growing pauses, and what was known stays. What is known is kept across restarts.
+//!
+//! Invariant: of each upstream at most one question of each era is open, and a slow one delays no other.
+
+mod ask;
+mod endpoints;
+mod memory;
+mod schedule;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use self::ask::Finding;
+use self::endpoints::Endpoints;
+use self::memory::Memory;
+use self::schedule::Schedule;
+use crate::protocol::json::Scratch;
+use crate::protocol::version::{Era, Eras, MODERN};
+use crate::snapshot::Snapshot;
+use crate::state::State;
+use crate::upstream::ask::Asker;
+use crate::upstream::exchange::Client;
+use crate::upstream::facts::{Fact, Introduction, Known};
+use crate::upstream::{Upstream, UpstreamId};
+
+/// Questions open at once.
+const CONCURRENT_MAX: usize = 32;
+/// How often it is looked whether something is due.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Asks upstreams and publishes what they say.
+pub struct Prober {
+    state: Arc<State>,
+    asking: Rc<Asking>,
+    entries: HashMap<UpstreamId, Entry>,
+    endpoints: Endpoints,
+    memory: Memory,
+    followed: Arc<Snapshot>,
+}
+
+/// What asking needs.
+struct Asking {
+    client: Client,
+    scratch: RefCell<Scratch>,
+}
+
+/// One upstream; each era that is asked for has its schedule.
+struct Entry {
+    upstream: Arc<Upstream>,
+    modern: Option<Schedule>,
+    legacy: Option<Schedule>,
+}
+
+type Found = (UpstreamId, Era, Finding);
+
+impl std::fmt::Debug for Prober {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prober").finish_non_exhaustive()
+    }
+}
+
+impl Prober {
+    /// Publishes what was kept in `directory`, and says what every endpoint serves by it.
+    pub fn new(state: Arc<State>, client: Client, directory: Option<PathBuf>) -> Self {
+        let snapshot = state.snapshot.load_full();
+        let memory = Memory::open(directory);
+        let asking = Rc::new(Asking { client, scratch: RefCell::default() });
+        let mut prober = Self {
+            state,
+            asking,
+            entries: HashMap::new(),
+            endpoints: Endpoints::default(),
+            memory,
+            followed: Arc::clone(&snapshot),
+        };
+        prober.follow(&snapshot, Instant::now());
+        prober.endpoints.refresh(&snapshot);
+        prober
+    }
+
+    /// Asks until the process ends.
+    pub async fn run(mut self) {
+        let mut asked: FuturesUnordered<LocalBoxFuture<'static, Found>> = FuturesUnordered::new();
+        let mut interval = tokio::time::interval(TICK);
+        loop {
+            let mut is_changed = false;
+            tokio::select! {
+                _ = interval.tick() => {}
+                // Each finding counts as soon as it is there: a slow upstream holds up nobody.
+                Some((id, era, finding)) = asked.next() => is_changed = self.note(id, era, finding),
+            }
+            let now = Instant::now();
+            self.asking.client.pools.sweep(now);
+            let snapshot = self.state.snapshot.load_full();
+            if !Arc::ptr_eq(&self.followed, &snapshot) {
+                self.follow(&snapshot, now);
+                self.followed = Arc::clone(&snapshot);
+                is_changed = true;
+            }
+            for (id, era) in self.due(now, CONCURRENT_MAX.saturating_sub(asked.len())) {
+                let Some(entry) = self.entries.get(&id) else { continue };
+                let (asking, upstream) = (Rc::clone(&self.asking), Arc::clone(&entry.upstream));
+                asked.push(asking.find(upstream, era, Arc::clone(&self.state), Arc::clone(&snapshot)));
+            }
+            if is_changed {
+                self.endpoints.refresh(&snapshot);
+                self.memory.change();
+            }
+            self.memory.save_if_due(&snapshot, &self.asking.client.tasks, now);
+        }
+    }
+
+    /// Takes up the upstreams of the snapshot and drops those that are gone.
+    fn follow(&mut self, snapshot: &Snapshot, now: Instant) {
+        let living: HashMap<UpstreamId, &Arc<Upstream>> =
+            snapshot.upstreams.iter().map(|upstream| (upstream.id, upstream)).collect();
+        let metrics = &self.state.metrics;
+        self.entries.retain(|id, entry| {
+            let name = &entry.upstream.config.name;
+            let lives = living.contains_key(id);
+            if !lives && snapshot.upstreams.iter().all(|upstream| upstream.config.name != *name) {
+                for era in Era::ALL {
+                    // It has a series, or never had one.
+                    let _ = metrics.upstream_eras.remove_label_values(&[name, era.label()]);
+                }
+            }
+            lives
+        });
+        for (id, upstream) in living {
+            if self.entries.contains_key(&id) {
+                continue;
+            }
+            if let Some(known) = starting_point(upstream, &self.memory) {
+                upstream.facts.publish(known);
+            }
+            self.show(upstream);
+            self.entries.insert(id, Entry::new(upstream, now));
+        }
+        let living: Vec<UpstreamId> = self.entries.keys().copied().collect();
+        self.asking.client.pools.retain(&living);
+    }
+
+    /// What is to be asked now, the longest due first.
+    fn due(&mut self, now: Instant, count_max: usize) -> Vec<(UpstreamId, Era)> {
+        let mut due = Vec::new();
+        for (id, entry) in &mut self.entries {
+            let is_doubted = entry.upstream.facts.take_doubt();
+            for era in Era::ALL {
+                let Some(schedule) = entry.schedule(era) else { continue };
+                if is_doubted {
+                    schedule.doubt(now);
+                }
+                if let Some(at) = schedule.due().filter(|at| *at <= now) {
+                    due.push((at, *id, era));
+                }
+            }
+        }
+        due.sort_unstable_by_key(|(at, id, era)| (*at, id.slot, *era == Era::Legacy));
+        due.truncate(count_max);
+        for (_, id, era) in &due {
+            if let Some(schedule) = self.entries.get_mut(id).and_then(|entry| entry.schedule(*era)) {
+                schedule.begin(now);
+            }
+        }
+        due.into_iter().map(|(_, id, era)| (id, era)).collect()
+    }
+
+    /// Takes in an answer. True if anything is known better than before.
+    fn note(&mut self, id: UpstreamId, era: Era, finding: Finding) -> bool {
+        let Self { state, entries, .. } = self;
+        // It may have been removed while it was asked.
+        let Some(entry) = entries.get_mut(&id) else { return false };
+        let upstream = Arc::clone(&entry.upstream);
+        let name = &upstream.config.name;
+        state.metrics.upstream_probes.with_label_values(&[name, finding.label(era)]).inc();
+        let before = Known::clone(&upstream.facts.known());
+        let mut known = before.clone();
+        let is_quiet = entry.failures() > 0;
+        let Some(schedule) = entry.schedule(era) else { return false };
+        let now = Instant::now();
+        match finding {
+            Finding::Speaks { introduction, fresh_for } => {
+                *known.of_mut(era) = Fact::Present(Arc::new(introduction));
+                schedule.settle(now, fresh_for, before.of(era) != known.of(era));
+            }
+            // What the operator fixed is not denied by an answer, and what was known not by one answer.
+            Finding::Lacks if upstream.config.eras.is_none() && schedule.believes_denial(before.of(era)) => {
+                *known.of_mut(era) = Fact::Absent;
+                let other = before.of(if era == Era::Modern { Era::Legacy } else { Era::Modern });
+                if matches!(other, Fact::Present(_)) {
+                    schedule.settle(now, Duration::ZERO, before.of(era) != known.of(era));
+                } else {
+                    schedule.fail(now);
+                }
+            }
+            Finding::Lacks => schedule.deny(now),
+            Finding::Unknown { why } => {
+                schedule.fail(now);
+                if !is_quiet {
+                    let era = era.label();
+                    tracing::warn!(
+                        upstream = name,
+                        era,
+                        why,
+                        "cannot learn whether this upstream speaks an era"
+                    );
+                }
+            }
+        }
+        schedule.note_tried();
+        known.was_tried |= entry.was_tried();
+        if known == before {
+            return false;
+        }
+        upstream.facts.publish(known.clone());
+        if known.was_tried && (!before.was_tried || versions(&before) != versions(&known)) {
+            tell(&upstream, &known);
+        }
+        self.show(&upstream);
+        true
+    }
+
+    fn show(&self, upstream: &Upstream) {
+        let eras = upstream.config.eras.unwrap_or_else(|| upstream.facts.known().eras());
+        for era in Era::ALL {
+            let labels = [upstream.config.name.as_str(), era.label()];
+            self.state.metrics.upstream_eras.with_label_values(&labels).set(eras.contains(era).into());
+        }
+    }
+}
+
+impl Asking {
+    fn find(
+        self: Rc<Self>,
+        upstream: Arc<Upstream>,
+        era: Era,
+        state: Arc<State>,
+        snapshot: Arc<Snapshot>,
+    ) -> LocalBoxFuture<'static, Found> {
+        async move {
+            let asker = Asker {
+                client: &self.client,
+                scratch: &self.scratch,
+                limits: &snapshot.limits,
+                budget: &state.buffered,
+            };
+            (upstream.id, era, ask::find(&asker, &upstream, era).await)
+        }
+        .boxed_local()
+    }
+}
+
+impl Entry {
+    fn new(upstream: &Arc<Upstream>, now: Instant) -> Self {
+        let fixed = upstream.config.eras;
+        let is_asked = |era| match (fixed, era) {
+            (None, _) => true,
+            // The era is sure, but `initialize` must be answered from what the upstream says there.
+            (Some(eras), Era::Legacy) => eras.legacy,
+            (Some(_), Era::Modern) => false,
+        };
+        let schedule = |era| is_asked(era).then(|| Schedule::new(now));
+        Self { upstream: Arc::clone(upstream), modern: schedule(Era::Modern), legacy: schedule(Era::Legacy) }
+    }
+
+    fn schedule(&mut self, era: Era) -> Option<&mut Schedule> {
+        match era {
+            Era::Modern => self.modern.as_mut(),
+            Era::Legacy => self.legacy.as_mut(),
+        }
+    }
+
+    fn was_tried(&self) -> bool {
+        [&self.modern, &self.legacy].into_iter().flatten().all(Schedule::was_tried)
+    }
+
+    fn failures(&self) -> u32 {
+        [&self.modern, &self.legacy].into_iter().flatten().map(Schedule::failures).sum()
+    }
+}
+
+/// What is known of an upstream before it is asked, where that is more than nothing.
+fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<Known> {
+    let carried = Known::clone(&upstream.facts.known());
+    if carried != Known::default() {
+        return Some(carried);
+    }
+    let kept = memory.of(&upstream.config);
+    let Some(fixed) = upstream.config.eras else { return kept };
+    let mut known = kept.unwrap_or_default();
+    known.modern = if fixed.modern {
+        Fact::Present(Arc::new(Introduction { version: MODERN[0].into(), result: "{}".into() }))
+    } else {
+        Fact::Absent
+    };
+    if !fixed.legacy {
+        known.legacy = Fact::Absent;
+    } else if known.legacy == Fact::Absent {
+        known.legacy = Fact::Unknown;
+    }
+    // Where it is not asked, nobody need wait.
+    known.was_tried |= !fixed.legacy;
+    Some(known)
+}
+
+fn versions(known: &Known) -> [Option<&str>; 2] {
+    [&known.modern, &known.legacy].map(|fact| fact.introduction().map(|introduction| &*introduction.version))
+}
+
+fn tell(upstream: &Upstream, known: &Known) {
+    let upstream = upstream.config.name.as_str();
+    match (known.eras(), versions(known)) {
+        (Eras { modern: false, legacy: false }, _) => {
+            if !matches!((&known.modern, &known.legacy), (Fact::Unknown, _) | (_, Fact::Unknown)) {
+                tracing::warn!(upstream, "upstream speaks neither era: is its URL that of an MCP server?");
+            }
+        }
+        (eras, [modern, legacy]) => {
+            tracing::info!(upstream, modern, legacy, "upstream speaks {eras}");
+        }
+    }
+}

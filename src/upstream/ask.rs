@@ -1,0 +1,177 @@
+//! A request on the gateway's own behalf, and its whole answer: one JSON message, alone or among server-sent events.
+//!
+//! Bounded in bytes and time over the whole answer. What the answer means is the caller's business; a status that is
+//! no success is handed over with whatever JSON came with it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::timeout_at;
+
+use super::Upstream;
+use super::exchange::{Client, Reply, RequestBody};
+use crate::config::Limits;
+use crate::limit::buffered::Buffered;
+use crate::protocol::envelope::{Envelope, MessageKind};
+use crate::protocol::error::{Error, UpstreamError};
+use crate::protocol::json::Scratch;
+use crate::protocol::method::Method;
+use crate::protocol::splice::Segments;
+use crate::protocol::sse::Events;
+use crate::relay::{self, Media};
+
+/// The header of a legacy session.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// The header of the protocol version.
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// How much of the answer to a DELETE is read, so that its connection can be used again.
+const CLOSED_BYTES_MAX: usize = 4 * 1024;
+const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
+
+/// A thread's way to ask upstreams.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    /// Connections.
+    pub client: &'a Client,
+    /// Memory for checking JSON.
+    pub scratch: &'a RefCell<Scratch>,
+    /// Bounds.
+    pub limits: &'a Limits,
+    /// What answers are counted against while they are read.
+    pub budget: &'a Arc<Buffered>,
+}
+
+/// A question: one message and the headers that go with it.
+#[derive(Debug)]
+pub struct Question {
+    /// `Content-Type` and `Accept` are added.
+    pub headers: HeaderMap,
+    /// The message.
+    pub body: Bytes,
+    /// True if asking twice does no harm.
+    pub is_safe_to_repeat: bool,
+    /// How long the answer may be.
+    pub bytes_max: usize,
+    /// When all of the answer must be there.
+    pub deadline: Instant,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// The JSON message; empty if there was none.
+    pub body: Bytes,
+}
+
+impl Asker<'_> {
+    /// Asks. An error is a fault of the exchange; a refusal is an answer.
+    pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
+        let Question { mut headers, body, is_safe_to_repeat, bytes_max, deadline } = question;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let mut request = Request::new(RequestBody(Segments::from(body)));
+        *request.method_mut() = HttpMethod::POST;
+        *request.headers_mut() = headers;
+        let reply = self.client.send(upstream, request, is_safe_to_repeat, Instant::now(), deadline).await?;
+        let Reply { head, mut body, lease } = reply;
+        let media = relay::media_of(&head.headers);
+        let answer = |body| Answer { status: head.status, headers: head.headers.clone(), body };
+        match media {
+            Media::Sse if head.status.is_success() => {
+                let found = self.answer_in_events(&mut body, bytes_max);
+                let found = timeout_at(deadline.into(), found).await;
+                found.unwrap_or(Err(UpstreamError::TimedOut)).map(answer)
+            }
+            // Of anything else than JSON only the end is of use: it frees the connection.
+            _ => {
+                let collected = relay::collect(&mut body, bytes_max, deadline, self.budget).await;
+                // The budget bounds what is read; an answer is short-lived enough to be counted only so far.
+                let (body, _) = collected.map_err(|error| match error {
+                    Error::Upstream(error) => error,
+                    _ => UpstreamError::TooManyConnections,
+                })?;
+                lease.give_back(Instant::now());
+                Ok(answer(if media == Media::Json { body } else { Bytes::new() }))
+            }
+        }
+    }
+
+    /// Ends a legacy session. `true` if the upstream says that it is gone.
+    pub async fn close_session(
+        &self,
+        upstream: &Upstream,
+        version: &'static str,
+        session: &HeaderValue,
+        deadline: Instant,
+    ) -> Result<bool, UpstreamError> {
+        let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
+        *request.method_mut() = HttpMethod::DELETE;
+        *request.headers_mut() = legacy_headers(version, Some(session));
+        let reply = self.client.send(upstream, request, true, Instant::now(), deadline).await?;
+        let Reply { head, mut body, lease } = reply;
+        if relay::collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
+            lease.give_back(Instant::now());
+        }
+        Ok(head.status.is_success() || head.status == StatusCode::NOT_FOUND)
+    }
+
+    /// The answer among server-sent events. The stream need not end with it.
+    async fn answer_in_events(&self, body: &mut Incoming, bytes_max: usize) -> Result<Bytes, UpstreamError> {
+        let mut events = Events::new(bytes_max);
+        let mut held = self.budget.reservation();
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
+            bytes += data.len();
+            if bytes > bytes_max {
+                return Err(UpstreamError::TooLarge);
+            }
+            if !held.grow(data.len()) {
+                return Err(UpstreamError::TooManyConnections);
+            }
+            events.push(data);
+            while let Some(event) = events.next() {
+                let data = event.map_err(|_| UpstreamError::TooLarge)?.data.unwrap_or_default();
+                if self.is_answer(&data) {
+                    return Ok(data);
+                }
+            }
+        }
+        let last = events.finish().and_then(|event| event.data).filter(|data| self.is_answer(data));
+        last.ok_or(UpstreamError::Nonsense)
+    }
+
+    fn is_answer(&self, message: &[u8]) -> bool {
+        let mut scratch = self.scratch.borrow_mut();
+        let envelope = Envelope::parse(&mut scratch, message, self.limits.json_depth_max);
+        envelope.is_ok_and(|envelope| envelope.kind == MessageKind::Response)
+    }
+}
+
+/// The headers of a request in the modern era.
+pub fn modern_headers(version: &'static str, method: Method) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+    headers.insert(MCP_METHOD, HeaderValue::from_static(method.label()));
+    headers
+}
+
+/// The headers of a request in a legacy session; `None` for an upstream that gives no session id.
+pub fn legacy_headers(version: &'static str, session: Option<&HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+    if let Some(session) = session {
+        headers.insert(SESSION_ID, session.clone());
+    }
+    headers
+}
