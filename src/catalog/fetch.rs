@@ -1,222 +1,330 @@
-//! Asking one upstream for one list, all its pages, or for `server/discover`.
+//! Asking one upstream for one list, all its pages, or for `server/discover`, in either era.
 //!
-//! Bounded in time over the whole answer, in bytes and in pages; a cursor that comes again ends the walk.
+//! Bounded in time over the whole answer, in bytes and in pages; a cursor that comes again ends the walk. What was cut
+//! off so is kept as far as it came, and known to be cut. Of a client only its capabilities reach an upstream.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use tokio::time::timeout_at;
+use http::StatusCode;
 
-use super::List;
-use crate::config::Limits;
-use crate::limit::buffered::Buffered;
-use crate::protocol::envelope::{Envelope, MessageKind};
-use crate::protocol::error::{Error, UpstreamError};
-use crate::protocol::json::{Kind, Scratch, Span, Value, quote};
-use crate::protocol::mapping::{self, Shape, Site};
-use crate::protocol::method::Method;
-use crate::protocol::splice::Segments;
-use crate::protocol::sse::Events;
-use crate::protocol::version;
-use crate::relay;
+use super::Kind;
+use super::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, read};
+use crate::protocol::error::UpstreamError;
+use crate::protocol::json::{Scratch, Value, quote};
+use crate::protocol::version::{self, Era, LegacyVersion};
+use crate::session::{OpenError, SessionId, UpstreamSession};
+use crate::snapshot::Snapshot;
+use crate::state::State;
 use crate::upstream::Upstream;
-use crate::upstream::exchange::{Client, RequestBody};
+use crate::upstream::ask::{Answer, Asker, Question, legacy_headers, modern_headers};
+use crate::upstream::exchange::Client;
+use crate::upstream::initialize::{self, NotOpened};
 
-/// JSON-RPC's code for a method that does not exist.
-const METHOD_NOT_FOUND: i64 = -32601;
+/// Longer replies are read off the worker, whose calls would wait for it.
+const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
+/// Nothing is believed to be fresh for longer.
+const TTL_MAX: Duration = Duration::from_hours(24);
+/// How long an upstream is believed that it has no such list; it cannot say.
+const TTL_ABSENT: Duration = Duration::from_secs(5);
+/// Of an upstream session that is lost again as soon as it was opened there is no third.
+const SESSIONS_TRIED_MAX: usize = 2;
 
-/// What an upstream gave for one list.
-#[derive(Debug, Default)]
-pub struct Part {
-    /// Its pages, in order.
-    pub pages: Vec<Page>,
-    /// The least `ttlMs` of any page, in milliseconds.
-    pub ttl_ms: u64,
+/// What a thread needs to ask upstreams.
+#[derive(Clone, Debug)]
+pub struct Hands {
+    /// What all threads share.
+    pub state: Arc<State>,
+    /// The thread's connections.
+    pub client: Client,
+    /// The configuration to go by.
+    pub snapshot: Arc<Snapshot>,
 }
 
-/// One page of a list.
+/// The protocol in which to ask, and what goes with it.
+#[derive(Clone, Debug)]
+pub enum Tongue {
+    /// The newest modern revision, with the client's capabilities.
+    Modern(Bytes),
+    /// A session of the gateway's own.
+    Legacy(LegacyVersion),
+}
+
+/// What came of it.
 #[derive(Debug)]
-pub struct Page {
-    /// The reply.
-    pub body: Bytes,
-    /// Its entries.
-    pub items: Vec<Item>,
+pub struct Fetched {
+    /// The list.
+    pub content: Content,
+    /// The least `ttlMs` of any page.
+    pub ttl: Duration,
+    /// When the first page was there.
+    pub arrived: Instant,
 }
 
-/// One entry of a page.
-#[derive(Debug)]
-pub struct Item {
-    /// Where it stands in the reply.
-    pub span: Span,
-    /// The names in it, in order; literals refer to the reply.
-    pub sites: Vec<Site>,
+/// Why there is none.
+enum Trouble {
+    Upstream(UpstreamError),
+    /// The upstream no longer knows the session.
+    SessionLost,
 }
 
-/// A way to ask upstreams on the gateway's own behalf, or with a client's `_meta`.
-#[derive(Clone, Copy)]
-pub struct Fetcher<'f> {
-    /// Connections.
-    pub client: &'f Client,
-    /// Memory for checking JSON.
-    pub scratch: &'f RefCell<Scratch>,
-    /// Bounds.
-    pub limits: &'f Limits,
-    /// What replies are counted against.
-    pub budget: &'f Arc<Buffered>,
-    /// The `_meta` object of every request, as JSON.
-    pub meta: &'f str,
+impl From<UpstreamError> for Trouble {
+    fn from(error: UpstreamError) -> Self {
+        Self::Upstream(error)
+    }
 }
 
-impl Fetcher<'_> {
-    /// One list, all pages. An upstream without it has an empty one.
-    pub async fn list(&self, upstream: &Upstream, list: List) -> Result<Part, UpstreamError> {
-        let deadline = Instant::now() + upstream.config.list_timeout;
-        let mut part = Part { pages: Vec::new(), ttl_ms: u64::MAX };
-        let mut bytes_left = self.limits.list_bytes_max;
-        let mut cursors: Vec<String> = Vec::new();
-        for _ in 0..self.limits.list_pages_max {
-            let cursor = cursors.last().map(String::as_str);
-            let body = self.ask(upstream, list.method(), cursor, bytes_left, deadline).await?;
-            bytes_left = bytes_left.saturating_sub(body.len());
-            let Some(page) = self.read_page(&body, list)? else { break };
-            part.ttl_ms = part.ttl_ms.min(page.ttl_ms);
-            part.pages.push(Page { body, items: page.items });
-            match page.next_cursor {
-                Some(next) if !cursors.contains(&next) => cursors.push(next),
-                Some(_) | None => break,
-            }
-        }
-        if part.pages.is_empty() {
-            part.ttl_ms = 0;
-        }
-        Ok(part)
+/// One fetch.
+pub struct Fetch<'f> {
+    hands: &'f Hands,
+    upstream: &'f Upstream,
+    kind: Kind,
+    tongue: &'f Tongue,
+    deadline: Instant,
+    /// Of its own: a list takes long enough that the thread's calls need theirs meanwhile.
+    scratch: RefCell<Scratch>,
+}
+
+impl<'f> Fetch<'f> {
+    /// A fetch that has `list_timeout` from `now`.
+    pub fn new(
+        hands: &'f Hands,
+        upstream: &'f Upstream,
+        kind: Kind,
+        tongue: &'f Tongue,
+        now: Instant,
+    ) -> Self {
+        let deadline = now + upstream.config.list_timeout;
+        Self { hands, upstream, kind, tongue, deadline, scratch: RefCell::default() }
     }
 
-    /// The reply to `server/discover`.
-    pub async fn discover(&self, upstream: &Upstream) -> Result<Bytes, UpstreamError> {
-        let deadline = Instant::now() + upstream.config.list_timeout;
-        self.ask(upstream, Method::Discover, None, self.limits.list_bytes_max, deadline).await
+    /// Asks for all pages.
+    pub async fn run(&self) -> Result<Fetched, UpstreamError> {
+        let Tongue::Legacy(version) = self.tongue else {
+            return self.pages(None).await.map_err(|trouble| match trouble {
+                Trouble::Upstream(error) => error,
+                Trouble::SessionLost => UpstreamError::Nonsense,
+            });
+        };
+        for _ in 0..SESSIONS_TRIED_MAX {
+            let session = self.session(*version).await?;
+            match self.pages(Some(&session)).await {
+                Ok(fetched) => return Ok(fetched),
+                Err(Trouble::Upstream(error)) => return Err(error),
+                Err(Trouble::SessionLost) => {
+                    let own = SessionId::own(*version);
+                    self.hands.state.sessions.lose(own, &self.upstream.session_key, &session);
+                }
+            }
+        }
+        Err(UpstreamError::SessionLost)
+    }
+
+    async fn session(&self, version: LegacyVersion) -> Result<Arc<UpstreamSession>, UpstreamError> {
+        let asker = self.asker();
+        let open = || async {
+            let opened = initialize::open(&asker, self.upstream, version, self.deadline).await?;
+            Ok::<_, NotOpened>(UpstreamSession { id: opened.id, version: opened.version })
+        };
+        let sessions = &self.hands.state.sessions;
+        let key = &self.upstream.session_key;
+        let session = sessions.upstream_session(SessionId::own(version), u64::MAX, key, open);
+        match tokio::time::timeout_at(self.deadline.into(), session).await {
+            Ok(Ok(session)) => Ok(session),
+            Ok(Err(OpenError::Failed(error))) => Err(error.into()),
+            Ok(Err(OpenError::TooMany | OpenError::Ended)) => Err(UpstreamError::TooManyConnections),
+            Err(_) => Err(UpstreamError::TimedOut),
+        }
+    }
+
+    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, Trouble> {
+        let limits = &self.hands.snapshot.limits;
+        let mut content = Content { is_public: true, ..Content::default() };
+        let mut annotated = HashMap::new();
+        let (mut ttl, mut arrived) = (TTL_MAX, None);
+        let mut cursors: Vec<String> = Vec::new();
+        let mut bytes_left = limits.list_bytes_max;
+        loop {
+            let body = match self.ask(session, cursors.last(), bytes_left).await {
+                Ok(body) => body,
+                Err(Trouble::Upstream(UpstreamError::TooLarge)) if !content.pages.is_empty() => {
+                    content.cut = Some(Cut::Bytes);
+                    break;
+                }
+                Err(trouble) => return Err(trouble),
+            };
+            bytes_left = bytes_left.saturating_sub(body.len());
+            let arrived = *arrived.get_or_insert_with(Instant::now);
+            let page = match self.read(&body).await? {
+                Read::Page(page) => page,
+                Read::Absent => return Ok(Fetched { content: Content::absent(), ttl: TTL_ABSENT, arrived }),
+            };
+            ttl = ttl.min(Duration::from_millis(page.ttl_ms));
+            annotated.extend(page.annotated.iter().cloned());
+            let next_cursor = add(&mut content, self.kind, body, page);
+            let Some(next) = next_cursor else { break };
+            content.cut = cut(&cursors, &next, content.pages.len(), limits.list_pages_max);
+            if content.cut.is_some() {
+                break;
+            }
+            cursors.push(next);
+        }
+        content.annotated = Arc::new(annotated);
+        let ttl = if content.cut.is_some() { Duration::ZERO } else { ttl };
+        Ok(Fetched { content, ttl, arrived: arrived.unwrap_or_else(Instant::now) })
     }
 
     async fn ask(
         &self,
-        upstream: &Upstream,
-        method: Method,
-        cursor: Option<&str>,
+        session: Option<&UpstreamSession>,
+        cursor: Option<&String>,
         bytes_max: usize,
-        deadline: Instant,
-    ) -> Result<Bytes, UpstreamError> {
-        let cursor = cursor.map(|cursor| format!(",\"cursor\":{}", quote(cursor))).unwrap_or_default();
-        let body = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"{}","params":{{"_meta":{}{cursor}}}}}"#,
-            method.label(),
-            self.meta
-        );
-        let mut request = Request::new(RequestBody(Segments::from(Bytes::from(body))));
-        *request.headers_mut() = headers(method);
-        let mut reply = self.client.send(upstream, request, true, Instant::now(), deadline).await?;
-        match relay::media_of(&reply.head.headers) {
-            relay::Media::Json => {
-                let collected = relay::collect(&mut reply.body, bytes_max, deadline, self.budget).await;
-                // The budget bounds what is read; a list is short-lived enough to be counted only so far.
-                let (body, _) = collected.map_err(|error| match error {
-                    Error::Upstream(error) => error,
-                    _ => UpstreamError::TooLarge,
-                })?;
-                reply.lease.give_back(Instant::now());
-                Ok(body)
-            }
-            relay::Media::Sse => {
-                let answer = self.answer_in_events(&mut reply.body, bytes_max);
-                timeout_at(deadline.into(), answer).await.unwrap_or(Err(UpstreamError::TimedOut))
-            }
-            relay::Media::Other => Err(UpstreamError::Nonsense),
+    ) -> Result<Bytes, Trouble> {
+        let method = self.kind.method();
+        let mut params = Vec::new();
+        if let Tongue::Modern(capabilities) = self.tongue {
+            params.extend_from_slice(META_START.as_bytes());
+            params.extend_from_slice(capabilities);
+            params.push(b'}');
         }
+        if let Some(cursor) = cursor {
+            let comma = if params.is_empty() { "" } else { "," };
+            params.extend_from_slice(format!("{comma}\"cursor\":{}", quote(cursor)).as_bytes());
+        }
+        let start =
+            format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID},"method":"{}","params":{{"#, method.label());
+        let question = Question {
+            headers: match session {
+                Some(session) => legacy_headers(session.version.as_str(), session.id.as_ref()),
+                None => modern_headers(version::MODERN[0], method),
+            },
+            body: [start.as_bytes(), &params, b"}}"].concat().into(),
+            is_safe_to_repeat: true,
+            bytes_max,
+            deadline: self.deadline,
+        };
+        let answer = self.asker().ask(self.upstream, question).await?;
+        let is_lost =
+            session.is_some() && [StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&answer.status);
+        if is_lost {
+            return Err(Trouble::SessionLost);
+        }
+        if answer.body.is_empty() || is_failure_of_transport(answer.status) {
+            return Err(failure(&answer).into());
+        }
+        Ok(answer.body)
     }
 
-    /// The answer among server-sent events. The stream need not end with it.
-    async fn answer_in_events(&self, body: &mut Incoming, bytes_max: usize) -> Result<Bytes, UpstreamError> {
-        let mut events = Events::new(bytes_max);
-        let mut bytes = 0;
-        while let Some(frame) = body.frame().await {
-            let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
-            bytes += data.len();
-            if bytes > bytes_max {
-                return Err(UpstreamError::TooLarge);
-            }
-            events.push(data);
-            while let Some(event) = events.next() {
-                let data = event.map_err(|_| UpstreamError::TooLarge)?.data.unwrap_or_default();
-                if self.is_answer(&data) {
-                    return Ok(data);
-                }
-            }
-        }
-        let last = events.finish().and_then(|event| event.data).filter(|data| self.is_answer(data));
-        last.ok_or(UpstreamError::Nonsense)
+    /// Of a server of both eras the modern list decides.
+    fn counts_annotations(&self) -> bool {
+        matches!(self.tongue, Tongue::Modern(_)) || self.upstream.check_era(Era::Modern).is_err()
     }
 
-    fn is_answer(&self, message: &[u8]) -> bool {
-        let mut scratch = self.scratch.borrow_mut();
-        let envelope = Envelope::parse(&mut scratch, message, self.limits.json_depth_max);
-        envelope.is_ok_and(|envelope| envelope.kind == MessageKind::Response)
+    async fn read(&self, body: &Bytes) -> Result<Read, UpstreamError> {
+        let (kind, depth_max) = (self.kind, self.hands.snapshot.limits.json_depth_max);
+        let counts_annotations = self.counts_annotations();
+        if body.len() <= READ_INLINE_BYTES_MAX {
+            return read(body, kind, counts_annotations, &mut self.scratch.borrow_mut(), depth_max);
+        }
+        let body = body.clone();
+        let read = move || read(&body, kind, counts_annotations, &mut Scratch::default(), depth_max);
+        self.hands.client.tasks.compute(read).await
     }
 
-    /// `None` if the upstream does not have this list.
-    fn read_page(&self, body: &[u8], list: List) -> Result<Option<PageFields>, UpstreamError> {
-        let mut scratch = self.scratch.borrow_mut();
-        let document =
-            scratch.index(body, self.limits.json_depth_max).map_err(|_| UpstreamError::Nonsense)?;
-        let root = document.root();
-        if let Some(error) = root.get("error") {
-            let code = error.get("code").and_then(Value::as_integer);
-            return if code == Some(METHOD_NOT_FOUND) { Ok(None) } else { Err(UpstreamError::Nonsense) };
+    fn asker(&self) -> Asker<'_> {
+        Asker {
+            client: &self.hands.client,
+            scratch: &self.scratch,
+            limits: &self.hands.snapshot.limits,
+            budget: &self.hands.state.buffered,
         }
-        let result = root.get("result").ok_or(UpstreamError::Nonsense)?;
-        let entries = result.get(list.field()).filter(|value| value.kind() == Kind::Array);
-        let items = entries
-            .ok_or(UpstreamError::Nonsense)?
-            .items()
-            .map(|item| {
-                let mut sites = Vec::new();
-                mapping::sites(item, Shape::ListItem(list.entries()), &mut sites);
-                Item { span: item.span(), sites }
-            })
-            .collect();
-        let next_cursor = result.get("nextCursor").and_then(Value::as_literal);
-        Ok(Some(PageFields {
-            items,
-            next_cursor: next_cursor.and_then(|cursor| cursor.decode(body).map(Into::into)),
-            ttl_ms: ttl_ms(result),
-        }))
     }
 }
 
-struct PageFields {
-    items: Vec<Item>,
-    next_cursor: Option<String>,
-    ttl_ms: u64,
+/// What the gateway says about itself in a modern request, up to the client's capabilities.
+const META_START: &str = concat!(
+    r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""},"io.modelcontextprotocol/clientCapabilities":"#
+);
+
+/// Adds a page and returns the cursor of the next.
+fn add(content: &mut Content, kind: Kind, body: Bytes, page: ReadPage) -> Option<String> {
+    content.is_public &= page.is_public;
+    content.excluded.extend(page.excluded);
+    if content.pages.is_empty() {
+        content.rest = page.rest;
+    }
+    if kind == Kind::Discover {
+        content.result = body.slice(page.result);
+        return None;
+    }
+    content.pages.push(Page { body, items: page.items });
+    page.next_cursor
 }
 
-/// The `ttlMs` of a result: 0 where it is absent or negative.
+/// Why the page after these is not asked for.
+fn cut(cursors: &[String], next: &String, pages: usize, pages_max: usize) -> Option<Cut> {
+    if cursors.contains(next) {
+        Some(Cut::Cursor)
+    } else if pages >= pages_max {
+        Some(Cut::Pages)
+    } else {
+        None
+    }
+}
+
+/// True for a status that says more than whatever JSON came with it.
+fn is_failure_of_transport(status: StatusCode) -> bool {
+    [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ]
+    .contains(&status)
+}
+
+fn failure(answer: &Answer) -> UpstreamError {
+    match answer.status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => UpstreamError::Credentials,
+        status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
+            UpstreamError::Busy { status, retry_after_s: None }
+        }
+        _ => UpstreamError::Nonsense,
+    }
+}
+
+/// The `ttlMs` of a result: 0 where it is absent, negative or no integer.
 pub fn ttl_ms(result: Value<'_>) -> u64 {
     result.get("ttlMs").and_then(Value::as_integer).and_then(|ttl| ttl.try_into().ok()).unwrap_or(0)
 }
 
-fn headers(method: Method) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    headers.insert(
-        HeaderName::from_static("mcp-protocol-version"),
-        HeaderValue::from_static(version::MODERN[0]),
-    );
-    headers.insert(HeaderName::from_static("mcp-method"), HeaderValue::from_static(method.label()));
-    headers
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_newest() {
+        let written = format!("\"{}\"", version::MODERN[0]);
+        assert!(META_START.contains(&written), "{META_START}");
+    }
+
+    #[test]
+    fn a_walk_ends() {
+        let cursors: Vec<String> = ["a", "b"].map(String::from).to_vec();
+        for (next, pages, expected) in [
+            ("c", 3, None),
+            ("", 3, None),
+            ("a", 3, Some(Cut::Cursor)),
+            ("b", 3, Some(Cut::Cursor)),
+            ("c", 5, Some(Cut::Pages)),
+            ("a", 5, Some(Cut::Cursor)),
+        ] {
+            assert_eq!(cut(&cursors, &next.to_owned(), pages, 5), expected, "{next} {pages}");
+        }
+    }
 }

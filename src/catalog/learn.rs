@@ -1,39 +1,38 @@
 //! Learning which upstream offers which names, for endpoints that route by them.
 //!
-//! Runs on the control thread: every upstream of such an endpoint is listed at start, again at intervals, and
-//! after a failure with growing pauses. Capabilities are claimed in full, so that no upstream hides a name
-//! from us; nothing is ever called.
+//! Runs on the control thread: every upstream of such an endpoint is listed at start, again at intervals and as soon as
+//! it says that its lists changed, and after a failure with growing pauses. Capabilities are claimed in full, so that
+//! no upstream hides a name from us; nothing is ever called. What was listed is kept with all other lists.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::List;
-use super::fetch::{Fetcher, Part};
-use crate::limit::buffered::Buffered;
+use super::cache::DialectKey;
+use super::fetch::{Hands, Tongue};
+use super::gather::Had;
+use super::part::Content;
+use super::{Dialect, Kind, List, wanted};
 use crate::mapper::kind_of;
 use crate::protocol::error::UpstreamError;
-use crate::protocol::json::Scratch;
 use crate::protocol::mapping::Field;
-use crate::route::Kind;
+use crate::protocol::version::{Era, LegacyVersion};
+use crate::route;
 use crate::route::directory::{Directory, MemberNames};
 use crate::snapshot::Snapshot;
 use crate::state::State;
+use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Client;
 use crate::upstream::{Upstream, UpstreamId};
 
-/// What the gateway says about itself when it lists for its own use.
-const META: &str = concat!(
-    r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
-    env!("CARGO_PKG_VERSION"),
-    r#""},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{}}}"#
-);
+/// All capabilities a client can have: no upstream hides anything from one that has them.
+pub(super) const CAPABILITIES: &str =
+    r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{}}"#;
 
 /// How often names are learned anew.
 const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
@@ -46,8 +45,6 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// Learns until the process ends.
 pub async fn run(state: Arc<State>, client: Client) {
-    let learner =
-        Rc::new(Learner { budget: Arc::clone(&state.buffered), client, scratch: RefCell::default() });
     let mut known: HashMap<UpstreamId, Known> = HashMap::new();
     let mut asked: FuturesUnordered<LocalBoxFuture<'static, Learned>> = FuturesUnordered::new();
     let mut interval = tokio::time::interval(TICK);
@@ -55,21 +52,28 @@ pub async fn run(state: Arc<State>, client: Client) {
     loop {
         tokio::select! {
             _ = interval.tick() => {}
+            () = state.catalog.renewed.notified() => {}
             // Each result counts as soon as it is there: a slow upstream holds up nobody.
             Some((upstream, names)) = asked.next() => note(&mut known, &upstream, names),
         }
         let now = Instant::now();
-        learner.client.pools.sweep(now);
+        client.pools.sweep(now);
         let snapshot = state.snapshot.load_full();
         let needed = needed(&snapshot);
         known.retain(|id, _| needed.iter().any(|upstream| upstream.id == *id));
         for upstream in needed {
-            if asked.len() < CONCURRENT_MAX && known.get(&upstream.id).is_none_or(|known| known.due <= now) {
-                // Not due again before it has answered.
-                let entry = known.entry(upstream.id).or_insert_with(|| Known::new(now));
-                entry.due = now + REFRESH_INTERVAL;
+            let entry = known.entry(upstream.id).or_insert_with(|| Known::new(now));
+            if asked.len() < CONCURRENT_MAX && entry.is_due(upstream, now) {
+                entry.is_asked = true;
+                entry.changes = changes(upstream);
+                let (state, client) = (Arc::clone(&state), client.clone());
+                let hands = Hands { state, client, snapshot: Arc::clone(&snapshot) };
                 let upstream = Arc::clone(upstream);
-                asked.push(Rc::clone(&learner).names_of(upstream, Arc::clone(&snapshot)).boxed_local());
+                let learn = async move {
+                    let names = names_of(&hands, &upstream).await;
+                    (upstream, names)
+                };
+                asked.push(learn.boxed_local());
             }
         }
         let is_new = published.as_ref().is_none_or(|published| !Arc::ptr_eq(published, &snapshot));
@@ -83,39 +87,35 @@ pub async fn run(state: Arc<State>, client: Client) {
     }
 }
 
-struct Learner {
-    client: Client,
-    scratch: RefCell<Scratch>,
-    budget: Arc<Buffered>,
-}
-
-impl Learner {
-    async fn names_of(self: Rc<Self>, upstream: Arc<Upstream>, snapshot: Arc<Snapshot>) -> Learned {
-        let fetcher = Fetcher {
-            client: &self.client,
-            scratch: &self.scratch,
-            limits: &snapshot.limits,
-            budget: &self.budget,
-            meta: META,
-        };
-        let names = names_of(fetcher, &upstream).await;
-        (upstream, names)
-    }
-}
-
 type Learned = (Arc<Upstream>, Result<MemberNames, UpstreamError>);
 
 struct Known {
     names: Option<MemberNames>,
     due: Instant,
     failures: u32,
+    /// True until it has answered.
+    is_asked: bool,
+    /// Its changes when it was asked.
+    changes: u64,
     was_tried: bool,
     is_changed: bool,
 }
 
 impl Known {
     fn new(now: Instant) -> Self {
-        Self { names: None, due: now, failures: 0, was_tried: false, is_changed: true }
+        Self {
+            names: None,
+            due: now,
+            failures: 0,
+            is_asked: false,
+            changes: 0,
+            was_tried: false,
+            is_changed: true,
+        }
+    }
+
+    fn is_due(&self, upstream: &Upstream, now: Instant) -> bool {
+        !self.is_asked && (self.due <= now || self.changes != changes(upstream))
     }
 }
 
@@ -131,29 +131,48 @@ fn needed(snapshot: &Snapshot) -> Vec<&Arc<Upstream>> {
     slots.into_iter().filter_map(|slot| snapshot.upstreams.get(slot)).collect()
 }
 
-async fn names_of(fetcher: Fetcher<'_>, upstream: &Upstream) -> Result<MemberNames, UpstreamError> {
+fn changes(upstream: &Upstream) -> u64 {
+    Changed::ALL.into_iter().map(|changed| upstream.changes.count(changed)).sum()
+}
+
+async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
     let mut names = MemberNames::default();
     for list in List::ALL {
-        let part = fetcher.list(upstream, list).await?;
+        let part = match list_of(hands, upstream, list).await {
+            Had::Missing(error) | Had::Stale(_, Some(error)) => return Err(error),
+            Had::Kept(part) | Had::Fetched(part) | Had::Stale(part, None) => part,
+        };
         let into = match list {
             List::Tools => &mut names.tools,
             List::Prompts => &mut names.prompts,
             List::Resources => &mut names.resources,
             List::Templates => &mut names.templates,
         };
-        *into = own_names(&part, list);
+        *into = own_names(&part.content, list);
     }
     Ok(names)
 }
 
-fn own_names(part: &Part, list: List) -> Vec<String> {
-    let is_own = |field: Field| match kind_of(field) {
-        Kind::Tool => list == List::Tools,
-        Kind::Prompt => list == List::Prompts,
-        Kind::Resource => matches!(list, List::Resources | List::Templates),
-        Kind::Task => false,
+/// In the era that the upstream speaks; in the modern one if it speaks both, or nothing is known.
+async fn list_of(hands: &Hands, upstream: &Arc<Upstream>, list: List) -> Had {
+    let is_legacy = upstream.check_era(Era::Modern).is_err();
+    let capabilities = Bytes::from_static(CAPABILITIES.as_bytes());
+    let (dialect, tongue) = if is_legacy {
+        (Dialect::Legacy(LegacyVersion::NEWEST), Tongue::Legacy(LegacyVersion::NEWEST))
+    } else {
+        (Dialect::Modern { capabilities: &capabilities }, Tongue::Modern(capabilities.clone()))
     };
-    let pages = part.pages.iter();
+    wanted(upstream, Kind::List(list), DialectKey::of(dialect), tongue).get(hands).await
+}
+
+fn own_names(content: &Content, list: List) -> Vec<String> {
+    let is_own = |field: Field| match kind_of(field) {
+        route::Kind::Tool => list == List::Tools,
+        route::Kind::Prompt => list == List::Prompts,
+        route::Kind::Resource => matches!(list, List::Resources | List::Templates),
+        route::Kind::Task => false,
+    };
+    let pages = content.pages.iter();
     pages
         .flat_map(|page| page.items.iter().map(move |item| (page, item)))
         .filter_map(|(page, item)| {
@@ -171,12 +190,14 @@ fn note(
     let now = Instant::now();
     // It may have been removed while it was asked.
     let Some(entry) = known.get_mut(&upstream.id) else { return };
+    entry.is_asked = false;
+    entry.is_changed |= !entry.was_tried;
     entry.was_tried = true;
-    entry.is_changed = true;
     match names {
         Ok(names) => {
             entry.failures = 0;
             entry.due = now + REFRESH_INTERVAL;
+            entry.is_changed |= entry.names.as_ref() != Some(&names);
             entry.names = Some(names);
         }
         Err(error) => {

@@ -1,71 +1,149 @@
-//! Lists and `server/discover` of an endpoint, merged from its upstreams at every request.
+//! Lists and `server/discover` of an endpoint, merged from its upstreams.
 //!
-//! Deliberately absent: a cache. Every list is fetched when it is asked for, each upstream under a deadline
-//! of its own, so that a dead one neither empties nor delays the others. Order is the configured order of the
-//! upstreams, and within each its own; every field of every entry stays as its upstream wrote it.
+//! # How a list comes about
+//!
+//! What an upstream gave for one list is a *part* ([`part`]): all its pages, and until when it holds. Parts are
+//! kept ([`cache`]), and fetched ([`fetch`]) where they are missing, old or invalid ([`gather`]), each under a deadline
+//! of its own, so that a dead upstream neither empties nor delays the lists of the others. Parts are merged once
+//! ([`merge`], [`discover`](mod@discover)) and the result is kept too: most requests are answered with bytes that are
+//! at hand, and a head with the request's id and the freshness that is left ([`answer`](cache::Merged::answer)).
+//!
+//! Order is the configured order of the upstreams, and within each its own; every field of every entry stays as its
+//! upstream wrote it. A list that did not change is the same bytes, whoever asks and however often.
+//!
+//! # When a merged list may be given out
+//!
+//! It is valid while the change counts of its upstreams have the sum that it goes by (they only grow), the names that
+//! lead to things are the same, and its least fresh part is fresh. Nothing is looked up for each upstream.
+//!
+//! Deliberately absent: lists of single principals. Policy is the endpoint's.
 
+mod answer;
+pub mod cache;
 pub mod discover;
 pub mod fetch;
+pub mod flight;
+pub mod gather;
+pub mod initialize;
+mod keep;
+pub mod kind;
 pub mod learn;
-pub mod list;
+pub mod merge;
+pub mod page;
+pub mod part;
+pub mod summary;
+#[cfg(test)]
+mod tests;
 
-use crate::protocol::mapping;
-use crate::protocol::method::Method;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
-/// The four lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
-    /// `tools/list`
-    Tools,
-    /// `prompts/list`
-    Prompts,
-    /// `resources/list`
-    Resources,
-    /// `resources/templates/list`
-    Templates,
+use bytes::Bytes;
+
+use self::answer::Request;
+use self::cache::{DialectKey, PartKey, Scope};
+use self::fetch::{Hands, Tongue};
+use self::gather::Wanted;
+use crate::protocol::error::{ClientError, Error, UpstreamError};
+use crate::protocol::splice::Segments;
+use crate::protocol::version::LegacyVersion;
+use crate::snapshot::Endpoint;
+use crate::upstream::Upstream;
+use crate::worker::{View, Worker};
+
+pub use self::cache::Catalog;
+pub use self::kind::{Kind, List};
+
+/// A client's request for a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Which list.
+    pub list: List,
+    /// In which protocol.
+    pub dialect: Dialect<'a>,
+    /// `params.cursor`, decoded; an empty one is one.
+    pub cursor: Option<&'a str>,
+    /// The literal of the request's id.
+    pub id: &'a str,
 }
 
-impl List {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
+/// The protocol of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Dialect<'a> {
+    /// The modern era.
+    Modern {
+        /// The client's capabilities: a JSON object, as it wrote it.
+        capabilities: &'a [u8],
+    },
+    /// A session of the legacy era.
+    Legacy(LegacyVersion),
+}
 
-    /// The list a method asks for.
-    pub fn of(method: Method) -> Option<Self> {
-        match method {
-            Method::ToolsList => Some(Self::Tools),
-            Method::PromptsList => Some(Self::Prompts),
-            Method::ResourcesList => Some(Self::Resources),
-            Method::TemplatesList => Some(Self::Templates),
-            _ => None,
+/// Answers a list: the whole JSON-RPC response.
+pub async fn list(
+    worker: &Rc<Worker>,
+    view: &View,
+    endpoint: &Rc<Arc<Endpoint>>,
+    ask: Ask<'_>,
+) -> Result<Segments, Error> {
+    // Without pages no cursor was ever given out.
+    let cursor = match (ask.cursor, endpoint.config.list_page_bytes_max) {
+        (None, _) => None,
+        (Some(_), None) => return Err(ClientError::Cursor.into()),
+        (Some(cursor), Some(_)) => Some(page::Cursor::read(cursor).ok_or(ClientError::Cursor)?),
+    };
+    let request = Request::new(worker, view, endpoint, Kind::List(ask.list), ask.dialect, &[]);
+    let (merged, ttl_ms) = request.merged().await?;
+    let page = match cursor {
+        // The first page has no cursor.
+        Some(cursor) if cursor.page == 0 || cursor.digest != merged.digest => {
+            return Err(ClientError::Cursor.into());
         }
-    }
+        cursor => cursor.map_or(0, |cursor| cursor.page),
+    };
+    merged.answer(page, ask.id, ttl_ms).ok_or_else(|| ClientError::Cursor.into())
+}
 
-    /// The method that asks for it.
-    pub fn method(self) -> Method {
-        match self {
-            Self::Tools => Method::ToolsList,
-            Self::Prompts => Method::PromptsList,
-            Self::Resources => Method::ResourcesList,
-            Self::Templates => Method::TemplatesList,
-        }
-    }
+/// Answers `server/discover`: the whole JSON-RPC response. `supported` are the endpoint's versions.
+pub async fn discover(
+    worker: &Rc<Worker>,
+    view: &View,
+    endpoint: &Rc<Arc<Endpoint>>,
+    capabilities: &[u8],
+    id: &str,
+    supported: &[&str],
+) -> Result<Segments, Error> {
+    let dialect = Dialect::Modern { capabilities };
+    let request = Request::new(worker, view, endpoint, Kind::Discover, dialect, supported);
+    let (merged, ttl_ms) = request.merged().await?;
+    merged.answer(0, id, ttl_ms).ok_or_else(|| UpstreamError::Nonsense.into())
+}
 
-    /// The field of the result that holds the entries.
-    pub fn field(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
-    }
+/// Fetches an upstream's tools now, so that [`Upstream::annotated`] is what it says now. At most once in a while for
+/// each upstream; in between it only waits for a fetch that is under way.
+pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
+    let hands = hands(worker, view);
+    let capabilities = Bytes::from_static(learn::CAPABILITIES.as_bytes());
+    let dialect = Dialect::Modern { capabilities: &capabilities };
+    let wanted = wanted(
+        upstream,
+        Kind::List(List::Tools),
+        DialectKey::of(dialect),
+        Tongue::Modern(capabilities.clone()),
+    );
+    wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
+}
 
-    fn entries(self) -> mapping::List {
-        match self {
-            Self::Tools => mapping::List::Tools,
-            Self::Prompts => mapping::List::Prompts,
-            Self::Resources => mapping::List::Resources,
-            Self::Templates => mapping::List::Templates,
-        }
+fn hands(worker: &Worker, view: &View) -> Hands {
+    Hands {
+        state: Arc::clone(&worker.state),
+        client: worker.client.clone(),
+        snapshot: Arc::clone(&view.snapshot),
     }
+}
+
+fn wanted(upstream: &Arc<Upstream>, kind: Kind, dialect: DialectKey, tongue: Tongue) -> Wanted {
+    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect };
+    Wanted { upstream: Arc::clone(upstream), key, tongue }
 }

@@ -11,6 +11,7 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+use super::lists::Lists;
 use crate::protocol::error::Reason;
 use crate::protocol::method::Method;
 
@@ -27,7 +28,15 @@ pub struct Metrics {
     upstream_connects: IntCounterVec,
     upstream_retries: IntCounterVec,
     upstream_connections: IntGaugeVec,
+    upstream_sessions_opened: IntCounterVec,
+    upstream_sessions_lost: IntCounterVec,
     endpoint_upstreams: IntGaugeVec,
+    upstream_listens: IntGaugeVec,
+    upstream_listen_gaps: IntCounterVec,
+    /// Clients that listen; set when scraped.
+    pub subscriptions: IntGauge,
+    /// Notices delivered to them.
+    pub notices: Notices,
     /// Connections closed at once because a bound was met, by bound.
     pub connections_refused: IntCounterVec,
     /// Connections cut because a client was too slow or idle, by which clock ran out.
@@ -38,18 +47,33 @@ pub struct Metrics {
     pub connections_open: IntGauge,
     /// Bytes of messages held; set when scraped.
     pub buffered_bytes: IntGauge,
+    /// Session ids that did not open, by why.
+    pub sessions_refused: IntCounterVec,
+    /// Which eras each upstream speaks: 0 or 1.
+    pub upstream_eras: IntGaugeVec,
+    /// Questions to upstreams about their eras, by what was found.
+    pub upstream_probes: IntCounterVec,
     /// Lists that had to be answered without one of their upstreams.
     pub lists_partial: IntCounterVec,
+    /// The lists that are kept.
+    pub lists: Lists,
     /// Configuration loads, by result.
     pub reloads: IntCounterVec,
     /// Tasks that panicked; each ended one connection.
     pub panics: IntCounter,
+    /// Legacy sessions: with state, and ended before they expired; set when scraped.
+    pub sessions: IntGaugeVec,
+    /// Sessions with upstreams; set when scraped.
+    pub upstream_sessions: IntGauge,
+    /// Changes of sessions that the journal could not take.
+    pub journal_records_lost: IntCounter,
     /// Log lines about refused or failed calls that were left out.
     pub log_lines_dropped: IntCounter,
 }
 
 impl Metrics {
     /// Registers every metric. Fails only if two have the same name.
+    #[expect(clippy::too_many_lines, reason = "one entry for each metric")]
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let counters = |name, help, labels: &[&str]| {
@@ -101,11 +125,42 @@ impl Metrics {
                 "Open connections to upstreams.",
                 &["upstream"],
             )?,
+            upstream_sessions_opened: counters(
+                "trunkline_upstream_sessions_opened_total",
+                "Legacy sessions opened with upstreams.",
+                &["upstream"],
+            )?,
+            upstream_sessions_lost: counters(
+                "trunkline_upstream_sessions_lost_total",
+                "Legacy sessions that an upstream no longer knew.",
+                &["upstream"],
+            )?,
+            sessions_refused: counters(
+                "trunkline_session_ids_refused_total",
+                "Session ids of clients that did not open, by reason.",
+                &["reason"],
+            )?,
             endpoint_upstreams: gauges(
                 "trunkline_endpoint_upstreams",
                 "Upstreams behind each endpoint.",
                 &["endpoint"],
             )?,
+            upstream_listens: gauges(
+                "trunkline_upstream_listens",
+                "Acknowledged subscriptions of the gateway at upstreams.",
+                &["upstream"],
+            )?,
+            upstream_listen_gaps: counters(
+                "trunkline_upstream_listen_gaps_total",
+                "Subscriptions at upstreams that were lost; their clients are told of all that may have changed.",
+                &["upstream"],
+            )?,
+            subscriptions: gauge("trunkline_subscriptions", "Open subscriptions of clients.")?,
+            notices: Notices::new(&counters(
+                "trunkline_notices_total",
+                "Change notices delivered to clients.",
+                &["kind"],
+            )?),
             connections_refused: counters(
                 "trunkline_connections_refused_total",
                 "Client connections closed at once because a bound was met.",
@@ -122,13 +177,37 @@ impl Metrics {
             )?,
             connections_open: gauge("trunkline_connections_open", "Open client connections.")?,
             buffered_bytes: gauge("trunkline_buffered_bytes", "Bytes of messages held in memory.")?,
+            upstream_eras: gauges(
+                "trunkline_upstream_eras",
+                "1 where the upstream is known to speak protocol revisions of the era.",
+                &["upstream", "era"],
+            )?,
+            upstream_probes: counters(
+                "trunkline_upstream_probes_total",
+                "Questions to upstreams about the eras they speak, by what was found.",
+                &["upstream", "result"],
+            )?,
             lists_partial: counters(
                 "trunkline_lists_partial_total",
                 "Lists answered without this upstream, because it failed or was late.",
                 &["upstream"],
             )?,
+            lists: Lists::new(&registry)?,
             reloads: counters("trunkline_reloads_total", "Configurations loaded.", &["result"])?,
             panics: counter("trunkline_panics_total", "Connections ended by a bug.")?,
+            sessions: gauges(
+                "trunkline_sessions",
+                "Legacy sessions: live ones have state, revoked ones were ended before they expired.",
+                &["state"],
+            )?,
+            upstream_sessions: gauge(
+                "trunkline_upstream_sessions",
+                "Sessions with upstreams, opened for legacy sessions.",
+            )?,
+            journal_records_lost: counter(
+                "trunkline_journal_records_lost_total",
+                "Changes of sessions that a restart will not know of, as the journal could not take them.",
+            )?,
             log_lines_dropped: counter(
                 "trunkline_log_lines_dropped_total",
                 "Lines about refused or failed calls left out of the log.",
@@ -157,6 +236,11 @@ impl Metrics {
             connect_failed: self.upstream_connects.with_label_values(&[name, "error"]),
             retries: self.upstream_retries.with_label_values(&[name]),
             connections: self.upstream_connections.with_label_values(&[name]),
+            sessions_opened: self.upstream_sessions_opened.with_label_values(&[name]),
+            sessions_lost: self.upstream_sessions_lost.with_label_values(&[name]),
+            listens: self.upstream_listens.with_label_values(&[name]),
+            listen_gaps: self.upstream_listen_gaps.with_label_values(&[name]),
+            list_fetches: self.lists.fetches_of(name),
         }
     }
 
@@ -204,6 +288,38 @@ pub struct UpstreamSeries {
     pub retries: IntCounter,
     /// Open connections.
     pub connections: IntGauge,
+    /// Lists fetched, and lists that could not be.
+    pub list_fetches: [IntCounter; 2],
+    /// Legacy sessions opened.
+    pub sessions_opened: IntCounter,
+    /// Legacy sessions that it forgot before we did.
+    pub sessions_lost: IntCounter,
+    /// Subscriptions it has acknowledged.
+    pub listens: IntGauge,
+    /// Subscriptions of those that were lost.
+    pub listen_gaps: IntCounter,
+}
+
+/// Change notices, by what has changed.
+#[derive(Clone, Debug)]
+pub struct Notices {
+    /// Lists of tools, prompts and resources, in this order.
+    pub lists: [IntCounter; 3],
+    /// Resources.
+    pub resources: IntCounter,
+    /// Tasks.
+    pub tasks: IntCounter,
+}
+
+impl Notices {
+    fn new(vec: &IntCounterVec) -> Self {
+        let of_kind = |kind| vec.with_label_values(&[kind]);
+        Self {
+            lists: [of_kind("tools_list"), of_kind("prompts_list"), of_kind("resources_list")],
+            resources: of_kind("resource"),
+            tasks: of_kind("task"),
+        }
+    }
 }
 
 impl UpstreamSeries {

@@ -2,5 +2,6 @@
 //!
 //! Nothing here decides anything about a call.
 
+pub mod lists;
 pub mod logs;
 pub mod metrics;

@@ -1,0 +1,131 @@
+//! One at a time for each key, across threads: who comes first does the work, everybody else waits for its outcome.
+//!
+//! Nothing here spawns or times out. If the work ends without an outcome, because its thread ended or it panicked,
+//! those who wait are told so and never hang.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::watch;
+
+/// All work under way.
+#[derive(Debug)]
+pub struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
+
+/// One piece of work under way.
+#[derive(Debug)]
+pub struct Flight<V> {
+    /// The count of changes that the work goes by; not set before it really begins.
+    pub count: OnceLock<u64>,
+    outcome: watch::Receiver<Option<V>>,
+}
+
+/// A place in some work.
+#[derive(Debug)]
+pub enum Joined<K: Eq + Hash + Clone, V> {
+    /// It is the caller's to do.
+    Begin(Landing<K, V>),
+    /// It is under way.
+    Wait(Arc<Flight<V>>),
+}
+
+/// The duty to finish a flight. Dropping it gives it up.
+#[derive(Debug)]
+pub struct Landing<K: Eq + Hash + Clone, V> {
+    /// What others see of it.
+    pub flight: Arc<Flight<V>>,
+    flights: Arc<Flights<K, V>>,
+    key: K,
+    outcome: watch::Sender<Option<V>>,
+}
+
+impl<K, V> Default for Flights<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
+    /// Joins the work on `key`.
+    pub fn join(self: &Arc<Self>, key: &K) -> Joined<K, V> {
+        match self.lock().entry(key.clone()) {
+            Entry::Occupied(flight) => Joined::Wait(Arc::clone(flight.get())),
+            Entry::Vacant(place) => {
+                let (sender, receiver) = watch::channel(None);
+                let flight = Arc::new(Flight { count: OnceLock::new(), outcome: receiver });
+                place.insert(Arc::clone(&flight));
+                let flights = Arc::clone(self);
+                Joined::Begin(Landing { flight, flights, key: key.clone(), outcome: sender })
+            }
+        }
+    }
+}
+
+impl<K: Eq + Hash, V> Flights<K, V> {
+    /// The work on `key`, if there is any.
+    pub fn under_way(&self, key: &K) -> Option<Arc<Flight<V>>> {
+        self.lock().get(key).cloned()
+    }
+}
+
+impl<K, V> Flights<K, V> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Flight<V>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V: Clone> Flight<V> {
+    /// Waits for the outcome. `None`: it was given up.
+    pub async fn landed(&self) -> Option<V> {
+        let mut outcome = self.outcome.clone();
+        let landed = outcome.wait_for(Option::is_some).await.ok()?;
+        landed.clone()
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> Landing<K, V> {
+    /// Tells everybody who waits. The next who comes begins anew.
+    pub fn land(self, outcome: V) {
+        self.flights.lock().remove(&self.key);
+        self.outcome.send_replace(Some(outcome));
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> Drop for Landing<K, V> {
+    fn drop(&mut self) {
+        let mut flights = self.flights.lock();
+        if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
+            flights.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_does_the_work_and_all_get_its_outcome() {
+        let flights: Arc<Flights<u8, u32>> = Arc::default();
+        let Joined::Begin(landing) = flights.join(&1) else { panic!("nothing is under way") };
+        assert!(matches!(flights.join(&2), Joined::Begin(_)), "another key is other work");
+        assert!(flights.under_way(&1).is_some() && flights.under_way(&3).is_none());
+        let Joined::Wait(first) = flights.join(&1) else { panic!("it is under way") };
+        let Joined::Wait(second) = flights.join(&1) else { panic!("it is under way") };
+        landing.land(7);
+        assert_eq!((first.landed().await, second.landed().await), (Some(7), Some(7)));
+        assert!(matches!(flights.join(&1), Joined::Begin(_)), "it is over");
+    }
+
+    #[tokio::test]
+    async fn work_that_is_given_up_leaves_nobody_waiting() {
+        let flights: Arc<Flights<u8, u32>> = Arc::default();
+        let Joined::Begin(landing) = flights.join(&1) else { panic!("nothing is under way") };
+        let Joined::Wait(flight) = flights.join(&1) else { panic!("it is under way") };
+        drop(landing);
+        assert_eq!(flight.landed().await, None);
+        assert!(matches!(flights.join(&1), Joined::Begin(_)));
+    }
+}

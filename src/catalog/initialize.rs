@@ -1,0 +1,334 @@
+//! The result of `initialize` for an endpoint, from what is remembered of its upstreams: none is asked.
+//!
+//! On a transparent endpoint it is the upstream's own. Elsewhere a capability is offered if an upstream has it. What an
+//! upstream said in the legacy era counts before what it said in the modern one; one that never said anything counts
+//! as having tools, prompts and resources. One that is known not to speak the legacy era is left out, as no call of a
+//! session reaches it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::discover::heading;
+use super::summary::{Capability, Summary};
+use crate::protocol::json::{Document, Kind, Scratch, Value, quote};
+use crate::protocol::version::LegacyVersion;
+use crate::route::Style;
+use crate::snapshot::{Endpoint, Snapshot};
+use crate::upstream::Upstream;
+use crate::upstream::facts::{Fact, Introduction};
+
+/// How long an upstream is waited for that was never asked before.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const SERVER_INFO: &str = concat!(r#"{"name":"trunkline","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+
+/// The version of the session, and the result object as JSON.
+pub async fn result(snapshot: &Snapshot, endpoint: &Endpoint, requested: &str) -> (LegacyVersion, String) {
+    let members: Vec<&Upstream> =
+        endpoint.members.iter().filter_map(|member| Some(&**snapshot.upstreams.get(*member)?)).collect();
+    join_all(members.iter().map(|upstream| upstream.facts.tried_within(PATIENCE))).await;
+    let said: Vec<(&Upstream, Said)> =
+        members.iter().filter_map(|upstream| Some((*upstream, Said::by(upstream)?))).collect();
+    let version = negotiate(requested, said.iter().map(|(_, said)| said));
+    let mut scratch = Scratch::default();
+    let depth_max = snapshot.limits.json_depth_max;
+    let result = match &said[..] {
+        [(_, said)] if endpoint.naming.style() == Style::Transparent => {
+            own(version, said, &mut scratch, depth_max)
+        }
+        said => merged(version, endpoint, said, &mut scratch, depth_max),
+    };
+    (version, result)
+}
+
+/// What counts as said by an upstream.
+enum Said {
+    InLegacy(Arc<Introduction>),
+    InModern(Arc<Introduction>),
+    Nothing,
+}
+
+impl Said {
+    /// `None`: it cannot be reached in a legacy session.
+    fn by(upstream: &Upstream) -> Option<Self> {
+        let known = upstream.facts.known();
+        match (&known.legacy, &known.modern) {
+            (Fact::Present(introduction), _) => Some(Self::InLegacy(Arc::clone(introduction))),
+            (Fact::Absent, Fact::Present(_)) => None,
+            (_, Fact::Present(introduction)) => Some(Self::InModern(Arc::clone(introduction))),
+            _ => Some(Self::Nothing),
+        }
+    }
+
+    /// The result object it introduced itself with.
+    fn result<'s>(&'s self, scratch: &'s mut Scratch, depth_max: usize) -> Option<Value<'s>> {
+        let (Self::InLegacy(introduction) | Self::InModern(introduction)) = self else { return None };
+        scratch.index(&introduction.result, depth_max).ok().map(Document::root)
+    }
+}
+
+/// The version that the client asks for, if it is one and no newer than what the upstreams speak; else the newest.
+fn negotiate<'s>(requested: &str, said: impl Iterator<Item = &'s Said>) -> LegacyVersion {
+    // Every upstream was offered the newest.
+    let spoken = said.filter_map(|said| match said {
+        Said::InLegacy(introduction) => LegacyVersion::of(&introduction.version),
+        Said::InModern(_) | Said::Nothing => None,
+    });
+    let newest = spoken.max().unwrap_or(LegacyVersion::NEWEST);
+    LegacyVersion::of(requested).map_or(newest, |requested| requested.min(newest))
+}
+
+/// The one upstream's own result.
+fn own(version: LegacyVersion, said: &Said, scratch: &mut Scratch, depth_max: usize) -> String {
+    let result = said.result(scratch, depth_max);
+    let capabilities = result.and_then(|result| result.get("capabilities"));
+    let capabilities = if let Some(own) = capabilities.filter(|found| found.kind() == Kind::Object) {
+        // Those of the modern era may have come with extensions that have no place here.
+        let is_taken = |name: &str| {
+            matches!(said, Said::InLegacy(_)) || Capability::ALL.iter().any(|known| known.key() == name)
+        };
+        own.entries()
+            .filter_map(|(key, value)| Some((key.decode(own.text())?.into_owned(), value)))
+            .filter(|(name, _)| is_taken(name))
+            .map(|(name, value)| {
+                let settings = deliverable(&name, Some(value));
+                (name, settings)
+            })
+            .collect()
+    } else {
+        let mut unseen = Summary::default();
+        unseen.assume();
+        offered(&unseen)
+    };
+    let mut members = Members::new(version, &capabilities);
+    match (said, result) {
+        (Said::InLegacy(_), Some(result)) => {
+            for (key, value) in result.entries() {
+                let is_ours = ["protocolVersion", "capabilities"];
+                if !is_ours.iter().any(|ours| key.equals(result.text(), ours))
+                    && let Some(name) = key.decode(result.text())
+                {
+                    members.add(&name, &text(value));
+                }
+            }
+        }
+        (_, result) => {
+            let info = result
+                .and_then(|result| result.get("_meta")?.get("io.modelcontextprotocol/serverInfo"))
+                .filter(|info| info.kind() == Kind::Object);
+            members.add("serverInfo", &info.map_or_else(|| SERVER_INFO.to_owned(), text));
+            if let Some(instructions) = result.and_then(|result| result.get("instructions")) {
+                members.add("instructions", &text(instructions));
+            }
+        }
+    }
+    members.close()
+}
+
+/// The upstreams' results joined.
+fn merged(
+    version: LegacyVersion,
+    endpoint: &Endpoint,
+    said: &[(&Upstream, Said)],
+    scratch: &mut Scratch,
+    depth_max: usize,
+) -> String {
+    let mut summary = Summary::default();
+    for (upstream, said) in said {
+        let is_added = match said {
+            Said::InLegacy(introduction) | Said::InModern(introduction) => {
+                summary.add(&heading(endpoint, upstream), &introduction.result, scratch, depth_max)
+            }
+            Said::Nothing => false,
+        };
+        if !is_added {
+            summary.assume();
+        }
+    }
+    let mut members = Members::new(version, &offered(&summary));
+    members.add("serverInfo", SERVER_INFO);
+    if let Some(instructions) = summary.instructions(endpoint.config.instructions.as_deref()) {
+        members.add("instructions", &quote(&instructions));
+    }
+    members.close()
+}
+
+fn offered(summary: &Summary) -> Vec<(String, String)> {
+    let offered = Capability::ALL.into_iter().filter(|capability| summary.offers(*capability));
+    offered.map(|capability| (capability.key().to_owned(), deliverable(capability.key(), None))).collect()
+}
+
+/// The settings of a capability as a session has them. Change notices and updates of resources go over the session's
+/// GET stream; as it is not served yet, they are not offered. This is the one place that says so.
+fn deliverable(capability: &str, settings: Option<Value<'_>>) -> String {
+    let Some(settings) = settings else { return "{}".to_owned() };
+    let needs_stream: &[&str] = match capability {
+        "tools" | "prompts" => &["listChanged"],
+        "resources" => &["listChanged", "subscribe"],
+        _ => return text(settings),
+    };
+    let kept: Vec<String> = settings
+        .entries()
+        .filter(|(key, _)| needs_stream.iter().all(|name| !key.equals(settings.text(), name)))
+        .filter_map(|(key, value)| Some(format!("{}:{}", quote(&key.decode(settings.text())?), text(value))))
+        .collect();
+    format!("{{{}}}", kept.join(","))
+}
+
+/// A value as it is spelled.
+fn text(value: Value<'_>) -> String {
+    String::from_utf8_lossy(value.raw()).into_owned()
+}
+
+/// The members of a result object as they are written.
+struct Members(String);
+
+impl Members {
+    fn new(version: LegacyVersion, capabilities: &[(String, String)]) -> Self {
+        let capabilities: Vec<String> =
+            capabilities.iter().map(|(name, settings)| format!("{}:{settings}", quote(name))).collect();
+        let version = quote(version.as_str());
+        Self(format!(r#"{{"protocolVersion":{version},"capabilities":{{{}}}"#, capabilities.join(",")))
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        for piece in [",", &quote(name), ":", value] {
+            self.0.push_str(piece);
+        }
+    }
+
+    fn close(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::config;
+    use crate::telemetry::metrics::Metrics;
+    use crate::upstream::facts::Known;
+
+    fn present(version: &str, result: &str) -> Fact {
+        let result = result.to_owned().into();
+        Fact::Present(Arc::new(Introduction { version: version.into(), result }))
+    }
+
+    fn legacy(version: &str, result: &str) -> Known {
+        Known { modern: Fact::Unknown, legacy: present(version, result), was_tried: true }
+    }
+
+    fn modern(result: &str) -> Known {
+        Known { modern: present("2026-07-28", result), legacy: Fact::Unknown, was_tried: true }
+    }
+
+    fn nothing() -> Known {
+        Known { was_tried: true, ..Known::default() }
+    }
+
+    /// The result for an endpoint over upstreams of which this is known.
+    async fn of(known: &[Known], requested: &str) -> (LegacyVersion, String) {
+        let names: Vec<String> = (0..known.len()).map(|index| format!("\"u{index}\"")).collect();
+        let mut text = format!(
+            "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/\"\nupstreams = [{}]\ninstructions = \"Own.\"\n",
+            names.join(",")
+        );
+        for index in 0..known.len() {
+            let _ = writeln!(text, "[upstream.u{index}]\nurl = \"http://127.0.0.1:{}/\"", 9000 + index);
+        }
+        let config = config::parse(&text).expect("a configuration");
+        let metrics = Metrics::new().expect("metrics");
+        let snapshot = Snapshot::build(&config, &metrics, None).expect("a snapshot");
+        for (upstream, known) in snapshot.upstreams.iter().zip(known) {
+            upstream.facts.publish(known.clone());
+        }
+        result(&snapshot, &snapshot.endpoints[0], requested).await
+    }
+
+    const INFO: &str = SERVER_INFO;
+
+    #[tokio::test]
+    async fn the_version_is_one_that_both_sides_speak() {
+        let (new, old) = (legacy("2025-11-25", "{}"), legacy("2025-03-26", "{}"));
+        for (known, requested, expected) in [
+            (vec![new.clone()], "2025-11-25", "2025-11-25"),
+            (vec![new.clone()], "2024-11-05", "2024-11-05"),
+            (vec![new.clone()], "2026-07-28", "2025-11-25"),
+            (vec![new.clone()], "", "2025-11-25"),
+            (vec![old.clone()], "2025-11-25", "2025-03-26"),
+            (vec![old.clone()], "1.0", "2025-03-26"),
+            (vec![old.clone()], "2024-11-05", "2024-11-05"),
+            (vec![old.clone(), new], "2025-06-18", "2025-06-18"),
+            (vec![old, nothing()], "2025-11-25", "2025-03-26"),
+            (vec![nothing()], "2025-06-18", "2025-06-18"),
+            (vec![modern("{}")], "2025-11-25", "2025-11-25"),
+        ] {
+            let (version, result) = of(&known, requested).await;
+            assert_eq!(version.as_str(), expected, "{requested}");
+            assert!(result.starts_with(&format!(r#"{{"protocolVersion":"{expected}","#)), "{result}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_upstream_speaks_for_itself() {
+        let own = r#"{"x":1e400,"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true,"a":[1]},"resources":{"subscribe":true},"tasks":{"list":{}},"logging":{}},"serverInfo":{"name":"é\u0041"},"instructions":"As is."}"#;
+        let discovered = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"extensions":{"e":{}}},"instructions":"As is.","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"n"}},"ttlMs":1}"#;
+        for (known, expected) in [
+            (
+                legacy("2025-11-25", own),
+                r#""capabilities":{"tools":{"a":[1]},"resources":{},"tasks":{"list":{}},"logging":{}},"x":1e400,"serverInfo":{"name":"é\u0041"},"instructions":"As is.""#.to_owned(),
+            ),
+            (
+                modern(discovered),
+                r#""capabilities":{"tools":{}},"serverInfo":{"name":"n"},"instructions":"As is.""#.to_owned(),
+            ),
+            (
+                nothing(),
+                format!(r#""capabilities":{{"tools":{{}},"prompts":{{}},"resources":{{}}}},"serverInfo":{INFO}"#),
+            ),
+        ] {
+            let (_, result) = of(&[known], "2025-06-18").await;
+            assert_eq!(result, format!(r#"{{"protocolVersion":"2025-06-18",{expected}}}"#));
+        }
+    }
+
+    #[tokio::test]
+    async fn several_are_joined() {
+        let first = legacy(
+            "2025-11-25",
+            r#"{"capabilities":{"prompts":{"listChanged":true},"logging":{},"experimental":{}},"instructions":"A \"quoted\""}"#,
+        );
+        let second = modern(r#"{"capabilities":{"tools":{},"completions":{}},"instructions":"B"}"#);
+        let gone = Known {
+            legacy: Fact::Absent,
+            ..modern(r#"{"capabilities":{"resources":{}},"instructions":"C"}"#)
+        };
+        let (_, result) = of(&[first.clone(), second, gone], "2025-11-25").await;
+        let expected = format!(
+            r#"{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{{}},"prompts":{{}},"completions":{{}},"logging":{{}}}},"serverInfo":{INFO},"instructions":"Own.\n\n## u0 (names start with u0__)\n\nA \"quoted\"\n\n## u1 (names start with u1__)\n\nB"}}"#
+        );
+        assert_eq!(result, expected);
+        let (_, result) = of(&[first, nothing()], "2025-11-25").await;
+        assert!(
+            result.contains(r#""capabilities":{"tools":{},"prompts":{},"resources":{},"logging":{}}"#),
+            "{result}"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_upstream_that_was_never_asked_is_waited_for_a_second() {
+        let started = Instant::now();
+        of(&[Known::default(), Known::default(), nothing()], "2025-11-25").await;
+        let waited = started.elapsed();
+        assert!(waited >= PATIENCE && waited < PATIENCE * 2, "{waited:?}");
+        let started = Instant::now();
+        of(&[nothing()], "2025-11-25").await;
+        assert!(started.elapsed() < PATIENCE);
+    }
+}

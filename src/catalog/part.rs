@@ -1,0 +1,367 @@
+//! What one upstream gave for one list, and reading it: bytes in, spans out. No sockets, no clock.
+//!
+//! Every entry stays where it stands in the upstream's own bytes. Of the rest of the result only what a merged list
+//! needs is kept.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::fetch::ttl_ms;
+use super::{Kind, List};
+use crate::protocol::error::UpstreamError;
+use crate::protocol::json::{self, Scratch, Span, Value};
+use crate::protocol::mapping::{self, Shape, Site};
+use crate::protocol::param_headers::{self, Annotation};
+use crate::upstream::listing::Annotations;
+
+/// JSON-RPC's code for a method that does not exist.
+const METHOD_NOT_FOUND: i64 = -32601;
+/// The id of every request for a list.
+pub const REQUEST_ID: &str = "1";
+/// Fields of a result that the gateway writes itself.
+const OWN_FIELDS: [&str; 4] = ["nextCursor", "ttlMs", "cacheScope", "resultType"];
+
+/// What an upstream gave for one list, and how long it holds.
+#[derive(Debug)]
+pub struct Part {
+    /// The list.
+    pub content: Arc<Content>,
+    /// How long it holds in all; zero: for the request that fetched it.
+    pub ttl: Duration,
+    /// When it stops to be fresh.
+    pub fresh_until: Instant,
+    /// When it stops to be better than nothing.
+    pub stale_until: Instant,
+    /// The upstream's count of changes before it was asked.
+    pub count: u64,
+    /// When it was asked.
+    pub asked: Instant,
+}
+
+/// The list itself. Equal contents are the same value, so that nothing is merged twice.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Its pages, in order; none for `server/discover`.
+    pub pages: Vec<Page>,
+    /// The result object of `server/discover`, as JSON.
+    pub result: Bytes,
+    /// Members of the first page's result that are neither the list nor the gateway's to write, separated by commas.
+    pub rest: Vec<u8>,
+    /// True if the upstream lets everybody have it.
+    pub is_public: bool,
+    /// True if the upstream has no such list.
+    pub is_absent: bool,
+    /// Why it is not all that the upstream would have given.
+    pub cut: Option<Cut>,
+    /// Tools that were left out, each with the reason.
+    pub excluded: Vec<Excluded>,
+    /// The mirrored parameters of its tools.
+    pub annotated: Arc<Annotations>,
+}
+
+/// One page of a list.
+#[derive(Debug)]
+pub struct Page {
+    /// The reply.
+    pub body: Bytes,
+    /// Its entries.
+    pub items: Vec<Item>,
+}
+
+/// One entry of a page.
+#[derive(Debug)]
+pub struct Item {
+    /// Where it stands in the reply.
+    pub span: Span,
+    /// The names in it, in order; literals refer to the reply.
+    pub sites: Vec<Site>,
+}
+
+/// A tool that no client may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excluded {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Why the pages of a list were not followed to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// There are more than `list_pages_max`.
+    Pages,
+    /// They are longer than `list_bytes_max`.
+    Bytes,
+    /// A cursor came again.
+    Cursor,
+}
+
+impl Cut {
+    /// The metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Pages => "pages",
+            Self::Bytes => "bytes",
+            Self::Cursor => "cursor",
+        }
+    }
+}
+
+impl Part {
+    /// True if it may be given out as it is; `count` is the upstream's now.
+    pub fn is_fresh(&self, count: u64, now: Instant) -> bool {
+        self.count == count && now < self.fresh_until
+    }
+
+    /// True if it is merely old, and not too old to be given out while it is fetched anew.
+    pub fn may_revalidate(&self, count: u64, now: Instant, patience: Duration) -> bool {
+        self.count == count && !self.ttl.is_zero() && now < self.fresh_until + patience
+    }
+}
+
+impl Content {
+    /// An upstream without such a list.
+    pub fn absent() -> Self {
+        Self { is_absent: true, ..Self::default() }
+    }
+
+    /// About how much memory it takes.
+    pub fn bytes(&self) -> usize {
+        let sites = |page: &Page| page.items.iter().map(|item| item.sites.len()).sum::<usize>();
+        let pages = self.pages.iter().map(|page| {
+            page.body.len() + page.items.len() * size_of::<Item>() + sites(page) * size_of::<Site>()
+        });
+        pages.sum::<usize>() + self.result.len() + self.rest.len() + size_of::<Self>()
+    }
+
+    /// True if both say the same, however they are divided into pages.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.is_public, self.is_absent, self.cut) == (other.is_public, other.is_absent, other.cut)
+            && (&self.rest, &self.result) == (&other.rest, &other.result)
+            && self.excluded == other.excluded
+            && self.entries().eq(other.entries())
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        let pages = self.pages.iter();
+        pages.flat_map(|page| {
+            page.items.iter().map(|item| page.body.get(item.span.clone()).unwrap_or_default())
+        })
+    }
+}
+
+/// What a reply to a request for a list comes to.
+#[derive(Debug)]
+pub enum Read {
+    /// The upstream has no such method.
+    Absent,
+    /// A page.
+    Page(ReadPage),
+}
+
+/// A page as it was read.
+#[derive(Debug, Default)]
+pub struct ReadPage {
+    /// Its entries.
+    pub items: Vec<Item>,
+    /// Where the result object stands.
+    pub result: Span,
+    /// The cursor of the next page.
+    pub next_cursor: Option<String>,
+    /// Its `ttlMs`; 0 where it is absent or negative.
+    pub ttl_ms: u64,
+    /// True for a `cacheScope` of `public`.
+    pub is_public: bool,
+    /// Members of the result that a merged list may keep.
+    pub rest: Vec<u8>,
+    /// Tools that were left out.
+    pub excluded: Vec<Excluded>,
+    /// The mirrored parameters of its tools.
+    pub annotated: Vec<(Box<str>, Arc<[Annotation]>)>,
+}
+
+/// Reads a reply. `counts_annotations`: those of tools matter.
+pub fn read(
+    body: &[u8],
+    kind: Kind,
+    counts_annotations: bool,
+    scratch: &mut Scratch,
+    depth_max: usize,
+) -> Result<Read, UpstreamError> {
+    let document = scratch.index(body, depth_max).map_err(|_| UpstreamError::Nonsense)?;
+    let root = document.root();
+    if let Some(error) = root.get("error") {
+        let code = error.get("code").and_then(Value::as_integer);
+        let is_missing = code == Some(METHOD_NOT_FOUND) && kind != Kind::Discover;
+        return if is_missing { Ok(Read::Absent) } else { Err(UpstreamError::Nonsense) };
+    }
+    let is_ours = root.get("id").is_some_and(|id| id.raw() == REQUEST_ID.as_bytes());
+    let result = root.get("result").filter(|result| is_ours && result.kind() == json::Kind::Object);
+    let result = result.ok_or(UpstreamError::Nonsense)?;
+    let is = |key, value: &str| result.get(key).is_none_or(|found| is_text(found, value));
+    if !is("resultType", "complete") {
+        return Err(UpstreamError::Nonsense);
+    }
+    let mut page = ReadPage {
+        result: result.span(),
+        ttl_ms: ttl_ms(result),
+        is_public: result.get("cacheScope").is_some_and(|scope| is_text(scope, "public")),
+        ..ReadPage::default()
+    };
+    if let Kind::List(list) = kind {
+        let entries = result.get(list.field()).filter(|value| value.kind() == json::Kind::Array);
+        for entry in entries.ok_or(UpstreamError::Nonsense)?.items() {
+            page.add(entry, list, counts_annotations);
+        }
+        let cursor = result.get("nextCursor").and_then(Value::as_literal);
+        page.next_cursor = cursor.and_then(|cursor| cursor.decode(body).map(Into::into));
+        page.rest = rest(result, list);
+    }
+    Ok(Read::Page(page))
+}
+
+impl ReadPage {
+    fn add(&mut self, entry: Value<'_>, list: List, counts_annotations: bool) {
+        if list == List::Tools && counts_annotations {
+            let name = entry.get("name").and_then(Value::as_literal);
+            let name = name.and_then(|name| name.decode(entry.text())).unwrap_or_default();
+            match param_headers::annotations(entry) {
+                Ok(annotations) if annotations.is_empty() => {}
+                Ok(annotations) => self.annotated.push((name.into(), annotations.into())),
+                Err(error) => {
+                    self.excluded.push(Excluded { name: name.into_owned(), why: error.to_string() });
+                    return;
+                }
+            }
+        }
+        let mut sites = Vec::new();
+        mapping::sites(entry, Shape::ListItem(list.entries()), &mut sites);
+        self.items.push(Item { span: entry.span(), sites });
+    }
+}
+
+fn rest(result: Value<'_>, list: List) -> Vec<u8> {
+    let text = result.text();
+    let is_own =
+        |key: &json::Literal| OWN_FIELDS.iter().chain(&[list.field()]).any(|own| key.equals(text, own));
+    let members = result.entries().filter(|(key, _)| !is_own(key));
+    let members: Vec<&[u8]> =
+        members.map(|(key, value)| text.get(key.span.start..value.span().end).unwrap_or_default()).collect();
+    members.join(&b","[..])
+}
+
+fn is_text(value: Value<'_>, text: &str) -> bool {
+    value.as_literal().is_some_and(|literal| literal.equals(value.text(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(result: &str) -> Result<Read, UpstreamError> {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+        read(body.as_bytes(), Kind::List(List::Tools), true, &mut Scratch::default(), 128)
+    }
+
+    fn page(result: &str) -> ReadPage {
+        match tools(result) {
+            Ok(Read::Page(page)) => page,
+            other => panic!("{result}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        let kind = Kind::List(List::Tools);
+        for body in [
+            "",
+            "[]",
+            r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":"1","result":{"tools":[]}}"#,
+            r#"{"jsonrpc":"2.0","result":{"tools":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":{}}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"prompts":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":[]}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"resultType":"input_required"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":""}}"#,
+        ] {
+            let read = read(body.as_bytes(), kind, true, &mut Scratch::default(), 128);
+            assert_eq!(read.err(), Some(UpstreamError::Nonsense), "{body}");
+        }
+        let absent = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#;
+        assert!(matches!(read(absent, kind, true, &mut Scratch::default(), 128), Ok(Read::Absent)));
+        assert!(read(absent, Kind::Discover, true, &mut Scratch::default(), 128).is_err());
+    }
+
+    #[test]
+    fn a_page_is_read() {
+        let page = page(
+            r#"{ "x" : [1e400], "tools":[{"name":"a"}, {"name":"b"}],"nextCursor":"","ttlMs":5,"cacheScope":"public","_meta":{ "y":1 }}"#,
+        );
+        assert_eq!((page.items.len(), page.next_cursor.as_deref()), (2, Some("")));
+        assert_eq!((page.ttl_ms, page.is_public), (5, true));
+        assert_eq!(String::from_utf8(page.rest).unwrap(), r#""x" : [1e400],"_meta":{ "y":1 }"#);
+    }
+
+    #[test]
+    fn freshness_is_never_guessed() {
+        for (ttl, expected) in [
+            ("0", 0),
+            ("-1", 0),
+            ("1.5", 0),
+            ("\"60\"", 0),
+            ("1e3", 0),
+            ("60000", 60_000),
+            ("99999999999999999999", 0),
+        ] {
+            assert_eq!(page(&format!(r#"{{"tools":[],"ttlMs":{ttl}}}"#)).ttl_ms, expected, "{ttl}");
+        }
+    }
+
+    #[test]
+    fn tools_with_invalid_annotations_are_left_out() {
+        let tool = |name: &str, header: &str| {
+            format!(
+                r#"{{"name":"{name}","inputSchema":{{"type":"object","properties":{{"p":{{"type":"string","x-mcp-header":"{header}"}}}}}}}}"#
+            )
+        };
+        let result = format!(
+            r#"{{"tools":[{},{},{{"name":"plain"}}]}}"#,
+            tool("good", "Region"),
+            tool("bad", "no token")
+        );
+        let read = page(&result);
+        assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (2, 1, 1));
+        assert_eq!((&*read.excluded[0].name, &*read.annotated[0].0), ("bad", "good"));
+    }
+
+    #[test]
+    fn contents_are_compared_by_their_entries() {
+        let content = |pages: &[&'static str]| Content {
+            pages: pages
+                .iter()
+                .map(|text| {
+                    let body = Bytes::from_static(text.as_bytes());
+                    let items = text
+                        .match_indices('x')
+                        .map(|(at, _)| Item { span: at..at + 2, sites: Vec::new() })
+                        .collect();
+                    Page { body, items }
+                })
+                .collect(),
+            ..Content::default()
+        };
+        for (one, other, same) in [
+            (&["x1 x2"][..], &["x1", "x2"][..], true),
+            (&["x1 x2"], &["x1 , x2, ttl 5"], true),
+            (&["x1 x2"], &["x2 x1"], false),
+            (&["x1"], &["x1 x1"], false),
+        ] {
+            assert_eq!(content(one).is_same(&content(other)), same, "{one:?} {other:?}");
+        }
+        assert!(!content(&["x1"]).is_same(&Content { is_public: true, ..content(&["x1"]) }));
+    }
+}

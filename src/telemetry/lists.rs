@@ -1,0 +1,67 @@
+//! Metrics of the lists that are kept.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+/// What is counted about lists.
+#[derive(Clone, Debug)]
+pub struct Lists {
+    fetches: IntCounterVec,
+    /// Lists of upstreams that were cut off, by why.
+    pub cut: IntCounterVec,
+    /// Tools left out because of invalid annotations.
+    pub tools_excluded: IntCounterVec,
+    /// Answered with what was at hand.
+    pub hits: IntCounter,
+    /// Answered with something old.
+    pub stale: IntCounter,
+    /// Fetched.
+    pub misses: IntCounter,
+    /// Not answered, or not by every upstream.
+    pub errors: IntCounter,
+    /// Bytes of lists that are kept; set when scraped.
+    pub bytes: IntGauge,
+}
+
+impl Lists {
+    /// Registers them. Fails only if there is one of the same name.
+    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counters = |name, help, labels: &[&str]| {
+            let vec = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(vec.clone())).map(|()| vec)
+        };
+        let answered = counters(
+            "trunkline_list_cache_total",
+            "Lists by how they were answered: hit, kept and fresh; stale, with something old; miss, after a fetch; error, not at all or without an upstream.",
+            &["result"],
+        )?;
+        let bytes = IntGauge::new("trunkline_list_cache_bytes", "Bytes of lists kept in memory.")?;
+        registry.register(Box::new(bytes.clone()))?;
+        Ok(Self {
+            fetches: counters(
+                "trunkline_list_fetches_total",
+                "Lists fetched from upstreams; all pages of a list count once.",
+                &["upstream", "result"],
+            )?,
+            cut: counters(
+                "trunkline_lists_cut_total",
+                "Lists of an upstream that were cut off, by reason.",
+                &["upstream", "reason"],
+            )?,
+            tools_excluded: counters(
+                "trunkline_tools_excluded_total",
+                "Tools left out because of invalid x-mcp-header annotations, counted when their list changes.",
+                &["upstream"],
+            )?,
+            hits: answered.with_label_values(&["hit"]),
+            stale: answered.with_label_values(&["stale"]),
+            misses: answered.with_label_values(&["miss"]),
+            errors: answered.with_label_values(&["error"]),
+            bytes,
+        })
+    }
+
+    /// Counts the fetches of one upstream that succeeded, and those that failed.
+    pub fn fetches_of(&self, upstream: &str) -> [IntCounter; 2] {
+        ["ok", "error"].map(|result| self.fetches.with_label_values(&[upstream, result]))
+    }
+}
