@@ -1,0 +1,161 @@
+//! `subscriptions/listen`, fanned in and out: change notices from upstreams to every client that asked for them.
+//!
+//! Towards each upstream the gateway holds at most one stream for lists and one for resources and tasks, whatever
+//! the number of clients ([`upstream`], on the control thread). Each carries the union of what clients want
+//! (`feed`). A client's stream is a response body of its worker ([`client`]) with a small inbox that any thread
+//! may fill (`inbox`).
+//!
+//! What a client is promised: its acknowledgement comes first, when each upstream concerned has answered or after a
+//! second. It leaves out what upstreams refuse, and resources that policy hides or nobody knows. An upstream that has
+//! not answered by then is counted on, and when it does answer, its subscribers are told that everything may have
+//! changed; the same after every gap in a stream. Where lists are merged, their flags are always acknowledged: the
+//! merged lists are the gateway's own, and it notices when they change even if no upstream says so.
+//!
+//! Invariant: a list that changed is invalid in the catalog before any client hears of it.
+
+pub mod client;
+mod feed;
+mod inbox;
+pub mod upstream;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use self::feed::{Feed, Wanted};
+use self::inbox::Inbox;
+use crate::protocol::subscription::Lists;
+use crate::snapshot::Snapshot;
+use crate::upstream::changes::Changed;
+use crate::upstream::{Upstream, UpstreamId};
+
+/// Where notices come in and go out; shared by all threads.
+#[derive(Debug, Default)]
+pub struct Hub {
+    feeds: Mutex<Feeds>,
+    clients: Mutex<Clients>,
+    /// A feed waits for its streams.
+    opened: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Feeds {
+    by_upstream: HashMap<UpstreamId, Arc<Feed>>,
+    /// Those that have no streams yet.
+    new: Vec<Arc<Feed>>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    next: u64,
+    inboxes: HashMap<u64, Arc<Inbox>>,
+}
+
+impl Hub {
+    /// An upstream's list has changed. Its cached lists are invalid before anybody is told.
+    pub fn list_changed(&self, upstream: &Upstream, changed: Changed) {
+        upstream.changes.note(changed);
+        self.tell(upstream, changed);
+    }
+
+    /// Tells clients that an upstream's list has changed, where that is already known here.
+    pub fn tell(&self, upstream: &Upstream, changed: Changed) {
+        let feed = self.feeds().by_upstream.get(&upstream.id).cloned();
+        if let Some(feed) = feed {
+            feed.list_changed(changed as usize, Instant::now());
+        }
+    }
+
+    /// How many clients listen.
+    pub fn open(&self) -> usize {
+        self.clients().inboxes.len()
+    }
+
+    /// Ends every subscription with its result.
+    pub fn end_all(&self) {
+        self.clients().inboxes.values().for_each(|inbox| inbox.end());
+    }
+
+    /// Ends the subscriptions of endpoints that `snapshot` does not serve as before, so that their clients listen
+    /// again.
+    pub fn reloaded(&self, snapshot: &Snapshot) {
+        for inbox in self.clients().inboxes.values().filter(|inbox| !is_current(inbox, snapshot)) {
+            inbox.end();
+        }
+    }
+
+    /// Counts a client in, if there are fewer than `clients_max`.
+    fn admit(&self, inbox: &Arc<Inbox>, clients_max: usize) -> Option<u64> {
+        let mut clients = self.clients();
+        if clients.inboxes.len() >= clients_max {
+            return None;
+        }
+        clients.next += 1;
+        let key = clients.next;
+        clients.inboxes.insert(key, Arc::clone(inbox));
+        Some(key)
+    }
+
+    fn dismiss(&self, key: u64) {
+        let mut clients = self.clients();
+        clients.inboxes.remove(&key);
+        // Many may have come at once; they need not be remembered for ever.
+        if clients.inboxes.capacity() > 1024 && clients.inboxes.len() < clients.inboxes.capacity() / 8 {
+            clients.inboxes.shrink_to_fit();
+        }
+    }
+
+    /// Joins what is heard from `upstream`, for the endpoint's member with this index.
+    fn join(
+        &self,
+        upstream: &Arc<Upstream>,
+        inbox: &Arc<Inbox>,
+        member: u32,
+        lists: Lists,
+        names: &[Wanted<'_>],
+    ) -> (Arc<Feed>, u32) {
+        // Under the lock, so that a feed that is joined is not one that is being closed.
+        let mut feeds = self.feeds();
+        let feed = feeds.by_upstream.get(&upstream.id).cloned();
+        let feed = feed.unwrap_or_else(|| {
+            let feed = Feed::new(Arc::clone(upstream));
+            feeds.by_upstream.insert(upstream.id, Arc::clone(&feed));
+            feeds.new.push(Arc::clone(&feed));
+            self.opened.notify_one();
+            feed
+        });
+        let key = feed.join(Arc::clone(inbox), member, lists, names);
+        drop(feeds);
+        (feed, key)
+    }
+
+    /// Forgets a feed, unless somebody has joined it. True if it is gone.
+    fn close(&self, feed: &Feed) -> bool {
+        let mut feeds = self.feeds();
+        let is_unused = feed.is_empty();
+        if is_unused {
+            feeds.by_upstream.remove(&feed.upstream.id);
+        }
+        is_unused
+    }
+
+    fn take_new(&self) -> Vec<Arc<Feed>> {
+        std::mem::take(&mut self.feeds().new)
+    }
+
+    fn feeds(&self) -> MutexGuard<'_, Feeds> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_current(inbox: &Inbox, snapshot: &Snapshot) -> bool {
+    let endpoint = snapshot.endpoint_at(&inbox.endpoint.config.path);
+    let endpoint = endpoint.and_then(|index| snapshot.endpoints.get(index));
+    endpoint.is_some_and(|endpoint| endpoint.serves_like(&inbox.endpoint))
+}

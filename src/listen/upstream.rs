@@ -1,0 +1,369 @@
+//! The gateway's own streams to upstreams, two for each that anybody listens to. They run on the control thread.
+//!
+//! A stream that is to carry more is replaced: the new one is acknowledged before the old one is closed, and the old
+//! one is read a little longer, because what it was told before the new one began is still on its way. A stream that
+//! is lost is opened again with growing pauses; then everybody is told what may have changed meanwhile. An upstream
+//! that offers no subscriptions is asked again once a minute.
+
+use std::cell::{Cell, RefCell};
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use tokio::time::{sleep, sleep_until};
+
+use self::stream::{NotOpened, Stream};
+use super::feed::{Ask, Feed, Lane, Need};
+use crate::protocol::error::UpstreamError;
+use crate::protocol::json::Scratch;
+use crate::protocol::subscription::{Acknowledged, Heard, hear};
+use crate::state::State;
+use crate::upstream::changes::Changed;
+use crate::upstream::exchange::Client;
+
+mod stream;
+
+/// How long a stream is kept that nobody wants.
+const LINGER: Duration = Duration::from_secs(5);
+/// How long a stream may carry more than is wanted.
+const UNWANTED_KEPT: Duration = Duration::from_secs(30);
+/// How long the old stream is read after a new one was acknowledged.
+const OVERLAP: Duration = Duration::from_millis(500);
+/// New wishes within this time share one new stream.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A stream that lived this long shows that the upstream is well.
+const STEADY_AFTER: Duration = Duration::from_secs(30);
+/// How often an upstream is asked that refuses everything.
+const REFUSED_INTERVAL: Duration = Duration::from_mins(1);
+/// So many messages about resources and tasks, each counted again for every KiB, are read of one stream in this time;
+/// then its upstream has to wait.
+const BURST_INTERVAL: Duration = Duration::from_millis(100);
+const BURST_MAX: usize = 200;
+
+/// Opens and closes streams as clients come and go, until the process ends.
+pub async fn run(state: Arc<State>, client: Client) {
+    let thread = Rc::new(Thread { state, client, scratch: RefCell::default(), next_id: Cell::new(0) });
+    loop {
+        for feed in thread.state.hub.take_new() {
+            let of_feed = Rc::clone(&thread);
+            thread.client.tasks.spawn(async move { of_feed.serve(feed).await });
+        }
+        thread.state.hub.opened.notified().await;
+    }
+}
+
+/// What the streams of the control thread share.
+struct Thread {
+    state: Arc<State>,
+    client: Client,
+    scratch: RefCell<Scratch>,
+    next_id: Cell<u64>,
+}
+
+impl Thread {
+    /// Both streams of one upstream, until nobody listens to it any more.
+    async fn serve(self: Rc<Self>, feed: Arc<Feed>) {
+        let lanes = async {
+            let lists = Carrier::new(&self, &feed, Lane::Lists).run();
+            let names = Carrier::new(&self, &feed, Lane::Names).run();
+            tokio::join!(lists, names)
+        };
+        let unused = async {
+            loop {
+                feed.emptied.notified().await;
+                // The streams end first, by their own clocks.
+                sleep(LINGER + OVERLAP).await;
+                if self.state.hub.close(&feed) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            _ = lanes => {}
+            () = unused => {}
+        }
+    }
+}
+
+/// One lane: the streams that carry it.
+struct Carrier {
+    thread: Rc<Thread>,
+    feed: Arc<Feed>,
+    lane: Lane,
+    current: Option<Stream>,
+    /// The one that was replaced, and until when it is read.
+    old: Option<(Stream, Instant)>,
+    opening: Option<Opening>,
+    /// Something that was promised could not be heard for a while.
+    has_gap: bool,
+    failures: u32,
+    /// No stream is opened before.
+    not_before: Instant,
+    unused_since: Option<Instant>,
+    unwanted_since: Option<Instant>,
+    burst: (Instant, usize),
+}
+
+struct Opening {
+    ask: Ask,
+    opened: LocalBoxFuture<'static, Result<(Stream, Acknowledged), NotOpened>>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "it lives for one step")]
+enum Step {
+    Look,
+    Opened(Result<(Stream, Acknowledged), NotOpened>),
+    Current(Result<Bytes, UpstreamError>),
+    Old(Result<Bytes, UpstreamError>),
+}
+
+/// How a stream ended.
+enum Ended {
+    Gracefully,
+    Lost(UpstreamError),
+}
+
+impl Carrier {
+    fn new(thread: &Rc<Thread>, feed: &Arc<Feed>, lane: Lane) -> Self {
+        let now = Instant::now();
+        Self {
+            thread: Rc::clone(thread),
+            feed: Arc::clone(feed),
+            lane,
+            current: None,
+            old: None,
+            opening: None,
+            has_gap: false,
+            failures: 0,
+            not_before: now,
+            unused_since: None,
+            unwanted_since: None,
+            burst: (now, 0),
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            let mut wake = self.arrange(now);
+            let mut consider = |at: Option<Instant>| wake = [wake, at].into_iter().flatten().min();
+            if self.lane == Lane::Lists {
+                consider(self.feed.release(now));
+            }
+            if self.old.as_ref().is_some_and(|(_, until)| *until <= now) {
+                self.old = None;
+            }
+            consider(self.old.as_ref().map(|(_, until)| *until));
+            let is_paused = self.burst.1 >= BURST_MAX && now < self.burst.0 + BURST_INTERVAL;
+            consider(is_paused.then(|| self.burst.0 + BURST_INTERVAL));
+            let Self { feed, lane, current, old, opening, .. } = &mut self;
+            let step = tokio::select! {
+                () = feed.changed(*lane) => Step::Look,
+                opened = opened(opening) => Step::Opened(opened),
+                heard = next_of(current.as_mut()), if !is_paused => Step::Current(heard),
+                heard = next_of(old.as_mut().map(|(stream, _)| stream)), if !is_paused => Step::Old(heard),
+                () = until(wake) => Step::Look,
+            };
+            self.take(step);
+        }
+    }
+
+    /// Opens and closes what is due. Returns when to look again.
+    fn arrange(&mut self, now: Instant) -> Option<Instant> {
+        let need = self.feed.need(self.lane);
+        if !need.is_wanted {
+            self.opening = None;
+            let close_at = *self.unused_since.get_or_insert(now) + LINGER;
+            if close_at > now {
+                return self.current.is_some().then_some(close_at);
+            }
+            self.current = None;
+            self.feed.forget(self.lane);
+            (self.has_gap, self.failures, self.not_before) = (false, 0, now);
+            return None;
+        }
+        self.unused_since = None;
+        if self.opening.is_some() {
+            return None;
+        }
+        let shrink_at = self.shrink_at(need, now);
+        let is_due = match &self.current {
+            Some(_) => need.has_pending || shrink_at.is_some_and(|at| at <= now),
+            None => true,
+        };
+        if !is_due {
+            return shrink_at;
+        }
+        if self.not_before > now {
+            return Some(self.not_before);
+        }
+        self.not_before = now + GROWTH_INTERVAL;
+        self.unwanted_since = None;
+        self.open();
+        None
+    }
+
+    fn shrink_at(&mut self, need: Need, now: Instant) -> Option<Instant> {
+        if !need.has_unwanted {
+            self.unwanted_since = None;
+            return None;
+        }
+        Some(*self.unwanted_since.get_or_insert(now) + UNWANTED_KEPT)
+    }
+
+    fn open(&mut self) {
+        let mut ask = self.feed.ask(self.lane);
+        // What was refused is asked again when nothing else is left, and lists whenever the upstream comes back.
+        if self.current.is_none() && (self.lane == Lane::Lists || ask.is_empty()) {
+            self.feed.ask_everything(self.lane);
+            ask = self.feed.ask(self.lane);
+        }
+        let thread = Rc::clone(&self.thread);
+        let id = thread.next_id.get() + 1;
+        thread.next_id.set(id);
+        let (feed, asked) = (Arc::clone(&self.feed), ask.clone());
+        let opened = async move {
+            let Thread { state, client, scratch, .. } = &*thread;
+            stream::open(state, client, scratch, &feed.upstream, &asked, id).await
+        };
+        self.opening = Some(Opening { ask, opened: opened.boxed_local() });
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Look => {}
+            Step::Opened(opened) => self.opened(opened),
+            Step::Current(heard) => {
+                let id = self.current.as_ref().map(|stream| stream.id.clone()).unwrap_or_default();
+                if let Err(ended) = self.hear(heard, &id) {
+                    self.lost(&ended);
+                }
+            }
+            Step::Old(heard) => {
+                let id = self.old.as_ref().map(|(stream, _)| stream.id.clone()).unwrap_or_default();
+                if self.hear(heard, &id).is_err() {
+                    self.old = None;
+                }
+            }
+        }
+    }
+
+    fn opened(&mut self, opened: Result<(Stream, Acknowledged), NotOpened>) {
+        let now = Instant::now();
+        let Some(Opening { ask, .. }) = self.opening.take() else { return };
+        let upstream = &self.feed.upstream;
+        match opened {
+            Ok((stream, acknowledged)) => {
+                let has_gap = std::mem::take(&mut self.has_gap);
+                if let Some(old) = self.current.replace(stream) {
+                    self.old = Some((old, now + OVERLAP));
+                }
+                let changed = self.feed.settle(&ask, &acknowledged, has_gap, now);
+                for index in changed.indexes() {
+                    self.thread.state.hub.list_changed(upstream, Changed::ALL[index]);
+                }
+                tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");
+            }
+            Err(NotOpened::Refused) => {
+                let until = now + REFUSED_INTERVAL;
+                let is_partial = self.feed.refuse(self.lane, until);
+                if !is_partial && self.current.is_none() {
+                    self.not_before = until;
+                }
+                tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, "offers no such subscription");
+            }
+            Err(NotOpened::Failed(error)) => {
+                if self.failures == 0 {
+                    tracing::warn!(upstream = upstream.config.name, %error, "cannot listen to this upstream");
+                }
+                self.back_off(now);
+            }
+        }
+    }
+
+    fn lost(&mut self, ended: &Ended) {
+        let now = Instant::now();
+        let Some(stream) = self.current.take() else { return };
+        if now.duration_since(stream.since) >= STEADY_AFTER {
+            self.failures = 0;
+        }
+        self.has_gap = true;
+        let upstream = &self.feed.upstream;
+        upstream.series.listen_gaps.inc();
+        match ended {
+            Ended::Gracefully => {
+                tracing::debug!(upstream = upstream.config.name, "upstream ended a subscription");
+            }
+            Ended::Lost(error) => {
+                tracing::warn!(upstream = upstream.config.name, %error, "lost a subscription, opening it again");
+            }
+        }
+        self.back_off(now);
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
+        self.failures += 1;
+        self.not_before = now + jitter(pause);
+    }
+
+    /// Passes on what a stream said.
+    fn hear(&mut self, heard: Result<Bytes, UpstreamError>, id: &str) -> Result<(), Ended> {
+        let message = heard.map_err(Ended::Lost)?;
+        let Thread { state, scratch, .. } = &*self.thread;
+        let depth_max = state.snapshot.load().limits.json_depth_max;
+        let heard = hear(&mut scratch.borrow_mut(), &message, id, depth_max);
+        match heard.map_err(|_| Ended::Lost(UpstreamError::Nonsense))? {
+            Heard::ListChanged(index) => state.hub.list_changed(&self.feed.upstream, Changed::ALL[index]),
+            Heard::Updated(notice) => self.feed.resource_changed(&Arc::new(notice)),
+            Heard::Task(notice) => self.feed.task_changed(&Arc::new(notice)),
+            Heard::Ended => return Err(Ended::Gracefully),
+            Heard::Refused(_) => return Err(Ended::Lost(UpstreamError::Reset)),
+            Heard::Acknowledged(_) | Heard::Other => {}
+        }
+        let now = Instant::now();
+        if now >= self.burst.0 + BURST_INTERVAL {
+            self.burst = (now, 0);
+        }
+        // Changes of lists cost next to nothing, and the last one must not come late.
+        if self.lane == Lane::Names {
+            self.burst.1 += 1 + message.len() / 1024;
+        }
+        Ok(())
+    }
+}
+
+async fn opened(opening: &mut Option<Opening>) -> Result<(Stream, Acknowledged), NotOpened> {
+    match opening {
+        Some(opening) => (&mut opening.opened).await,
+        None => pending().await,
+    }
+}
+
+async fn next_of(stream: Option<&mut Stream>) -> Result<Bytes, UpstreamError> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => pending().await,
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant.into()).await,
+        None => pending().await,
+    }
+}
+
+/// Between half of `pause` and all of it, so that many gateways do not come back at once.
+fn jitter(pause: Duration) -> Duration {
+    let mut byte = [0];
+    // Without randomness the pause is merely regular.
+    let _ = getrandom::fill(&mut byte);
+    pause.mul_f32(0.5 + f32::from(byte[0]) / 512.0)
+}
