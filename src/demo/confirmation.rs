@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::notebook::Note;
 use super::request::Request;
 use super::rpc::RpcError;
+use super::token::unguessable;
 
 const WAITING_MAX: usize = 64;
 /// The key of the one question.
@@ -86,12 +87,6 @@ impl Confirmations {
         let index = self.waiting.iter().position(|(known, about)| known == state && *about == number);
         index.and_then(|index| self.waiting.remove(index)).is_some()
     }
-}
-
-fn unguessable() -> Result<String, RpcError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| RpcError::internal("The system has no randomness to give"))?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 #[cfg(test)]

@@ -18,9 +18,10 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::message::{Answer, Message, Refusal};
 use super::methods::{Reply, Server};
-use super::modern::{self, Message};
-use super::rpc;
+use super::sessions::Sessions;
+use super::{legacy, modern, rpc};
 
 /// The path of the MCP endpoint.
 pub(super) const PATH: &str = "/mcp";
@@ -31,39 +32,68 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a reply's bytes are made of.
 pub(super) type ReplyBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Answers one HTTP request.
-pub(super) async fn answer(
-    request: Request<Incoming>,
-    server: &Server,
-    stop: CancellationToken,
-) -> Response<ReplyBody> {
-    if let Err(status) = check_head(&request) {
-        return refused(status);
+/// What is served at [`PATH`]: one server, and the sessions of its legacy clients.
+pub(super) struct Endpoint {
+    server: Server,
+    sessions: Sessions,
+}
+
+impl Endpoint {
+    pub(super) fn new(server: Server) -> Self {
+        Self { server, sessions: Sessions::default() }
     }
-    let (head, body) = request.into_parts();
-    let body = match collect(body).await {
-        Ok(body) => body,
-        Err(status) => return refused(status),
-    };
-    let request = match modern::read(head.headers, &body) {
-        Ok(Message::Request(request)) => request,
-        Ok(Message::Notification) => return empty(StatusCode::ACCEPTED),
-        Err(refusal) => {
-            return json(refusal.error.status, &rpc::error_message(refusal.id.as_ref(), &refusal.error));
+
+    /// Answers one HTTP request; `stop` ends subscriptions.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        stop: CancellationToken,
+    ) -> Response<ReplyBody> {
+        if let Err(status) = check_head(&request) {
+            return refused(status, request.headers());
         }
-    };
-    match server.answer(&request, stop) {
-        Ok(Reply::Result(result)) => json(StatusCode::OK, &rpc::result_message(&request.id, &result)),
-        Ok(Reply::Steps { pause, notifications, result }) => {
-            let messages = notifications.into_iter().chain([rpc::result_message(&request.id, &result)]);
+        let (head, body) = request.into_parts();
+        if head.method == Method::DELETE {
+            return empty(legacy::end_session(&head.headers, &self.sessions));
+        }
+        let body = match collect(body).await {
+            Ok(body) => body,
+            Err(status) => return empty(status),
+        };
+        let answer = Message::read(head.headers, &body).and_then(|message| {
+            if legacy::is_spoken(&message) {
+                legacy::answer(message, &self.server, &self.sessions, stop)
+            } else {
+                modern::answer(message, &self.server, stop)
+            }
+        });
+        match answer {
+            Ok(Answer::Accepted) => empty(StatusCode::ACCEPTED),
+            Ok(Answer::Reply { id, reply, session }) => with_session(replied(&id, reply), session),
+            Err(Refusal { id, error }) => json(error.status, &rpc::error_message(id.as_ref(), &error)),
+        }
+    }
+}
+
+fn replied(id: &Value, reply: Reply) -> Response<ReplyBody> {
+    match reply {
+        Reply::Result(result) => json(StatusCode::OK, &rpc::result_message(id, &result)),
+        Reply::Steps { pause, notifications, result } => {
+            let messages = notifications.into_iter().chain([rpc::result_message(id, &result)]);
             events(stream::iter(messages).then(move |message| async move {
                 tokio::time::sleep(pause).await;
                 event(&message)
             }))
         }
-        Ok(Reply::Subscription(subscription)) => events(subscription.into_events()),
-        Err(error) => json(error.status, &rpc::error_message(Some(&request.id), &error)),
+        Reply::Subscription(subscription) => events(subscription.into_events()),
     }
+}
+
+fn with_session(mut response: Response<ReplyBody>, session: Option<String>) -> Response<ReplyBody> {
+    if let Some(id) = session.and_then(|id| HeaderValue::try_from(id).ok()) {
+        response.headers_mut().insert(legacy::SESSION_ID, id);
+    }
+    response
 }
 
 /// One message as a server-sent event.
@@ -76,11 +106,15 @@ fn check_head<B>(request: &Request<B>) -> Result<(), StatusCode> {
     if request.uri().path() != PATH {
         return Err(StatusCode::NOT_FOUND);
     }
-    if request.method() != Method::POST {
+    let ends_session = request.method() == Method::DELETE && legacy::may_end_session(headers);
+    if request.method() != Method::POST && !ends_session {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
     if !has_local_host(headers) || !has_local_origin(headers) {
         return Err(StatusCode::FORBIDDEN);
+    }
+    if ends_session {
+        return Ok(());
     }
     if !media_types(headers, header::CONTENT_TYPE).any(|media_type| media_type == "application/json") {
         return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
@@ -152,10 +186,11 @@ fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<ReplyB
 }
 
 /// A refusal that is not about a JSON-RPC message.
-fn refused(status: StatusCode) -> Response<ReplyBody> {
+fn refused(status: StatusCode, headers: &HeaderMap) -> Response<ReplyBody> {
     let mut response = empty(status);
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        let allowed = if legacy::may_end_session(headers) { "POST, DELETE" } else { "POST" };
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     }
     response
 }

@@ -147,7 +147,9 @@ impl Server {
         let name = request.text("name")?;
         let tool = named(self.content.tools(), name).ok_or_else(|| unknown("tool", name))?;
         let arguments = request.arguments()?;
-        headers::compare_parameters(&request.headers, &tool["inputSchema"], &arguments)?;
+        if let Some(headers) = &request.headers {
+            headers::compare_parameters(headers, &tool["inputSchema"], &arguments)?;
+        }
         arguments::check(&tool["inputSchema"], &Value::Object(arguments.clone())).map_err(|fault| {
             RpcError::invalid_params(format!("Invalid arguments for tool {name}: {fault}"))
         })?;

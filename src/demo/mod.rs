@@ -4,32 +4,36 @@
 //! `weather` has invented, deterministic data and only reads; `notes` keeps notes in memory, asks before it
 //! deletes one and tells its subscribers what changed. Between them they use every feature of revision
 //! 2026-07-28 that a proxy has to carry: structured output, mirrored parameters, progress, multi round-trip
-//! requests, caching hints, pages, completion, subscriptions and UI resources.
+//! requests, caching hints, pages, completion, subscriptions and UI resources. Clients of the revisions before
+//! it, from 2024-11-05 on, open a session and get the same without what their era lacks.
 //!
-//! The way of a request: `mod` accepts, `http` checks the exchange, `modern` reads the message into a
-//! `request`, `methods` answers it from `weather` or `notes`.
+//! The way of a request: `mod` accepts, `http` checks the exchange, `message` reads it, `modern` or `legacy`
+//! checks what its era asks and makes it a `request`, `methods` answers it from `weather` or `notes`.
 //!
 //! What is deliberately absent: no code is shared with the proxy, so that a mistake in one is noticed by the
-//! other; no legacy era, no authentication, no logging, nothing that leaves the machine. The servers listen
-//! on loopback only.
+//! other; no authentication, no logging, nothing that leaves the machine. The servers listen on loopback only.
 //!
-//! Invariants: everything is bounded (connections, bodies, notes, subscriptions), nothing a client sends can
-//! panic, and dropping or stopping [`DemoServer::serve`] ends every connection it accepted.
+//! Invariants: everything is bounded (connections, bodies, notes, subscriptions, sessions), nothing a client
+//! sends can panic, and dropping or stopping [`DemoServer::serve`] ends every connection it accepted.
 
 mod arguments;
 mod cities;
 mod confirmation;
 mod headers;
 mod http;
+mod legacy;
 mod listen;
+mod message;
 mod methods;
 mod modern;
 mod notebook;
 mod notes;
 mod request;
 mod rpc;
+mod sessions;
 #[cfg(test)]
 mod tests;
+mod token;
 mod weather;
 
 use std::convert::Infallible;
@@ -45,6 +49,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::http::Endpoint;
 use self::methods::Server;
 
 const CONNECTIONS_MAX: usize = 512;
@@ -70,7 +75,7 @@ pub struct DemoServer {
     /// Where it listens: 127.0.0.1 and a port chosen by the system.
     pub address: SocketAddr,
     listener: TcpListener,
-    server: Arc<Server>,
+    endpoint: Arc<Endpoint>,
 }
 
 impl DemoServer {
@@ -82,7 +87,7 @@ impl DemoServer {
             Kind::Weather => Server::new(Box::new(weather::Weather::new())),
             Kind::Notes => Server::new(Box::new(notes::Notes::new())),
         };
-        Ok(Self { address, listener, server: Arc::new(server) })
+        Ok(Self { address, listener, endpoint: Arc::new(Endpoint::new(server)) })
     }
 
     /// The MCP endpoint.
@@ -99,7 +104,7 @@ impl DemoServer {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                     Ok((socket, _)) => {
-                        connections.spawn(serve_connection(socket, Arc::clone(&self.server), stop.clone()));
+                        connections.spawn(serve_connection(socket, Arc::clone(&self.endpoint), stop.clone()));
                     }
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
@@ -112,12 +117,12 @@ impl DemoServer {
     }
 }
 
-async fn serve_connection(socket: TcpStream, server: Arc<Server>, stop: CancellationToken) {
+async fn serve_connection(socket: TcpStream, endpoint: Arc<Endpoint>, stop: CancellationToken) {
     // Without it, small replies wait for the client's delayed acknowledgements.
     let _ = socket.set_nodelay(true);
     let service = service_fn(|request| {
-        let (server, stop) = (Arc::clone(&server), stop.clone());
-        async move { Ok::<_, Infallible>(http::answer(request, &server, stop).await) }
+        let (endpoint, stop) = (Arc::clone(&endpoint), stop.clone());
+        async move { Ok::<_, Infallible>(endpoint.answer(request, stop).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -8,14 +8,14 @@ use super::rpc::RpcError;
 /// The member of `_meta` that declares what the client can do.
 pub(super) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// A request whose envelope and mirrored standard headers are in order.
+/// A request whose envelope and, where there are any, mirrored standard headers are in order.
 pub(super) struct Request {
     /// A string or an integer.
     pub(super) id: Value,
     pub(super) method: String,
     pub(super) params: Map<String, Value>,
-    /// For the parameters a tool mirrors.
-    pub(super) headers: HeaderMap,
+    /// For the parameters a tool mirrors; `None` in the era that mirrors none.
+    pub(super) headers: Option<HeaderMap>,
 }
 
 impl Request {

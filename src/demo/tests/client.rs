@@ -106,6 +106,19 @@ impl Call {
         Self { http_method: Method::POST, path: "/mcp", headers, body: Bytes::from(body) }
     }
 
+    /// A request of the legacy era with id 7, without a version header.
+    pub(super) fn legacy(session: Option<&str>, method: &str, params: &Value) -> Self {
+        let mut headers = vec![
+            ("Host", "127.0.0.1"),
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json, text/event-stream"),
+        ];
+        headers.extend(session.map(|session| ("Mcp-Session-Id", session)));
+        let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params }).to_string();
+        Self { http_method: Method::POST, path: "/mcp", headers, body: Bytes::from(body) }
+    }
+
     pub(super) fn tool(name: &str, arguments: &Value) -> Self {
         Self::new("tools/call", json!({ "name": name, "arguments": arguments }))
     }

@@ -2,6 +2,7 @@
 
 mod client;
 mod envelope;
+mod legacy;
 mod notes;
 mod subscriptions;
 mod weather;

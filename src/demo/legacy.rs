@@ -1,0 +1,208 @@
+//! The legacy era, 2024-11-05 to 2025-11-25: what differs from revision 2026-07-28.
+//!
+//! `initialize` opens a session, every other message names it in `Mcp-Session-Id`, DELETE ends it. No header
+//! mirrors the body. The methods are the same; their results lose what the era does not know, and every
+//! outcome of a request travels with HTTP 200: clients take other statuses for the end of the session.
+//!
+//! What is deliberately absent: streams opened with GET, so nothing is sent without being asked and the
+//! server does not claim that lists change or resources can be subscribed to; requests to the client, so what
+//! has to ask the user fails; resumption; batches.
+
+use hyper::{HeaderMap, StatusCode};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::headers;
+use super::message::{Answer, Kind, Message, Refusal};
+use super::methods::{Outcome, Reply, Server};
+use super::request::{META_CAPABILITIES, Request};
+use super::rpc::RpcError;
+use super::sessions::Sessions;
+
+/// The header that names the session.
+pub(super) const SESSION_ID: &str = "mcp-session-id";
+
+/// The revisions, newest first.
+const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const NEWEST: &str = REVISIONS[0];
+/// The first one with links to resources in the content of tools.
+const FIRST_WITH_LINKS: &str = "2025-06-18";
+
+/// The methods that are answered as in the modern era.
+const SHARED_METHODS: [&str; 8] = [
+    "tools/list",
+    "tools/call",
+    "prompts/list",
+    "prompts/get",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "completion/complete",
+];
+
+/// Whether the message is one of this era: its header says so, or there is none and the body does not say
+/// otherwise.
+pub(super) fn is_spoken(message: &Message) -> bool {
+    match headers::single(&message.headers, "MCP-Protocol-Version") {
+        Ok(Some(version)) => REVISIONS.contains(&version),
+        Ok(None) => message.version_in_meta().is_none(),
+        Err(_) => false,
+    }
+}
+
+/// Whether DELETE is of this era.
+pub(super) fn may_end_session(headers: &HeaderMap) -> bool {
+    match headers::single(headers, "MCP-Protocol-Version") {
+        Ok(version) => version.is_none_or(|version| REVISIONS.contains(&version)),
+        Err(_) => false,
+    }
+}
+
+/// Ends the session that `headers` name.
+pub(super) fn end_session(headers: &HeaderMap, sessions: &Sessions) -> StatusCode {
+    match headers::single(headers, SESSION_ID) {
+        Ok(Some(id)) if sessions.end(id) => StatusCode::NO_CONTENT,
+        Ok(Some(_)) => StatusCode::NOT_FOUND,
+        Ok(None) | Err(_) => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// Answers `message`.
+pub(super) fn answer(
+    message: Message,
+    server: &Server,
+    sessions: &Sessions,
+    stop: CancellationToken,
+) -> Result<Answer, Refusal> {
+    let (id, method) = match &message.kind {
+        Kind::Request { id, method } => (Some(id.clone()), method.as_str()),
+        Kind::Response { id } => (id.clone(), ""),
+        Kind::Notification => (None, ""),
+    };
+    let refuse = |error| Refusal { id: id.clone(), error };
+    if message.version_in_meta().is_some() {
+        let mismatch = "MCP-Protocol-Version is of another era than the version in params._meta";
+        return Err(refuse(RpcError::header_mismatch(mismatch)));
+    }
+    let revision = if method == "initialize" {
+        NEWEST
+    } else {
+        session_revision(&message.headers, sessions).map_err(refuse)?
+    };
+    let Kind::Request { id, method } = message.kind else { return Ok(Answer::Accepted) };
+
+    let mut params = message.params;
+    if let Some(Value::Object(meta)) = params.get_mut("_meta") {
+        // Of the modern era, and nobody's promise in this one.
+        meta.remove(META_CAPABILITIES);
+    }
+    let request = Request { id, method, params, headers: None };
+    let outcome = outcome(&request, server, sessions, stop).or_else(|error| excuse(&request.method, error));
+    match outcome {
+        Ok((reply, session)) => {
+            Ok(Answer::Reply { id: request.id, reply: plain_reply(reply, revision), session })
+        }
+        Err(error) => Err(Refusal { id: Some(request.id), error }),
+    }
+}
+
+/// What the request leads to, and the id of the session that it opened.
+fn outcome(
+    request: &Request,
+    server: &Server,
+    sessions: &Sessions,
+    stop: CancellationToken,
+) -> Result<(Reply, Option<String>), RpcError> {
+    let reply = match request.method.as_str() {
+        "initialize" => {
+            let (result, session) = initialize(request, server, sessions, stop)?;
+            return Ok((Reply::Result(result), Some(session)));
+        }
+        "ping" => Reply::Result(json!({})),
+        method if SHARED_METHODS.contains(&method) => server.answer(request, stop)?,
+        method => return Err(RpcError::unknown_method(method)),
+    };
+    Ok((reply, None))
+}
+
+fn session_revision(headers: &HeaderMap, sessions: &Sessions) -> Result<&'static str, RpcError> {
+    let bad = |message: &str| RpcError::invalid_request(message);
+    let Ok(id) = headers::single(headers, SESSION_ID) else {
+        return Err(bad("Mcp-Session-Id is sent twice or has invalid characters"));
+    };
+    let id = id.ok_or_else(|| bad("Mcp-Session-Id is required: open a session with initialize"))?;
+    let gone =
+        || RpcError { status: StatusCode::NOT_FOUND, ..bad("There is no such session: open a new one") };
+    sessions.revision(id).ok_or_else(gone)
+}
+
+/// The result of `initialize` and the id of the session.
+fn initialize(
+    request: &Request,
+    server: &Server,
+    sessions: &Sessions,
+    stop: CancellationToken,
+) -> Result<(Value, String), RpcError> {
+    let asked = request.text("protocolVersion")?;
+    for name in ["capabilities", "clientInfo"] {
+        if !request.params.get(name).is_some_and(Value::is_object) {
+            return Err(RpcError::invalid_params(format!("params.{name} must be an object")));
+        }
+    }
+    let revision = REVISIONS.into_iter().find(|known| *known == asked).unwrap_or(NEWEST);
+    let method = "server/discover".to_owned();
+    let discover = Request { id: request.id.clone(), method, params: Map::new(), headers: None };
+    let Reply::Result(mut known) = server.answer(&discover, stop)? else {
+        return Err(RpcError::internal("server/discover has no plain result"));
+    };
+    let mut capabilities = known["capabilities"].take();
+    if let Some(capabilities) = capabilities.as_object_mut() {
+        capabilities.remove("extensions");
+        capabilities.entry("resources").and_modify(|resources| *resources = json!({}));
+    }
+    let result = json!({
+        "protocolVersion": revision,
+        "capabilities": capabilities,
+        "serverInfo": known["_meta"]["io.modelcontextprotocol/serverInfo"].take(),
+        "instructions": known["instructions"].take(),
+    });
+    Ok((result, sessions.open(revision)?))
+}
+
+/// What an error of the modern era is in this one.
+fn excuse(method: &str, error: RpcError) -> Result<(Reply, Option<String>), RpcError> {
+    let is_unknown_resource = method == "resources/read" && error.data.is_some();
+    match error.code {
+        -32021 => {
+            let why = "This tool asks the user, for which it needs a client of protocol revision 2026-07-28.";
+            Ok((Reply::Result(Outcome::failed(why).result), None))
+        }
+        -32602 if is_unknown_resource => Err(RpcError { code: -32002, status: StatusCode::OK, ..error }),
+        _ => Err(RpcError { status: StatusCode::OK, ..error }),
+    }
+}
+
+fn plain_reply(reply: Reply, revision: &str) -> Reply {
+    match reply {
+        Reply::Result(result) => Reply::Result(plain(result, revision)),
+        Reply::Steps { pause, notifications, result } => {
+            Reply::Steps { pause, notifications, result: plain(result, revision) }
+        }
+        subscription @ Reply::Subscription(_) => subscription,
+    }
+}
+
+/// The result without what `revision` does not know.
+fn plain(mut result: Value, revision: &str) -> Value {
+    let Some(fields) = result.as_object_mut() else { return result };
+    for name in ["resultType", "ttlMs", "cacheScope", "_meta"] {
+        fields.remove(name);
+    }
+    // Revisions are dates, so they are ordered as text.
+    if let Some(Value::Array(content)) = fields.get_mut("content")
+        && revision < FIRST_WITH_LINKS
+    {
+        content.retain(|block| block["type"] != "resource_link");
+    }
+    result
+}
