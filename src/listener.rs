@@ -180,7 +180,8 @@ async fn serve_connection(
     let service = service_fn(|request| {
         let proxy = Rc::clone(&proxy);
         let connection = peer.enter();
-        async move { Ok::<_, Infallible>(proxy.handle(connection, request).await) }
+        // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
+        async move { Ok::<_, Infallible>(Box::pin(proxy.handle(connection, request)).await) }
     });
     if is_http2 {
         let mut builder = hyper::server::conn::http2::Builder::new(worker.client.tasks.clone());
@@ -190,7 +191,7 @@ async fn serve_connection(
             .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20));
-        let connection = builder.serve_connection(io, service);
+        let connection = pin!(builder.serve_connection(io, service));
         let age_max = Some(jitter(limits.connection_age_max, peer.address.port()));
         watch(
             worker,
@@ -208,7 +209,7 @@ async fn serve_connection(
             .max_headers(limits.headers_max)
             .header_read_timeout(None)
             .timer(TokioTimer::new());
-        let connection = builder.serve_connection(io, service);
+        let connection = pin!(builder.serve_connection(io, service));
         watch(
             worker,
             peer,
@@ -226,11 +227,10 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
     worker: &Rc<Worker>,
     peer: &Peer,
     limits: &Limits,
-    connection: C,
+    mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
     age_max: Option<Duration>,
 ) -> Ended {
-    let mut connection = pin!(connection);
     let drain = &worker.state.drain;
     let is_http2 = age_max.is_some();
     let mut quiet = pin!(drain.quiet());

@@ -70,19 +70,19 @@ impl<F: Fn(usize) + Unpin> AsyncRead for Observed<F> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.start.is_empty() {
-            let count = self.start.len().min(buf.remaining());
-            buf.put_slice(&self.start[..count]);
-            self.start.drain(..count);
-            return Poll::Ready(Ok(()));
-        }
+        let count = self.start.len().min(buf.remaining());
+        buf.put_slice(&self.start[..count]);
+        self.start.drain(..count);
+        let had_start = count > 0;
         let before = buf.filled().len();
+        // After the start, too: hyper doubles a read buffer that a first read did not fill, for as long as it lives.
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
         let count = buf.filled().len() - before;
         if count > 0 {
             (self.on_read)(count);
         }
-        result
+        // What is wrong with the rest is found by the next read.
+        if had_start { Poll::Ready(Ok(())) } else { result }
     }
 }
 

@@ -24,12 +24,14 @@ impl Tasks {
     /// Runs `future` on this thread's runtime. A panic in it is logged and counted.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let panics = self.panics.clone();
-        tokio::task::spawn_local(self.tracker.track_future(async move {
-            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
+        // Combinators: an async block would hold the future twice, before and while it is awaited.
+        let caught = AssertUnwindSafe(future).catch_unwind().map(move |result| {
+            if result.is_err() {
                 panics.inc();
                 tracing::error!("a connection was ended by a panic; this is a bug");
             }
-        }));
+        });
+        tokio::task::spawn_local(self.tracker.track_future(caught));
     }
 
     /// Runs `work` on the blocking pool and waits for its result. A panic in it is passed on to the caller.
