@@ -9,8 +9,10 @@ use std::time::Instant;
 
 use crate::auth::Principal;
 use crate::listener::InCall;
+use crate::message::Seen;
 use crate::protocol::error::{Error, Reason};
 use crate::protocol::method::Method;
+use crate::protocol::version::Era;
 use crate::snapshot::Endpoint;
 use crate::telemetry::logs::{Failure, FailureLog, shorten};
 use crate::telemetry::metrics::EndpointSeries;
@@ -28,8 +30,8 @@ enum End {
 pub struct Call {
     /// When its headers were read.
     pub started: Instant,
-    /// What it asks for.
-    pub method: Method,
+    /// What it asks for, and in which era, as far as it is known.
+    pub seen: Seen,
     /// Who asks.
     pub principal: Principal,
     /// The endpoint that took it.
@@ -51,7 +53,7 @@ impl Call {
     pub fn start(connection: InCall, unmatched: Rc<Arc<EndpointSeries>>, log: Rc<FailureLog>) -> Self {
         Self {
             started: Instant::now(),
-            method: Method::Other,
+            seen: Seen { method: Method::Other, era: Era::Modern },
             principal: Principal::Anonymous,
             endpoint: None,
             upstream: None,
@@ -80,7 +82,7 @@ impl Call {
         self.log.write(
             &Failure {
                 endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.path),
-                method: self.method.label(),
+                method: self.seen.method.label(),
                 name: &self.name.as_deref().map_or_else(|| "-".into(), shorten),
                 upstream: self.upstream.as_deref().unwrap_or("-"),
                 principal: self.principal.name(),
@@ -101,7 +103,7 @@ impl Drop for Call {
         };
         let series = self.endpoint.as_ref().map_or(&**self.unmatched, |endpoint| &*endpoint.series);
         let now = Instant::now();
-        series.observe(self.method, reason, now.duration_since(self.started).as_secs_f64());
+        series.observe(self.seen.method, reason, now.duration_since(self.started).as_secs_f64());
         self.connection.leave(now);
     }
 }

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use crate::relay::ReplyBody;
 
 const METHODS: HeaderValue = HeaderValue::from_static("POST, OPTIONS");
+const METHODS_OF_SESSIONS: HeaderValue = HeaderValue::from_static("POST, DELETE, OPTIONS");
 const EXPOSED: HeaderValue = HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate, Retry-After");
 const MAX_AGE_S: HeaderValue = HeaderValue::from_static("600");
 const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");
@@ -24,14 +25,16 @@ pub fn allow(response: &mut Response<ReplyBody>, origin: HeaderValue) {
     headers.insert(VARY, VARY_ORIGIN);
 }
 
-/// The answer to OPTIONS from an allowed origin, or from no origin; [`allow`] is still to be called.
-pub fn preflight(request: &HeaderMap) -> Response<ReplyBody> {
+/// The answer to OPTIONS from an allowed origin, or from no origin; [`allow`] is still to be called. `has_sessions`:
+/// the endpoint serves revisions with sessions.
+pub fn preflight(request: &HeaderMap, has_sessions: bool) -> Response<ReplyBody> {
+    let methods = if has_sessions { METHODS_OF_SESSIONS } else { METHODS };
     let mut response = Response::new(ReplyBody::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    response.headers_mut().insert(ALLOW, METHODS);
+    response.headers_mut().insert(ALLOW, methods.clone());
     if request.contains_key(ORIGIN) {
         let headers = response.headers_mut();
-        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
         headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE_S);
         if let Some(asked) = request.get(ACCESS_CONTROL_REQUEST_HEADERS) {
             headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());

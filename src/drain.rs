@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 /// The phases of the end.
 #[derive(Debug, Default)]
@@ -37,11 +37,6 @@ impl Drain {
     /// Starts the last phase.
     pub fn start_cut(&self) {
         self.cut.cancel();
-    }
-
-    /// Waits for the first phase, for whoever outlives this borrow.
-    pub fn quiet_owned(&self) -> WaitForCancellationFutureOwned {
-        self.quiet.clone().cancelled_owned()
     }
 
     /// Waits for the first phase.

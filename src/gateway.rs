@@ -1,7 +1,8 @@
 //! The process: sockets, worker threads, the control thread, signals, reload and drain.
 //!
-//! Only this file handles signals and starts threads. The control thread serves the admin listener, learns
-//! names, reloads on SIGHUP and drains on SIGTERM or SIGINT; it is never on the path of a call.
+//! Only this file handles signals and starts threads. The control thread serves the admin listener, learns the eras
+//! and names of upstreams, listens to them, reloads on SIGHUP and drains on SIGTERM or SIGINT; it is never on the path
+//! of a call.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,14 +18,15 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::config::{self, Config, Listener};
 use crate::limit::open_files;
+use crate::probe::Prober;
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::exchange::Client;
 use crate::worker::Worker;
-use crate::{admin, catalog, socket};
+use crate::{admin, catalog, listen, socket};
 
-/// Connections for learning names.
+/// Connections for learning names, and as many for finding out eras.
 const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
 /// Threads of each worker's pool for long computations and name lookups.
 const BLOCKING_THREADS_MAX: usize = 2;
@@ -43,7 +45,16 @@ pub struct Gateway {
 /// Reads and checks a configuration file. The error is ready to be shown, with lines and carets.
 pub fn load(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    config::parse(&text).map_err(|errors| anyhow::anyhow!(errors.render(&path.display().to_string(), &text)))
+    let mut config = config::parse(&text)
+        .map_err(|errors| anyhow::anyhow!(errors.render(&path.display().to_string(), &text)))?;
+    config.state_directory = config.state_directory.or_else(state_directory_of_environment);
+    Ok(config)
+}
+
+/// The first directory that systemd's `StateDirectory=` names.
+fn state_directory_of_environment() -> Option<PathBuf> {
+    let directories = std::env::var_os("STATE_DIRECTORY")?;
+    std::env::split_paths(&directories).next().filter(|first| first.is_absolute())
 }
 
 impl Gateway {
@@ -90,23 +101,31 @@ impl Gateway {
         runtime.block_on(async {
             // Signals are caught before anybody is told that we are ready.
             let signals = Signals::new()?;
+            let tasks = Tasks::new(state.metrics.panics.clone());
+            let client = |open_max| Client {
+                pools: Rc::default(),
+                tasks: tasks.clone(),
+                open: Rc::default(),
+                open_max,
+            };
+            let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+            // What is remembered counts before the first call.
+            let prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
             let workers = sockets
                 .into_iter()
                 .enumerate()
                 .map(|(number, sockets)| spawn_worker(number, &state, &config, sockets))
                 .collect::<Result<Vec<_>, _>>()?;
-            let tasks = Tasks::new(state.metrics.panics.clone());
+            let journal = spawn_journal(&state)?;
             if let Some(admin) = admin {
                 tracing::info!(address = %admin.local_addr()?, "admin listening");
                 tasks.spawn(admin::serve(Arc::clone(&state), tasks.clone(), admin));
             }
-            let client = Client {
-                pools: Rc::default(),
-                tasks: tasks.clone(),
-                open: Rc::default(),
-                open_max: UPSTREAM_CONNECTIONS_OF_CONTROL,
-            };
-            tasks.spawn(catalog::learn::run(Arc::clone(&state), client));
+            tasks.spawn(prober.run());
+            let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+            tasks.spawn(catalog::learn::run(Arc::clone(&state), learning));
+            let listening = client(open_files::listening_connections_max());
+            tasks.spawn(listen::upstream::run(Arc::clone(&state), listening));
             for address in addresses {
                 tracing::info!(%address, "listening");
             }
@@ -116,6 +135,12 @@ impl Gateway {
                 if worker.join().is_err() {
                     tracing::error!("a worker thread ended with a panic; this is a bug");
                 }
+            }
+            if state.sessions.stop_writer()
+                && let Some(journal) = journal
+                && journal.join().is_err()
+            {
+                tracing::error!("the journal's thread ended with a panic; this is a bug");
             }
             tracing::info!("stopped");
             Ok(())
@@ -162,6 +187,7 @@ async fn control(
     let started = Instant::now();
     tracing::info!(connections = state.connections.open(), "draining");
     state.drain.start_quiet();
+    state.hub.end_all();
     let phases = async {
         sleep_until(started + drain.quiet).await;
         state.drain.start_closing();
@@ -202,11 +228,15 @@ fn reload(state: &State, started_with: &Config, source: Option<&Path>) -> Option
         Ok(config) => {
             let needs_restart = config.listeners != started_with.listeners
                 || config.admin != started_with.admin
+                || config.limits.cache_bytes_max != started_with.limits.cache_bytes_max
                 || config.workers != started_with.workers
+                || config.state_directory != started_with.state_directory
                 || config.log != started_with.log;
             warn_about(&config);
             if needs_restart {
-                tracing::warn!("changes to listener, admin, workers and log take effect at the next start");
+                tracing::warn!(
+                    "changes to listener, admin, workers, cache_bytes_max, state_directory and log take effect at the next start"
+                );
             }
             tracing::info!(
                 endpoints = config.endpoints.len(),
@@ -245,6 +275,9 @@ pub fn warn_about(config: &Config) {
     for warning in &config.warnings {
         tracing::warn!("{}", warning.message);
     }
+    if config.state_directory.is_none() {
+        tracing::warn!("no state_directory: sessions of legacy clients end with this process");
+    }
 }
 
 fn spawn_worker(
@@ -271,6 +304,13 @@ fn spawn_worker(
             Err(error) => tracing::error!(%error, "{runtime_failed}"),
         })
         .context(runtime_failed)
+}
+
+/// The thread that keeps the session journal, where there is one.
+fn spawn_journal(state: &State) -> anyhow::Result<Option<JoinHandle<()>>> {
+    let thread = std::thread::Builder::new().name("journal".into());
+    let writer = state.sessions.take_writer();
+    writer.map(|writer| thread.spawn(|| writer.run())).transpose().context("the session journal cannot start")
 }
 
 fn local_runtime() -> std::io::Result<LocalRuntime> {

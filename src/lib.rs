@@ -16,21 +16,22 @@
 //!    are replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
 //! 5. The reply is handed on as it comes ([`relay`]); where names must be mapped, [`mapper`] does it.
 //!
-//! Lists and `server/discover` of endpoints over several upstreams leave the line for the [`catalog`].
+//! Lists and `server/discover` leave the line for the [`catalog`], `subscriptions/listen` leaves it for [`listen`].
 //! Whatever goes wrong is a [`protocol::error::Error`], rendered in one place.
 //!
 //! # Who owns what
 //!
 //! The configuration ([`config`]) is resolved into a [`snapshot`]: plain data behind one atomic pointer, swapped
 //! whole on reload. Connections, scratch memory and pools belong to one worker. What is process-wide is in
-//! [`state`]. The control thread ([`gateway`]) handles signals, serves the admin listener ([`admin`]) and learns
-//! names ([`catalog::learn`]); it is never on the way of a call.
+//! [`state`], legacy sessions ([`session`]) among it. The control thread ([`gateway`]) handles signals, serves the
+//! admin listener ([`admin`]), finds out which eras upstreams speak ([`probe`]), learns names ([`catalog::learn`])
+//! and listens to upstreams ([`listen::upstream`]); it is never on the way of a call.
 //!
 //! # Layers
 //!
 //! Arrows point down only: `protocol`, `config` and `route` are pure (no runtime, no clock, no I/O); `auth`,
-//! `limit`, `telemetry` and `upstream` stand on them; then `snapshot`, `catalog`, `mapper`, `relay` and `proxy`;
-//! then `listener`, `worker`, `admin`, `gateway` and `cli`. simd-json is named in `protocol::json` alone, error
+//! `limit`, `telemetry` and `upstream` stand on them; then `snapshot`, `catalog`, `mapper`, `listen`, `relay` and
+//! `proxy`; then `listener`, `worker`, `admin`, `gateway` and `cli`. simd-json is named in `protocol::json` alone, error
 //! bodies are written in `protocol::error` alone, tasks are spawned through [`tasks`] alone. [`demo`] stands
 //! beside all of it and shares no code with it.
 
@@ -45,17 +46,22 @@ pub mod config;
 pub mod cors;
 pub mod demo;
 pub mod drain;
+pub mod eras;
 pub mod gateway;
 pub mod intake;
+pub mod legacy;
 pub mod limit;
+pub mod listen;
 pub mod listener;
 pub mod mapper;
 pub mod message;
 pub mod pieces;
+pub mod probe;
 pub mod protocol;
 pub mod proxy;
 pub mod relay;
 pub mod route;
+pub mod session;
 pub mod snapshot;
 pub mod socket;
 pub mod state;

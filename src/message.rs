@@ -13,15 +13,16 @@ use crate::protocol::error::ClientError;
 use crate::protocol::head::Head;
 use crate::protocol::json::{JsonError, Scratch, Span};
 use crate::protocol::method::Method;
-use crate::protocol::version::Version;
+use crate::protocol::subscription::{self, Filter};
+use crate::protocol::version::{Era, Eras, Version};
 use crate::tasks::Tasks;
 
 /// Up to here a message is parsed where it is.
 const PARSED_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// The revision of a client that names none (Streamable HTTP "Protocol Version Header").
-const UNNAMED_VERSION: &str = "2025-03-26";
+pub const UNNAMED_VERSION: &str = "2025-03-26";
 
-/// A modern message that agrees with its headers.
+/// A message that agrees with its headers.
 #[derive(Debug)]
 pub struct Message {
     /// As it came.
@@ -30,6 +31,17 @@ pub struct Message {
     pub envelope: Envelope,
     /// Its method.
     pub method: Method,
+    /// The era it is written in.
+    pub era: Era,
+}
+
+/// What became known of a message before it was read to its end, or refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Its method: the header's, until the body's is known.
+    pub method: Method,
+    /// Its era: the headers', until the body has shown it.
+    pub era: Era,
 }
 
 /// What reading messages needs.
@@ -41,6 +53,8 @@ pub struct Reader<'r> {
     pub tasks: &'r Tasks,
     /// `json_depth_max`
     pub depth_max: usize,
+    /// The eras the endpoint serves.
+    pub served: Eras,
 }
 
 impl Message {
@@ -50,27 +64,53 @@ impl Message {
         id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or("null")
     }
 
+    /// Its cursor, if it has one.
+    pub fn cursor(&self) -> Option<Cow<'_, str>> {
+        self.envelope.cursor.as_ref()?.decode(&self.body)
+    }
+
+    /// True for `notifications/cancelled`.
+    pub fn is_cancellation(&self) -> bool {
+        let method = self.envelope.method.as_ref();
+        method.is_some_and(|method| method.equals(&self.body, "notifications/cancelled"))
+    }
+
     /// The name it is routed by, for the log.
     pub fn public_name(&self) -> Option<String> {
-        let literal = name_in_body(&self.envelope, self.method.name_source()?)?;
+        let literal = name_in_body(&self.envelope, self.method.subject()?)?;
         literal.decode(&self.body).map(Cow::into_owned)
     }
 }
 
 impl Reader<'_> {
-    /// Parses a body and checks that it agrees with the headers. `method` becomes the body's as soon as it is known.
-    pub async fn read(
-        self,
-        head: &Head<'_>,
-        body: Bytes,
-        method: &mut Method,
-    ) -> Result<Message, ClientError> {
+    /// Parses a body and checks that it agrees with the headers. `seen` is brought up to date as soon as the body
+    /// shows more, whatever comes of it.
+    pub async fn read(self, head: &Head<'_>, body: Bytes, seen: &mut Seen) -> Result<Message, ClientError> {
         let envelope = self.parse(&body).await.map_err(|error| client_error(&error))?;
         let name = envelope.method.as_ref().and_then(|literal| literal.decode(&body));
-        *method = name.map_or(Method::Other, |name| Method::of(&name));
-        self.check_era(head, &envelope, &body)?;
-        agreement::check(head, &envelope, *method, &body)?;
-        Ok(Message { body, envelope, method: *method })
+        let method = name.map_or(Method::Other, |name| Method::of(&name));
+        let era = era_of(head, &envelope, &body);
+        *seen = Seen { method, era };
+        if !self.served.contains(era) {
+            return Err(self.not_served(head, &envelope, &body));
+        }
+        match era {
+            Era::Modern => agreement::check(head, &envelope, method, &body, self.served)?,
+            Era::Legacy => agreement::check_legacy(head, &envelope, method, &body)?,
+        }
+        Ok(Message { body, envelope, method, era })
+    }
+
+    /// What a `subscriptions/listen` asks for.
+    pub async fn filter(self, message: &Message, names_max: usize) -> Result<Filter, ClientError> {
+        let depth_max = self.depth_max;
+        if message.body.len() <= PARSED_INLINE_BYTES_MAX {
+            read_filter(&mut self.scratch.borrow_mut(), &message.body, depth_max, names_max)
+        } else {
+            let body = message.body.clone();
+            let read = move || read_filter(&mut Scratch::default(), &body, depth_max, names_max);
+            Box::pin(self.tasks.compute(read)).await
+        }
     }
 
     /// The id of a message that is refused, if it has one beyond doubt.
@@ -93,24 +133,16 @@ impl Reader<'_> {
         Box::pin(self.tasks.compute(parse)).await
     }
 
-    /// Legacy messages are not served; clients that can fall back learn what is.
-    fn check_era(self, head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> Result<(), ClientError> {
-        let meta_version = envelope.meta.as_ref().and_then(|meta| meta.protocol_version.as_ref());
-        let header_version = head.version.as_str();
-        let is_legacy = match header_version.map(Version::of) {
-            Some(Version::Modern | Version::Unknown) => false,
-            Some(Version::Legacy) => true,
-            None => !head.version.is_present() && meta_version.is_none(),
+    /// The era is not served; clients that can fall back learn what is.
+    fn not_served(self, head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> ClientError {
+        let in_meta = || {
+            let version = envelope.meta.as_ref()?.protocol_version.as_ref()?;
+            version.decode(body).map(String::from)
         };
-        // A legacy header over a modern body is a mismatch, which the agreement finds.
-        let is_modern_body = meta_version
-            .and_then(|version| version.decode(body))
-            .is_some_and(|version| Version::of(&version) == Version::Modern);
-        if !is_legacy || is_modern_body {
-            return Ok(());
-        }
-        let requested = header_version.map(str::to_owned).or_else(|| self.offered_version(envelope, body));
-        Err(ClientError::Version { requested: requested.unwrap_or_else(|| UNNAMED_VERSION.to_owned()) })
+        let requested = head.version.as_str().map(str::to_owned).or_else(in_meta);
+        let requested = requested.or_else(|| self.offered_version(envelope, body));
+        let requested = requested.unwrap_or_else(|| UNNAMED_VERSION.to_owned());
+        ClientError::Version { requested, served: self.served }
     }
 
     /// What `initialize` offers.
@@ -120,6 +152,33 @@ impl Reader<'_> {
         let root = scratch.index(params, self.depth_max).ok()?.root();
         root.get("protocolVersion")?.as_literal()?.decode(params).map(String::from)
     }
+}
+
+/// The era a message is written in: a legacy header over a modern body is a mismatch, which the agreement finds.
+fn era_of(head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> Era {
+    let meta_version = envelope.meta.as_ref().and_then(|meta| meta.protocol_version.as_ref());
+    let is_modern_body = match head.era() {
+        Some(Era::Modern) => true,
+        Some(Era::Legacy) => meta_version
+            .and_then(|version| version.decode(body))
+            .is_some_and(|version| Version::of(&version) == Version::Modern),
+        None => meta_version.is_some(),
+    };
+    if is_modern_body { Era::Modern } else { Era::Legacy }
+}
+
+fn read_filter(
+    scratch: &mut Scratch,
+    body: &[u8],
+    depth_max: usize,
+    names_max: usize,
+) -> Result<Filter, ClientError> {
+    let root = scratch.index(body, depth_max).map_err(|_| ClientError::NotJson)?.root();
+    let filter = Filter::read(root, names_max).map_err(|why| ClientError::Params { why })?;
+    if !filter.task_ids.is_empty() && !subscription::knows_tasks(root) {
+        return Err(ClientError::Capability { required: subscription::TASKS_CAPABILITY });
+    }
+    Ok(filter)
 }
 
 fn client_error(error: &EnvelopeError) -> ClientError {

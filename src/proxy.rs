@@ -2,22 +2,25 @@
 //!
 //! Everything that headers can decide is decided before the body is awaited, in the order the specification
 //! gives errors. Whatever goes wrong falls to one place, which renders it. Names no library below it.
+//! What is different for clients with sessions is in `legacy.rs`.
+
+mod legacy;
+mod params;
 
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::call::Call;
-use crate::catalog::fetch::Fetcher;
-use crate::catalog::{self, List};
+use crate::catalog::{self, Ask, Dialect, List};
 use crate::cors;
 use crate::intake::Intake;
+use crate::listen;
 use crate::listener::InCall;
 use crate::mapper::Mapper;
 use crate::message::{Message, Reader};
@@ -26,17 +29,20 @@ use crate::protocol::envelope::{MessageKind, Reference};
 use crate::protocol::error::{ClientError, Error, GatewayError};
 use crate::protocol::head::Head;
 use crate::protocol::header::encode_value;
-use crate::protocol::json::{Literal, Value, quote};
+use crate::protocol::json::{Literal, quote};
 use crate::protocol::method::{Method, NameSource};
 use crate::protocol::splice::{Edit, Segments, splice};
-use crate::protocol::version::Version;
+use crate::protocol::version::{Era, Eras, Version, supported_versions};
 use crate::relay::{self, Plan, ReplyBody, json_response, relay};
 use crate::route::{Kind, NoRoute, Route, Style};
+use crate::session::Session;
 use crate::snapshot::Endpoint;
 use crate::upstream::exchange::RequestBody;
 use crate::upstream::headers::forward;
 use crate::worker::{View, Worker};
 
+/// Longer capabilities of a client are refused where lists depend on them.
+const CAPABILITIES_BYTES_MAX: usize = 16 * 1024;
 /// How long a call with a bare name waits for the upstreams to be listed for the first time.
 const NAMES_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -64,6 +70,8 @@ struct Outbound {
     /// What replaces `Mcp-Name`.
     inner_name: Option<HeaderValue>,
     mapper: Option<Mapper>,
+    /// The client's session, in the legacy era.
+    session: Option<Session>,
 }
 
 impl Proxy {
@@ -111,7 +119,7 @@ impl Proxy {
     /// Everything before the upstream.
     async fn decide(
         &self,
-        view: &View,
+        view: &Rc<View>,
         parts: &Parts,
         head: &Head<'_>,
         intake: &mut Intake,
@@ -123,15 +131,19 @@ impl Proxy {
         let index = view.snapshot.endpoint_at(parts.uri.path()).ok_or(ClientError::NoEndpoint)?;
         let endpoint = &view.endpoints[index];
         call.endpoint = Some(Rc::clone(endpoint));
+        call.seen.era = head.era().unwrap_or(Era::Modern);
+        let served = endpoint.eras();
+        check_http_method(&parts.method, head, served)?;
         let is_preflight = parts.method == HttpMethod::OPTIONS;
-        if parts.method != HttpMethod::POST && !is_preflight {
-            return Err(ClientError::HttpMethod.into());
-        }
         endpoint.doors.check_origin(head.origin, call.on_loopback())?;
         call.is_origin_allowed = true;
         endpoint.doors.check_host(head.host, &parts.uri, call.on_loopback())?;
         if is_preflight {
-            return Ok(Decision::Answer(cors::preflight(&parts.headers)));
+            return Ok(Decision::Answer(cors::preflight(&parts.headers, served.legacy)));
+        }
+        if parts.method == HttpMethod::DELETE {
+            call.principal = endpoint.authenticate(head.authorization)?;
+            return Box::pin(self.end_session(view, endpoint, head, call)).await;
         }
         if !head.is_json() {
             return Err(ClientError::ContentType.into());
@@ -141,9 +153,13 @@ impl Proxy {
         }
         call.principal = endpoint.authenticate(head.authorization)?;
         if let Some(method) = head.method.as_str() {
-            call.method = Method::of(method);
+            call.seen.method = Method::of(method);
         }
-        let by_headers = agreement::check_headers(head, call.method)
+        let mut session = match head.era() {
+            Some(Era::Legacy) if served.legacy => self.session(endpoint, head, call)?,
+            _ => None,
+        };
+        let by_headers = agreement::check_headers(head, call.seen.method)
             .map_err(Error::from)
             .and_then(|()| route_by_headers(endpoint, head));
         let by_headers = match by_headers {
@@ -158,49 +174,55 @@ impl Proxy {
             Err(error) => {
                 // Errors that come earlier in the order win, as far as the body is at hand.
                 if let Some(body) = Box::pin(intake.collect_refused()).await {
-                    self.reader(view).read(head, body, &mut call.method).await?;
+                    self.reader(view, served).read(head, body, &mut call.seen).await?;
                 }
                 return Err(error);
             }
         };
         let body = intake.collect(&view.snapshot.limits, &self.worker.state.buffered).await?;
-        let message = self.reader(view).read(head, body, &mut call.method).await?;
-        self.dispatch(view, endpoint, message, route).await
+        let message = self.reader(view, served).read(head, body, &mut call.seen).await?;
+        if message.era == Era::Legacy {
+            if session.is_none() {
+                session = self.session(endpoint, head, call)?;
+            }
+            let headers = &parts.headers;
+            return Box::pin(self.dispatch_legacy(view, endpoint, (head, headers), message, session, call))
+                .await;
+        }
+        self.dispatch(view, endpoint, &parts.headers, message, route).await
     }
 
     /// Which of the gateway's own answers, or which upstream, a message gets.
     async fn dispatch(
         &self,
-        view: &View,
+        view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
+        headers: &HeaderMap,
         message: Message,
         route: Option<Route<'_>>,
     ) -> Result<Decision, Error> {
-        let is_transparent = endpoint.naming.style() == Style::Transparent;
         match message.method {
             _ if message.envelope.kind == MessageKind::Notification => Ok(Decision::Answer(accepted())),
-            Method::Removed => Err(ClientError::Method.into()),
+            method if method.is_foreign_to(Era::Modern) => Err(ClientError::Method.into()),
             Method::Discover => Box::pin(self.discover(view, endpoint, &message)).await,
-            method if List::of(method).is_some() && !endpoint.naming.is_untouched() => {
-                Box::pin(self.list(view, endpoint, &message)).await
-            }
+            method if List::of(method).is_some() => Box::pin(self.list(view, endpoint, &message)).await,
             Method::Complete if !endpoint.naming.is_untouched() => {
-                if endpoint.naming.needs_directory() {
-                    Box::pin(endpoint.names.settled(NAMES_PATIENCE)).await;
-                }
+                self.settle_names(endpoint).await;
                 self.complete(view, endpoint, message)
             }
-            // Nothing joins the notices of several upstreams.
-            Method::Listen if !is_transparent => Err(ClientError::Method.into()),
+            Method::Listen => Box::pin(self.listen(view, endpoint, &message)).await,
             method => match route {
                 Some(route) => {
                     let literal = method
                         .name_source()
                         .and_then(|source| name_in_body(&message.envelope, source))
                         .cloned();
+                    if method == Method::ToolsCall {
+                        self.check_params(view, endpoint, headers, &message, &route).await?;
+                    }
                     Ok(self.address(view, endpoint, message, &route, literal.as_ref()))
                 }
-                None if endpoint.naming.is_untouched() || (is_transparent && method == Method::Listen) => {
+                None if endpoint.naming.is_untouched() => {
                     let only = Route { member: 0, inner: "".into() };
                     Ok(self.address(view, endpoint, message, &only, None))
                 }
@@ -209,57 +231,59 @@ impl Proxy {
         }
     }
 
-    fn reader<'r>(&'r self, view: &'r View) -> Reader<'r> {
+    /// Waits a moment for names that are not known yet.
+    async fn settle_names(&self, endpoint: &Endpoint) {
+        if endpoint.naming.needs_directory() {
+            Box::pin(endpoint.names.settled(NAMES_PATIENCE)).await;
+        }
+    }
+
+    fn reader<'r>(&'r self, view: &'r View, served: Eras) -> Reader<'r> {
         Reader {
             scratch: &self.worker.scratch,
             tasks: &self.worker.client.tasks,
             depth_max: view.snapshot.limits.json_depth_max,
+            served,
         }
     }
 
     async fn discover(
         &self,
-        view: &View,
+        view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
     ) -> Result<Decision, Error> {
-        let fetcher = self.fetcher(view, message);
-        let result = catalog::discover::merged(fetcher, &view.snapshot, endpoint).await?;
-        Ok(answer(message, &result))
+        let capabilities = capabilities(message)?;
+        let (worker, id) = (&self.worker, message.id());
+        let supported = supported_versions(endpoint.eras());
+        let answer = catalog::discover(worker, view, endpoint, capabilities, id, &supported).await?;
+        Ok(Decision::Answer(json_response(StatusCode::OK, answer)))
     }
 
     async fn list(
         &self,
-        view: &View,
+        view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
     ) -> Result<Decision, Error> {
-        let list = List::of(message.method).ok_or(ClientError::Method)?;
-        // Merged lists have one page, so no cursor was ever given out.
-        if message.envelope.cursor.is_some() {
-            return Err(ClientError::Cursor.into());
-        }
-        let fetcher = self.fetcher(view, message);
-        let metrics = &self.worker.state.metrics;
-        let result = catalog::list::merged(fetcher, &view.snapshot, endpoint, list, metrics).await?;
-        Ok(answer(message, &result))
-    }
-
-    fn fetcher<'f>(&'f self, view: &'f View, message: &'f Message) -> Fetcher<'f> {
-        let meta = message.envelope.meta.as_ref().map(|meta| meta.span.clone()).unwrap_or_default();
-        Fetcher {
-            client: &self.worker.client,
-            scratch: &self.worker.scratch,
-            limits: &view.snapshot.limits,
-            budget: &self.worker.state.buffered,
-            meta: std::str::from_utf8(&message.body[meta]).unwrap_or("{}"),
-        }
+        let cursor = match &message.envelope.cursor {
+            Some(cursor) => Some(cursor.decode(&message.body).ok_or(ClientError::Cursor)?),
+            None => None,
+        };
+        let ask = Ask {
+            list: List::of(message.method).ok_or(ClientError::Method)?,
+            dialect: Dialect::Modern { capabilities: capabilities(message)? },
+            cursor: cursor.as_deref(),
+            id: message.id(),
+        };
+        let answer = catalog::list(&self.worker, view, endpoint, ask).await?;
+        Ok(Decision::Answer(json_response(StatusCode::OK, answer)))
     }
 
     /// `completion/complete` names what it completes in the body alone.
     fn complete(
         &self,
-        view: &View,
+        view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: Message,
     ) -> Result<Decision, Error> {
@@ -277,7 +301,7 @@ impl Proxy {
     /// Spells a message as its upstream does. `literal` is the name it is routed by, where the body has one.
     fn address(
         &self,
-        view: &View,
+        view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: Message,
         route: &Route<'_>,
@@ -290,14 +314,11 @@ impl Proxy {
             Some(mapper) => mapper.inner_names(&mut self.worker.scratch.borrow_mut(), &message.body),
             None => Vec::new(),
         };
-        if message.method == Method::Listen {
-            edits.extend(self.without_hidden(endpoint, &message.body, depth_max));
-        }
         let mut inner_name = None;
         if let Some(literal) = literal.filter(|literal| !literal.equals(&message.body, &route.inner)) {
             edits.push(Edit { span: literal.span.clone(), with: quote(&route.inner).into() });
             edits.sort_unstable_by_key(|edit| edit.span.start);
-            if message.method.name_source().is_some() {
+            if message.method.subject().is_some() {
                 inner_name = HeaderValue::from_str(&encode_value(&route.inner)).ok();
             }
         }
@@ -306,41 +327,46 @@ impl Proxy {
         } else {
             splice(&message.body, &edits)
         };
-        Decision::Send(Outbound { message, member: route.member, body, inner_name, mapper })
+        Decision::Send(Outbound { message, member: route.member, body, inner_name, mapper, session: None })
     }
 
-    /// Leaves out of a subscription what policy hides.
-    fn without_hidden(&self, endpoint: &Endpoint, body: &Bytes, depth_max: usize) -> Option<Edit> {
-        if endpoint.naming.is_untouched() {
-            return None;
+    /// `subscriptions/listen` names what it is about in the body alone; what it cannot name, it does not get.
+    async fn listen(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+    ) -> Result<Decision, Error> {
+        let names_max = view.snapshot.limits.subscription_uris_max;
+        let filter = self.reader(view, Eras::BOTH).filter(message, names_max).await?;
+        if !filter.uris.is_empty() && endpoint.naming.needs_directory() {
+            endpoint.names.settled(NAMES_PATIENCE).await;
         }
-        let mut scratch = self.worker.scratch.borrow_mut();
-        let root = scratch.index(body, depth_max).ok()?.root();
-        let uris = root.get("params")?.get("notifications")?.get("resourceSubscriptions")?;
-        let is_visible = |uri: &Value<'_>| {
-            let literal = uri.as_literal().and_then(|literal| literal.decode(body).map(Cow::into_owned));
-            literal.is_some_and(|uri| find_route(endpoint, Kind::Resource, &uri).is_ok())
-        };
-        let visible: Vec<&[u8]> = uris.items().filter(is_visible).map(Value::raw).collect();
-        let with = [b"[", &visible.join(&b","[..])[..], b"]"].concat().into();
-        Some(Edit { span: uris.span(), with })
+        let state = &self.worker.state;
+        let subscription = listen::client::open(state, &view.snapshot, endpoint, message.id(), filter)?;
+        Ok(Decision::Answer(relay::subscription_response(subscription)))
     }
 
     /// Sends a message to its upstream and relays the reply.
     async fn send(
         &self,
-        view: &View,
+        view: &Rc<View>,
         outbound: Outbound,
         mut headers: HeaderMap,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
-        let Outbound { message, member, body, inner_name, mapper } = outbound;
+        if outbound.session.is_some() {
+            return Box::pin(self.send_in_session(view, outbound, headers, call)).await;
+        }
+        let Outbound { message, member, body, inner_name, mapper, .. } = outbound;
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[member];
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        upstream.check_era(Era::Modern)?;
         forward(&mut headers, inner_name);
         let mut request = Request::new(RequestBody(body));
+        *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
         let is_safe_to_repeat = message.method.is_safe_to_repeat();
         let now = Instant::now();
@@ -348,8 +374,7 @@ impl Proxy {
         let result = match self.worker.client.send(upstream, request, is_safe_to_repeat, now, deadline).await
         {
             Ok(reply) => {
-                let is_subscription = message.method == Method::Listen;
-                let plan = Plan { upstream, id: message.id(), mapper, deadline, is_subscription };
+                let plan = Plan { upstream, id: message.id(), mapper, deadline, session: None };
                 relay(&self.worker, reply, plan).await
             }
             Err(error) => Err(error.into()),
@@ -366,18 +391,23 @@ impl Proxy {
     /// Renders an error: with the request's id where it can be had cheaply.
     async fn refuse(
         &self,
-        view: &View,
+        view: &Rc<View>,
         origin: Option<HeaderValue>,
         mut intake: Intake,
         mut call: Call,
         error: &Error,
     ) -> Response<ReplyBody> {
         let body = intake.collect_refused().await.unwrap_or_default();
-        let id = self.reader(view).find_id(&body).await;
+        let id = self.reader(view, Eras::BOTH).find_id(&body).await;
         let id = id.and_then(|id| std::str::from_utf8(body.get(id)?).ok());
         call.fail(error);
         let is_origin_allowed = call.is_origin_allowed;
-        let mut response = json_response(error.outcome().status, error.body(id));
+        let era = call.seen.era;
+        let is_told_in_ok = era == Era::Legacy
+            && !error.is_of_transport()
+            && call.endpoint.as_ref().is_none_or(|endpoint| endpoint.tells_legacy_errors_in_ok());
+        let status = if is_told_in_ok { StatusCode::OK } else { error.outcome().status };
+        let mut response = json_response(status, error.body(id, era));
         relay::describe(&mut response, error);
         if let Some(origin) = origin.filter(|_| is_origin_allowed) {
             cors::allow(&mut response, origin);
@@ -386,6 +416,18 @@ impl Proxy {
             close_after(&mut response);
         }
         response
+    }
+}
+
+/// GET and DELETE belong to sessions, and so to the legacy era.
+fn check_http_method(method: &HttpMethod, head: &Head<'_>, served: Eras) -> Result<(), ClientError> {
+    let is_legacy = served.legacy && head.era() != Some(Era::Modern);
+    match *method {
+        HttpMethod::POST | HttpMethod::OPTIONS => Ok(()),
+        HttpMethod::DELETE if is_legacy => Ok(()),
+        // The streams that GET opens are optional (2025-11-25 Streamable HTTP, "Listening for Messages").
+        _ if is_legacy => Err(ClientError::HttpMethod { allow: "POST, DELETE" }),
+        _ => Err(ClientError::HttpMethod { allow: "POST" }),
     }
 }
 
@@ -415,6 +457,17 @@ fn find_route<'n>(endpoint: &Endpoint, kind: Kind, public: &'n str) -> Result<Ro
 fn answer(message: &Message, result: &str) -> Decision {
     let json = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, message.id());
     Decision::Answer(json_response(StatusCode::OK, json))
+}
+
+/// What the client says it can do, as it wrote it.
+fn capabilities(message: &Message) -> Result<&[u8], ClientError> {
+    let span = message.envelope.meta.as_ref().and_then(|meta| meta.client_capabilities.clone());
+    let capabilities = span.and_then(|span| message.body.get(span)).unwrap_or(b"{}");
+    // Every upstream is sent them with every page.
+    if capabilities.len() > CAPABILITIES_BYTES_MAX {
+        return Err(ClientError::Params { why: "the client's capabilities are longer than 16 KiB" });
+    }
+    Ok(capabilities)
 }
 
 fn accepted() -> Response<ReplyBody> {

@@ -10,7 +10,7 @@ mod body;
 mod stream;
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -21,20 +21,27 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use memchr::memmem::{self, Finder};
 use tokio::time::timeout_at;
 
+use crate::legacy::InSession;
 use crate::limit::buffered::{Buffered, Reservation};
+use crate::listen::client::Subscription;
 use crate::mapper::Mapper;
 use crate::pieces::Pieces;
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use crate::protocol::splice::Segments;
+use crate::protocol::version::Era;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
 use crate::worker::Worker;
 
 pub use body::{Held, ReplyBody};
 use stream::Stream;
+
+/// In how much of a reply a refusal is looked for: they are short.
+const REFUSAL_BYTES_MAX: usize = 1024;
 
 /// How much of a failed reply is read to see whether it is a JSON-RPC error.
 const FAILED_BYTES_MAX: usize = 64 * 1024;
@@ -56,8 +63,8 @@ pub struct Plan<'p> {
     pub mapper: Option<Mapper>,
     /// When a JSON reply must be complete.
     pub deadline: Instant,
-    /// True for `subscriptions/listen`, whose stream we end ourselves when the process drains.
-    pub is_subscription: bool,
+    /// The session with the upstream, in the legacy era.
+    pub session: Option<InSession>,
 }
 
 /// Turns an upstream's reply into the client's response.
@@ -70,6 +77,12 @@ pub async fn relay(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<
     }
 }
 
+impl Plan<'_> {
+    fn era(&self) -> Era {
+        if self.session.is_some() { Era::Legacy } else { Era::Modern }
+    }
+}
+
 async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, lease } = reply;
     let deadline = plan.deadline;
@@ -77,6 +90,7 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         let reply_bytes_max = worker.limits().reply_bytes_max;
         let (whole, reservation) =
             collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await?;
+        note_refusal(plan.upstream, &whole);
         let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, plan.id);
         let mapped = mapped.map_err(|_| UpstreamError::Nonsense)?;
         lease.give_back(Instant::now());
@@ -89,6 +103,7 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         Some(Err(_)) => return Err(UpstreamError::Reset.into()),
         None => Bytes::new(),
     };
+    note_refusal(plan.upstream, &first);
     if first.is_empty() && body.is_end_stream() {
         return Err(UpstreamError::Nonsense.into());
     }
@@ -105,8 +120,21 @@ fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Response<Repl
     let Reply { head, body, lease } = reply;
     let stream = Stream::events(worker, body, lease, plan);
     let mut response = respond(head, SSE, ReplyBody::Stream(stream));
-    response.headers_mut().insert(CACHE_CONTROL, NO_CACHE);
-    response.headers_mut().insert(X_ACCEL_BUFFERING, NO);
+    unbuffered(response.headers_mut());
+    response
+}
+
+/// Nobody on the way is to keep events back.
+fn unbuffered(headers: &mut HeaderMap) {
+    headers.insert(CACHE_CONTROL, NO_CACHE);
+    headers.insert(X_ACCEL_BUFFERING, NO);
+}
+
+/// The response to a `subscriptions/listen`.
+pub fn subscription_response(subscription: Box<Subscription>) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Subscription(subscription));
+    response.headers_mut().insert(CONTENT_TYPE, SSE);
+    unbuffered(response.headers_mut());
     response
 }
 
@@ -122,6 +150,7 @@ async fn relay_failure(
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
         return Err(UpstreamError::Credentials.into());
     }
+    let era = plan.era();
     let retry_after = head.headers.get(RETRY_AFTER);
     if media == Media::Json
         && (status.is_client_error() || status.is_server_error())
@@ -135,6 +164,13 @@ async fn relay_failure(
             envelope.kind == MessageKind::Response
                 && envelope.id.is_some_and(|id| &whole[id] == plan.id.as_bytes())
         });
+        note_refusal(plan.upstream, &whole);
+        // Servers of this era answer what they do not understand with codes of this era.
+        let is_of_era =
+            ["-32602", "-32020", "-32021"].iter().any(|code| memmem::find(&whole, code.as_bytes()).is_some());
+        if era == Era::Modern && status == StatusCode::BAD_REQUEST && !is_of_era {
+            plan.upstream.facts.doubt();
+        }
         if answers_us {
             let retry_after = retry_after.cloned();
             let mapped = plan
@@ -142,20 +178,48 @@ async fn relay_failure(
                 .and_then(|mapper| mapper.map(&mut worker.scratch.borrow_mut(), &whole).ok().flatten());
             let segments = mapped.unwrap_or_else(|| Segments::from(whole));
             let mut response = respond(head, JSON, ReplyBody::Whole(segments, Held::default()));
+            if era == Era::Legacy {
+                *response.status_mut() = StatusCode::OK;
+            }
             if let Some(retry_after) = retry_after {
                 response.headers_mut().insert(RETRY_AFTER, retry_after);
             }
             return Ok(response);
         }
     }
+    // A server of this era that has its senses answers otherwise.
+    if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS && era == Era::Modern {
+        plan.upstream.facts.doubt();
+    }
     Err(match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let seconds = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
             UpstreamError::Busy { status, retry_after_s: seconds }
         }
+        // It does not know the session it gave us: the request was not looked at.
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST if era == Era::Legacy => UpstreamError::SessionLost,
         _ => UpstreamError::Nonsense,
     }
     .into())
+}
+
+/// Looks for the error codes that a client with an old list gets: unknown names and parameters, other headers.
+fn note_refusal(upstream: &Upstream, reply: &[u8]) {
+    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
+    if reply.len() > REFUSAL_BYTES_MAX {
+        return;
+    }
+    // Nearly every reply holds none, and one look at it tells.
+    if ERROR.find(reply).is_none() {
+        return;
+    }
+    let holds = |code: &str| memmem::find(reply, code.as_bytes()).is_some();
+    if holds("-32602") || holds("-32020") {
+        upstream.changes.note_refusal(Instant::now());
+    }
+    if holds("-32022") {
+        upstream.facts.doubt();
+    }
 }
 
 /// Reads a reply that must be complete before it can be handed on, and counts it as long as it is held.
@@ -232,9 +296,9 @@ fn respond(head: http::response::Parts, media: HeaderValue, body: ReplyBody) -> 
     response
 }
 
-/// A JSON response from bytes.
-pub fn json_response(status: StatusCode, json: impl Into<Bytes>) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::Whole(Segments::from(json.into()), Held::default()));
+/// A JSON response.
+pub fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Whole(json.into(), Held::default()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
@@ -247,8 +311,8 @@ pub fn describe(response: &mut Response<ReplyBody>, error: &Error) {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.as_secs()));
     }
     match error {
-        Error::Client(ClientError::HttpMethod) => {
-            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        Error::Client(ClientError::HttpMethod { allow }) => {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         Error::Client(ClientError::TooSlow | ClientError::Aborted) => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -15,12 +15,15 @@ use crate::auth::Principal;
 use crate::auth::api_key::ApiKeys;
 use crate::auth::origin::Doors;
 use crate::config::{self, Config, Limits};
+use crate::eras::{ServedEras, served};
 use crate::protocol::error::PolicyError;
 use crate::protocol::head::Field;
+use crate::protocol::version::Eras;
 use crate::route::directory::Directory;
 use crate::route::filter::Filter;
 use crate::route::{Alias, Naming, Style};
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
+use crate::upstream::facts::Known;
 use crate::upstream::{Upstream, UpstreamId};
 
 /// What a call sees.
@@ -41,6 +44,8 @@ pub struct Snapshot {
 /// A path that clients see.
 #[derive(Debug)]
 pub struct Endpoint {
+    /// Another one in every snapshot, and never used twice.
+    pub id: u64,
     /// Its settings.
     pub config: config::Endpoint,
     /// Indexes into the snapshot's upstreams, in configured order.
@@ -51,6 +56,8 @@ pub struct Endpoint {
     pub doors: Doors,
     /// What its upstreams offer, as far as it is known.
     pub names: Arc<LearnedNames>,
+    /// Which eras it serves.
+    pub served: Arc<ServedEras>,
     /// What is counted about it.
     pub series: Arc<EndpointSeries>,
     keys: Option<Arc<ApiKeys>>,
@@ -130,7 +137,10 @@ impl Snapshot {
         let endpoints = config
             .endpoints
             .iter()
-            .map(|endpoint| build_endpoint(endpoint, &upstreams, &keys, metrics, old).map(Arc::new))
+            .map(|endpoint| {
+                next_generation += 1;
+                build_endpoint(endpoint, next_generation - 1, &upstreams, &keys, metrics, old).map(Arc::new)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let by_path = endpoints
             .iter()
@@ -151,6 +161,26 @@ impl Snapshot {
 }
 
 impl Endpoint {
+    /// True if everybody may use everything behind it.
+    pub fn is_open(&self) -> bool {
+        self.keys.is_none() && self.naming.hides_nothing()
+    }
+
+    /// True if clients with sessions get every outcome of a request in an HTTP 200.
+    pub fn tells_legacy_errors_in_ok(&self) -> bool {
+        self.config.legacy_errors == config::LegacyErrors::JsonRpc
+    }
+
+    /// The eras it serves now.
+    pub fn eras(&self) -> Eras {
+        self.served.get()
+    }
+
+    /// Whether `other` is this endpoint as far as its clients can tell: settings, upstreams and keys are equal.
+    pub fn serves_like(&self, other: &Self) -> bool {
+        self.config == other.config && self.member_ids == other.member_ids && self.keys == other.keys
+    }
+
     /// Who calls, or why the call is refused.
     pub fn authenticate(&self, authorization: Field<'_>) -> Result<Principal, PolicyError> {
         match &self.keys {
@@ -184,15 +214,26 @@ fn build_upstreams(
             let id =
                 UpstreamId { slot: free_slots.next().unwrap_or(usize::MAX), generation: *next_generation };
             *next_generation += 1;
-            Upstream::new(id, upstream.clone(), metrics)
-                .map(Arc::new)
-                .map_err(|source| SnapshotError::Upstream { name: upstream.name.clone(), source })
+            let new = Upstream::new(id, upstream.clone(), metrics)
+                .map_err(|source| SnapshotError::Upstream { name: upstream.name.clone(), source })?;
+            if let Some(same) =
+                old.and_then(|old| old.upstreams.iter().find(|old| is_same_server(&old.config, upstream)))
+            {
+                new.facts.publish(Known::clone(&same.facts.known()));
+            }
+            Ok(Arc::new(new))
         })
         .collect()
 }
 
+/// Whether only settings of the gateway differ, so that what is known of the server stays true.
+fn is_same_server(old: &config::Upstream, new: &config::Upstream) -> bool {
+    old.name == new.name && old.urls == new.urls && old.eras == new.eras
+}
+
 fn build_endpoint(
     endpoint: &config::Endpoint,
+    id: u64,
     upstreams: &[Arc<Upstream>],
     keys: &Arc<ApiKeys>,
     metrics: &Metrics,
@@ -231,7 +272,12 @@ fn build_endpoint(
         let endpoint = old.endpoints.get(old.endpoint_at(path)?)?;
         (endpoint.member_ids == member_ids).then_some(endpoint)
     });
+    let served_eras = before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.served));
+    // With what is known already, so that no call between here and the next probe is judged by less.
+    served_eras.set(served(members.iter().map(|member| upstreams[*member].eras())));
     Ok(Endpoint {
+        id,
+        served: served_eras,
         naming: Naming::new(style, endpoint.accept_bare, &prefixes, &aliases, filter),
         doors: Doors {
             origins: endpoint.origins.clone(),

@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::limit::buffered::Buffered;
 use crate::limit::connections::Connections;
 use crate::limit::open_files;
+use crate::listen::Hub;
+use crate::session::Sessions;
+use crate::session::key_file::KeyFileError;
+use crate::session::store::StoreError;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::telemetry::metrics::Metrics;
 
@@ -23,6 +28,12 @@ pub struct State {
     pub connections: Arc<Connections>,
     /// Bytes of messages held.
     pub buffered: Arc<Buffered>,
+    /// Lists of upstreams and endpoints.
+    pub catalog: Catalog,
+    /// Change notices.
+    pub hub: Hub,
+    /// Sessions of legacy clients.
+    pub sessions: Arc<Sessions>,
     /// How far the end has come.
     pub drain: Drain,
 }
@@ -36,6 +47,12 @@ pub enum StateError {
     /// It promises more connections than the system allows.
     #[error(transparent)]
     OpenFiles(#[from] open_files::TooFew),
+    /// Sessions cannot be kept.
+    #[error(transparent)]
+    Sessions(#[from] StoreError),
+    /// There are no keys for session ids.
+    #[error(transparent)]
+    SessionKey(#[from] KeyFileError),
 }
 
 impl State {
@@ -43,11 +60,15 @@ impl State {
     pub fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let connections_max = open_files::connections_max(config.limits.connections_max)?;
         let snapshot = Snapshot::build(config, &metrics, None)?;
+        let sessions = Sessions::open_store(config, metrics.journal_records_lost.clone())?;
         let limits = &config.limits;
         Ok(Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             connections: Connections::new(connections_max, limits.connections_per_address_max),
             buffered: Buffered::new(limits.buffered_bytes_max),
+            catalog: Catalog::new(limits.cache_bytes_max),
+            hub: Hub::default(),
+            sessions,
             drain: Drain::default(),
             metrics,
         }))
@@ -57,11 +78,15 @@ impl State {
     pub fn reload(&self, config: &Config) -> Result<(), StateError> {
         let connections_max = open_files::connections_max(config.limits.connections_max)?;
         let old = self.snapshot.load_full();
+        let session_keys = self.sessions.read_keys(config)?;
         let new = Snapshot::build(config, &self.metrics, Some(&old))?;
         let limits = &config.limits;
         self.connections.set_max(connections_max, limits.connections_per_address_max);
         self.buffered.set_max(limits.buffered_bytes_max);
-        self.snapshot.store(Arc::new(new));
+        self.sessions.reconfigure(&config.session, session_keys);
+        let new = Arc::new(new);
+        self.snapshot.store(Arc::clone(&new));
+        self.hub.reloaded(&new);
         Ok(())
     }
 
@@ -69,7 +94,14 @@ impl State {
     pub fn render_metrics(&self) -> Result<Vec<u8>, prometheus::Error> {
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.connections_open.set(gauge(self.connections.open()));
+        self.metrics.subscriptions.set(gauge(self.hub.open()));
+        self.metrics.lists.bytes.set(i64::try_from(self.catalog.bytes()).unwrap_or(i64::MAX));
         self.metrics.buffered_bytes.set(gauge(self.buffered.held_bytes()));
+        let counts = self.sessions.counts();
+        for (state, sessions) in [("live", counts.sessions), ("revoked", counts.revoked)] {
+            self.metrics.sessions.with_label_values(&[state]).set(gauge(sessions));
+        }
+        self.metrics.upstream_sessions.set(gauge(counts.upstream_sessions));
         self.metrics.render()
     }
 }

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Limits, Listener};
+use crate::legacy;
 use crate::listener;
 use crate::protocol::json::Scratch;
+use crate::session;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::state::State;
 use crate::tasks::Tasks;
 use crate::telemetry::logs::FailureLog;
 use crate::telemetry::metrics::EndpointSeries;
+use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
 
 /// How often idle connections to upstreams are looked through.
@@ -29,6 +32,8 @@ pub struct Worker {
     pub client: Client,
     /// Memory for checking JSON.
     pub scratch: RefCell<Scratch>,
+    /// Counts, by its holders, messages to upstreams that nobody waits for.
+    pub telling: Rc<()>,
     /// Where failed calls are told.
     pub failures: Rc<FailureLog>,
     view: RefCell<Rc<View>>,
@@ -85,6 +90,7 @@ impl Worker {
                 open_max: upstream_connections_max,
             },
             scratch: RefCell::default(),
+            telling: Rc::default(),
             failures: Rc::new(failures),
             view: RefCell::new(view),
             state,
@@ -101,6 +107,16 @@ impl Worker {
             self.client.pools.retain(&living);
         }
         Rc::clone(&view)
+    }
+
+    /// A way to ask upstreams on the gateway's own behalf.
+    pub fn asker<'a>(&'a self, view: &'a View) -> Asker<'a> {
+        Asker {
+            client: &self.client,
+            scratch: &self.scratch,
+            limits: &view.snapshot.limits,
+            budget: &self.state.buffered,
+        }
     }
 
     /// The limits in force when this thread last looked.
@@ -127,13 +143,18 @@ impl Worker {
         }
     }
 
-    async fn sweep(&self) {
+    async fn sweep(self: &Rc<Self>) {
         let mut interval = tokio::time::interval(SWEEP_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.view();
+            let view = self.view();
             self.client.pools.sweep(Instant::now());
+            let state = Arc::clone(&self.state);
+            // There may be very many sessions.
+            let sweep = move || state.sessions.sweep_once(session::now_s());
+            let closed = self.client.tasks.compute(sweep).await;
+            legacy::close(self, &view, closed);
             if self.state.drain.is_quiet() {
                 self.client.pools.clear();
             }

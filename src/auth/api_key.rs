@@ -19,12 +19,12 @@ use crate::protocol::head::Field;
 const KEY_PREFIX: &str = "tl_";
 
 /// The configured keys.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct ApiKeys {
     by_tag: HashMap<u64, Vec<Holder>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Holder {
     digest: [u8; 32],
     name: Arc<str>,

@@ -5,6 +5,7 @@
 pub mod api_key;
 pub mod origin;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Who makes a call. Two calls of one principal have equal names, whatever key or connection they use.
@@ -17,6 +18,14 @@ pub enum Principal {
 }
 
 impl Principal {
+    /// What a session is bound to: the same for every key and connection of the principal, and for no other.
+    pub fn identity(&self) -> Cow<'_, str> {
+        match self {
+            Self::Anonymous => Cow::Borrowed(""),
+            Self::ApiKey(name) => Cow::Owned(format!("key:{name}")),
+        }
+    }
+
     /// The name for logs.
     pub fn name(&self) -> &str {
         match self {

@@ -15,7 +15,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{ConfigError, nearest};
-use super::file::{Admin, ApiKey, Drain, Endpoint, File, Limits, Listener, Log, Upstream};
+use super::file::{Admin, ApiKey, Drain, Endpoint, File, Limits, Listener, Log, Session, Upstream};
 
 /// What was read, and what was wrong on the way.
 #[derive(Debug)]
@@ -109,6 +109,7 @@ impl Reader {
                 "admin" => self.table::<Admin>(value, "[admin]"),
                 "limits" => self.table::<Limits>(value, "[limits]"),
                 "drain" => self.table::<Drain>(value, "[drain]"),
+                "session" => self.table::<Session>(value, "[session]"),
                 "log" => self.table::<Log>(value, "[log]"),
                 "api_key" => self.array::<ApiKey>(value, "[[api_key]]"),
                 "endpoint" => self.array::<Endpoint>(value, "[[endpoint]]"),

@@ -33,6 +33,7 @@ pub(super) fn resolve(
         endpoints.push(Endpoint {
             path,
             names: names(endpoint, findings),
+            legacy_errors: endpoint.legacy_errors.value().copied().unwrap_or_default(),
             accept_bare: endpoint.accept_bare.value().copied().unwrap_or(true),
             aliases: aliases(endpoint, &members, findings),
             upstreams: members.into_iter().map(|upstream| upstream.name.clone()).collect(),
@@ -43,6 +44,11 @@ pub(super) fn resolve(
             origins: all(&endpoint.origins, origin, findings),
             hosts: hosts(&endpoint.hosts, findings),
             public_url: public_url(&endpoint.public_url, findings),
+            list_page_bytes_max: endpoint
+                .list_page_bytes_max
+                .0
+                .is_some()
+                .then(|| endpoint.list_page_bytes_max.or(0)),
             instructions: instructions(&endpoint.instructions, findings),
         });
     }

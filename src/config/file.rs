@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::value::{At, Count, DAY_MS, GIB, HOUR_MS, KIB, Key, MIB, Period, SECOND_MS, Size, TIB};
-use super::{AuthMethod, LogFormat, LogLevel, Names};
+use super::value::{At, Count, DAY_MS, GIB, HOUR_MS, KIB, Key, MIB, MINUTE_MS, Period, SECOND_MS, Size, TIB};
+use super::{AuthMethod, LegacyErrors, LogFormat, LogLevel, Names};
+use crate::protocol::version::Era;
 
 /// Configuration of Trunkline.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -19,6 +20,10 @@ use super::{AuthMethod, LogFormat, LogLevel, Names};
 pub(super) struct File {
     /// Worker threads. Default: the number of cores.
     pub(super) workers: Key<Count<1, 256>>,
+    /// Where state is kept between two runs: the session key, the sessions of legacy clients, and what is known of
+    /// the upstreams. An absolute path. Default: the environment's `STATE_DIRECTORY`, as systemd sets it; else nowhere.
+    #[schemars(example = "/var/lib/trunkline")]
+    pub(super) state_directory: Key<String>,
     /// Where clients connect: one `[listener]`, or several `[[listener]]`.
     #[schemars(schema_with = "one_or_many::<Listener>")]
     pub(super) listener: Vec<At<Listener>>,
@@ -30,6 +35,8 @@ pub(super) struct File {
     pub(super) drain: Drain,
     /// What is logged, and how.
     pub(super) log: Log,
+    /// Sessions of legacy clients.
+    pub(super) session: Session,
     /// The keys clients may present.
     pub(super) api_key: Vec<At<ApiKey>>,
     /// The paths clients see.
@@ -92,12 +99,21 @@ pub(super) struct Limits {
     /// Pages of one list of one upstream.
     #[schemars(extend("default" = 100))]
     pub(super) list_pages_max: Key<Count<1, 100_000>>,
+    /// Size of all lists kept in memory; 0 to 1TiB. Takes effect at the next start.
+    #[schemars(extend("default" = "64MiB"))]
+    pub(super) cache_bytes_max: Key<Size<0, TIB>>,
     /// Nesting of a JSON message.
     #[schemars(extend("default" = 128))]
     pub(super) json_depth_max: Key<Count<16, 1024>>,
     /// Concurrent streams of one HTTP/2 connection.
     #[schemars(extend("default" = 128))]
     pub(super) streams_per_connection_max: Key<Count<1, 65_535>>,
+    /// Open subscriptions (`subscriptions/listen`) of all clients.
+    #[schemars(extend("default" = 10000))]
+    pub(super) subscriptions_max: Key<Count<1, 1_048_576>>,
+    /// URIs and task ids of one subscription.
+    #[schemars(extend("default" = 1000))]
+    pub(super) subscription_uris_max: Key<Count<0, 100_000>>,
     /// Time from the first byte of a request to the end of its head; up to 1h.
     #[schemars(extend("default" = "10s"))]
     pub(super) header_timeout: Key<Period<1, HOUR_MS>>,
@@ -122,6 +138,36 @@ pub(super) struct Drain {
     /// Time after which what is left is cut; up to 1h, at least `quiet`.
     #[schemars(extend("default" = "20s"))]
     pub(super) max: Key<Period<1, HOUR_MS>>,
+}
+
+/// Sessions of legacy clients.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Session {
+    /// The keys that seal session ids; `trunkline session-key FILE` makes such a file. Default: `session.key` in the
+    /// state directory.
+    pub(super) key: Key<KeyFile>,
+    /// Time from `initialize` to the end of a session, whatever happens; 1m to 720h.
+    #[schemars(extend("default" = "24h"))]
+    pub(super) expiry: Key<Period<MINUTE_MS, { 30 * DAY_MS }>>,
+    /// Time after which an unused session's upstream sessions are closed and its log level is forgotten; 1s to 24h.
+    #[schemars(extend("default" = "30m"))]
+    pub(super) idle_timeout: Key<Period<SECOND_MS, DAY_MS>>,
+    /// Sessions with upstream sessions or a log level.
+    #[schemars(extend("default" = 100_000))]
+    pub(super) sessions_max: Key<Count<1, 10_000_000>>,
+    /// Sessions with upstreams.
+    #[schemars(extend("default" = 100_000))]
+    pub(super) upstream_sessions_max: Key<Count<1, 10_000_000>>,
+}
+
+/// Where keys are kept.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["file"]))]
+pub(super) struct KeyFile {
+    /// An absolute path.
+    pub(super) file: Key<String>,
 }
 
 /// What is logged, and how.
@@ -190,6 +236,13 @@ pub(super) struct Endpoint {
     /// The URL by which clients reach the endpoint.
     #[schemars(example = "https://mcp.example.com/mcp")]
     pub(super) public_url: Key<String>,
+    /// How the failure of a request is shown to clients with sessions: in an HTTP 200 (`jsonrpc`), which every client
+    /// survives, or with its own status (`http`).
+    #[schemars(extend("default" = "jsonrpc"))]
+    pub(super) legacy_errors: Key<LegacyErrors>,
+    /// Lists longer than this are given out in pages of about this size; 1KiB to 1GiB. Default: one page, however
+    /// long, as many hosts read only the first.
+    pub(super) list_page_bytes_max: Key<Size<KIB, GIB>>,
     /// Put before the instructions of the upstreams; up to 16KiB.
     pub(super) instructions: Key<String>,
 }
@@ -208,6 +261,10 @@ pub(super) struct Upstream {
     /// What stands before its names in public names; the grammar of upstream names. Default: its name.
     #[schemars(extend("pattern" = "^[a-z][a-z0-9-]{0,31}$"))]
     pub(super) prefix: Key<String>,
+    /// The kinds of protocol revisions it speaks: `modern` (2026-07-28), `legacy` (2024-11-05 to 2025-11-25).
+    /// Default: it is asked.
+    #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
+    pub(super) eras: Key<Vec<At<Era>>>,
     /// Time to open a connection; up to 1h.
     #[schemars(extend("default" = "5s"))]
     pub(super) connect_timeout: Key<Period<1, HOUR_MS>>,
@@ -220,6 +277,18 @@ pub(super) struct Upstream {
     /// Time for a whole list, all pages; up to 1h.
     #[schemars(extend("default" = "5s"))]
     pub(super) list_timeout: Key<Period<1, HOUR_MS>>,
+    /// Time for which a list is kept at least, even if the server says less; 0s to 24h. 0s obeys the server.
+    #[schemars(extend("default" = "0s"))]
+    pub(super) list_ttl_min: Key<Period<0, DAY_MS>>,
+    /// Time after its freshness for which a list is given out while it is fetched anew; 0s to 24h. 0s: never.
+    #[schemars(extend("default" = "0s"))]
+    pub(super) stale_while_revalidate: Key<Period<0, DAY_MS>>,
+    /// Time after its freshness for which a list is given out while the server fails; 0s to 24h. 0s: never.
+    #[schemars(extend("default" = "1h"))]
+    pub(super) list_stale_max: Key<Period<0, DAY_MS>>,
+    /// Whether to believe the server that a list is the same for everybody (`cacheScope` of `public`).
+    #[schemars(extend("default" = false))]
+    pub(super) trust_public_cache: Key<bool>,
     /// Time a pooled connection may be idle; up to 1h. Keep it below the upstream's own limit.
     #[schemars(extend("default" = "4s"))]
     pub(super) idle_timeout: Key<Period<1, HOUR_MS>>,

@@ -32,10 +32,13 @@ mod value;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use crate::protocol::version::Eras;
 
 pub use self::error::{ConfigError, ConfigErrors, Warning};
 pub use self::resolve::is_key_name;
@@ -55,6 +58,8 @@ pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
 pub struct Config {
     /// Worker threads, 1 to 256; `None` is as many as cores.
     pub workers: Option<NonZeroUsize>,
+    /// Where state is kept between two runs, an absolute path; `None`: nowhere, unless the environment says so.
+    pub state_directory: Option<PathBuf>,
     /// Where clients connect; at least one.
     pub listeners: Vec<Listener>,
     /// Where metrics and health are served, if at all.
@@ -65,6 +70,8 @@ pub struct Config {
     pub drain: Drain,
     /// What is logged, and how.
     pub log: Log,
+    /// Sessions of legacy clients.
+    pub session: Session,
     /// Digests of the keys clients may present, with distinct names and digests.
     pub api_keys: Vec<ApiKey>,
     /// The paths clients see, with distinct paths; at least one.
@@ -110,10 +117,16 @@ pub struct Limits {
     pub list_bytes_max: usize,
     /// Pages of one list of one upstream.
     pub list_pages_max: usize,
+    /// Bytes of all lists kept in memory.
+    pub cache_bytes_max: usize,
     /// Nesting of a JSON message.
     pub json_depth_max: usize,
     /// Concurrent streams of one HTTP/2 connection.
     pub streams_per_connection_max: u32,
+    /// Open subscriptions of all clients.
+    pub subscriptions_max: usize,
+    /// URIs and task ids of one subscription.
+    pub subscription_uris_max: usize,
     /// Time from the first byte of a request to the end of its head.
     pub header_timeout: Duration,
     /// Time for the body of a request.
@@ -131,6 +144,21 @@ pub struct Drain {
     pub quiet: Duration,
     /// Time after which what is left is cut; at least `quiet`.
     pub max: Duration,
+}
+
+/// `[session]`: sessions of legacy clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// File of the keys that seal session ids, an absolute path; `None`: in the state directory.
+    pub key_file: Option<PathBuf>,
+    /// Time from `initialize` to the end of a session, whatever happens.
+    pub expiry: Duration,
+    /// Time after which the state of an unused session is dropped.
+    pub idle_timeout: Duration,
+    /// Sessions with state.
+    pub sessions_max: usize,
+    /// Upstream sessions.
+    pub upstream_sessions_max: usize,
 }
 
 /// `[log]`.
@@ -180,6 +208,10 @@ pub struct Endpoint {
     pub hosts: Option<Vec<String>>,
     /// The URL by which clients reach the endpoint: `http` or `https`.
     pub public_url: Option<String>,
+    /// How the failure of a request is shown to clients with sessions.
+    pub legacy_errors: LegacyErrors,
+    /// Bytes of a page of a list; `None`: every list is one page.
+    pub list_page_bytes_max: Option<usize>,
     /// Put before the instructions of the upstreams.
     pub instructions: Option<String>,
 }
@@ -205,6 +237,17 @@ pub enum Names {
     Prefixed,
     /// Names are unchanged and routed by what the upstreams list.
     Bare,
+}
+
+/// How the failure of a request is shown to clients with sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LegacyErrors {
+    /// As a JSON-RPC error in an HTTP 200: some clients give up their session at any other status.
+    #[default]
+    JsonRpc,
+    /// With the HTTP status that clients without sessions get.
+    Http,
 }
 
 /// A way for a client to say who it is.
@@ -250,6 +293,8 @@ pub struct Upstream {
     pub prefix: String,
     /// Its replicas, distinct; at least one.
     pub urls: Vec<Url>,
+    /// The eras it speaks, at least one; `None`: it is asked.
+    pub eras: Option<Eras>,
     /// Time to open a connection.
     pub connect_timeout: Duration,
     /// Time to the head of a reply, and to the end of a JSON reply.
@@ -258,6 +303,14 @@ pub struct Upstream {
     pub stream_idle_timeout: Duration,
     /// Time for a whole list, all pages.
     pub list_timeout: Duration,
+    /// Time for which a list is kept at least.
+    pub list_ttl_min: Duration,
+    /// Time after its freshness for which a list is given out while it is fetched anew; zero: never.
+    pub stale_while_revalidate: Duration,
+    /// Time after its freshness for which a list is given out while the server fails; zero: never.
+    pub list_stale_max: Duration,
+    /// Whether the server is believed that a list is the same for everybody.
+    pub trust_public_cache: bool,
     /// Time a pooled connection may be idle.
     pub idle_timeout: Duration,
     /// Idle connections kept, per worker; 0 keeps none.

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::document::{Damaged, Document};
 use super::error::{ConfigError, Warning};
 use super::value::{At, Key};
-use super::{Admin, ApiKey, Config, Drain, Limits, Listener, Log, LogFormat, LogLevel};
+use super::{Admin, ApiKey, Config, Drain, Limits, Listener, Log, LogFormat, LogLevel, Session};
 use super::{endpoint, file, upstream};
 
 const KIB: usize = 1 << 10;
@@ -30,6 +31,8 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
     let (listeners, admin) = addresses(&file, &mut findings);
     let limits = limits(&file.limits, &mut findings);
     let drain = drain(&file.drain, &mut findings);
+    let state_directory = absolute(&file.state_directory, "/var/lib/trunkline", &mut findings);
+    let session = session(&file.session, &mut findings);
     let api_keys = api_keys(&file.api_key, &mut findings);
     let upstreams = upstream::resolve(&file, &mut findings);
     let endpoints = endpoint::resolve(&file, &listeners, &upstreams, &mut findings);
@@ -41,6 +44,7 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
     findings.warnings.sort_by_key(|warning| warning.span.start);
     Ok(Config {
         workers: NonZeroUsize::new(file.workers.or(0)),
+        state_directory,
         listeners,
         admin,
         limits,
@@ -50,6 +54,7 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
             level: file.log.level.value().copied().unwrap_or(LogLevel::Info),
             refusals_per_second_max: file.log.refusals_per_second_max.or(100),
         },
+        session,
         api_keys,
         endpoints,
         upstreams,
@@ -159,9 +164,12 @@ fn limits(written: &file::Limits, findings: &mut Findings) -> Limits {
         reply_bytes_max: written.reply_bytes_max.or(16 * MIB),
         list_bytes_max: written.list_bytes_max.or(16 * MIB),
         list_pages_max: written.list_pages_max.or(100),
+        cache_bytes_max: written.cache_bytes_max.or(64 * MIB),
         json_depth_max: written.json_depth_max.or(128),
         streams_per_connection_max: u32::try_from(written.streams_per_connection_max.or(128))
             .unwrap_or(u32::MAX),
+        subscriptions_max: written.subscriptions_max.or(10_000),
+        subscription_uris_max: written.subscription_uris_max.or(1000),
         header_timeout: written.header_timeout.or(Duration::from_secs(10)),
         body_timeout: written.body_timeout.or(Duration::from_secs(30)),
         idle_timeout: written.idle_timeout.or(Duration::from_secs(75)),
@@ -206,6 +214,30 @@ fn drain(written: &file::Drain, findings: &mut Findings) -> Drain {
         findings.error(span, message);
     }
     drain
+}
+
+fn session(written: &file::Session, findings: &mut Findings) -> Session {
+    let key_file = written.key.0.as_ref().and_then(|At { value, span }| {
+        let message = "`key` has no `file`: write `key = { file = \"/etc/trunkline/session.key\" }`";
+        findings.required(&value.file, span, message);
+        absolute(&value.file, "/etc/trunkline/session.key", findings)
+    });
+    Session {
+        key_file,
+        expiry: written.expiry.or(Duration::from_hours(24)),
+        idle_timeout: written.idle_timeout.or(Duration::from_mins(30)),
+        sessions_max: written.sessions_max.or(100_000),
+        upstream_sessions_max: written.upstream_sessions_max.or(100_000),
+    }
+}
+
+/// A path that means the same wherever the process was started.
+fn absolute(written: &Key<String>, example: &str, findings: &mut Findings) -> Option<PathBuf> {
+    let At { value: path, span } = written.0.as_ref()?;
+    if !path.starts_with('/') {
+        findings.error(span.clone(), format!("not an absolute path: write for example \"{example}\""));
+    }
+    Some(path.into())
 }
 
 fn api_keys(written: &[At<file::ApiKey>], findings: &mut Findings) -> Vec<ApiKey> {

@@ -60,6 +60,7 @@ fn every_error_says_where_it_is_and_what_to_do() {
 fn a_small_configuration_gets_its_defaults() {
     let expected = Config {
         workers: None,
+        state_directory: None,
         listeners: vec![Listener { address: "127.0.0.1:8080".parse().unwrap() }],
         admin: None,
         limits: Limits {
@@ -72,8 +73,11 @@ fn a_small_configuration_gets_its_defaults() {
             reply_bytes_max: 16 << 20,
             list_bytes_max: 16 << 20,
             list_pages_max: 100,
+            cache_bytes_max: 64 << 20,
             json_depth_max: 128,
             streams_per_connection_max: 128,
+            subscriptions_max: 10_000,
+            subscription_uris_max: 1000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
@@ -81,12 +85,20 @@ fn a_small_configuration_gets_its_defaults() {
         },
         drain: Drain { quiet: Duration::from_secs(2), max: Duration::from_secs(20) },
         log: Log { format: LogFormat::Text, level: LogLevel::Info, refusals_per_second_max: 100 },
+        session: Session {
+            key_file: None,
+            expiry: Duration::from_hours(24),
+            idle_timeout: Duration::from_mins(30),
+            sessions_max: 100_000,
+            upstream_sessions_max: 100_000,
+        },
         api_keys: Vec::new(),
         endpoints: vec![Endpoint {
             path: "/mcp".to_owned(),
             upstreams: vec!["a".to_owned(), "b".to_owned()],
             names: Names::Prefixed,
             accept_bare: true,
+            legacy_errors: LegacyErrors::JsonRpc,
             aliases: Vec::new(),
             allow: vec!["*".to_owned()],
             deny: Vec::new(),
@@ -95,6 +107,7 @@ fn a_small_configuration_gets_its_defaults() {
             origins: None,
             hosts: None,
             public_url: None,
+            list_page_bytes_max: None,
             instructions: None,
         }],
         upstreams: vec![upstream_with_defaults("a", 9101), upstream_with_defaults("b", 9102)],
@@ -113,10 +126,15 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
             port,
             path_and_query: "/".to_owned(),
         }],
+        eras: None,
         connect_timeout: Duration::from_secs(5),
         reply_timeout: Duration::from_mins(1),
         stream_idle_timeout: Duration::from_mins(5),
         list_timeout: Duration::from_secs(5),
+        list_ttl_min: Duration::ZERO,
+        stale_while_revalidate: Duration::ZERO,
+        list_stale_max: Duration::from_hours(1),
+        trust_public_cache: false,
         idle_timeout: Duration::from_secs(4),
         idle_connections_max: 64,
     }
@@ -127,6 +145,19 @@ fn upstreams_keep_the_order_of_the_text() {
     let text = base_with("[upstream.a]", "[upstream.z]\nurl = \"http://127.0.0.1:9100/\"\n[upstream.a]");
     let names: Vec<String> = parsed(&text).upstreams.into_iter().map(|upstream| upstream.name).collect();
     assert_eq!(names, ["z", "a", "b"]);
+}
+
+#[test]
+fn eras_are_asked_for_or_fixed() {
+    for (lines, eras) in [
+        ("", None),
+        ("eras = [\"modern\"]", Some(Eras { legacy: false, modern: true })),
+        ("eras = [\"legacy\"]", Some(Eras { legacy: true, modern: false })),
+        ("eras = [\"legacy\", \"modern\"]", Some(Eras::BOTH)),
+    ] {
+        let text = base_with("[upstream.a]", &format!("[upstream.a]\n{lines}"));
+        assert_eq!(parsed(&text).upstreams[0].eras, eras, "{lines}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::file::{self, File};
 use super::resolve::Findings;
 use super::value::At;
 use super::{Upstream, Url};
+use crate::protocol::version::{Era, Eras};
 
 const NAME_GRAMMAR: &str = "use a lower-case letter, then up to 31 of a-z, 0-9 and -";
 
@@ -39,10 +40,15 @@ fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut 
         name: name.value.clone(),
         prefix: written.prefix.value().unwrap_or(&name.value).clone(),
         urls: urls(name, upstream, findings),
+        eras: eras(written, findings),
         connect_timeout: written.connect_timeout.or(Duration::from_secs(5)),
         reply_timeout: written.reply_timeout.or(Duration::from_mins(1)),
         stream_idle_timeout: written.stream_idle_timeout.or(Duration::from_mins(5)),
         list_timeout: written.list_timeout.or(Duration::from_secs(5)),
+        list_ttl_min: written.list_ttl_min.or(Duration::ZERO),
+        stale_while_revalidate: written.stale_while_revalidate.or(Duration::ZERO),
+        list_stale_max: written.list_stale_max.or(Duration::from_hours(1)),
+        trust_public_cache: written.trust_public_cache.value().copied().unwrap_or(false),
         idle_timeout: written.idle_timeout.or(Duration::from_secs(4)),
         idle_connections_max: written.idle_connections_max.or(64),
     }
@@ -67,6 +73,21 @@ fn is_name(text: &str) -> bool {
     text.len() <= 32
         && text.starts_with(|first: char| first.is_ascii_lowercase())
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn eras(upstream: &file::Upstream, findings: &mut Findings) -> Option<Eras> {
+    let At { value: written, span } = upstream.eras.0.as_ref()?;
+    if written.is_empty() {
+        findings.error(span.clone(), "`eras` is empty: name \"modern\", \"legacy\" or both, or leave it out");
+        return None;
+    }
+    for (index, era) in written.iter().enumerate() {
+        if written[..index].iter().any(|earlier| earlier.value == era.value) {
+            findings.error(era.span.clone(), "the same era twice: name each once");
+        }
+    }
+    let has = |era| written.iter().any(|written| written.value == era);
+    Some(Eras { legacy: has(Era::Legacy), modern: has(Era::Modern) })
 }
 
 fn urls(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Findings) -> Vec<Url> {

@@ -18,11 +18,11 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 pub(super) const TIB: u64 = 1 << 40;
 pub(super) const SECOND_MS: u64 = 1000;
-pub(super) const HOUR_MS: u64 = 60 * 60 * SECOND_MS;
+pub(super) const MINUTE_MS: u64 = 60 * SECOND_MS;
+pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub(super) const DAY_MS: u64 = 24 * HOUR_MS;
 
-const DURATION_UNITS_MS: [(&str, u64); 4] =
-    [("ms", 1), ("s", SECOND_MS), ("m", 60 * SECOND_MS), ("h", HOUR_MS)];
+const DURATION_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", SECOND_MS), ("m", MINUTE_MS), ("h", HOUR_MS)];
 const SIZE_UNITS: [(&str, u64); 5] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
 
 /// A value and the bytes of the text it was written in.

@@ -6,8 +6,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 const CONNECTIONS_MAX_DEFAULT: u64 = 16_384;
 /// A call may need its client's connection and its upstream's.
 const FILES_PER_CONNECTION: u64 = 2;
-/// Listeners, the admin listener's connections, those for learning names, logs.
+/// Listeners, the admin listener's connections, those for probing and learning names, logs.
 const OTHER_FILES: u64 = 256;
+/// The part of all files that may be connections for listening to upstreams, and how many that is at most.
+const LISTENING_PART: u64 = 16;
+const LISTENING_MAX: u64 = 1024;
 
 /// More connections are configured than the system lets us open.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +30,16 @@ pub fn raise_limit() -> std::io::Result<()> {
     Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
+/// How many connections may be open to listen to upstreams.
+pub fn listening_connections_max() -> usize {
+    let hard_limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    usize::try_from(listening_max(hard_limit)).unwrap_or(1)
+}
+
+fn listening_max(hard_limit: u64) -> u64 {
+    (hard_limit / LISTENING_PART).clamp(1, LISTENING_MAX)
+}
+
 /// How many connections may be open, given what is configured and what the system allows.
 pub fn connections_max(configured: Option<usize>) -> Result<usize, TooFew> {
     let hard_limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
@@ -34,11 +47,12 @@ pub fn connections_max(configured: Option<usize>) -> Result<usize, TooFew> {
 }
 
 fn choose(configured: Option<usize>, hard_limit: u64) -> Result<usize, TooFew> {
-    let possible = hard_limit.saturating_sub(OTHER_FILES) / FILES_PER_CONNECTION;
+    let other = OTHER_FILES + listening_max(hard_limit);
+    let possible = hard_limit.saturating_sub(other) / FILES_PER_CONNECTION;
     match configured {
         Some(connections_max) if connections_max as u64 > possible => Err(TooFew {
             connections_max,
-            needed: connections_max as u64 * FILES_PER_CONNECTION + OTHER_FILES,
+            needed: connections_max as u64 * FILES_PER_CONNECTION + other,
             hard_limit,
         }),
         Some(connections_max) => Ok(connections_max),
@@ -54,10 +68,10 @@ mod tests {
     fn promises_only_what_can_be_kept() {
         for (configured, hard_limit, expected) in [
             (None, u64::MAX, Some(16_384)),
-            (None, 4096, Some(1920)),
+            (None, 4096, Some(1792)),
             (None, 10, Some(1)),
-            (Some(1920), 4096, Some(1920)),
-            (Some(1921), 4096, None),
+            (Some(1792), 4096, Some(1792)),
+            (Some(1793), 4096, None),
             (Some(100_000), u64::MAX, Some(100_000)),
         ] {
             assert_eq!(choose(configured, hard_limit).ok(), expected, "{configured:?} of {hard_limit}");

@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::stream::Stream;
 use crate::call::Call;
 use crate::limit::buffered::Reservation;
+use crate::listen::client::Subscription;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::splice::Segments;
 
@@ -29,6 +30,8 @@ pub enum ReplyBody {
     Whole(Segments, Held),
     /// Still arriving from an upstream.
     Stream(Box<Stream>),
+    /// Open until one side ends it.
+    Subscription(Box<Subscription>),
 }
 
 impl ReplyBody {
@@ -48,6 +51,7 @@ impl ReplyBody {
                 }
             }
             Self::Stream(stream) => stream.carry(call),
+            Self::Subscription(subscription) => subscription.carry(call),
         }
     }
 }
@@ -65,13 +69,16 @@ impl Body for ReplyBody {
                 Poll::Ready(segments.pop_at_most(FRAME_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
             }
             Self::Stream(stream) => stream.poll(cx).map(|data| data.map(|data| data.map(Frame::data))),
+            Self::Subscription(subscription) => {
+                subscription.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(segments, _) => segments.is_empty(),
-            Self::Stream(_) => false,
+            Self::Stream(_) | Self::Subscription(_) => false,
         }
     }
 
@@ -79,6 +86,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(segments, _) => SizeHint::with_exact(segments.len()),
             Self::Stream(stream) => stream.size_hint(),
+            Self::Subscription(_) => SizeHint::default(),
         }
     }
 }

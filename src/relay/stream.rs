@@ -1,8 +1,7 @@
 //! A reply that is still arriving from an upstream, on its way to the client piece by piece.
 //!
 //! A fault in the middle of an event stream becomes an error event where the client stands between two events,
-//! else its connection is cut. A subscription is kept alive by comments and ends with its result when the
-//! process drains.
+//! else its connection is cut.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,21 +11,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body as _, SizeHint};
 use hyper::body::Incoming;
+use memchr::memmem;
 use tokio::time::{Sleep, sleep_until};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Plan;
 use crate::call::Call;
+use crate::legacy::{self, InSession};
 use crate::mapper::Mapper;
+use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::sse::{Boundary, Event, Events, data_event};
+use crate::protocol::version::{Era, LegacyVersion};
 use crate::upstream::pool::Lease;
 use crate::worker::Worker;
-
-/// How often a quiet subscription gets a comment, so that nobody between takes it for dead.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// A server-sent comment and the end of its event.
-const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
 /// A reply that is still arriving.
 pub struct Stream {
@@ -50,10 +47,11 @@ struct EventStream {
     id: Box<str>,
     /// Where the bytes sent so far end.
     boundary: Boundary,
-    mapping: Option<(Mapper, Events)>,
+    /// Where events must be looked at one by one.
+    events: Option<Events>,
+    mapper: Option<Mapper>,
+    session: Option<InSession>,
     is_over: bool,
-    /// Ends the stream, where it would never end by itself.
-    drain: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 pub(super) type Polled = Poll<Option<Result<Bytes, UpstreamError>>>;
@@ -72,17 +70,16 @@ impl Stream {
 
     /// A reply of server-sent events.
     pub(super) fn events(worker: &Rc<Worker>, incoming: Incoming, lease: Lease, plan: Plan<'_>) -> Box<Self> {
-        let is_subscription = plan.is_subscription;
-        let idle =
-            if is_subscription { KEEP_ALIVE_INTERVAL } else { plan.upstream.config.stream_idle_timeout };
+        let idle = plan.upstream.config.stream_idle_timeout;
         let event_bytes_max = worker.limits().reply_bytes_max;
         let events = EventStream {
             idle,
             id: plan.id.into(),
             boundary: Boundary::default(),
-            mapping: plan.mapper.map(|mapper| (mapper, Events::new(event_bytes_max))),
+            events: (plan.mapper.is_some() || plan.session.is_some()).then(|| Events::new(event_bytes_max)),
+            mapper: plan.mapper,
+            session: plan.session,
             is_over: false,
-            drain: is_subscription.then(|| Box::pin(worker.state.drain.quiet_owned())),
         };
         Self::boxed(worker, incoming, lease, Instant::now() + idle, Source::Events(Box::new(events)))
     }
@@ -126,14 +123,8 @@ impl Stream {
                 Poll::Ready(Some(Err(_))) => return self.fail(UpstreamError::Reset),
                 Poll::Ready(None) => return self.end(),
                 Poll::Pending => {
-                    if let Some(end) = self.end_by_drain(cx) {
-                        return end;
-                    }
                     ready!(self.clock.as_mut().poll(cx));
-                    match self.keep_alive() {
-                        Some(comment) => return Poll::Ready(Some(Ok(comment))),
-                        None => return self.fail(UpstreamError::TimedOut),
-                    }
+                    return self.fail(UpstreamError::TimedOut);
                 }
             };
             match &mut self.source {
@@ -144,7 +135,7 @@ impl Stream {
                 }
                 Source::Events(stream) => {
                     self.clock.as_mut().reset((Instant::now() + stream.idle).into());
-                    if let Some((_, events)) = &mut stream.mapping {
+                    if let Some(events) = &mut stream.events {
                         events.push(data);
                     } else {
                         stream.boundary.push(&data);
@@ -159,67 +150,29 @@ impl Stream {
     fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         match &mut self.source {
             Source::Json(first) => first.take().filter(|first| !first.is_empty()).map(Ok),
-            Source::Events(stream) => {
-                let (_, events) = stream.mapping.as_mut()?;
-                let Ok(event) = events.next()? else { return Some(Err(UpstreamError::TooLarge)) };
-                Some(self.mapped(event))
-            }
-        }
-    }
-
-    /// An event with the public names.
-    fn mapped(&self, event: Event) -> Result<Bytes, UpstreamError> {
-        let Source::Events(stream) = &self.source else { return Ok(event.raw) };
-        let Some((mapper, _)) = &stream.mapping else { return Ok(event.raw) };
-        let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else { return Ok(event.raw) };
-        match mapper.map(&mut self.worker.scratch.borrow_mut(), data) {
-            Ok(None) => Ok(event.raw),
-            Ok(Some(data)) => Ok(event.with_data(data)),
-            Err(_) => Err(UpstreamError::Nonsense),
+            Source::Events(stream) => loop {
+                let event = stream.events.as_mut()?.next()?;
+                let Ok(event) = event else { return Some(Err(UpstreamError::TooLarge)) };
+                if let Some(event) = stream.pass(&self.worker, event).transpose() {
+                    return Some(event);
+                }
+            },
         }
     }
 
     fn end(&mut self) -> Polled {
         if let Source::Events(stream) = &mut self.source
-            && let Some((_, events)) = &mut stream.mapping
+            && let Some(events) = &mut stream.events
         {
             stream.is_over = true;
             // An event without its blank line is none; one that a final CR ended is.
             let last = events.finish();
-            let mapped = last.map(|event| self.mapped(event));
+            let passed = last.and_then(|event| stream.pass(&self.worker, event).transpose());
             self.finish();
-            return Poll::Ready(mapped);
+            return Poll::Ready(passed);
         }
         self.finish();
         Poll::Ready(None)
-    }
-
-    /// What a quiet subscription sends instead of failing, where it stands between two events.
-    fn keep_alive(&mut self) -> Option<Bytes> {
-        let Source::Events(stream) = &self.source else { return None };
-        stream.drain.as_ref()?;
-        let comment = if stream.boundary.at_boundary() { KEEP_ALIVE } else { Bytes::new() };
-        self.clock.as_mut().reset((Instant::now() + stream.idle).into());
-        Some(comment)
-    }
-
-    /// The graceful end of a subscription (2026-07-28 subscriptions, "Graceful Closure").
-    fn end_by_drain(&mut self, cx: &mut Context<'_>) -> Option<Polled> {
-        let Source::Events(stream) = &mut self.source else { return None };
-        let is_draining = stream.drain.as_mut()?.as_mut().poll(cx).is_ready();
-        if !is_draining || !stream.boundary.at_boundary() {
-            return None;
-        }
-        stream.is_over = true;
-        let id = &stream.id;
-        let result = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}}}"#
-        );
-        self.lease = None;
-        if let Some(call) = &mut self.call {
-            call.finish();
-        }
-        Some(Poll::Ready(Some(Ok(data_event(Bytes::from(result))))))
     }
 
     /// HTTP/1.1 does not ask for more once it has sent what `Content-Length` promised.
@@ -247,9 +200,10 @@ impl Stream {
         }
         self.call = None;
         match &mut self.source {
-            Source::Events(stream) if stream.mapping.is_some() || stream.boundary.at_boundary() => {
+            Source::Events(stream) if stream.events.is_some() || stream.boundary.at_boundary() => {
                 stream.is_over = true;
-                let body = failure.body(Some(&stream.id));
+                let era = if stream.session.is_some() { Era::Legacy } else { Era::Modern };
+                let body = failure.body(Some(&stream.id), era);
                 Poll::Ready(Some(Ok(data_event(Bytes::from(body)))))
             }
             _ => Poll::Ready(Some(Err(error))),
@@ -267,6 +221,37 @@ impl Stream {
                 }
             }
             Source::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl EventStream {
+    /// An event as the client is to see it, with the public names. `None`: it is not for the client.
+    fn pass(&self, worker: &Rc<Worker>, event: Event) -> Result<Option<Bytes>, UpstreamError> {
+        let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
+            // Clients before 2025-11-25 take the empty event that only carries an id for a broken message.
+            let is_priming = event.data.is_some();
+            let is_old = |session: &InSession| session.client_version < LegacyVersion::V2025_11_25;
+            let is_refused = is_priming && self.session.as_ref().is_some_and(is_old);
+            return Ok((!is_refused).then_some(event.raw));
+        };
+        let depth_max = worker.limits().json_depth_max;
+        // What is no request, or nothing we can read, is for the client to judge.
+        if let Some(session) = &self.session
+            && memmem::find(data, b"\"method\"").is_some()
+            && let Ok(envelope) = Envelope::parse(&mut worker.scratch.borrow_mut(), data, depth_max)
+            && envelope.kind == MessageKind::Request
+        {
+            let is_ping = envelope.method.is_some_and(|method| method.equals(data, "ping"));
+            let id = envelope.id.and_then(|id| data.get(id)).unwrap_or_default();
+            legacy::answer_request(worker, session, id, is_ping);
+            return Ok(None);
+        }
+        let Some(mapper) = &self.mapper else { return Ok(Some(event.raw)) };
+        match mapper.map(&mut worker.scratch.borrow_mut(), data) {
+            Ok(None) => Ok(Some(event.raw)),
+            Ok(Some(data)) => Ok(Some(event.with_data(data))),
+            Err(_) => Err(UpstreamError::Nonsense),
         }
     }
 }

@@ -136,6 +136,11 @@ impl Naming {
         self.style == Style::Transparent && self.filter.allows_everything() && self.aliases.is_empty()
     }
 
+    /// True if policy hides nothing.
+    pub fn hides_nothing(&self) -> bool {
+        self.filter.allows_everything()
+    }
+
     /// True if routing needs to know what the upstreams offer.
     pub fn needs_directory(&self) -> bool {
         self.style != Style::Transparent

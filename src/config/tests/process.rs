@@ -215,6 +215,66 @@ f.toml:12:7: error: `max` (2s) ends before `quiet` (3s): make it at least as lon
 "#,
     },
     Case {
+        name: "a state directory that depends on where one stands",
+        replace: "[listener]",
+        by: r#"state_directory = "state"
+[listener]"#,
+        rendered: r#"
+f.toml:1:19: error: not an absolute path: write for example "/var/lib/trunkline"
+  |
+1 | state_directory = "state"
+  |                   ^^^^^^^
+"#,
+    },
+    Case {
+        name: "session keys",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[session]
+key = { file = "session.key" }
+expiry = "721h"
+idle_timeout = "500ms"
+sessions_max = 0
+"#,
+        rendered: r#"
+f.toml:11:16: error: not an absolute path: write for example "/etc/trunkline/session.key"
+   |
+11 | key = { file = "session.key" }
+   |                ^^^^^^^^^^^^^
+
+f.toml:12:10: error: `expiry`: must be from 1m to 720h
+   |
+12 | expiry = "721h"
+   |          ^^^^^^
+
+f.toml:13:16: error: `idle_timeout`: must be from 1s to 24h
+   |
+13 | idle_timeout = "500ms"
+   |                ^^^^^^^
+
+f.toml:14:16: error: `sessions_max`: must be a whole number from 1 to 10000000
+   |
+14 | sessions_max = 0
+   |                ^
+"#,
+    },
+    Case {
+        name: "a session key from nowhere",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[session]
+key = {}
+"#,
+        rendered: r#"
+f.toml:11:7: error: `key` has no `file`: write `key = { file = "/etc/trunkline/session.key" }`
+   |
+11 | key = {}
+   |       ^^
+"#,
+    },
+    Case {
         name: "a key without anything",
         replace: r#"9102/"
 "#,

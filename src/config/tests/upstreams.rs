@@ -32,6 +32,30 @@ f.toml:7:10: error: `9x` cannot be a prefix: use a lower-case letter, then up to
 "#,
     },
     Case {
+        name: "no era",
+        replace: "[upstream.a]",
+        by: "[upstream.a]
+eras = []",
+        rendered: r#"
+f.toml:7:8: error: `eras` is empty: name "modern", "legacy" or both, or leave it out
+  |
+7 | eras = []
+  |        ^^
+"#,
+    },
+    Case {
+        name: "an era twice",
+        replace: "[upstream.a]",
+        by: r#"[upstream.a]
+eras = ["modern", "modern"]"#,
+        rendered: r#"
+f.toml:7:19: error: the same era twice: name each once
+  |
+7 | eras = ["modern", "modern"]
+  |                   ^^^^^^^^
+"#,
+    },
+    Case {
         name: "no url",
         replace: r#"url = "http://127.0.0.1:9101/"
 "#,
