@@ -56,6 +56,7 @@ fn every_row_of_a_request_that_the_gateway_answers() {
         ),
         row("an unknown method", list("7", "custom/thing"), (404, -32601), Some("7")),
         row("a removed method", list("7", "initialize"), (404, -32601), Some("7")),
+        row("a removed method with a URI", list("7", "resources/subscribe"), (404, -32601), Some("7")),
         row("an unknown tool", call("7", "nosuch__echo"), (200, -32602), Some("7")),
         row(
             "an unknown prompt",

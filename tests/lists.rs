@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 /// Definitions that no typed model keeps.
-const RICH: &str = r#"{ "title":"Écho \u0041", "name":"echo","inputSchema":{"type":"object","$defs":{"x":{"$anchor":"a"}},"properties":{"n":{"maximum":123456789012345678901234567890,"x-mcp-header":"N"}}},"outputSchema":{"type":["array","null"]},"annotations":{"readOnlyHint":true,"unheard-of":1.0},"icons":[{"src":"https://i.example/i.png"}],"_meta":{"com.example/x":[1e400,"\ud800"]},"future":{} }"#;
+const RICH: &str = r#"{ "title":"Écho \u0041", "name":"echo","inputSchema":{"type":"object","$defs":{"x":{"$anchor":"a"}},"properties":{"n":{"type":"integer","maximum":123456789012345678901234567890,"x-mcp-header":"N"}}},"outputSchema":{"type":["array","null"]},"annotations":{"readOnlyHint":true,"unheard-of":1.0},"icons":[{"src":"https://i.example/i.png"}],"_meta":{"com.example/x":[1e400,"\ud800"]},"future":{} }"#;
 
 /// The items of a list, each as it is spelled.
 fn items(response: &Response, key: &str) -> Vec<String> {
@@ -145,17 +145,15 @@ fn every_page_is_followed() {
 }
 
 #[test]
-fn pages_of_a_transparent_endpoint_stay_pages() {
+fn a_transparent_endpoint_follows_the_pages_too() {
     let upstream = paged(&[(None, &["a"], Some("two")), (Some("two"), &["b"], None)]);
     let daemon = Daemon::start(&Config::transparent(&upstream));
-    let first = daemon.send(&list("1", "tools/list")).json();
-    assert_eq!(
-        (&first["result"]["tools"][0]["name"], &first["result"]["nextCursor"]),
-        (&json!("a"), &json!("two"))
-    );
-    let body = body("2", "tools/list", &format!(r#"{{"cursor":"two","_meta":{META}}}"#));
-    let second = daemon.send(&modern("tools/list", None, body)).json();
-    assert_eq!(second["result"]["tools"][0]["name"], "b");
+    assert_eq!(names(&daemon.send(&list("1", "tools/list"))), ["a", "b"]);
+    // No cursor was given out: neither the upstream's nor an empty one is known.
+    for cursor in ["two", ""] {
+        let body = body("2", "tools/list", &format!(r#"{{"cursor":"{cursor}","_meta":{META}}}"#));
+        daemon.send(&modern("tools/list", None, body)).assert_error(200, -32602, Some("2"));
+    }
 }
 
 #[test]

@@ -38,8 +38,16 @@ impl Config {
         Self::new().upstream("files", files.address, "").upstream("weather", weather.address, "")
     }
 
-    /// Adds an upstream to the endpoint; `lines` are further keys of it.
-    pub(crate) fn upstream(mut self, name: &str, address: SocketAddr, lines: &str) -> Self {
+    /// Adds an upstream to the endpoint; `lines` are further keys of it. Unless they say which eras it speaks, it is
+    /// modern, and so the gateway has nothing to ask it on its own behalf.
+    pub(crate) fn upstream(self, name: &str, address: SocketAddr, lines: &str) -> Self {
+        let is_told = lines.contains("eras =");
+        let eras = if is_told { "" } else { "eras = [\"modern\"]\n" };
+        self.probed(name, address, &format!("{eras}{lines}"))
+    }
+
+    /// Adds an upstream whose eras the gateway must find out.
+    pub(crate) fn probed(mut self, name: &str, address: SocketAddr, lines: &str) -> Self {
         self.names.push(format!("{name:?}"));
         let _ = write!(self.upstreams, "\n[upstream.{name}]\nurl = \"http://{address}/mcp\"\n{lines}\n");
         self

@@ -155,6 +155,30 @@ impl Drop for Daemon {
     }
 }
 
+/// A directory of its own, which is removed when dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(scratch_directory())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The configuration key that makes it the state directory.
+    pub(crate) fn key(&self) -> String {
+        format!("state_directory = \"{}\"", self.0.display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Runs the binary to its end with these arguments, and with `config` (when given) written to a file that is passed
 /// as `--config`. Returns what it printed, and the file's path as it was passed.
 pub(crate) fn trunkline(arguments: &[&str], config: Option<&str>) -> (Output, PathBuf) {
@@ -199,6 +223,7 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandl
     })
 }
 
+/// An empty directory of the test's own.
 fn scratch_directory() -> PathBuf {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let name = format!("daemon-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

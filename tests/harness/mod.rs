@@ -9,6 +9,8 @@ mod client;
 mod config;
 mod daemon;
 mod http2;
+mod legacy;
+mod listening;
 mod message;
 mod reply;
 mod selftest;
@@ -18,10 +20,12 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::{Broken, Connection, Response};
 pub(crate) use config::{Config, api_key};
-pub(crate) use daemon::{Daemon, trunkline};
+pub(crate) use daemon::{Daemon, Folder, trunkline};
 pub(crate) use http2::Http2;
+pub(crate) use legacy::{LEGACY_VERSION, Legacy, in_session, initialize, legacy, open_session};
+pub(crate) use listening::{Listened, Listening};
 pub(crate) use message::{META, Request, VERSION, body, call, list, modern, post, read_resource};
-pub(crate) use reply::{Gate, Offer, Reply, literal, members};
+pub(crate) use reply::{Gate, Offer, Reply, literal, members, result_body};
 pub(crate) use upstream::{Received, Upstream, refusing_address, unresponsive_address};
 
 /// How long anything may take that is expected to happen. Generous: a loaded machine must not fail a test.

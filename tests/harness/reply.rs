@@ -1,6 +1,7 @@
 //! What a scripted upstream answers: steps on the wire, and the plain answers of a well-behaved server.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(crate) struct Reply {
 pub(super) enum Step {
     Write(Vec<u8>),
     Wait(Gate),
+    /// What the test sends, until it drops its end.
+    Pipe(Arc<Mutex<Receiver<Vec<u8>>>>),
     /// One byte after another, with this pause.
     Drip(Vec<u8>, Duration),
     /// End our half, properly.
@@ -97,6 +100,11 @@ impl Reply {
         self.step(Step::Wait(gate.clone()))
     }
 
+    /// Writes whatever the test sends, until it drops its end.
+    pub(crate) fn pipe(self, bytes: Receiver<Vec<u8>>) -> Self {
+        self.step(Step::Pipe(Arc::new(Mutex::new(bytes))))
+    }
+
     /// Ends the connection properly.
     pub(crate) fn finish(self) -> Self {
         self.step(Step::Finish)
@@ -132,6 +140,10 @@ impl Gate {
     pub(crate) fn open(&self) {
         *self.0.0.lock().unwrap() = true;
         self.0.1.notify_all();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        *self.0.0.lock().unwrap()
     }
 
     /// Returns when the gate is open, or at the deadline.

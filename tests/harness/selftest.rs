@@ -1,7 +1,10 @@
 //! The harness against itself: the client and the scripted upstream must understand each other, or no failure of a
 //! test means anything.
 
-use super::{Broken, Connection, Gate, Offer, Reply, Upstream, call, list, literal};
+use super::{
+    Broken, Connection, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Upstream, call, in_session, initialize,
+    legacy, list, literal, open_session,
+};
 
 #[test]
 fn client_and_upstream_agree_on_bytes() {
@@ -63,5 +66,45 @@ fn broken_replies_are_seen_as_such() {
             Broken::Nonsense(_) => "Nonsense",
         };
         assert_eq!(name, expected);
+    }
+}
+
+#[test]
+fn a_legacy_server_keeps_sessions() {
+    let server = Legacy::new(Offer::tools(&["echo"])).version("2025-06-18");
+    let upstream = server.start();
+    let (session, result) = open_session(upstream.address, LEGACY_VERSION);
+    assert_eq!(result["protocolVersion"], "2025-06-18");
+    let mut connection = Connection::open(upstream.address);
+    let mut ask = |request: super::Request| {
+        connection.write(&request.bytes());
+        connection.response()
+    };
+    let tools = legacy("1", "tools/list", "{}");
+    let listed = ask(in_session(&session, tools.clone()));
+    listed.assert_ok();
+    assert_eq!(listed.text().matches("ttlMs").count() + listed.text().matches("resultType").count(), 0);
+    assert_eq!(ask(tools.clone()).status, 400);
+    assert_eq!(ask(in_session("forged", tools.clone())).status, 404);
+    assert_eq!(ask(list("1", "server/discover")).status, 400);
+    let end = legacy("1", "-", "{}").method("DELETE").body("").without("content-type");
+    assert_eq!(ask(in_session(&session, end)).status, 200);
+    assert_eq!((server.open_sessions().len(), server.sessions_opened()), (0, 1));
+    let (session, _) = open_session(upstream.address, LEGACY_VERSION);
+    server.forget_sessions();
+    assert_eq!(ask(in_session(&session, tools)).status, 404);
+    assert_eq!(upstream.received_of("DELETE").len(), 1);
+}
+
+#[test]
+fn a_legacy_server_may_do_without_sessions_and_speak_both_eras() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).and_modern().without_sessions().start();
+    let mut connection = Connection::open(upstream.address);
+    for request in [initialize("1", LEGACY_VERSION), legacy("2", "tools/list", "{}"), list("3", "tools/list")]
+    {
+        connection.write(&request.bytes());
+        let response = connection.response();
+        response.assert_ok();
+        assert_eq!(response.header("mcp-session-id"), None);
     }
 }

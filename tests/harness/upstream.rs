@@ -11,7 +11,7 @@ use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::reply::Step;
-use super::{DEADLINE, Offer, Reply, literal};
+use super::{DEADLINE, Offer, Reply, literal, members};
 
 /// A server that is stopped when dropped.
 pub(crate) struct Upstream {
@@ -50,9 +50,18 @@ impl Received {
         serde_json::from_slice(&self.body).expect("what goes upstream is JSON")
     }
 
-    /// The JSON-RPC method of the body.
+    /// The JSON-RPC method of the body; nothing for a response; of a request without body, its HTTP method.
     pub(crate) fn method(&self) -> String {
-        serde_json::from_str(&literal(&self.body, &["method"])).expect("the method is a string")
+        if self.body.is_empty() {
+            return self.http_method().to_owned();
+        }
+        let method = members(&self.body, &[]).remove("method").unwrap_or_else(|| "\"\"".into());
+        serde_json::from_str(&method).expect("the method is a string")
+    }
+
+    /// The HTTP method.
+    pub(crate) fn http_method(&self) -> &str {
+        self.head.split(' ').next().unwrap_or_default()
     }
 
     /// The id as it is spelled.
@@ -253,6 +262,9 @@ fn write(shared: &Shared, mut stream: &TcpStream, requests: &Receiver<Received>)
                     gate.pass();
                     Ok(())
                 }
+                Step::Pipe(bytes) => {
+                    bytes.lock().unwrap().iter().try_for_each(|bytes| stream.write_all(&bytes))
+                }
                 Step::Drip(bytes, pause) => bytes.iter().try_for_each(|byte| {
                     std::thread::sleep(pause);
                     stream.write_all(&[*byte])
@@ -278,13 +290,20 @@ fn take_requests(buffer: &mut Vec<u8>, connection: usize, found: impl Fn(Receive
         let head = String::from_utf8(buffer[..head_end].to_vec()).map_err(|error| error.to_string())?;
         let request = Received { connection, head, body: Vec::new() };
         let length = match *request.headers("content-length") {
+            [] if request.http_method() != "POST" && request.headers("transfer-encoding").is_empty() => {
+                Some(0)
+            }
             [length] if request.headers("transfer-encoding").is_empty() => length.parse::<usize>().ok(),
             _ => None,
         };
         let length = length.ok_or_else(|| format!("ambiguous framing: {}", request.head))?;
         let Some(body) = buffer.get(head_end..head_end + length) else { return Ok(()) };
         let request = Received { body: body.to_vec(), ..request };
-        if serde_json::from_slice::<Fields<'_>>(&request.body).is_err() {
+        let is_sound = match request.http_method() {
+            "POST" => serde_json::from_slice::<Fields<'_>>(&request.body).is_ok(),
+            _ => request.body.is_empty(),
+        };
+        if !is_sound {
             return Err(format!("not JSON-RPC: {request:?}"));
         }
         buffer.drain(..head_end + length);
