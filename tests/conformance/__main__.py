@@ -1,19 +1,22 @@
 """Runs the official conformance suite: `python -m conformance [--binary PATH] --npm DIRECTORY`, from `tests/`.
 
 Direct runs must be perfect; runs through the gateway must be as good, check by check, except where
-`expected-failures.yml` says otherwise. The last line is `N passed, N failed`, in scenarios per route.
+`expected-failures.yml` says otherwise. The last line is `N passed, N failed`, in scenarios per run.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import pathlib
 import sys
 import tempfile
 
 from conformance import expectations
 from conformance.suite import Suite
+from interop.process import Process
 from interop.topology import everything_server, gateway, gateway_address
 
+REVISIONS = ("2025-11-25", "2026-07-28")
 CONFIGURATION = """
 [listener]
 address = "127.0.0.1:0"
@@ -45,50 +48,76 @@ def main():
     parser.add_argument("--binary", type=pathlib.Path, help="the gateway; without it, only the direct runs are made")
     parser.add_argument("--npm", type=pathlib.Path, required=True, help="directory with node_modules")
     options = parser.parse_args()
-    suite = Suite(options.npm.resolve())
     expected = expectations.read(expectations.FILE.read_text())
+    suites = [Suite(options.npm.resolve(), revision) for revision in REVISIONS]
     passed = failed = 0
-    for judge in (judge_servers, judge_clients):
-        for route, complaints in judge(suite, options.binary, expected):
-            wrong = {name: lines for name, lines in complaints.items() if lines}
-            for line in (line for lines in wrong.values() for line in lines):
-                print(f"FAILED {route} {line}")
-            print(f"{route}: {len(complaints) - len(wrong)} of {len(complaints)} scenarios as expected", flush=True)
-            passed, failed = passed + len(complaints) - len(wrong), failed + len(wrong)
+    for run, complaints in runs(suites, options.binary, expected):
+        wrong = {name: lines for name, lines in complaints.items() if lines}
+        for line in (line for lines in wrong.values() for line in lines):
+            print(f"FAILED {run}: {line}")
+        print(f"{run}: {len(complaints) - len(wrong)} of {len(complaints)} scenarios as expected", flush=True)
+        passed, failed = passed + len(complaints) - len(wrong), failed + len(wrong)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
-def judge_servers(suite, binary, expected):
-    """Yields each route to the everything server with its complaints by scenario."""
+def runs(suites, binary, expected):
+    """Yields the name of each run – the revision and the route – with its complaints by scenario."""
+    with servers(binary) as routes:
+        for suite in suites:
+            yield from judge_servers(suite, routes, expected)
+    for suite in suites:
+        yield from judge_clients(suite, binary, expected)
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    name: str
+    url: str
+    process: Process
+    prefixes: dict = dataclasses.field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def servers(binary):
+    """Starts the everything server, alone or behind the gateway, and yields the routes to it, the direct one first."""
     with contextlib.ExitStack() as stack:
         everything = stack.enter_context(everything_server("everything"))
-        reference = suite.judge_server(everything.ready[1])
-        yield "direct", expectations.verdicts(expectations.imperfections(reference), {})
-        if binary is None:
-            return
-        second = stack.enter_context(everything_server("second"))
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-conformance-"))
-        configuration = pathlib.Path(directory, "trunkline.toml")
-        configuration.write_text(CONFIGURATION.format(everything=everything.ready[1], second=second.ready[1]))
-        process = stack.enter_context(gateway(binary, configuration))
-        prefixes = {"transparent": {}, "prefixed": {"name_prefix": "everything__", "uri_prefix": "everything+"}}
-        for route, options in prefixes.items():
-            outcome = suite.judge_server(f"http://{gateway_address(process)}/{route}", **options)
-            found = expectations.shortfalls(outcome, reference)
-            yield route, show_log(expectations.verdicts(found, expected[route]), process.log())
+        routes = [Route("direct", everything.ready[1], everything)]
+        if binary is not None:
+            second = stack.enter_context(everything_server("second"))
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-conformance-"))
+            configuration = pathlib.Path(directory, "trunkline.toml")
+            configuration.write_text(CONFIGURATION.format(everything=everything.ready[1], second=second.ready[1]))
+            process = stack.enter_context(gateway(binary, configuration))
+            base = f"http://{gateway_address(process)}"
+            prefixes = {"name_prefix": "everything__", "uri_prefix": "everything+"}
+            routes.append(Route("transparent", f"{base}/transparent", process))
+            routes.append(Route("prefixed", f"{base}/prefixed", process, prefixes))
+        yield routes
+
+
+def judge_servers(suite, routes, expected):
+    direct, *through_gateway = routes
+    reference = suite.judge_server(direct.url)
+    complaints = expectations.verdicts(expectations.imperfections(reference), {})
+    yield f"{suite.revision} direct", show_log(complaints, direct.process.log())
+    for route in through_gateway:
+        run = f"{suite.revision} {route.name}"
+        found = expectations.shortfalls(suite.judge_server(route.url, **route.prefixes), reference)
+        yield run, show_log(expectations.verdicts(found, expected[run]), route.process.log())
 
 
 def judge_clients(suite, binary, expected):
-    """Yields each route to the suite as upstream with its complaints by scenario."""
+    """The suite is the upstream."""
     reference, printed = judge_client_route(suite, "direct", binary)
     complaints = expectations.verdicts(expectations.imperfections(reference), {})
-    yield "client-direct", show_each(complaints, printed)
+    yield f"{suite.revision} client-direct", show_each(complaints, printed)
     for names in ("transparent", "prefixed") if binary else ():
+        run = f"{suite.revision} client-{names}"
         outcome, printed = judge_client_route(suite, names, binary)
-        found = expectations.shortfalls(outcome, reference)
-        complaints = expectations.verdicts(found, expected[f"client-{names}"])
-        yield f"client-{names}", show_each(complaints, printed)
+        complaints = expectations.verdicts(expectations.shortfalls(outcome, reference), expected[run])
+        yield run, show_each(complaints, printed)
 
 
 def judge_client_route(suite, route, binary):

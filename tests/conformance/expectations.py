@@ -9,11 +9,11 @@ FILE = pathlib.Path(__file__).with_name("expected-failures.yml")
 def read(text):
     """`{section: {entry: reason}}` of the file: sections of `- entry  # reason` lines, every reason given.
 
-    An entry is `scenario` (no result at all) or `scenario:check-id`.
+    An entry is `scenario` (no result at all), `scenario:check-id` or `scenario:*` (any of its checks).
     """
     sections, current = {}, None
     for number, line in enumerate(text.splitlines(), 1):
-        section = re.fullmatch(r"([a-z-]+):(?: \[\])?", line)
+        section = re.fullmatch(r"([\w -]+):(?: \[\])?", line)
         entry = re.fullmatch(r"  - ([^\s#]+)  # (\S.*)", line)
         if section:
             current = sections.setdefault(section[1], {})
@@ -67,10 +67,16 @@ def verdicts(found, expected):
     """`{scenario: [complaint, …]}`: what was found and not announced, or announced and not found."""
     complaints = {}
     for scenario, wrong in found.items():
-        announced = {entry for entry in expected if entry.partition(":")[0] == scenario}
-        complaints[scenario] = [f"{entry}: {why}" for entry, why in wrong.items() if entry not in announced]
-        complaints[scenario] += [f"{entry}: announced, but it passes" for entry in announced - wrong.keys()]
+        announced = [entry for entry in expected if entry.partition(":")[0] == scenario]
+        unexpected = [entry for entry in wrong if not any(covers(pattern, entry) for pattern in announced)]
+        stale = [pattern for pattern in announced if not any(covers(pattern, entry) for entry in wrong)]
+        complaints[scenario] = [f"{entry}: {wrong[entry]}" for entry in unexpected]
+        complaints[scenario] += [f"{pattern}: announced, but it passes" for pattern in stale]
     for entry in expected:
         if entry.partition(":")[0] not in found:
             complaints[entry] = [f"{entry}: announced, but there is no such scenario"]
     return complaints
+
+
+def covers(announced, entry):
+    return announced == entry or (announced.endswith(":*") and entry.startswith(announced[:-1]))

@@ -13,7 +13,6 @@ import re
 import subprocess
 import tempfile
 
-REVISION = "2026-07-28"
 SCENARIO_TIMEOUT_S = 20
 SERVER_RUN_TIMEOUT_S = 180
 HOOK = pathlib.Path(__file__).with_name("suite_hook.mjs")
@@ -23,6 +22,7 @@ HOOK = pathlib.Path(__file__).with_name("suite_hook.mjs")
 class Suite:
     npm: pathlib.Path
     """Directory with `node_modules`."""
+    revision: str
 
     def server_scenarios(self):
         return self._scenarios("--server")
@@ -33,7 +33,7 @@ class Suite:
 
     def judge_server(self, url, name_prefix="", uri_prefix=""):
         """All server scenarios, one after the other: they share the server's state."""
-        arguments = ["server", "--url", url, "--suite", "all", "--spec-version", REVISION]
+        arguments = ["server", "--url", url, "--suite", "all", "--spec-version", self.revision]
         names = {"NAME_PREFIX": name_prefix, "URI_PREFIX": uri_prefix}
         with tempfile.TemporaryDirectory(prefix="trunkline-conformance-") as output:
             limit = ["--timeout", str(SCENARIO_TIMEOUT_S * 1000), "-o", output]
@@ -46,7 +46,7 @@ class Suite:
 
     def judge_client(self, scenario, command, environment):
         """One client scenario. The suite appends its URL to the command, which a shell runs."""
-        arguments = ["client", "--command", command, "--scenario", scenario, "--spec-version", REVISION]
+        arguments = ["client", "--command", command, "--scenario", scenario, "--spec-version", self.revision]
         with tempfile.TemporaryDirectory(prefix="trunkline-conformance-") as output:
             limit = ["--timeout", str(SCENARIO_TIMEOUT_S * 1000), "-o", output]
             printed = self._run(arguments + limit, 2 * SCENARIO_TIMEOUT_S, environment)
@@ -54,9 +54,9 @@ class Suite:
             return (statuses(written[0]) if written else {}), printed
 
     def _scenarios(self, kind):
-        printed = self._run(["list", kind, "--spec-version", REVISION], SCENARIO_TIMEOUT_S, {})
+        printed = self._run(["list", kind, "--spec-version", self.revision], SCENARIO_TIMEOUT_S, {})
         found = re.findall(r"^\s*- (\S+) \[(.*)\]$", printed, re.M)
-        names = [name for name, revisions in found if REVISION in revisions.split(",")]
+        names = [name for name, revisions in found if self.revision in revisions.split(",")]
         if not names:
             raise RuntimeError(f"the suite lists no scenarios:\n{printed}")
         return names

@@ -41,6 +41,16 @@ class Expectations(unittest.TestCase):
         announced = {"lists:order": "not yet", "calls": "not yet"}
         self.assertEqual(self.complaints(expectations.shortfalls(BROKEN, PERFECT), announced), {})
 
+    def test_all_checks_of_a_scenario_are_announced_at_once(self):
+        worse = {"lists": {"order": ["WARNING"], "schema": ["FAILURE"]}, "calls": PERFECT["calls"]}
+        self.assertEqual(self.complaints(expectations.shortfalls(worse, PERFECT), {"lists:*": "not yet"}), {})
+        announced = {"lists:*": "not yet", "calls:*": "fixed since"}
+        expected = {"calls": ["calls:*: announced, but it passes"]}
+        self.assertEqual(self.complaints(expectations.shortfalls(worse, PERFECT), announced), expected)
+        announced = {"lists:*": "not yet", "calls:*": "not yet"}
+        found = self.complaints(expectations.shortfalls(BROKEN, PERFECT), announced)
+        self.assertIn("calls: no result", found["calls"])
+
     def test_stale_announcements_fail(self):
         announced = {"lists:order": "fixed since", "gone:check": "removed since"}
         expected = {
@@ -50,8 +60,8 @@ class Expectations(unittest.TestCase):
         self.assertEqual(self.complaints(expectations.shortfalls(PERFECT, PERFECT), announced), expected)
 
     def test_the_file(self):
-        text = "# comment\ntransparent: []\nprefixed:\n  - lists:order  # not yet\n  - calls  # hangs\n"
-        expected = {"transparent": {}, "prefixed": {"lists:order": "not yet", "calls": "hangs"}}
+        text = "# comment\n2026-07-28 one: []\n2026-07-28 two:\n  - lists:order  # not yet\n  - calls  # hangs\n"
+        expected = {"2026-07-28 one": {}, "2026-07-28 two": {"lists:order": "not yet", "calls": "hangs"}}
         self.assertEqual(expectations.read(text), expected)
         for refused in ("transparent:\n  - lists:order\n", "  - lists:order  # no section\n", "what: ever\n"):
             with self.assertRaises(ValueError, msg=refused):

@@ -15,7 +15,7 @@ import tempfile
 
 from mcp.shared.exceptions import MCPError
 
-from interop.python_client import Person, open_client
+from interop.python_client import REVISION, Person, open_client
 from interop.topology import gateway, gateway_address
 
 CONFIGURATION = """
@@ -33,6 +33,7 @@ names = "{names}"
 
 [upstream.suite]
 url = "{url}"
+eras = ["{era}"]
 """
 PREFIX = "suite__"
 DUMMY = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "object": {}, "array": []}
@@ -41,19 +42,23 @@ DUMMY = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "object
 def main():
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    with reached_by(os.environ["ROUTE"], sys.argv[1]) as url:
-        asyncio.run(drive(url, scenario, context))
+    mode = "auto" if os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == REVISION else "legacy"
+    with reached_by(os.environ["ROUTE"], sys.argv[1], "modern" if mode == "auto" else mode) as url:
+        asyncio.run(drive(url, mode, scenario, context))
 
 
 @contextlib.contextmanager
-def reached_by(route, upstream):
-    """The URL at which the client calls, with whatever stands in between running."""
+def reached_by(route, upstream, era):
+    """The URL at which the client calls, with whatever stands in between running.
+
+    Which era the suite speaks is configured, because it counts every request that asks.
+    """
     if route == "direct":
         yield upstream
         return
     with tempfile.TemporaryDirectory(prefix="trunkline-conformance-") as directory:
         configuration = pathlib.Path(directory, "trunkline.toml")
-        configuration.write_text(CONFIGURATION.format(names=route, url=upstream))
+        configuration.write_text(CONFIGURATION.format(names=route, url=upstream, era=era))
         with gateway(os.environ["GATEWAY"], configuration) as process:
             try:
                 yield f"http://{gateway_address(process)}/mcp"
@@ -61,8 +66,8 @@ def reached_by(route, upstream):
                 print(process.log(), file=sys.stderr)
 
 
-async def drive(url, scenario, context):
-    async with open_client(url, "auto", **Person().options()) as client:
+async def drive(url, mode, scenario, context):
+    async with open_client(url, mode, **Person().options()) as client:
         tools = {tool.name.removeprefix(PREFIX): tool for tool in (await client.list_tools()).tools}
         if scenario == "http-custom-headers":
             calls = [(call["name"], call.get("arguments") or {}) for call in context["toolCalls"]]

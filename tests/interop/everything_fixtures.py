@@ -8,6 +8,7 @@ it stands on the wire. Nothing here knows about transports or about the server's
 import asyncio
 import json
 
+import everything_eras as eras
 import everything_questions as questions
 import mcp_types as types
 from everything_results import (
@@ -47,8 +48,16 @@ async def report_progress(context, arguments):
 
 async def write_log(context, arguments):
     for line in ("started", "working", "finished"):
-        await context.session.send_log_message("info", line, "everything", related_request_id=context.request_id)
+        await eras.log(context, "info", line)
     return complete(text("logged three lines"))
+
+
+async def break_off(context, arguments):
+    """Ends the stream of this call before its answer, which the client then comes back for."""
+    if context.close_sse_stream:
+        await context.close_sse_stream()
+    await asyncio.sleep(0.2)
+    return complete(text("answered after the stream ended"))
 
 
 async def require_sampling(context, arguments):
@@ -163,6 +172,12 @@ TOOLS = {
     ),
     "test_tool_with_progress": (NO_ARGUMENTS, report_progress),
     "test_logging_tool": (NO_ARGUMENTS, write_log),
+    "test_tool_with_logging": (NO_ARGUMENTS, write_log),
+    "test_sampling": (object_schema(["prompt"], prompt=STRING), questions.ask_model),
+    "test_elicitation": (object_schema(["message"], message=STRING), questions.ask_person),
+    "test_elicitation_sep1034_defaults": (NO_ARGUMENTS, questions.ask_with_defaults),
+    "test_elicitation_sep1330_enums": (NO_ARGUMENTS, questions.ask_to_choose),
+    "test_reconnection": (NO_ARGUMENTS, break_off),
     "test_missing_capability": (NO_ARGUMENTS, require_sampling),
     "test_streaming_elicitation": (NO_ARGUMENTS, questions.ask_name),
     "test_trigger_tool_change": (NO_ARGUMENTS, announce(ToolsListChanged())),

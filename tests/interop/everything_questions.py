@@ -1,7 +1,8 @@
 """The everything server's fixtures that need something from the client before they answer.
 
-Each asks by an input-required result and answers once the retried request brings what was asked for. State
-that travels through the client is signed, so that a changed one is noticed.
+Each asks by an input-required result and answers once the retried request brings what was asked for; how
+clients of older revisions are asked is not decided here. State that travels through the client is signed, so
+that a changed one is noticed.
 """
 
 import base64
@@ -29,6 +30,31 @@ ASK_NAME = elicitation("What is your name?", name=STRING)
 ASK_COLOUR = elicitation("What is your favourite colour?", color=STRING)
 ASK_CONFIRMATION = elicitation("Please confirm", ok={"type": "boolean"})
 ASK_ROOTS = {"method": "roots/list", "params": {}}
+DEFAULTS = {
+    "name": {"type": "string", "default": "John Doe"},
+    "age": {"type": "integer", "default": 30},
+    "score": {"type": "number", "default": 95.5},
+    "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+    "verified": {"type": "boolean", "default": True},
+}
+
+
+def titled(kind, *titles):
+    return [{"const": f"value{number}", "title": f"{title} {kind}"} for number, title in enumerate(titles, 1)]
+
+
+PLAIN_OPTIONS = {"type": "string", "enum": ["option1", "option2", "option3"]}
+CHOICES = {
+    "untitledSingle": PLAIN_OPTIONS,
+    "titledSingle": {"type": "string", "oneOf": titled("Option", "First", "Second", "Third")},
+    "legacyEnum": {
+        "type": "string",
+        "enum": ["opt1", "opt2", "opt3"],
+        "enumNames": ["Option One", "Option Two", "Option Three"],
+    },
+    "untitledMulti": {"type": "array", "items": PLAIN_OPTIONS},
+    "titledMulti": {"type": "array", "items": {"anyOf": titled("Choice", "First", "Second", "Third")}},
+}
 
 
 def responses(context):
@@ -96,6 +122,28 @@ async def ask_capital(context, arguments):
     if answer is None:
         return input_required({"capital_question": sampling("What is the capital of France?", 100)})
     return complete(text(str((answer.get("content") or {}).get("text"))))
+
+
+async def ask_model(context, arguments):
+    answer = responses(context).get("sampled")
+    if answer is None:
+        return input_required({"sampled": sampling(arguments["prompt"], 100)})
+    return complete(text(f"the model answered: {answer['content'].get('text')}"))
+
+
+def ask_form(message, properties):
+    async def handler(context, arguments):
+        answer = responses(context).get("form")
+        if answer is None:
+            return input_required({"form": elicitation(message or arguments["message"], **properties)})
+        return complete(text(f"action={answer.get('action')}, content={json.dumps(answer.get('content'))}"))
+
+    return handler
+
+
+ask_person = ask_form(None, {"username": STRING, "email": STRING})
+ask_with_defaults = ask_form("Please check the defaults", DEFAULTS)
+ask_to_choose = ask_form("Please choose", CHOICES)
 
 
 async def ask_roots(context, arguments):

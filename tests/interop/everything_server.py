@@ -1,26 +1,29 @@
 #!/usr/bin/env python3
-"""An upstream for the tests: an MCP server of revision 2026-07-28 with every kind of feature.
+"""An upstream for the tests: an MCP server with every kind of feature, of revision 2026-07-28 and the older ones.
 
 Built on the Python SDK, so that what a proxy in front of it does is judged by code nobody here wrote. It
-listens on a free port of the loopback interface, prints `listening URL` once it accepts connections, and
-refuses the older revisions, so that a proxy that speaks one of them is noticed.
+listens on a free port of the loopback interface and prints `listening URL` once it accepts connections.
+`whoami` tells which revision a call arrived in, so that a proxy that changes it is noticed.
 """
 
 import argparse
 import json
 import logging
-import socket
 import warnings
 
+import everything_eras as eras
 import everything_fixtures as fixtures
 import everything_results as results
-import uvicorn
+import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from serving import serve
 
-REVISION = "2026-07-28"
 OLDER_REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
+#: The code of older revisions for what newer ones call invalid parameters.
+RESOURCE_NOT_FOUND = -32002
 CACHEABLE = (
     "server/discover",
     "tools/list",
@@ -35,32 +38,19 @@ def main():
     options = parse_options()
     warnings.filterwarnings("ignore")  # the SDK deprecates logging and sampling, which are tested here
     logging.basicConfig(level=logging.WARNING)
-    app = only_this_revision(build(options).streamable_http_app())
-    # Only where the protocol is named does asyncio turn off Nagle's algorithm, which costs 40 ms an answer.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
-        Announced(config, f"listening {url}").run(sockets=[listener])
+    streams = {"json_response": True} if options.json_replies else {"event_store": eras.Events(), "retry_interval": 100}
+    app = build(options).streamable_http_app(**streams)
+    serve(only_modern(app) if options.only_modern else app, options.port)
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default="everything", help="what `whoami` and `only_NAME` answer")
     parser.add_argument("--page-size", type=int, default=1000, help="entries on a page of a list")
+    parser.add_argument("--port", type=int, default=0, help="where to listen; default: any free port")
+    parser.add_argument("--json-replies", action="store_true", help="answer whole, never in a stream")
+    parser.add_argument("--only-modern", action="store_true", help="refuse the older revisions")
     return parser.parse_args()
-
-
-class Announced(uvicorn.Server):
-    """Says on standard output when connections are accepted."""
-
-    def __init__(self, config, line):
-        super().__init__(config)
-        self.line = line
-
-    async def startup(self, sockets=None):
-        await super().startup(sockets)
-        print(self.line, flush=True)
 
 
 def build(options):
@@ -88,7 +78,8 @@ def build(options):
     async def call_tool(context, params):
         if params.name not in tools:
             raise results.invalid(f"unknown tool: {params.name}")
-        return await tools[params.name][1](context, params.arguments or {})
+        handler, arguments = tools[params.name][1], params.arguments or {}
+        return await eras.answered(context, lambda asked: handler(asked, arguments))
 
     async def list_prompts(context, params):
         entries = [described(name, arguments=required(names)) for name, (names, _) in fixtures.PROMPTS.items()]
@@ -118,6 +109,9 @@ def build(options):
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
+        on_subscribe_resource=nothing,
+        on_unsubscribe_resource=nothing,
+        on_set_logging_level=eras.set_level,
         on_completion=complete_argument,
         on_subscriptions_listen=ListenHandler(fixtures.BUS),
     )
@@ -144,7 +138,8 @@ def required(names):
 async def get_prompt(context, params):
     if params.name not in fixtures.PROMPTS:
         raise results.invalid(f"unknown prompt: {params.name}")
-    return await fixtures.PROMPTS[params.name][1](context, params.arguments or {})
+    handler, arguments = fixtures.PROMPTS[params.name][1], params.arguments or {}
+    return await eras.answered(context, lambda asked: handler(asked, arguments))
 
 
 async def read_resource(context, params):
@@ -156,8 +151,13 @@ async def read_resource(context, params):
         mime_type, body = fixtures.RESOURCES[uri]
         contents = {"mimeType": mime_type, **body}
     else:
-        raise results.invalid("resource not found", uri=uri)
+        code = types.INVALID_PARAMS if eras.is_modern(context) else RESOURCE_NOT_FOUND
+        raise MCPError(code, "resource not found", {"uri": uri})
     return {"resultType": "complete", "contents": [{"uri": uri, **contents}]}
+
+
+async def nothing(context, params):
+    return {}
 
 
 async def complete_argument(context, params):
@@ -165,13 +165,14 @@ async def complete_argument(context, params):
     return {"resultType": "complete", "completion": {"values": values, "total": len(values), "hasMore": False}}
 
 
-def only_this_revision(app):
+def only_modern(app):
     """Answers HTTP requests of older revisions, which may name none at all, with 400 and −32022."""
 
     async def guarded(scope, receive, send):
         if scope["type"] != "http" or not is_older(scope):
             return await app(scope, receive, send)
-        error = {"code": -32022, "message": f"only {REVISION} is spoken here", "data": {"supported": [REVISION]}}
+        error = {"code": -32022, "message": f"only {eras.REVISION} is spoken here"}
+        error["data"] = {"supported": [eras.REVISION]}
         body = json.dumps({"jsonrpc": "2.0", "error": error}).encode()
         head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 400, "headers": head})

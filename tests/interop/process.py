@@ -65,6 +65,12 @@ class Process:
         self._reader.join(STOP_TIMEOUT_S)
         return self._child.returncode
 
+    def kill(self):
+        """Ends the child without warning."""
+        self._child.kill()
+        self._child.wait()
+        self._reader.join(STOP_TIMEOUT_S)
+
     def log(self):
         """What the child has printed, newest last."""
         with self._changed:

@@ -1,54 +1,22 @@
 """The Python SDK's client as the tests use it: a test case bound to one route and one way of opening."""
 
-import asyncio
 import contextlib
-import functools
-import inspect
-import unittest
 import warnings
 
 import mcp_types as types
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.shared.exceptions import MCPError
+
+from interop.cases import BoundedCase
 
 REVISION = "2026-07-28"
+LEGACY_REVISION = "2025-11-25"
 #: Ways to open: ask the server what it speaks first, or take the revision for granted.
-MODES = ("auto", REVISION)
+MODERN_MODES = ("auto", REVISION)
+#: The ways of a client that speaks both eras; `legacy` opens a session of the newest older revision.
+MODES = (*MODERN_MODES, "legacy")
 ANSWER_TIMEOUT_S = 10
-TEST_TIMEOUT_S = 30
-
-
-class BoundedCase(unittest.IsolatedAsyncioTestCase):
-    """A test method that ends in time, and says in its name what it ran against."""
-
-    def __init__(self, method, against):
-        super().__init__(method)
-        self.against = against
-        test = getattr(self, method)
-        if inspect.iscoroutinefunction(test):
-            setattr(self, method, bounded(test))
-
-    def __str__(self):
-        return f"{self.against}: {type(self).__name__}.{self._testMethodName}"
-
-    id = __str__
-
-    @contextlib.contextmanager
-    def assert_error(self, code):
-        with self.assertRaises(MCPError) as caught:
-            yield caught
-        self.assertEqual(caught.exception.code, code, caught.exception.error)
-
-
-def bounded(test):
-    @functools.wraps(test)
-    async def in_time():
-        async with asyncio.timeout(TEST_TIMEOUT_S):
-            await test()
-
-    return in_time
 
 
 class RouteCase(BoundedCase):
@@ -57,6 +25,8 @@ class RouteCase(BoundedCase):
     def __init__(self, method, topology, route, mode):
         super().__init__(method, f"python, {route.name}, {mode}")
         self.topology, self.route, self.mode = topology, route, mode
+        self.is_modern = mode in MODERN_MODES
+        self.revision = REVISION if self.is_modern else LEGACY_REVISION
 
     def connect(self, **options):
         """A client of this route that can answer nothing, unless the options say how."""
@@ -93,8 +63,9 @@ class Person:
 
     async def elicit(self, context, params):
         self.asked.append(params.message)
-        wanted = params.requested_schema["properties"]
-        return types.ElicitResult(action="accept", content={field: self.FORM[field] for field in wanted})
+        fields = params.requested_schema["properties"].items()
+        content = {field: kind["default"] if "default" in kind else self.FORM[field] for field, kind in fields}
+        return types.ElicitResult(action="accept", content=content)
 
     async def sample(self, context, params):
         self.asked.append(params.messages[0].content.text)

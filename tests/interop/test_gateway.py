@@ -10,10 +10,10 @@ import urllib.request
 import everything_fixtures as fixtures
 import mcp_types as types
 
-from interop.python_client import REVISION, BoundedCase, client_with_headers, open_client
+from interop.cases import BoundedCase
+from interop.python_client import LEGACY_REVISION, REVISION, client_with_headers, open_client
 from interop.topology import gateway_address
 
-METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 UNSUPPORTED_VERSION = -32022
 
@@ -45,16 +45,20 @@ class Keys(GatewayCase):
 
 
 class Policy(GatewayCase):
-    """On an endpoint that merges and on one that relays, policy is the same."""
+    """On an endpoint that merges and on one that relays, in every era, policy is the same."""
 
     ROUTES = ("narrow", "narrow-transparent")
+
+    def __init__(self, method, topology, mode):
+        super().__init__(method, topology)
+        self.against, self.mode = f"gateway, {mode}", mode
 
     async def test_lists_show_what_may_be_used(self):
         tools = [name for name in ("whoami", "only_alpha", *fixtures.TOOLS) if not name.startswith("hold")]
         resources = ["test://static-text", "test://static-binary"]
         prompts = [name for name in fixtures.PROMPTS if name != "test_prompt_with_image"]
         for route in map(self.topology.route, self.ROUTES):
-            async with open_client(route.url, "auto") as client:
+            async with open_client(route.url, self.mode) as client:
                 listed = [tool.name for tool in (await client.list_tools()).tools]
                 self.assertEqual(listed, [route.tool(name) for name in tools])
                 listed = [str(resource.uri) for resource in (await client.list_resources()).resources]
@@ -64,7 +68,7 @@ class Policy(GatewayCase):
 
     async def test_a_hidden_tool_answers_as_an_unknown_one(self):
         refusals = set()
-        async with open_client(self.topology.route("narrow").url, "auto") as client:
+        async with open_client(self.topology.route("narrow").url, self.mode) as client:
             for name in ("nobody__whoami", "a__hold", "beta__whoami", "only_beta"):
                 with self.assert_error(INVALID_PARAMS) as caught:
                     await client.call_tool(name, {"key": "never held"})
@@ -73,7 +77,7 @@ class Policy(GatewayCase):
 
     async def test_what_is_hidden_cannot_be_used(self):
         for route in map(self.topology.route, self.ROUTES):
-            async with open_client(route.url, "auto") as client:
+            async with open_client(route.url, self.mode) as client:
                 with self.assert_error(INVALID_PARAMS):
                     await client.call_tool(route.tool("hold"), {"key": "never held"})
                 with self.assert_error(INVALID_PARAMS):
@@ -85,15 +89,10 @@ class Policy(GatewayCase):
         for route in map(self.topology.route, self.ROUTES):
             prompt = types.PromptReference(name=route.prompt("test_prompt_with_image"))
             template = types.ResourceTemplateReference(uri=route.uri("test://watched-resource"))
-            async with open_client(route.url, "auto") as client:
+            async with open_client(route.url, self.mode) as client:
                 for hidden in (prompt, template):
                     with self.assert_error(INVALID_PARAMS):
                         await client.complete(hidden, {"name": "any", "value": "p"})
-
-    async def test_what_is_hidden_is_not_watched(self):
-        async with open_client(self.topology.route("narrow-transparent").url, "auto") as client:
-            async with client.listen(resource_subscriptions=["test://watched-resource"]) as changes:
-                self.assertFalse(changes.honored.resource_subscriptions)
 
 
 class Lists(GatewayCase):
@@ -106,6 +105,11 @@ class Lists(GatewayCase):
 
 
 class Discovery(GatewayCase):
+    async def test_what_is_hidden_is_not_watched(self):
+        async with open_client(self.topology.route("narrow-transparent").url, "auto") as client:
+            async with client.listen(resource_subscriptions=["test://watched-resource"]) as changes:
+                self.assertFalse(changes.honored.resource_subscriptions)
+
     async def test_changes_are_promised_only_where_they_can_be_listened_to(self):
         for route in self.topology.routes:
             if route.name != "keyed":
@@ -123,20 +127,12 @@ class Discovery(GatewayCase):
 
 
 class Refusals(GatewayCase):
-    def test_older_revisions_are_told_what_is_spoken_here(self):
-        for route in self.topology.routes[1:]:
-            if route.name != "keyed":
-                with self.subTest(route.name):
-                    response, body = post(route.url, "initialize", revision="2025-11-25", params={})
-                    error = json.loads(body)["error"]
-                    self.assertEqual((response.status, error["code"]), (400, UNSUPPORTED_VERSION))
-                    self.assertEqual(error["data"]["supported"], [REVISION])
-
-    def test_subscriptions_to_several_upstreams_are_refused(self):
-        for name in ("prefixed", "bare"):
-            with self.subTest(name):
-                response, body = post(self.topology.route(name).url, "subscriptions/listen")
-                self.assertEqual((response.status, json.loads(body)["error"]["code"]), (404, METHOD_NOT_FOUND))
+    def test_an_endpoint_speaks_what_all_its_upstreams_speak(self):
+        url = self.topology.route("mixed").url
+        response, body = post(url, "initialize", revision=LEGACY_REVISION, params={})
+        error = json.loads(body)["error"]
+        self.assertEqual((response.status, error["code"]), (400, UNSUPPORTED_VERSION))
+        self.assertEqual(error["data"]["supported"], [REVISION])
 
 
 class Afterwards(GatewayCase):

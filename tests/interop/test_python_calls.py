@@ -16,12 +16,15 @@ class Calls(RouteCase):
     async def test_every_upstream_answers_under_its_own_name(self):
         expected = {self.route.tool("whoami"): "alpha", self.route.tool("only_alpha"): "alpha"}
         if self.route.merges:
-            beta = self.route.beta_name.replace("{}", "whoami") or "beta_whoami"
-            expected |= {beta: "beta", "only_alpha": "alpha", "only_beta": "beta"}  # bare where only one has it
+            expected |= {
+                self.route.beta_tool("whoami"): "beta",
+                "only_alpha": "alpha",
+                "only_beta": "beta",
+            }  # bare where only one has it
         async with self.connect() as client:
             for name, upstream in expected.items():
                 result = await client.call_tool(name)
-                self.assertEqual(result.structured_content, {"name": upstream, "version": "2026-07-28"})
+                self.assertEqual(result.structured_content, {"name": upstream, "version": self.revision})
 
     async def test_arguments_arrive_whole(self):
         arguments = {
@@ -67,24 +70,6 @@ class Calls(RouteCase):
             for seen in await asyncio.gather(*(one_call(client) for _ in range(8))):
                 self.assertEqual(seen, expected)
 
-    async def test_log_lines_arrive_when_asked_for(self):
-        lines = []
-
-        async def keep(params):
-            lines.append(params.data)
-
-        async with self.connect(logging_callback=keep, log_level="info") as client:
-            await client.call_tool(self.route.tool("test_logging_tool"))
-        self.assertEqual(lines, ["started", "working", "finished"])
-
-    async def test_a_declared_argument_is_mirrored_to_the_upstream(self):
-        async with self.connect() as client:
-            await client.list_tools()
-            result = await client.call_tool(self.route.tool("test_x_mcp_header"), {"region": "Zürich"})
-        received = result.structured_content["headers"]
-        self.assertEqual(received["mcp-param-region"], "=?base64?WsO8cmljaA==?=")
-        self.assertEqual(received["mcp-name"], "test_x_mcp_header")
-
     async def test_closing_the_stream_cancels_upstream(self):
         key = uuid.uuid4().hex
         holding = asyncio.Event()
@@ -112,11 +97,6 @@ class Calls(RouteCase):
             with self.assert_error(INVALID_PARAMS):
                 await client.get_prompt(self.route.prompt("no_such_prompt"))
 
-    async def test_the_clients_own_capabilities_count(self):
-        async with self.connect() as client:
-            with self.assert_error(MISSING_CAPABILITY):
-                await client.call_tool(self.route.tool("test_missing_capability"))
-
     async def test_prompts(self):
         async with self.connect() as client:
             name = self.route.prompt("test_prompt_with_arguments")
@@ -132,3 +112,75 @@ class Calls(RouteCase):
             for reference, argument in ((prompt, "arg1"), (template, "id")):
                 result = await client.complete(reference, {"name": argument, "value": "park"})
                 self.assertEqual(result.completion.values, ["park"])
+
+    async def test_two_clients_at_once_do_not_cross(self):
+        async def one_client(key):
+            async with self.connect() as client:
+                for number in range(8):
+                    arguments = {"client": key, "number": number}
+                    result = await client.call_tool(self.route.tool("echo"), arguments)
+                    self.assertEqual(result.structured_content, {"arguments": arguments})
+
+        await asyncio.gather(one_client("one"), one_client("two"))
+
+
+class ModernCalls(RouteCase):
+    """What every request of the modern era carries by itself."""
+
+    async def test_log_lines_arrive_when_asked_for(self):
+        lines = []
+
+        async def keep(params):
+            lines.append(params.data)
+
+        async with self.connect(logging_callback=keep, log_level="info") as client:
+            await client.call_tool(self.route.tool("test_logging_tool"))
+        self.assertEqual(lines, ["started", "working", "finished"])
+
+    async def test_a_declared_argument_is_mirrored_to_the_upstream(self):
+        async with self.connect() as client:
+            await client.list_tools()
+            result = await client.call_tool(self.route.tool("test_x_mcp_header"), {"region": "Zürich"})
+        received = result.structured_content["headers"]
+        self.assertEqual(received["mcp-param-region"], "=?base64?WsO8cmljaA==?=")
+        self.assertEqual(received["mcp-name"], "test_x_mcp_header")
+
+    async def test_the_clients_own_capabilities_count(self):
+        async with self.connect() as client:
+            with self.assert_error(MISSING_CAPABILITY):
+                await client.call_tool(self.route.tool("test_missing_capability"))
+
+
+class LegacyCalls(RouteCase):
+    """What the older revisions say once per session."""
+
+    async def test_ping(self):
+        async with self.connect() as client:
+            await client.send_ping()
+
+    async def test_log_lines_arrive_from_the_level_that_was_set(self):
+        lines = []
+
+        async def keep(params):
+            lines.append(params.data)
+
+        async with self.connect(logging_callback=keep) as client:
+            await client.call_tool(self.route.tool("test_logging_tool"))
+            await client.set_logging_level("error")
+            await client.call_tool(self.route.tool("test_logging_tool"))
+            self.assertEqual(lines, ["started", "working", "finished"])
+            await client.set_logging_level("info")
+            await client.call_tool(self.route.tool("test_logging_tool"))
+        self.assertEqual(lines, ["started", "working", "finished"] * 2)
+
+    async def test_a_level_concerns_its_own_session(self):
+        lines = []
+
+        async def keep(params):
+            lines.append(params.data)
+
+        async with self.connect() as other, self.connect(logging_callback=keep) as client:
+            await client.set_logging_level("info")
+            await other.set_logging_level("error")
+            await client.call_tool(self.route.tool("test_logging_tool"))
+        self.assertEqual(lines, ["started", "working", "finished"])

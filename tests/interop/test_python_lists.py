@@ -3,13 +3,14 @@
 import everything_fixtures as fixtures
 
 from interop.python_client import RouteCase
+from interop.topology import ALIASED
 
 
 class Lists(RouteCase):
     async def test_discovery_tells_what_is_offered(self):
         async with self.connect() as client:
-            self.assertEqual(client.protocol_version, "2026-07-28")
-            if self.mode == "auto":
+            self.assertEqual(client.protocol_version, self.revision)
+            if self.mode != self.revision:  # else nothing was asked
                 offered = client.server_capabilities.model_dump(exclude_none=True)
                 self.assertLessEqual({"tools", "prompts", "resources", "completions"}, offered.keys())
                 self.assertIn("Fixtures of alpha.", client.instructions)
@@ -44,10 +45,13 @@ class Lists(RouteCase):
     def public_tools(self):
         """Where names stay bare, the first upstream takes one that both have, and an alias brings it back."""
         names = [self.route.tool(name) for name in ("whoami", "only_alpha", *fixtures.TOOLS)]
+        beta = ("whoami", "only_beta", *fixtures.TOOLS)
         if self.route.beta_name:
-            beta = ("whoami", "only_beta", *fixtures.TOOLS)
-            return names + [self.route.beta_name.replace("{}", name) for name in beta]
-        return names + (["beta_whoami", "only_beta"] if self.route.merges else [])
+            names += [self.route.beta_tool(name) for name in beta]
+        elif self.route.merges:
+            own = {"only_beta": "only_beta", **{name: self.route.beta_tool(name) for name in ALIASED}}
+            names += [own[name] for name in beta if name in own]
+        return names
 
     def public_prompts(self):
         names = [self.route.prompt(name) for name in fixtures.PROMPTS]

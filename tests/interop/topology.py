@@ -1,8 +1,9 @@
-"""What the interop tests run against: two everything servers and one gateway in front of them.
+"""What the interop tests run against: everything servers and one gateway in front of them.
 
-The servers are `alpha` (public prefix `a`) and `beta`, whose lists come in small pages. A `Route` is one way
-to reach them – `alpha` itself, or an endpoint of the gateway – and knows what their names are called there,
-so that one set of tests serves all of them, and a test that fails only behind the gateway blames the gateway.
+The servers are `alpha` (public prefix `a`), `beta`, whose lists come in small pages, and `modern`, which speaks
+no older revision. A `Route` is one way to reach the first two – `alpha` itself, or an endpoint of the gateway –
+and knows what their names are called there, so that one set of tests serves all of them, and a test that fails
+only behind the gateway blames the gateway.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ auth = []
 path = "/bare"
 upstreams = ["alpha", "beta"]
 names = "bare"
-aliases = {{ beta_whoami = "beta__whoami" }}
+aliases = {{ {aliases} }}
 auth = []
 
 [[endpoint]]
@@ -73,13 +74,23 @@ auth = []
 path = "/keyed"
 upstreams = ["alpha"]
 
+[[endpoint]]
+path = "/mixed"
+upstreams = ["alpha", "modern"]
+auth = []
+
 [upstream.alpha]
 url = "{alpha}"
 prefix = "a"
 
 [upstream.beta]
 url = "{beta}"
+
+[upstream.modern]
+url = "{modern}"
 """
+#: Tools of beta that can be called where names stay bare.
+ALIASED = ("whoami", "announce_watched", "test_trigger_tool_change")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +113,10 @@ class Route:
 
     prompt = tool
 
+    def beta_tool(self, inner):
+        """Where names stay bare, beta's tools have aliases, because alpha has the names, too."""
+        return self.beta_name.replace("{}", inner) or f"beta_{inner}"
+
     def uri(self, inner):
         return self.alpha_uri.replace("{}", inner)
 
@@ -109,23 +124,33 @@ class Route:
 @dataclasses.dataclass(frozen=True)
 class Topology:
     routes: tuple
-    processes: tuple
+    processes: tuple = ()
+    binary: str = ""
+    server_python: str = sys.executable
+    """What an everything server runs on."""
+    beta_url: str = ""
     api_key: str = ""
 
     def route(self, name):
         return next(route for route in self.routes if route.name == name)
 
     def as_json(self):
-        """For tests in another language."""
-        return json.dumps({"apiKey": self.api_key, "routes": [dataclasses.asdict(route) for route in self.routes]})
+        """For tests in another process."""
+        known = dataclasses.asdict(dataclasses.replace(self, processes=()))
+        return json.dumps(known)
+
+    @classmethod
+    def from_json(cls, text):
+        known = json.loads(text)
+        return cls(**{**known, "routes": tuple(Route(**route) for route in known["routes"])})
 
     def logs(self):
         return "\n".join(process.log() for process in self.processes)
 
 
-def everything_server(name, *options):
+def everything_server(name, *options, python=sys.executable):
     """A `Process`; its URL is `process.ready[1]`."""
-    return Process(name, [sys.executable, "-B", SERVER, "--name", name, *options], ready=r"^listening (\S+)")
+    return Process(name, [python, "-B", SERVER, "--name", name, *options], ready=r"^listening (\S+)")
 
 
 def gateway(binary, configuration):
@@ -150,18 +175,22 @@ def running(binary):
     """Starts everything, yields the `Topology`, stops everything. Without a binary only the direct route exists."""
     with contextlib.ExitStack() as stack:
         alpha = stack.enter_context(everything_server("alpha"))
-        beta = stack.enter_context(everything_server("beta", "--page-size", "5"))
         direct = Route("direct", alpha.ready[1])
         if binary is None:
-            yield Topology((direct,), (alpha, beta))
+            yield Topology((direct,), (alpha,))
             return
+        beta = stack.enter_context(everything_server("beta", "--page-size", "5"))
+        modern = stack.enter_context(everything_server("modern", "--only-modern"))
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-interop-"))
         configuration = pathlib.Path(directory, "trunkline.toml")
         key, entry = new_api_key(binary)
-        configuration.write_text(CONFIGURATION.format(api_key=entry, alpha=alpha.ready[1], beta=beta.ready[1]))
+        urls = {server.name: server.ready[1] for server in (alpha, beta, modern)}
+        aliases = ", ".join(f'beta_{tool} = "beta__{tool}"' for tool in ALIASED)
+        configuration.write_text(CONFIGURATION.format(api_key=entry, aliases=aliases, **urls))
         process = stack.enter_context(gateway(binary, configuration))
-        routes = gateway_routes(gateway_address(process))
-        yield Topology((direct, *routes), (alpha, beta, process), key)
+        routes = (direct, *gateway_routes(gateway_address(process)))
+        known = {"binary": str(binary.resolve()), "beta_url": beta.ready[1], "api_key": key}
+        yield Topology(routes, (alpha, beta, modern, process), **known)
 
 
 def gateway_routes(address):
@@ -175,5 +204,6 @@ def gateway_routes(address):
         Route("narrow", f"{base}/narrow", alpha_name="a__{}", alpha_uri="a+{}"),
         Route("narrow-transparent", f"{base}/narrow-transparent"),
         Route("prefixed-single", f"{base}/prefixed-single", "beta__{}", "beta+{}"),
+        Route("mixed", f"{base}/mixed", alpha_name="a__{}", alpha_uri="a+{}"),
         Route("keyed", f"{base}/keyed"),
     )

@@ -1,68 +1,81 @@
-// The TypeScript SDK's client on every open route, in both of its modern modes: the ways in which it differs from the
-// Python client (it walks all pages itself, validates results, opens `listen` by its own rules) are what this adds.
-// The runner passes the routes and the directory of the packages in the environment.
+// The TypeScript SDKs on every open route, in every mode: the ways in which they differ from the Python SDKs (version 2
+// walks all pages itself, both validate results, `listen` opens by their own rules) are what this adds.
+// The runner passes the routes in the environment.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { createRequire } from 'node:module';
 import { after, before, describe, test } from 'node:test';
 
-const require = createRequire(`${process.env.NPM_DIRECTORY}/`);
-const { Client, StreamableHTTPClientTransport } = require('@modelcontextprotocol/client');
-const { apiKey, routes } = JSON.parse(process.env.TOPOLOGY);
-const openRoutes = process.env.OPEN_ROUTES.split(',');
+import { LEGACY_REVISION, REVISION, WAYS } from './typescript_sdks.mjs';
 
-const REVISION = '2026-07-28';
+const topology = JSON.parse(process.env.TOPOLOGY);
+const routes = topology.routes.filter(({ name }) => process.env.OPEN_ROUTES.split(',').includes(name));
+
 const INVALID_PARAMS = -32602;
 const MISSING_CAPABILITY = -32021;
 const TIMEOUT_MS = 15_000;
-const ANSWERS = { name: 'Ada', color: 'green', ok: true, context: 'a test' };
+const WATCHED = 'test://watched-resource';
+const ALIASED = ['whoami', 'announce_watched', 'test_trigger_tool_change'];
+const [direct] = routes;
 
-for (const route of routes.filter(({ name }) => openRoutes.includes(name))) {
-  for (const mode of ['auto', { pin: REVISION }]) {
-    describe(`typescript, ${route.name}, ${mode.pin ?? mode}`, { timeout: TIMEOUT_MS }, () => testRoute(route, mode));
+for (const route of routes) {
+  for (const way of WAYS) {
+    describe(`${way.name}, ${route.name}`, { timeout: TIMEOUT_MS }, () => testRoute(route, way));
   }
 }
 
-const keyed = routes.find(({ name }) => name === 'keyed');
+const keyed = topology.routes.find(({ name }) => name === 'keyed');
 if (keyed) {
-  describe('typescript, keyed', { timeout: TIMEOUT_MS }, () => {
-    test('a wrong key is refused', async () => {
-      await assert.rejects(open(keyed, 'auto', { headers: { Authorization: 'Bearer wrong' } }));
-    });
-    test('the key opens', async () => {
-      const client = await open(keyed, 'auto', { headers: { Authorization: `Bearer ${apiKey}` } });
-      const result = await client.callTool({ name: 'whoami', arguments: {} });
-      assert.equal(result.structuredContent.name, 'alpha');
-      await client.close();
-    });
-  });
+  for (const way of WAYS) {
+    describe(`${way.name}, keyed`, { timeout: TIMEOUT_MS }, () => testKeys(way));
+  }
 }
 
-function testRoute(route, mode) {
-  const alpha = (name) => route.alpha_name.replace('{}', name);
-  const uri = (inner) => route.alpha_uri.replace('{}', inner);
-  const call = (name, args = {}, options = {}) => client.callTool({ name: alpha(name), arguments: args }, options);
-  let client;
-  before(async () => { client = await open(route, mode, { person: true }); });
-  after(() => client?.close());
+/** How the tools of each upstream are called on a route; where names stay bare, beta's have aliases. */
+function names(route) {
+  return {
+    alpha: (name) => route.alpha_name.replace('{}', name),
+    beta: (name) => route.beta_name.replace('{}', name) || `beta_${name}`,
+  };
+}
 
-  test('the modern revision is negotiated', () => {
-    assert.equal(client.getNegotiatedProtocolVersion(), REVISION);
+function testRoute(route, way) {
+  const { alpha, beta } = names(route);
+  const uri = (inner) => route.alpha_uri.replace('{}', inner);
+  let opened;
+  let client;
+  const call = (name, args = {}, options = {}) => opened.call(alpha(name), args, options);
+  before(async () => {
+    opened = await way.open(route, { person: way.isModern });
+    client = opened.client;
+  });
+  after(() => opened?.close());
+
+  test('a revision is negotiated', () => {
+    assert.equal(opened.revision, way.isModern ? REVISION : LEGACY_REVISION);
     for (const capability of ['tools', 'prompts', 'resources', 'completions']) {
       assert.ok(client.getServerCapabilities()[capability], capability);
     }
   });
 
   test('all pages of a list, in one order', async () => {
-    const { tools: inner } = await withClient(routes[0], mode, (direct) => direct.listTools());
-    const names = inner.map(({ name }) => name);
-    const expected = names.map(alpha);
-    const ofBeta = names.map((name) => name.replace('only_alpha', 'only_beta'));
-    if (route.beta_name) expected.push(...ofBeta.map((name) => route.beta_name.replace('{}', name)));
-    else if (route.beta_uri) expected.push('beta_whoami', 'only_beta');
+    const { tools: inner } = await withClient(way, direct, (other) => other.client.listTools());
+    const ofAlpha = inner.map(({ name }) => name);
+    const expected = ofAlpha.map(alpha);
+    const ofBeta = ofAlpha.map((name) => name.replace('only_alpha', 'only_beta'));
+    const bare = (name) => (name === 'only_beta' ? [name] : ALIASED.includes(name) ? [beta(name)] : []);
+    if (route.beta_name) expected.push(...ofBeta.map(beta));
+    else if (route.beta_uri) expected.push(...ofBeta.flatMap(bare));
     const { tools } = await client.listTools();
     assert.deepEqual(tools.map(({ name }) => name), expected);
     assert.deepEqual(tools[0].inputSchema, inner[0].inputSchema);
+  });
+
+  test('every upstream answers under its own name', async () => {
+    const version = way.isModern ? REVISION : LEGACY_REVISION;
+    assert.deepEqual((await call('whoami')).structuredContent, { name: 'alpha', version });
+    if (route.beta_uri) {
+      assert.deepEqual((await opened.call(beta('whoami'), {})).structuredContent, { name: 'beta', version });
+    }
   });
 
   test('structured results', async () => {
@@ -78,12 +91,6 @@ function testRoute(route, mode) {
     const seen = [];
     await call('test_tool_with_progress', {}, { onprogress: ({ progress, total }) => seen.push([progress, total]) });
     assert.deepEqual(seen, [[0, 100], [50, 100], [100, 100]]);
-  });
-
-  test('declared arguments are mirrored to the upstream', async () => {
-    await client.listTools();
-    const { structuredContent } = await call('test_x_mcp_header', { region: 'Zürich' });
-    assert.equal(structuredContent.headers['mcp-param-region'], '=?base64?WsO8cmljaA==?=');
   });
 
   test('prompts', async () => {
@@ -102,6 +109,15 @@ function testRoute(route, mode) {
     }
   });
 
+  test('every listed template can be read', async () => {
+    const { resourceTemplates } = await client.listResourceTemplates();
+    assert.equal(resourceTemplates[0].uriTemplate, uri('test://template/{id}/data'));
+    for (const { uriTemplate } of resourceTemplates) {
+      const { contents } = await client.readResource({ uri: uriTemplate.replace('{id}', '42') });
+      assert.equal(JSON.parse(contents[0].text).id, '42');
+    }
+  });
+
   test('links in results can be read', async () => {
     const [link] = (await call('links')).content;
     assert.equal(link.uri, uri('test://static-text'));
@@ -112,6 +128,34 @@ function testRoute(route, mode) {
     const ref = { type: 'ref/resource', uri: uri('test://template/{id}/data') };
     const { completion } = await client.complete({ ref, argument: { name: 'id', value: 'par' } });
     assert.deepEqual(completion.values, ['paris', 'park', 'party']);
+  });
+
+  test('unknown names are refused', async () => {
+    await assert.rejects(call('no_such_tool'), { code: INVALID_PARAMS });
+    const unknown = client.readResource({ uri: uri('test://no-such-resource') });
+    await assert.rejects(unknown, { code: way.noResource });
+  });
+
+  test('an abort cancels upstream', async () => {
+    const key = randomUUID();
+    const abort = new AbortController();
+    await assert.rejects(call('hold', { key }, { signal: abort.signal, onprogress: () => abort.abort() }));
+    assert.equal((await call('hold_outcome', { key })).structuredContent.outcome, 'cancelled');
+  });
+
+  if (way.isModern) testModern(route, way, () => opened);
+  else testLegacy(route, way, () => opened);
+}
+
+/** What every request carries, what results may ask for, and `subscriptions/listen`. */
+function testModern(route, way, opened) {
+  const { alpha, beta } = names(route);
+  const call = (name, args = {}) => opened().call(alpha(name), args);
+
+  test('declared arguments are mirrored to the upstream', async () => {
+    await opened().client.listTools();
+    const { structuredContent } = await call('test_x_mcp_header', { region: 'Zürich' });
+    assert.equal(structuredContent.headers['mcp-param-region'], '=?base64?WsO8cmljaA==?=');
   });
 
   test('questions to the client', async () => {
@@ -127,61 +171,101 @@ function testRoute(route, mode) {
     }
   });
 
-  test('unknown names are invalid parameters', async () => {
-    await assert.rejects(call('no_such_tool'), { code: INVALID_PARAMS });
-    await assert.rejects(client.readResource({ uri: uri('test://no-such-resource') }), { code: INVALID_PARAMS });
-  });
-
   test('the capabilities of the client count', async () => {
-    await withClient(route, mode, async (unable) => {
-      const refused = unable.callTool({ name: alpha('test_missing_capability'), arguments: {} });
-      await assert.rejects(refused, { code: MISSING_CAPABILITY });
+    await withClient(way, route, async (unable) => {
+      await assert.rejects(unable.call(alpha('test_missing_capability'), {}), { code: MISSING_CAPABILITY });
     });
   });
 
-  test('an abort cancels upstream', async () => {
-    const key = randomUUID();
-    const abort = new AbortController();
-    await assert.rejects(call('hold', { key }, { signal: abort.signal, onprogress: () => abort.abort() }));
-    assert.equal((await call('hold_outcome', { key })).structuredContent.outcome, 'cancelled');
-  });
-
-  // Changes of several upstreams are not joined yet.
-  if (!route.beta_uri) test('changes are announced', async () => {
-    const announced = new Promise((resolve) => {
-      client.setNotificationHandler('notifications/resources/updated', ({ params }) => resolve(params.uri));
-    });
-    const watched = uri('test://watched-resource');
-    const subscription = await client.listen({ resourceSubscriptions: [watched] });
-    assert.deepEqual(subscription.honoredFilter.resourceSubscriptions, [watched]);
-    await call('announce_watched');
-    assert.equal(await announced, watched);
+  test('changes are announced', async () => {
+    const { client, on } = opened();
+    const uris = [route.alpha_uri, route.beta_uri].filter(Boolean).map((spelled) => spelled.replace('{}', WATCHED));
+    const announcers = [alpha('announce_watched'), beta('announce_watched')];
+    const updates = queue((arrived) => on('notifications/resources/updated', ({ uri }) => arrived(uri)));
+    const changes = queue((arrived) => on('notifications/tools/list_changed', () => arrived(true)));
+    const subscription = await client.listen({ resourceSubscriptions: uris, toolsListChanged: true });
+    assert.deepEqual(subscription.honoredFilter, { resourceSubscriptions: uris, toolsListChanged: true });
+    for (const [index, watched] of uris.entries()) {
+      await opened().call(announcers[index], {});
+      assert.equal(await updates(), watched);
+    }
+    await call('test_trigger_tool_change');
+    assert.equal(await changes(), true);
     await subscription.close();
   });
 }
 
-/** A connected client; with `person`, one that answers whatever a server asks. */
-async function open(route, mode, { person = false, headers = {} } = {}) {
-  const capabilities = person ? { elicitation: {}, sampling: {}, roots: {} } : {};
-  const client = new Client({ name: 'interop', version: '1' }, { capabilities, versionNegotiation: { mode } });
-  if (person) {
-    client.setRequestHandler('elicitation/create', ({ params }) => {
-      const wanted = Object.keys(params.requestedSchema.properties);
-      return { action: 'accept', content: Object.fromEntries(wanted.map((field) => [field, ANSWERS[field]])) };
+/** What a session carries. */
+function testLegacy(route, way, opened) {
+  const { alpha } = names(route);
+
+  test('ping', () => opened().client.ping());
+
+  test('log lines arrive from the level that was set', async () => {
+    const lines = [];
+    opened().on('notifications/message', ({ data }) => lines.push(data));
+    await opened().client.setLoggingLevel('error');
+    await opened().call(alpha('test_logging_tool'), {});
+    assert.deepEqual(lines, []);
+    await opened().client.setLoggingLevel('info');
+    await opened().call(alpha('test_logging_tool'), {});
+    assert.deepEqual(lines, ['started', 'working', 'finished']);
+  });
+
+  test('two clients at once do not cross', async () => {
+    await withClient(way, route, async (other) => {
+      assert.notEqual(other.transport.sessionId, opened().transport.sessionId);
+      const calls = [opened(), other].flatMap((client, index) => [0, 1, 2, 3].map(async (number) => {
+        const { structuredContent } = await client.call(alpha('echo'), { index, number });
+        assert.deepEqual(structuredContent.arguments, { index, number });
+      }));
+      await Promise.all(calls);
     });
-    const sampled = { role: 'assistant', model: 'none', content: { type: 'text', text: 'Paris' } };
-    client.setRequestHandler('sampling/createMessage', () => sampled);
-    client.setRequestHandler('roots/list', () => ({ roots: [] }));
-  }
-  await client.connect(new StreamableHTTPClientTransport(new URL(route.url), { requestInit: { headers } }));
-  return client;
+  });
+
+  test('an ended session is not found', async () => {
+    const { client, transport } = await way.open(route);
+    const session = transport.sessionId;
+    await transport.terminateSession();
+    await client.close();
+    const headers = {
+      'Content-Type': 'application/json',
+      Accept: 'application/json, text/event-stream',
+      'MCP-Protocol-Version': LEGACY_REVISION,
+      'Mcp-Session-Id': session,
+    };
+    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' });
+    const response = await fetch(route.url, { method: 'POST', headers, body });
+    await response.body?.cancel();
+    assert.equal(response.status, 404);
+  });
 }
 
-async function withClient(route, mode, use) {
-  const client = await open(route, mode);
+function testKeys(way) {
+  test('a wrong key is refused', async () => {
+    await assert.rejects(way.open(keyed, { headers: { Authorization: 'Bearer wrong' } }));
+  });
+
+  test('the key opens', async () => {
+    const opened = await way.open(keyed, { headers: { Authorization: `Bearer ${topology.api_key}` } });
+    assert.equal((await opened.call('whoami', {})).structuredContent.name, 'alpha');
+    await opened.close();
+  });
+}
+
+async function withClient(way, route, use) {
+  const opened = await way.open(route);
   try {
-    return await use(client);
+    return await use(opened);
   } finally {
-    await client.close();
+    await opened.close();
   }
+}
+
+/** What `subscribe`'s callback is given, one by one: each call waits for the next. */
+function queue(subscribe) {
+  const arrived = [];
+  const waiting = [];
+  subscribe((item) => (waiting.length ? waiting.shift()(item) : arrived.push(item)));
+  return () => (arrived.length ? Promise.resolve(arrived.shift()) : new Promise((resolve) => waiting.push(resolve)));
 }
