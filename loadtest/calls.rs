@@ -15,6 +15,9 @@ use crate::http1::Message;
 use crate::tally::Fault;
 use crate::{Era, Options};
 
+/// From this size on, reading every reply in full would cost more than the servers under test.
+const LARGE_BYTES: usize = 16 * 1024;
+
 /// The first id; all ids have as many digits.
 pub(crate) const FIRST_ID: u64 = 1_000_000_000;
 
@@ -25,6 +28,8 @@ const LEGACY: &str = "2025-11-25";
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
     pub(crate) era: Era,
+    /// Whether all calls have the first id.
+    pub(crate) same_id: bool,
     /// Called in turn.
     pub(crate) calls: Vec<Call>,
     /// Opens a legacy session: `initialize`, then `notifications/initialized`.
@@ -42,13 +47,7 @@ pub(crate) struct Call {
 
 impl Plan {
     pub(crate) fn new(options: &Options) -> anyhow::Result<Self> {
-        let (host, port) = match options.url.authority() {
-            Some(authority) => (authority.host(), authority.port_u16().unwrap_or(80)),
-            None => bail!("the URL must be http://HOST:PORT/PATH"),
-        };
-        let address = std::net::ToSocketAddrs::to_socket_addrs(&(host.trim_matches(['[', ']']), port))?
-            .next()
-            .with_context(|| format!("{host} has no address"))?;
+        let address = address(&options.url)?;
         let named = if options.method == "tools/call" { options.tools.as_slice() } else { &[] };
         let mut calls: Vec<_> = named.iter().map(|name| Call::new(options, Some(name))).collect();
         if calls.is_empty() {
@@ -57,8 +56,10 @@ impl Plan {
         let initialize = json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": "initialize", "params": {
             "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client_info() }});
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        let opening = [initialize, initialized].map(|body| Call::assemble(options, "", body.to_string()));
-        Ok(Self { address, era: options.era, calls, opening })
+        // What version it will be is not known before the first has been answered.
+        let opening = [(initialize, None), (initialized, Some(LEGACY))]
+            .map(|(body, version)| Call::assemble(options, version, "", body.to_string()));
+        Ok(Self { address, era: options.era, same_id: options.same_id, calls, opening })
     }
 }
 
@@ -76,22 +77,32 @@ impl Call {
             json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": options.method, "params": params}).to_string()
         };
         let padding = options.body_bytes.saturating_sub(body_padded_by(0).len());
-        let mirrored = match (options.era, name) {
-            (Era::Modern, Some(name)) => format!("Mcp-Method: {}\r\nMcp-Name: {name}\r\n", options.method),
-            (Era::Modern, None) => format!("Mcp-Method: {}\r\n", options.method),
-            (Era::Legacy, _) => String::new(),
+        let mirrored = match (options.era != Era::Legacy, name) {
+            (true, Some(name)) => format!("Mcp-Method: {}\r\nMcp-Name: {name}\r\n", options.method),
+            (true, None) => format!("Mcp-Method: {}\r\n", options.method),
+            (false, _) => String::new(),
         };
-        Self::assemble(options, &mirrored, body_padded_by(padding))
+        let version = if options.era == Era::Modern { MODERN } else { LEGACY };
+        Self::assemble(options, Some(version), &mirrored, body_padded_by(padding))
     }
 
-    fn assemble(options: &Options, mirrored: &str, body: String) -> Self {
-        let version = if options.era == Era::Modern { MODERN } else { LEGACY };
+    /// A `subscriptions/listen` for changes of the tools.
+    pub(crate) fn listen(options: &Options) -> Self {
+        let body = json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": "subscriptions/listen", "params": {
+            "_meta": modern_meta(), "notifications": {"toolsListChanged": true} }});
+        Self::assemble(options, Some(MODERN), "Mcp-Method: subscriptions/listen\r\n", body.to_string())
+    }
+
+    fn assemble(options: &Options, version: Option<&str>, mirrored: &str, body: String) -> Self {
         let mut head = format!(
             "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {version}\r\n{mirrored}",
+             Accept: application/json, text/event-stream\r\n{mirrored}",
             options.url.path(),
             options.url.authority().map_or("", |authority| authority.as_str()),
         );
+        if let Some(version) = version {
+            let _ = write!(head, "MCP-Protocol-Version: {version}\r\n");
+        }
         for header in &options.headers {
             head.push_str(header);
             head.push_str("\r\n");
@@ -114,8 +125,19 @@ impl Call {
     }
 }
 
-/// Whether `reply` is the result of the call with this `id`.
-pub(crate) fn check(reply: &Message<'_>, id: u64) -> Result<(), Fault> {
+/// Where a URL's host listens.
+pub(crate) fn address(url: &http::Uri) -> anyhow::Result<SocketAddr> {
+    let (host, port) = match url.authority() {
+        Some(authority) => (authority.host(), authority.port_u16().unwrap_or(80)),
+        None => bail!("the URL must be http://HOST:PORT/PATH"),
+    };
+    std::net::ToSocketAddrs::to_socket_addrs(&(host.trim_matches(['[', ']']), port))?
+        .next()
+        .with_context(|| format!("{host} has no address"))
+}
+
+/// Whether `reply` is the result of the call with this `id`. Large replies are only `glance`d at, where asked for.
+pub(crate) fn check(reply: &Message<'_>, id: u64, glance: bool) -> Result<(), Fault> {
     let status = reply.start_line().get(9..12).unwrap_or_default();
     if status != b"200" {
         return Err(Fault::Status(String::from_utf8_lossy(status).into_owned()));
@@ -125,6 +147,9 @@ pub(crate) fn check(reply: &Message<'_>, id: u64) -> Result<(), Fault> {
     } else {
         &reply.body
     };
+    if glance && json.len() >= LARGE_BYTES && begins_as_result(json, id) {
+        return Ok(());
+    }
     let reply: Reply<'_> = serde_json::from_slice(json).map_err(|_| Fault::Malformed)?;
     match reply {
         Reply { error: Some(_), .. } => Err(Fault::JsonRpcError),
@@ -141,6 +166,12 @@ struct Reply<'a> {
     result: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+}
+
+/// Whether the id and a result stand at the beginning; a reply that orders its keys otherwise is read in full.
+fn begins_as_result(json: &[u8], id: u64) -> bool {
+    let beginning = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#);
+    json.starts_with(beginning.as_bytes()) && json.ends_with(b"}}")
 }
 
 fn last_event(stream: &[u8]) -> Option<&[u8]> {
@@ -196,7 +227,16 @@ mod tests {
         let bytes = written(&["--era", "legacy"], b"");
         let message = http1::parse(&bytes).unwrap().unwrap();
         assert_eq!(message.header("mcp-method"), None);
+        assert_eq!(message.header("mcp-protocol-version"), Some(LEGACY.as_bytes()));
         assert!(!message.body.windows(5).any(|window| window == b"_meta"));
+    }
+
+    #[test]
+    fn a_legacy_call_mirrors_where_asked() {
+        let bytes = written(&["--era", "legacy-mirrored"], b"");
+        let message = http1::parse(&bytes).unwrap().unwrap();
+        assert_eq!(message.header("mcp-method"), Some(b"tools/call".as_slice()));
+        assert_eq!(message.header("mcp-name"), Some(b"tool_0".as_slice()));
     }
 
     #[test]
@@ -213,7 +253,22 @@ mod tests {
         for (status, body, expected) in cases {
             let text = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
             let message = http1::parse(text.as_bytes()).unwrap().unwrap();
-            assert_eq!(check(&message, 5), expected, "{text}");
+            assert_eq!(check(&message, 5, true), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_glance_at_a_large_reply_sees_its_id() {
+        let body = |id: u64, end: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"a":"{}"{end}"#, "x".repeat(LARGE_BYTES))
+        };
+        for (body, expected) in [
+            (body(5, "}}"), Ok(())),
+            (body(6, "}}"), Err(Fault::WrongId)),
+            (body(5, "]"), Err(Fault::Malformed)),
+        ] {
+            let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            assert_eq!(check(&http1::parse(text.as_bytes()).unwrap().unwrap(), 5, true), expected);
         }
     }
 
@@ -224,6 +279,6 @@ mod tests {
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{stream}",
             stream.len()
         );
-        assert_eq!(check(&http1::parse(text.as_bytes()).unwrap().unwrap(), 5), Ok(()));
+        assert_eq!(check(&http1::parse(text.as_bytes()).unwrap().unwrap(), 5, true), Ok(()));
     }
 }

@@ -8,10 +8,13 @@
 //! Every reply is checked. It deliberately does one thread, no HTTP/2, no TLS: its own cost must stay small and the
 //! same for every server under test. Prints `measuring` and `measured` on standard output when the measured window
 //! begins and ends, for whoever samples processes meanwhile, and then the result.
+//!
+//! With `--streams` it makes no calls but holds `subscriptions/listen` streams, as standard input tells it.
 
 mod calls;
 mod http1;
 mod load;
+mod streams;
 mod tally;
 
 use std::time::Duration;
@@ -53,6 +56,16 @@ struct Options {
     /// Which protocol to speak.
     #[arg(long, value_enum, default_value_t = Era::Modern)]
     era: Era,
+    /// Give all calls the same id, for a server that answers with a file.
+    #[arg(long)]
+    same_id: bool,
+    /// Hold idle streams, each on a connection of its own. Standard input says what to do: `open N` opens streams
+    /// until there are N, `notice` asks the URL of `--notice` for a notice and waits until all streams have it.
+    #[arg(long)]
+    streams: bool,
+    /// Where a POST makes the upstream stub send a notice.
+    #[arg(long, requires = "streams")]
+    notice: Option<http::Uri>,
     /// Print the result as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -64,12 +77,17 @@ enum Era {
     Modern,
     /// 2025-11-25: one session for each connection.
     Legacy,
+    /// The same with mirrored headers, as drafts of the time wanted.
+    LegacyMirrored,
 }
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    let plan = calls::Plan::new(&options)?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    if options.streams {
+        return runtime.block_on(streams::run(options));
+    }
+    let plan = calls::Plan::new(&options)?;
     let tally = runtime.block_on(load::run(plan, &options)).context("the load could not be started")?;
     let result = tally.result(options.duration, options.rate);
     println!("{}", if options.json { result.to_string() } else { format!("{result:#}") });

@@ -24,9 +24,9 @@ pub(crate) struct Malformed;
 
 /// The first message of `buffer`; `None` while it is incomplete.
 pub(crate) fn parse(buffer: &[u8]) -> Result<Option<Message<'_>>, Malformed> {
-    let Some(head_end) = memmem::find(buffer, b"\r\n\r\n") else { return Ok(None) };
-    let (head, rest) = (&buffer[..head_end], &buffer[head_end + 4..]);
-    let (body, body_length) = match body_framing(head)? {
+    let Some(mut message) = parse_head(buffer) else { return Ok(None) };
+    let rest = &buffer[message.length..];
+    let (body, body_length) = match body_framing(message.head)? {
         Framing::Length(length) if rest.len() < length => return Ok(None),
         Framing::Length(length) => (Cow::Borrowed(&rest[..length]), length),
         Framing::Chunked => match unchunk(rest)? {
@@ -34,7 +34,24 @@ pub(crate) fn parse(buffer: &[u8]) -> Result<Option<Message<'_>>, Malformed> {
             None => return Ok(None),
         },
     };
-    Ok(Some(Message { head, body, length: head_end + 4 + body_length }))
+    message.body = body;
+    message.length += body_length;
+    Ok(Some(message))
+}
+
+/// The first message of `buffer` without its body, for one that may never end; `None` while the head is incomplete.
+pub(crate) fn parse_head(buffer: &[u8]) -> Option<Message<'_>> {
+    let head_end = memmem::find(buffer, b"\r\n\r\n")?;
+    Some(Message { head: &buffer[..head_end], body: Cow::Borrowed(&[]), length: head_end + 4 })
+}
+
+/// The data of the chunk at the start of `framed`, empty in the last one, and the length of its framed form; `None`
+/// while it is incomplete.
+pub(crate) fn next_chunk(framed: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
+    let Some(line_end) = memmem::find(framed, b"\r\n") else { return Ok(None) };
+    let (data_at, size) = (line_end + 2, hexadecimal(&framed[..line_end])?);
+    let data = framed.get(data_at..data_at + size + 2);
+    Ok(data.map(|data| (&data[..size], data_at + size + 2)))
 }
 
 impl<'a> Message<'a> {
@@ -85,15 +102,12 @@ fn unchunk(framed: &[u8]) -> Result<Option<(Vec<u8>, usize)>, Malformed> {
     let mut body = Vec::with_capacity(framed.len());
     let mut at = 0;
     loop {
-        let Some(line_end) = memmem::find(&framed[at..], b"\r\n") else { return Ok(None) };
-        let size = hexadecimal(&framed[at..at + line_end])?;
-        let chunk = at + line_end + 2;
-        let Some(data) = framed.get(chunk..chunk + size + 2) else { return Ok(None) };
-        at = chunk + size + 2;
-        if size == 0 {
+        let Some((data, length)) = next_chunk(&framed[at..])? else { return Ok(None) };
+        at += length;
+        if data.is_empty() {
             return Ok(Some((body, at)));
         }
-        body.extend_from_slice(&data[..size]);
+        body.extend_from_slice(data);
     }
 }
 

@@ -24,6 +24,8 @@ use crate::tally::{Fault, Tally};
 use crate::{Era, Options, http1};
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// One large reply in so many is read in full.
+const FULL_CHECK_EVERY: u64 = 64;
 const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(10);
 
 /// Makes the load and returns what came of it.
@@ -37,7 +39,7 @@ pub(crate) async fn run(plan: Plan, options: &Options) -> anyhow::Result<Tally> 
         due: RefCell::default(),
         due_or_over: Notify::new(),
         over: Cell::new(false),
-        next_id: Cell::new(FIRST_ID),
+        next_turn: Cell::new(0),
         in_flight: RefCell::new(vec![None; options.connections]),
         tally: RefCell::new(Tally::new()?),
     });
@@ -80,7 +82,8 @@ struct Load {
     due: RefCell<VecDeque<Instant>>,
     due_or_over: Notify,
     over: Cell<bool>,
-    next_id: Cell<u64>,
+    /// How many calls were begun.
+    next_turn: Cell<u64>,
     /// For each connection, when the call it is busy with was due.
     in_flight: RefCell<Vec<Option<Instant>>>,
     tally: RefCell<Tally>,
@@ -133,9 +136,12 @@ impl Load {
             Some(connection) => connection,
             None => slot.insert(Connection::open(&self.plan).await?),
         };
-        let id = self.next_id.replace(self.next_id.get() + 1);
-        let turn = usize::try_from(id - FIRST_ID).unwrap_or_default() % self.plan.calls.len();
-        connection.exchange(&self.plan.calls[turn], id, |reply| check(reply, id)).await
+        let turn = self.next_turn.replace(self.next_turn.get() + 1);
+        let id = if self.plan.same_id { FIRST_ID } else { FIRST_ID + turn };
+        let calls = &self.plan.calls;
+        let call = &calls[usize::try_from(turn).unwrap_or_default() % calls.len()];
+        let glance = !turn.is_multiple_of(FULL_CHECK_EVERY);
+        connection.exchange(call, id, |reply| check(reply, id, glance)).await
     }
 
     /// Makes calls due at this rate until the window ends. The kernel's timer wakes us with far finer steps than
@@ -194,7 +200,7 @@ impl Connection {
         stream.set_nodelay(true).map_err(|_| Fault::Connect)?;
         let mut connection =
             Self { stream, session: Vec::new(), input: Vec::with_capacity(16 * 1024), output: Vec::new() };
-        if plan.era == Era::Legacy {
+        if plan.era != Era::Modern {
             connection.initialize(&plan.opening).await?;
         }
         Ok(connection)
@@ -202,7 +208,7 @@ impl Connection {
 
     async fn initialize(&mut self, [initialize, initialized]: &[Call; 2]) -> Result<(), Fault> {
         let session = |reply: &http1::Message<'_>| {
-            check(reply, FIRST_ID)?;
+            check(reply, FIRST_ID, false)?;
             let id = reply.header("mcp-session-id");
             Ok(id.map(|id| [b"Mcp-Session-Id: ", id, b"\r\n"].concat()).unwrap_or_default())
         };

@@ -2,6 +2,7 @@
 
 import dataclasses
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +12,8 @@ import time
 from processes import Child, machine_busy_s
 
 READY_TIMEOUT_S = 10
+# The first id that the generator gives.
+FIRST_ID = 1_000_000_000
 # Beside warm-up and window: the generator's own patience and some room.
 GENERATOR_TIMEOUT_S = 15
 
@@ -19,13 +22,36 @@ class Failed(Exception):
     """The peer cannot be measured; the message says why."""
 
 
+class Stubs:
+    """The stubs of a run, each started when it is first wanted."""
+
+    def __init__(self, program, directory):
+        self.program = program
+        self.directory = directory
+        self._running = {}
+
+    def address(self, tools, number=1):
+        """HOST:PORT of the stub of that `number` among those with so many `tools`."""
+        if (tools, number) not in self._running:
+            stub = Child([self.program, "--tools", tools], self.directory / f"stub-{tools}-{number}.log")
+            words = stub.process.stdout.readline().split()
+            if len(words) != 2:
+                raise Failed(f"the stub did not start: {stub.last_words()}")
+            self._running[tools, number] = stub, words[1]
+        return self._running[tools, number][1]
+
+    def cpu_s(self):
+        """CPU time of all of them so far in seconds."""
+        return sum(stub.cpu_s() for stub, _address in self._running.values())
+
+
 @dataclasses.dataclass
 class Bench:
     """What all measurements have in common."""
 
     directory: pathlib.Path
     generator: pathlib.Path
-    stubs: list
+    stubs: Stubs
     connections: int
     seconds: float
     warmup_seconds: float
@@ -34,11 +60,17 @@ class Bench:
 
 def measure(bench, peer, rate=None):
     """Measures `peer` once. With a `rate`, in open loop too. Returns what was found, as plain data."""
-    child, ready_ms = _start(bench, peer)
+    child, ready_ms = start(bench.directory, peer)
     try:
         if peer.verifies:
             _require_refusal(peer)
+        if peer.tools_listed:
+            fetch_tools(peer)
+        if peer.holds_sessions:
+            _wait_for_sessions(peer)
         found = {"peer": peer.name, "ready_ms": ready_ms, "closed": _load(bench, peer, child, 0)}
+        if not found["closed"]["requests"]:
+            raise Failed(f"{peer.name} answered no call: {found['closed']['errors_by_kind']}")
         if rate:
             found["open"] = _load(bench, peer, child, rate)
         if child:
@@ -49,17 +81,46 @@ def measure(bench, peer, rate=None):
             child.stop()
 
 
-def _start(bench, peer):
+def start(directory, peer):
+    """Starts `peer`, whose log goes to `directory`; returns it and how long it took to the first answer in ms."""
     if peer.command is None:
         return None, None
     begin = time.monotonic()
-    child = Child(peer.command, bench.directory / f"{peer.name}.log")
+    child = Child(peer.command, directory / f"{peer.name}.log")
     while time.monotonic() < begin + READY_TIMEOUT_S and child.alive:
         if _answers(peer):
             return child, round((time.monotonic() - begin) * 1000, 1)
         time.sleep(0.001)
     child.stop()
     raise Failed(f"{peer.name} did not become ready: {child.last_words()}")
+
+
+def fetch_tools(peer):
+    """The body of the peer's `tools/list`, asked for with the first id of a load; waits until it has all tools."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    for attempt in itertools.count(1):
+        status, body = _request(peer, "tools/list", {}, request_id=FIRST_ID)
+        found = body.count(b'"inputSchema"')
+        if status == 200 and found == peer.tools_listed:
+            return body
+        if time.monotonic() > deadline:
+            raise Failed(f"{peer.name} lists {found} of {peer.tools_listed} tools after {attempt} attempts: "
+                         f"{status} {body[:200]!r}")
+        time.sleep(0.05)
+
+
+def _wait_for_sessions(peer):
+    """A gateway may serve an era only once it has seen that its upstreams speak it."""
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "loadtest", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        status, body = _post(peer, message, {})
+        if status == 200 and b'"result"' in body:
+            return
+        if time.monotonic() > deadline:
+            raise Failed(f"{peer.name} opens no session: {status} {body[:200]!r}")
+        time.sleep(0.05)
 
 
 def _answers(peer):
@@ -76,26 +137,33 @@ def _require_refusal(peer):
 
 
 def _call(peer, header_name, body_name):
-    """One call with its own connection; returns status and body."""
+    return _request(peer, "tools/call", {"name": body_name, "arguments": {"query": ""}}, {"Mcp-Name": header_name})
+
+
+def _request(peer, method, params, more_headers=None, request_id=1):
+    """One modern request; returns status and body."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "loadtest", "version": "1.0.0"},
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    params = {"name": body_name, "arguments": {}, "_meta": meta}
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, **(more_headers or {})}
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
+    return _post(peer, message, headers)
+
+
+def _post(peer, message, headers):
+    """Sends `message` with its own connection; returns status and body."""
     headers = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": header_name,
+        **headers,
         **dict(header.split(": ", 1) for header in peer.headers),
     }
     host, port = peer.address.rsplit(":", 1)
     connection = http.client.HTTPConnection(host, int(port), timeout=READY_TIMEOUT_S)
     try:
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-        connection.request("POST", "/mcp", body, headers)
+        connection.request("POST", "/mcp", json.dumps(message), headers)
         response = connection.getresponse()
         return response.status, response.read()
     finally:
@@ -109,6 +177,7 @@ def _load(bench, peer, child, rate):
         *("--connections", bench.connections, "--rate", rate, "--body-bytes", bench.body_bytes),
         *("--duration", bench.seconds, "--warmup", bench.warmup_seconds),
         *("--tool", ",".join(peer.tools)),
+        *peer.load,
     ]
     for header in peer.headers:
         command += ["--header", header]
@@ -138,7 +207,7 @@ def _expect(generator, line):
 def _clocks(bench, child, generator):
     own = sum(os.times()[:2])
     peer = child.cpu_s() if child else 0.0
-    known = own + peer + generator.cpu_s() + sum(stub.cpu_s() for stub in bench.stubs)
+    known = own + peer + generator.cpu_s() + bench.stubs.cpu_s()
     return {"wall": time.monotonic(), "peer": peer, "known": known, "machine": machine_busy_s()}
 
 

@@ -30,9 +30,23 @@ class Site:
     venv: pathlib.Path
     trunkline: pathlib.Path  # the program
     workers: int
-    upstream: str  # HOST:PORT of a stub with TOOLS
-    upstream_second: str  # another one
-    upstream_wide: str  # one with WIDE_TOOLS
+    stubs: object  # Stubs
+    list_bytes: bytes | None = None  # what `trunkline-list` answers, once it is known
+
+    @property
+    def upstream(self):
+        """HOST:PORT of a stub with TOOLS."""
+        return self.stubs.address(len(TOOLS))
+
+    @property
+    def upstream_second(self):
+        """Another one."""
+        return self.stubs.address(len(TOOLS), 2)
+
+    @property
+    def upstream_wide(self):
+        """One with WIDE_TOOLS."""
+        return self.stubs.address(len(WIDE_TOOLS))
 
 
 @dataclasses.dataclass
@@ -45,6 +59,10 @@ class Peer:
     tools: list = dataclasses.field(default_factory=lambda: TOOLS)  # names the load calls in turn
     headers: list = dataclasses.field(default_factory=list)  # further ones, "Name: value"
     verifies: bool = False  # it claims to refuse a call whose headers and body disagree
+    load: list = dataclasses.field(default_factory=list)  # further arguments of the generator
+    tools_listed: int | None = None  # how many its `tools/list` must have before the load begins
+    holds_sessions: bool = False  # the load is a legacy one
+    notice_url: str | None = None  # where a POST makes its upstream send a notice
 
 
 def free_address():
@@ -117,7 +135,32 @@ def envoy(site):
     return Peer("envoy", [*command, "--disable-hot-restart", "--log-level", "error"], address, verifies=True)
 
 
-def _nginx(site, name, upstreams, target):
+def nginx_file(site, name, content, directives):
+    """nginx, answering every POST with `content` from a file: the same requests as for a gateway, and the cheapest
+    answer there is. A POST to a file is a 405, so the way to it is an error page with status 200."""
+    root = site.directory / "list"
+    root.mkdir(exist_ok=True)
+    (root / "mcp").write_bytes(content)
+    location = f"""
+      root {root};
+      default_type application/json;
+      error_page 405 =200 $uri;"""
+    directives += " open_file_cache max=16; open_file_cache_valid 60s;"
+    peer = _nginx(site, name, directives, location=location)
+    peer.load = ["--method", "tools/list", "--same-id"]
+    return peer
+
+
+def nginx_streams(site):
+    """nginx, blind pass-through, a connection to the upstream for each stream."""
+    upstreams = f"upstream stub {{ server {site.upstream}; }}"
+    peer = _nginx(site, "nginx-streams", upstreams, "http://stub", "proxy_buffering off;", connections=16384)
+    peer.tools_listed = len(TOOLS)
+    peer.notice_url = f"http://{site.upstream}/notice"
+    return peer
+
+
+def _nginx(site, name, upstreams, target=None, location="", connections=4096):
     program = _program("nginx")
     address = free_address()
     directory = site.directory / name
@@ -126,6 +169,11 @@ def _nginx(site, name, upstreams, target):
     paths = " ".join(
         f"{kind}_temp_path {directory}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
+    if target:
+        location += f"""
+      proxy_pass {target};
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";"""
     configuration = directory / "nginx.conf"
     configuration.write_text(f"""
 {user}
@@ -134,7 +182,7 @@ pid {directory}/pid;
 error_log stderr warn;
 worker_processes {site.workers};
 worker_rlimit_nofile 16384;
-events {{ worker_connections 4096; }}
+events {{ worker_connections {connections}; }}
 http {{
   access_log off;
   {paths}
@@ -144,9 +192,7 @@ http {{
   server {{
     listen {address} reuseport;
     location / {{
-      proxy_pass {target};
-      proxy_http_version 1.1;
-      proxy_set_header Connection "";
+      {location.strip()}
     }}
   }}
 }}

@@ -26,21 +26,34 @@ COLOURS = {
     "trunkline-1": "gold",
     "trunkline-500": "tab:pink",
     "trunkline-500-one": "tab:cyan",
+    "nginx-file": "tab:green",
+    "nginx-file-copied": "tab:olive",
+    "nginx-streams": "tab:green",
+    "trunkline-list": "tab:red",
+    "trunkline-modern": "tab:orange",
+    "trunkline-legacy": "tab:red",
+    "trunkline-legacy-mirrored": "tab:brown",
+    "trunkline-10-tools": "gold",
+    "trunkline-1000-tools": "tab:orange",
+    "trunkline-50000-tools": "tab:red",
+    "trunkline-streams": "tab:red",
 }
 
 
 def main():
     directory = pathlib.Path(sys.argv[1])
     results = json.loads((directory / "results.json").read_text())
-    _bars(results, directory / "1-cpu.png", "cpu_us", "CPU per call, µs")
-    _bars(results, directory / "2-throughput.png", "requests_per_s", "calls per second, closed loop")
-    _latencies(results, directory / "3-latency-open.png", "open", f"open loop, {results['conditions']['rate_per_s']} calls/s")
-    _latencies(results, directory / "4-latency-closed.png", "closed", "closed loop")
+    for step, rate in results["rates"].items():
+        file = f"{directory}/{step}-"
+        _bars(results, step, file + "1-cpu.png", "cpu_us", "CPU per call, µs")
+        _bars(results, step, file + "2-throughput.png", "requests_per_s", "calls per second, closed loop")
+        _latencies(results, step, file + "3-latency-open.png", "open", f"open loop, {rate} calls/s")
+        _latencies(results, step, file + "4-latency-closed.png", "closed", "closed loop")
 
 
-def _bars(results, file, name, title):
+def _bars(results, step, file, name, title):
     """The medians as bars, every round as a dot."""
-    peers = [peer for peer in report.peer_names(results) if report.figure(results, peer, name) is not None]
+    peers = [peer for peer in report.peer_names(results, step) if report.figure(results, peer, name) is not None]
     if not peers:
         return
     figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(peers) + 1.2))
@@ -57,10 +70,13 @@ def _bars(results, file, name, title):
     _save(figure, file)
 
 
-def _latencies(results, file, loop, title):
+def _latencies(results, step, file, loop, title):
     """Latency over quantile, each the median of the rounds, the tail stretched."""
+    peers = report.peer_names(results, step)
+    if not peers:
+        return
     figure, axes = pyplot.subplots(figsize=(9, 5))
-    for peer in report.peer_names(results):
+    for peer in peers:
         distributions = [run[loop]["distribution"] for run in results["runs"] if run["peer"] == peer]
         quantiles = [quantile for quantile, _ in distributions[0] if quantile < 1]
         columns = [sorted(distribution[index][1] for distribution in distributions) for index in range(len(quantiles))]

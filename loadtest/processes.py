@@ -5,6 +5,7 @@ those of the child and all its descendants, because nginx works in children of i
 """
 
 import atexit
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -21,13 +22,14 @@ _running = []
 class Child:
     """One process and its descendants."""
 
-    def __init__(self, command, log):
-        """Starts `command`; what it says on standard error goes to the file `log`, standard output to a pipe."""
+    def __init__(self, command, log, takes_input=False):
+        """Starts `command`; what it says on standard error goes to the file `log`, standard output to a pipe, and
+        standard input comes from one where it `takes_input`."""
         self.log = pathlib.Path(log)
         with self.log.open("wb") as errors:
             self.process = subprocess.Popen(
                 [str(part) for part in command],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if takes_input else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -52,7 +54,10 @@ class Child:
             # What the leader left behind.
             _signal_group(self.process.pid, signal.SIGKILL)
             break
-        self.process.stdout.close()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            # What was not written to a process that had ended is nobody's loss.
+            with contextlib.suppress(OSError):
+                pipe.close()
         if self in _running:
             _running.remove(self)
 

@@ -1,128 +1,103 @@
-//! What the stub answers: JSON made once at start, with the request's id put in at answer time.
+//! What the stub answers to one request: the checks of a strict server, then a prepared result with the request's id.
 //!
-//! A reply is decided from the method, the era and the checks of a strict server: `Mcp-Method` and `Mcp-Name` must
-//! equal the body's (spec 2026-07-28, transports, "Server Validation"), the tool must exist. It deliberately reads
-//! nothing else of a request: no arguments, no `_meta`, no cursor.
+//! Modern: `Mcp-Method` and `Mcp-Name` must equal the body's (spec 2026-07-28, transports, "Server Validation"), the
+//! tool must exist. Legacy: a session it handed out, opened in two steps, and a known version; mirrored headers must
+//! agree where they are. It deliberately reads nothing else of a request: no arguments, no `_meta`, no cursor.
 
-use std::borrow::Cow;
 use std::io::Write;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
-use crate::http1::Message;
+use crate::request::{Call, Request};
+use crate::results::{Results, initialize};
+use crate::sessions::{Sessions, Stage};
 
 /// The head of a streamed reply; events follow as chunks.
 pub(crate) const STREAM_HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// A request as far as the stub looks into it.
-pub(crate) struct Request<'a> {
-    verb: &'a [u8],
-    /// The version header, empty when it is absent.
-    version: &'a [u8],
-    mcp_method: &'a [u8],
-    mcp_name: &'a [u8],
-    /// `None` when the body is not a JSON-RPC request or notification.
-    call: Option<Call<'a>>,
-}
+const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-#[derive(Deserialize)]
-struct Call<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Cow<'a, str>,
-    #[serde(default, borrow)]
-    params: Params<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Params<'a> {
-    #[serde(default, borrow)]
-    name: Cow<'a, str>,
-    #[serde(default, borrow)]
-    protocol_version: Cow<'a, str>,
-}
-
-impl<'a> Request<'a> {
-    /// Never fails: a body that cannot be read is answered as such.
-    pub(crate) fn read(message: &'a Message<'_>) -> Self {
-        let header = |name| message.header(name).unwrap_or_default();
-        let start_line = message.start_line();
-        Self {
-            verb: start_line.split(|&byte| byte == b' ').next().unwrap_or_default(),
-            version: header("mcp-protocol-version"),
-            mcp_method: header("mcp-method"),
-            mcp_name: header("mcp-name"),
-            call: serde_json::from_slice(&message.body).ok(),
-        }
-    }
-
-    pub(crate) fn is_tool_call(&self) -> bool {
-        self.call.as_ref().is_some_and(|call| call.method == "tools/call")
-    }
-
-    /// Versions are dates, so they compare as text.
-    fn is_modern(&self) -> bool {
-        self.version >= b"2026-07-28".as_slice()
-    }
-
-    fn id(&self) -> &'a str {
-        self.call.as_ref().and_then(|call| call.id).map_or("null", RawValue::get)
-    }
-}
+/// A status line's end and the JSON-RPC error that goes with it.
+type Refusal = (&'static str, &'static [u8]);
 
 /// The replies, made once at start.
 pub(crate) struct Replies {
     tools_count: usize,
-    call: Vec<u8>,
-    tools: Vec<u8>,
+    modern: Results,
+    legacy: Results,
 }
 
 impl Replies {
-    /// `reply_bytes` is the size of the body of a tool's reply, as nearly as its smallest form allows.
     pub(crate) fn new(tools_count: usize, reply_bytes: usize) -> Self {
-        let call = |text: &str| {
-            format!(
-                r#""result":{{"resultType":"complete","content":[{{"type":"text","text":"{text}"}}],"isError":false}}"#
-            )
-        };
-        let envelope_bytes = r#"{"jsonrpc":"2.0","id":1000000000,}"#.len() + call("").len();
-        let text = "x".repeat(reply_bytes.saturating_sub(envelope_bytes));
-        Self { tools_count, call: call(&text).into_bytes(), tools: tools_list(tools_count).into_bytes() }
+        Self {
+            tools_count,
+            modern: Results::modern(tools_count, reply_bytes),
+            legacy: Results::legacy(tools_count, reply_bytes),
+        }
     }
 
     /// Appends the whole HTTP reply to `request`.
-    pub(crate) fn write(&self, request: &Request<'_>, output: &mut Vec<u8>) {
-        let Some(call) = &request.call else {
-            return match request.verb {
-                b"POST" => write_json("400 Bad Request", "", "null", PARSE_ERROR, output),
-                b"DELETE" => write_empty("204 No Content", output),
-                _ => write_empty("405 Method Not Allowed\r\nallow: POST", output),
-            };
-        };
+    pub(crate) fn write(&self, request: &Request<'_>, sessions: &Sessions, output: &mut Vec<u8>) {
+        match (request.verb, &request.call) {
+            (b"POST", None) => write_json("400 Bad Request", "", "null", PARSE_ERROR, output),
+            (b"POST", Some(call)) if request.is_modern() => self.write_modern(request, call, output),
+            (b"POST", Some(call)) => self.write_legacy(request, call, sessions, output),
+            (b"DELETE", _) if !request.is_modern() => write_end(request, sessions, output),
+            _ if request.is_modern() => write_empty("405 Method Not Allowed\r\nallow: POST", output),
+            _ => write_empty("405 Method Not Allowed\r\nallow: POST, DELETE", output),
+        }
+    }
+
+    fn write_modern(&self, request: &Request<'_>, call: &Call<'_>, output: &mut Vec<u8>) {
+        if let Some((status, error)) = self.refusal(request, call) {
+            return write_json(status, "", request.id(), error, output);
+        }
+        if call.id.is_none() {
+            return write_empty("202 Accepted", output);
+        }
+        match self.modern.of(&call.method) {
+            Some(result) => write_json("200 OK", "", request.id(), result, output),
+            None => write_json("404 Not Found", "", request.id(), UNKNOWN_METHOD, output),
+        }
+    }
+
+    fn write_legacy(
+        &self,
+        request: &Request<'_>,
+        call: &Call<'_>,
+        sessions: &Sessions,
+        output: &mut Vec<u8>,
+    ) {
+        let is_known = LEGACY.iter().any(|version| version.as_bytes() == request.version);
+        if !is_known && !request.version.is_empty() {
+            return write_json("400 Bad Request", "", request.id(), UNKNOWN_VERSION, output);
+        }
+        if call.method == "initialize" {
+            let asked = &*call.params.protocol_version;
+            let version = LEGACY.iter().find(|version| **version == asked).unwrap_or(&LEGACY[0]);
+            let header = format!("mcp-session-id: {}\r\n", sessions.open());
+            return write_json("200 OK", &header, request.id(), &initialize(version), output);
+        }
+        if let Some((status, error)) = session_refusal(request, call, sessions) {
+            return write_json(status, "", request.id(), error, output);
+        }
+        if call.method == "notifications/initialized" {
+            sessions.initialized(request.session);
+        }
         if call.id.is_none() {
             return write_empty("202 Accepted", output);
         }
         if let Some((status, error)) = self.refusal(request, call) {
             return write_json(status, "", request.id(), error, output);
         }
-        let header = if call.method == "initialize" { "mcp-session-id: stub-session\r\n" } else { "" };
-        match self.result(call) {
-            Some(result) => write_json("200 OK", header, request.id(), &result, output),
-            None if request.is_modern() => {
-                write_json("404 Not Found", "", request.id(), UNKNOWN_METHOD, output);
-            }
-            None => write_json("200 OK", "", request.id(), UNKNOWN_METHOD, output),
-        }
+        let outcome = self.legacy.of(&call.method).unwrap_or(UNKNOWN_METHOD);
+        write_json("200 OK", "", request.id(), outcome, output);
     }
 
     /// Appends the last event of a streamed tool call, its result, and the end of the stream.
     pub(crate) fn write_last_event(&self, request: &Request<'_>, output: &mut Vec<u8>) {
         let refusal = request.call.as_ref().and_then(|call| self.refusal(request, call));
-        let outcome = refusal.map_or(self.call.as_slice(), |(_, error)| error);
+        let results = if request.is_modern() { &self.modern } else { &self.legacy };
+        let outcome = refusal.map_or(results.call.as_slice(), |(_, error)| error);
         let mut event = Vec::with_capacity(outcome.len() + 64);
         event.extend_from_slice(b"data: ");
         write_envelope(request.id(), outcome, &mut event);
@@ -131,35 +106,45 @@ impl Replies {
         output.extend_from_slice(b"0\r\n\r\n");
     }
 
-    fn refusal(&self, request: &Request<'_>, call: &Call<'_>) -> Option<(&'static str, &'static [u8])> {
+    fn refusal(&self, request: &Request<'_>, call: &Call<'_>) -> Option<Refusal> {
         let named = call.method == "tools/call";
         let agrees = request.mcp_method == call.method.as_bytes()
             && (!named || request.mcp_name == call.params.name.as_bytes());
-        if request.is_modern() && !agrees {
+        if !agrees && request.is_modern() {
             return Some(("400 Bad Request", HEADER_MISMATCH));
+        }
+        let mirrors = !request.mcp_method.is_empty() || !request.mcp_name.is_empty();
+        if !agrees && mirrors {
+            return Some(("400 Bad Request", HEADER_MISMATCH_LEGACY));
         }
         let number = call.params.name.strip_prefix("tool_").and_then(|number| number.parse::<usize>().ok());
         let known = number.is_some_and(|number| number < self.tools_count);
         (named && !known).then_some(("200 OK", UNKNOWN_TOOL))
     }
+}
 
-    fn result(&self, call: &Call<'_>) -> Option<Cow<'_, [u8]>> {
-        Some(Cow::Borrowed(match &*call.method {
-            "tools/call" => &self.call,
-            "tools/list" => &self.tools,
-            "prompts/list" => br#""result":{"resultType":"complete","prompts":[],"ttlMs":60000,"cacheScope":"public"}"#,
-            "resources/list" => {
-                br#""result":{"resultType":"complete","resources":[],"ttlMs":60000,"cacheScope":"public"}"#
-            }
-            "resources/templates/list" => {
-                br#""result":{"resultType":"complete","resourceTemplates":[],"ttlMs":60000,"cacheScope":"public"}"#
-            }
-            "server/discover" => DISCOVER,
-            "ping" => br#""result":{}"#,
-            "initialize" => return Some(Cow::Owned(initialize(&call.params.protocol_version).into_bytes())),
-            _ => return None,
-        }))
+fn session_refusal(request: &Request<'_>, call: &Call<'_>, sessions: &Sessions) -> Option<Refusal> {
+    if request.session.is_empty() {
+        return Some(("400 Bad Request", NO_SESSION));
     }
+    match sessions.stage(request.session) {
+        None => Some(("404 Not Found", UNKNOWN_SESSION)),
+        Some(Stage::Opening) if !matches!(&*call.method, "ping" | "notifications/initialized") => {
+            Some(("400 Bad Request", NOT_INITIALIZED))
+        }
+        Some(_) => None,
+    }
+}
+
+fn write_end(request: &Request<'_>, sessions: &Sessions, output: &mut Vec<u8>) {
+    write_empty(
+        match request.session {
+            b"" => "400 Bad Request",
+            session if sessions.end(session) => "204 No Content",
+            _ => "404 Not Found",
+        },
+        output,
+    );
 }
 
 /// Appends one progress notification as a chunk.
@@ -173,28 +158,15 @@ pub(crate) fn write_progress(event: usize, total: usize, output: &mut Vec<u8>) {
 
 const PARSE_ERROR: &[u8] = br#""error":{"code":-32700,"message":"stub: not a JSON-RPC request"}"#;
 const HEADER_MISMATCH: &[u8] = br#""error":{"code":-32020,"message":"stub: headers and body disagree"}"#;
+const HEADER_MISMATCH_LEGACY: &[u8] =
+    br#""error":{"code":-32001,"message":"stub: headers and body disagree"}"#;
+const UNKNOWN_VERSION: &[u8] =
+    br#""error":{"code":-32022,"message":"stub: unknown version","data":{"supported":["2026-07-28"]}}"#;
 const UNKNOWN_METHOD: &[u8] = br#""error":{"code":-32601,"message":"stub: unknown method"}"#;
 const UNKNOWN_TOOL: &[u8] = br#""error":{"code":-32602,"message":"stub: unknown tool"}"#;
-const DISCOVER: &[u8] = br#""result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"prompts":{},"resources":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"stub","version":"1"}},"ttlMs":3600000,"cacheScope":"public"}"#;
-
-fn initialize(version: &str) -> String {
-    format!(
-        r#""result":{{"protocolVersion":"{version}","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"stub","version":"1"}}}}"#
-    )
-}
-
-fn tools_list(count: usize) -> String {
-    let tool = |number| {
-        format!(
-            r#"{{"name":"tool_{number}","description":"Answers with a text of fixed size.","inputSchema":{{"type":"object","properties":{{"query":{{"type":"string"}},"limit":{{"type":"integer"}}}},"required":["query"]}}}}"#
-        )
-    };
-    let tools: Vec<_> = (0..count).map(tool).collect();
-    format!(
-        r#""result":{{"resultType":"complete","tools":[{}],"ttlMs":60000,"cacheScope":"public"}}"#,
-        tools.join(",")
-    )
-}
+const NO_SESSION: &[u8] = br#""error":{"code":-32600,"message":"stub: no Mcp-Session-Id"}"#;
+const UNKNOWN_SESSION: &[u8] = br#""error":{"code":-32600,"message":"stub: unknown session"}"#;
+const NOT_INITIALIZED: &[u8] = br#""error":{"code":-32600,"message":"stub: session not initialized"}"#;
 
 fn write_json(status: &str, header: &str, id: &str, outcome: &[u8], output: &mut Vec<u8>) {
     let length = envelope_length(id, outcome);
@@ -207,7 +179,8 @@ fn write_json(status: &str, header: &str, id: &str, outcome: &[u8], output: &mut
     write_envelope(id, outcome, output);
 }
 
-fn write_empty(status: &str, output: &mut Vec<u8>) {
+/// Appends a reply without a body.
+pub(crate) fn write_empty(status: &str, output: &mut Vec<u8>) {
     output.extend_from_slice(b"HTTP/1.1 ");
     output.extend_from_slice(status.as_bytes());
     // A 204 has no body, so it has no length either.
@@ -218,7 +191,8 @@ fn write_empty(status: &str, output: &mut Vec<u8>) {
     });
 }
 
-fn write_chunk(data: &[u8], output: &mut Vec<u8>) {
+/// Appends `data` as a chunk.
+pub(crate) fn write_chunk(data: &[u8], output: &mut Vec<u8>) {
     write!(output, "{:x}\r\n", data.len()).ok();
     output.extend_from_slice(data);
     output.extend_from_slice(b"\r\n");
@@ -234,5 +208,87 @@ fn write_envelope(id: &str, outcome: &[u8], output: &mut Vec<u8>) {
     let [open, comma, close] = ENVELOPE;
     for part in [open, id.as_bytes(), comma, outcome, close] {
         output.extend_from_slice(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1;
+
+    const MODERN: &str = "MCP-Protocol-Version: 2026-07-28\r\n";
+
+    fn reply(sessions: &Sessions, verb: &str, headers: &str, body: &str) -> (String, String, String) {
+        let text = format!("{verb} /mcp HTTP/1.1\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
+        let message = http1::parse(text.as_bytes()).unwrap().unwrap();
+        let mut output = Vec::new();
+        Replies::new(3, 256).write(&Request::read(&message), sessions, &mut output);
+        let reply = http1::parse(&output).unwrap().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (
+            text(&reply.start_line()[9..12]),
+            text(reply.header("mcp-session-id").unwrap_or_default()),
+            text(&reply.body),
+        )
+    }
+
+    #[test]
+    fn a_legacy_session_is_strict_from_opening_to_end() {
+        let sessions = Sessions::new();
+        let initialize = r#"{"id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
+        let (status, session, body) = reply(&sessions, "POST", "", initialize);
+        assert_eq!(status, "200");
+        assert!(body.contains(r#""protocolVersion":"2025-06-18""#), "{body}");
+        let own = format!("MCP-Protocol-Version: 2025-06-18\r\nMcp-Session-Id: {session}\r\n");
+        let mirrored = format!("{own}Mcp-Method: tools/call\r\nMcp-Name: tool_1\r\n");
+        let list = r#"{"id":2,"method":"tools/list"}"#;
+        let call = r#"{"id":2,"method":"tools/call","params":{"name":"tool_1"}}"#;
+        let steps = [
+            ("POST", own.as_str(), list, "400", "not initialized"),
+            ("POST", &own, r#"{"id":2,"method":"ping"}"#, "200", r#""result":{}"#),
+            ("POST", &own, r#"{"method":"notifications/initialized"}"#, "202", ""),
+            ("POST", &own, list, "200", "tool_2"),
+            ("POST", &own, call, "200", "xxx"),
+            ("POST", &mirrored, call, "200", "xxx"),
+            ("POST", &mirrored, list, "400", "-32001"),
+            ("POST", &own, r#"{"id":2,"method":"server/discover"}"#, "200", "-32601"),
+            ("POST", "", call, "400", "no Mcp-Session-Id"),
+            ("POST", "Mcp-Session-Id: other\r\n", call, "404", "unknown session"),
+            ("POST", "MCP-Protocol-Version: 1999-01-01\r\n", initialize, "400", "-32022"),
+            ("GET", &own, "", "405", ""),
+            ("DELETE", "", "", "400", ""),
+            ("DELETE", &own, "", "204", ""),
+            ("DELETE", &own, "", "404", ""),
+            ("POST", &own, call, "404", "unknown session"),
+        ];
+        for (verb, headers, body, status, part) in steps {
+            let (found, _, text) = reply(&sessions, verb, headers, body);
+            assert_eq!(found, status, "{verb} {headers} {body}");
+            assert!(text.contains(part), "{verb} {headers} {body}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_modern_request_needs_true_headers_and_no_session() {
+        let sessions = Sessions::new();
+        let call = r#"{"id":"a","method":"tools/call","params":{"name":"tool_1"}}"#;
+        let cases = [
+            ("Mcp-Method: tools/call\r\nMcp-Name: tool_1\r\n", call, "200", r#""id":"a""#),
+            ("Mcp-Method: tools/call\r\nMcp-Name: tool_2\r\n", call, "400", "-32020"),
+            ("Mcp-Method: tools/call\r\n", call, "400", "-32020"),
+            ("Mcp-Method: ping\r\n", r#"{"id":1,"method":"ping"}"#, "404", "-32601"),
+            ("Mcp-Method: initialize\r\n", r#"{"id":1,"method":"initialize"}"#, "404", "-32601"),
+            (
+                "Mcp-Method: server/discover\r\n",
+                r#"{"id":1,"method":"server/discover"}"#,
+                "200",
+                "2026-07-28",
+            ),
+        ];
+        for (headers, body, status, part) in cases {
+            let (found, session, text) = reply(&sessions, "POST", &format!("{MODERN}{headers}"), body);
+            assert_eq!((found.as_str(), session.as_str()), (status, ""), "{headers} {body}");
+            assert!(text.contains(part), "{headers} {body}: {text}");
+        }
     }
 }

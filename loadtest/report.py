@@ -10,6 +10,8 @@ import pathlib
 import statistics
 import subprocess
 
+from steps import STEPS
+
 # Replies later than the window are no harm while they are few; more means that the rate was too high.
 LATE_SHARE_MAX = 0.02
 
@@ -27,6 +29,26 @@ FIGURES = {
     "ready_ms": lambda run: run["ready_ms"],
 }
 
+# Of a measurement of streams. The growth is from the first step, when what is only needed once is there already.
+STREAM_FIGURES = {
+    "before_mib": lambda run: run["steps"][0]["resident_kib"] / 1024,
+    "first_mib": lambda run: run["steps"][1]["resident_kib"] / 1024,
+    "last_mib": lambda run: run["steps"][-1]["resident_kib"] / 1024,
+    "first_kib": lambda run: _kib_per_stream(run["steps"][0], run["steps"][1]),
+    "all_kib": lambda run: _kib_per_stream(run["steps"][0], run["steps"][-1]),
+    "growth_kib": lambda run: _kib_per_stream(run["steps"][1], run["steps"][-1]),
+    "growth_by_first": lambda run: _quotient(
+        _kib_per_stream(run["steps"][1], run["steps"][-1]), _kib_per_stream(run["steps"][0], run["steps"][1])),
+    "opening_s": lambda run: sum(step["opening_s"] for step in run["steps"][1:]),
+    "unacknowledged": lambda run: run["steps"][-1]["streams"] - run["steps"][-1]["acknowledged"],
+    "undelivered": lambda run: run["notice"]["streams"] - run["notice"]["delivered"],
+    "notice_p50_ms": lambda run: run["notice"]["p50_ms"],
+    "notice_last_ms": lambda run: run["notice"]["last_ms"],
+    "notice_cpu_ms": lambda run: run["notice"]["cpu_ms"],
+    "unasked": lambda run: run["notice"]["unasked"],
+    "errors": lambda run: run["notice"]["errors"],
+}
+
 # What, of which peer, against which (none: the figure itself), which figure, how it must compare, the bound, the goal.
 BOUNDS = [
     ("CPU per call, × nginx", "trunkline", "nginx", "cpu_us", "≤", 1.20, 1.10),
@@ -39,26 +61,31 @@ BOUNDS = [
     ("API key, CPU × without", "trunkline-key", "trunkline", "cpu_us", "≤", 1.05, None),
     ("start to ready, ms", "trunkline", None, "ready_ms", "≤", 100, None),
     ("resident after the run, MiB", "trunkline", None, "resident_mib", "≤", 30, None),
-]
-
-HEADINGS = [
-    "peer", "CPU µs/call", "× nginx", "calls/s", "× nginx", "p50 ms", "p99 ms", "× nginx", "p99.9 ms",
-    "open p50 ms", "open p99 ms", "open p99.9 ms", "MiB", "ready ms", "errors",
+    ("tools/list from the cache, CPU × file of nginx", "trunkline-list", "nginx-file", "cpu_us", "≤", 1.30, None),
+    ("legacy session, CPU × modern", "trunkline-legacy", "trunkline-modern", "cpu_us", "≤", 1.15, None),
+    ("1000 tools, CPU × 10", "trunkline-1000-tools", "trunkline-10-tools", "cpu_us", "≤", 1.05, None),
+    ("50000 tools, CPU × 10", "trunkline-50000-tools", "trunkline-10-tools", "cpu_us", "≤", 1.05, None),
+    ("an idle stream, all over none, KiB", "trunkline-streams", None, "all_kib", "≤", 16, None),
+    ("an idle stream, growth from the first step, KiB", "trunkline-streams", None, "growth_kib", "≤", 16, None),
+    ("the same, × the first step's", "trunkline-streams", None, "growth_by_first", "≤", 1.10, None),
+    ("streams not acknowledged", "trunkline-streams", None, "unacknowledged", "≤", 0, None),
+    ("streams a notice did not reach", "trunkline-streams", None, "undelivered", "≤", 0, None),
 ]
 
 
 def text(results):
-    """The table and the bounds as Markdown."""
-    notes = "\n".join(f"- {note}" for note in _notes(results))
-    return f"{_markdown(HEADINGS, _rows(results))}\n\n{notes}\n\n{_markdown(*_bounds(results))}"
+    """The tables and the bounds as Markdown."""
+    parts = [f"{STEPS[step].title}\n\n{_markdown(*_table(results, step))}" for step in _steps(results)]
+    parts.append("\n".join(f"- {note}" for note in _notes(results)))
+    return "\n\n".join([*parts, _markdown(*_bounds(results))])
 
 
 def write_html(results, directory, python_with_matplotlib):
     """Writes `report.html`, which holds its plots; returns its path."""
     _draw_plots(directory, python_with_matplotlib)
-    images = "".join(
-        f'<img src="data:image/png;base64,{base64.b64encode(plot.read_bytes()).decode()}" alt="{plot.stem}">'
-        for plot in sorted(directory.glob("*.png"))
+    tables = "".join(
+        f"<h2>{STEPS[step].title}</h2>{_html_table(*_table(results, step))}{_images(directory, step)}"
+        for step in _steps(results)
     )
     conditions = "".join(f"<li>{key}: {html.escape(str(value))}</li>" for key, value in results["conditions"].items())
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(results))
@@ -66,9 +93,9 @@ def write_html(results, directory, python_with_matplotlib):
     page.write_text(f"""<!doctype html><meta charset="utf-8"><title>Trunkline load test</title>
 <style>body {{ font: 15px sans-serif; margin: 2em; max-width: 75em }} td, th {{ padding: .2em .7em; text-align: right;
 border-bottom: 1px solid #ccc }} td:first-child, th:first-child {{ text-align: left }} img {{ max-width: 100% }}</style>
-<h1>Trunkline load test</h1><ul>{conditions}</ul>{_html_table(HEADINGS, _rows(results))}<ul>{notes}</ul>
-<h2>Bounds</h2>{_html_table(*_bounds(results))}<h2>Plots</h2>{images}
-<h2>Every round</h2>{_html_table(*_every_round(results))}""")
+<h1>Trunkline load test</h1><ul>{conditions}</ul><ul>{notes}</ul>
+<h2>Bounds</h2>{_html_table(*_bounds(results))}{tables}
+<h2>Every round</h2>{_html_table(*_every_round(results))}{_html_table(*_every_round_of_streams(results))}""")
     (directory / "table.md").write_text(text(results) + "\n")
     return page
 
@@ -79,6 +106,11 @@ def errors(run):
     return run["closed"]["errors"] + run["open"]["errors"] - left_unanswered
 
 
+def stream_errors(run):
+    """How many streams of one measurement failed, were not acknowledged, or got no notice."""
+    return sum(STREAM_FIGURES[name](run) for name in ("errors", "unacknowledged", "undelivered"))
+
+
 def is_overloaded(run):
     """Whether the open loop's rate was more than the peer sustains; its latencies then tell the queue's length."""
     late = run["open"]["requests_late"] + run["open"]["errors_by_kind"].get("unanswered", 0)
@@ -87,7 +119,7 @@ def is_overloaded(run):
 
 def figure(results, peer, name):
     """The median over the rounds, `None` where there is none."""
-    values = [FIGURES[name](run) for run in results["runs"] if run["peer"] == peer]
+    values = [_value(run, name) for run in results["runs"] + results["streams"] if run["peer"] == peer]
     values = [value for value in values if value is not None]
     return statistics.median(values) if values else None
 
@@ -103,25 +135,79 @@ def ratio(results, peer, reference, name):
     return statistics.median(ratios) if ratios else None
 
 
-def peer_names(results):
+def peer_names(results, step):
     """In the order they were measured."""
-    return list(dict.fromkeys(run["peer"] for run in results["runs"]))
+    return list(dict.fromkeys(run["peer"] for run in results["runs"] + results["streams"] if run["step"] == step))
 
 
-def _rows(results):
+def _value(run, name):
+    figures = STREAM_FIGURES if STEPS[run["step"]].holds_streams else FIGURES
+    return figures[name](run) if name in figures else None
+
+
+def _kib_per_stream(before, after):
+    return _quotient(after["resident_kib"] - before["resident_kib"], after["streams"] - before["streams"])
+
+
+def _quotient(dividend, divisor):
+    return dividend / divisor if dividend is not None and divisor else None
+
+
+def _steps(results):
+    measured = {run["step"] for run in results["runs"] + results["streams"]}
+    return [step for step in STEPS if step in measured]
+
+
+def _table(results, step):
+    """Headings and rows."""
+    if STEPS[step].holds_streams:
+        return _stream_rows(results, step)
+    reference = STEPS[step].reference
+    headings = [
+        "peer", "CPU µs/call", f"× {reference}", "calls/s", "×", "p50 ms", "p99 ms", "×", "p99.9 ms",
+        "open p50 ms", "open p99 ms", "open p99.9 ms", "MiB", "ready ms", "errors",
+    ]
+    return headings, _rows(results, step, reference)
+
+
+def _stream_rows(results, step):
+    measured = [run for run in results["streams"] if run["step"] == step]
+    first, last = (measured[0]["steps"][index]["streams"] for index in (1, -1))
+    columns = {
+        "MiB with none": ("before_mib", 1),
+        f"with {first}": ("first_mib", 1),
+        f"with {last}": ("last_mib", 1),
+        f"KiB each, to {first}": ("first_kib", 1),
+        f"from {first} to {last}": ("growth_kib", 1),
+        "opening s": ("opening_s", 2),
+        "notice p50 ms": ("notice_p50_ms", 1),
+        "last has it ms": ("notice_last_ms", 1),
+        "CPU ms": ("notice_cpu_ms", 1),
+        "not reached": ("undelivered", 0),
+        "unasked": ("unasked", 0),
+    }
+    rows = [
+        [peer, *(_number(figure(results, peer, name), decimals) for name, decimals in columns.values()),
+         str(sum(stream_errors(run) for run in measured if run["peer"] == peer))]
+        for peer in peer_names(results, step)
+    ]
+    return ["peer", *columns, "errors"], rows
+
+
+def _rows(results, step, reference):
     rows = []
-    for peer in peer_names(results):
+    for peer in peer_names(results, step):
         runs = [run for run in results["runs"] if run["peer"] == peer]
         mark = " (!)" if any(map(is_overloaded, runs)) else ""
         rows.append([
             peer,
             _number(figure(results, peer, "cpu_us"), 1),
-            _number(ratio(results, peer, "nginx", "cpu_us"), 2),
+            _number(ratio(results, peer, reference, "cpu_us"), 2),
             _number(figure(results, peer, "requests_per_s"), 0),
-            _number(ratio(results, peer, "nginx", "requests_per_s"), 2),
+            _number(ratio(results, peer, reference, "requests_per_s"), 2),
             _milliseconds(figure(results, peer, "p50_us")),
             _milliseconds(figure(results, peer, "p99_us")),
-            _number(ratio(results, peer, "nginx", "p99_us"), 2),
+            _number(ratio(results, peer, reference, "p99_us"), 2),
             _milliseconds(figure(results, peer, "p99_9_us")),
             _milliseconds(figure(results, peer, "open_p50_us")) + mark,
             _milliseconds(figure(results, peer, "open_p99_us")) + mark,
@@ -136,13 +222,15 @@ def _rows(results):
 def _notes(results):
     conditions = results["conditions"]
     foreign = [run[loop]["foreign_cores"] for run in results["runs"] for loop in ("closed", "open")]
+    rates = ", ".join(f"{step} {rate}" for step, rate in results["rates"].items())
     notes = [
         f"median of {conditions['rounds']} interleaved rounds of {conditions['seconds']:g} s, "
         f"{conditions['connections']} connections, calls of {conditions['body_bytes']} bytes, "
-        f"{conditions['workers']} workers; open loop at {conditions['rate_per_s']} calls/s",
-        f"other processes used {statistics.median(foreign):.2f} cores in the median window, "
-        f"{max(foreign):.2f} in the worst; over 0.1 the figures are disturbed",
+        f"{conditions['workers']} workers; calls/s of the open loops: {rates or 'none'}",
     ]
+    if foreign:
+        notes.append(f"other processes used {statistics.median(foreign):.2f} cores in the median window, "
+                     f"{max(foreign):.2f} in the worst; over 0.1 the figures are disturbed")
     if any(map(is_overloaded, results["runs"])):
         notes.append("(!) the rate was more than this peer sustains: its open-loop latencies only tell how long the run was")
     notes += [f"left out: {name}: {reason}" for name, reason in results["left_out"].items()]
@@ -152,6 +240,8 @@ def _notes(results):
 def _bounds(results):
     rows = []
     for what, peer, reference, name, comparison, bound, goal in BOUNDS:
+        if not any(peer in STEPS[step].peers for step in _steps(results)) and peer not in results["left_out"]:
+            continue
         value = ratio(results, peer, reference, name) if reference else figure(results, peer, name)
         met = "not measured" if value is None else "met" if _meets(value, comparison, bound) else "MISSED"
         if goal and value is not None and _meets(value, comparison, goal):
@@ -173,6 +263,21 @@ def _every_round(results):
         for run in results["runs"]
     ]
     return ["peer", "round", *FIGURES, "foreign cores", "open foreign cores", "errors"], rows
+
+
+def _every_round_of_streams(results):
+    rows = [
+        [run["peer"], str(run["round"]), *(_number(_value(run, name), 2) for name in STREAM_FIGURES)]
+        for run in results["streams"]
+    ]
+    return (["peer", "round", *STREAM_FIGURES], rows) if rows else ([], [])
+
+
+def _images(directory, step):
+    return "".join(
+        f'<img src="data:image/png;base64,{base64.b64encode(plot.read_bytes()).decode()}" alt="{plot.stem}">'
+        for plot in sorted(directory.glob(f"{step}-*.png"))
+    )
 
 
 def _markdown(headings, rows):

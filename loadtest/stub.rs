@@ -1,15 +1,23 @@
 //! A stub MCP server for load tests: both eras over HTTP/1.1 keep-alive, as cheap as it can be without being blind.
 //!
 //! It checks what a strict server checks about a modern call (headers against body, a tool it knows), so a proxy
-//! that forwards wrongly shows up as errors and not as a good figure. It deliberately does no HTTP/2, no TLS, keeps
-//! no sessions and does not look at origins. Prints `listening ADDRESS` on standard output when it is ready.
+//! that forwards wrongly shows up as errors and not as a good figure. A legacy call needs a session it handed out.
+//! It deliberately does no HTTP/2, no TLS and does not look at origins. Prints `listening ADDRESS` on standard output
+//! when it is ready.
+//!
+//! A `subscriptions/listen` is acknowledged and kept open; `POST /notice`, which is not MCP, makes every open one that
+//! asked for it send `notifications/tools/list_changed`, though the tools stay what they are.
 
 mod http1;
 mod replies;
+mod request;
+mod results;
+mod sessions;
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -18,8 +26,11 @@ use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::watch;
 
-use crate::replies::{Replies, Request};
+use crate::replies::Replies;
+use crate::request::{Request, Subscription};
+use crate::sessions::Sessions;
 
 /// A stub MCP server for load tests.
 #[derive(Parser, Clone)]
@@ -53,11 +64,12 @@ fn main() -> anyhow::Result<()> {
         listeners.push(listener);
     }
     println!("listening {}", options.address);
+    let shared = Shared { sessions: Arc::new(Sessions::new()), notices: watch::Sender::new(0) };
     let threads: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
-            let options = options.clone();
-            thread::spawn(move || run(listener, options))
+            let (options, shared) = (options.clone(), shared.clone());
+            thread::spawn(move || run(listener, options, shared))
         })
         .collect();
     for thread in threads {
@@ -75,11 +87,12 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-fn run(listener: std::net::TcpListener, options: Options) -> io::Result<()> {
+fn run(listener: std::net::TcpListener, options: Options, shared: Shared) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let listener = TcpListener::from_std(listener)?;
-        let server = Rc::new(Server { replies: Replies::new(options.tools, options.reply_bytes), options });
+        let replies = Replies::new(options.tools, options.reply_bytes);
+        let server = Rc::new(Server { options, replies, shared });
         loop {
             let (stream, _) = listener.accept().await?;
             let server = Rc::clone(&server);
@@ -89,24 +102,48 @@ fn run(listener: std::net::TcpListener, options: Options) -> io::Result<()> {
     })
 }
 
+/// What all threads have in common.
+#[derive(Clone)]
+struct Shared {
+    sessions: Arc<Sessions>,
+    /// How many notices were asked for.
+    notices: watch::Sender<u64>,
+}
+
 struct Server {
     options: Options,
     replies: Replies,
+    shared: Shared,
 }
 
 impl Server {
     async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        match self.converse(&mut stream).await? {
+            Some(subscription) => self.keep_open(&subscription, stream).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Answers requests until the other end closes or subscribes; then the connection is the subscription's.
+    async fn converse(&self, stream: &mut TcpStream) -> io::Result<Option<Subscription>> {
         let mut input = Vec::with_capacity(16 * 1024);
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
             while let Some(message) = http1::parse(&input).map_err(|_| io::ErrorKind::InvalidData)? {
                 let request = Request::read(&message);
-                if self.options.sse > 0 && request.is_tool_call() {
-                    self.stream_reply(&request, &mut stream).await?;
+                if let Some(subscription) = request.subscription() {
+                    stream.write_all(&output).await?;
+                    return Ok(Some(subscription));
+                }
+                if request.asks_for_notice() {
+                    self.shared.notices.send_modify(|count| *count += 1);
+                    replies::write_empty("202 Accepted", &mut output);
+                } else if self.options.sse > 0 && request.is_tool_call() {
+                    self.stream_reply(&request, stream).await?;
                 } else {
                     self.pause().await;
-                    self.replies.write(&request, &mut output);
+                    self.replies.write(&request, &self.shared.sessions, &mut output);
                 }
                 let length = message.length;
                 input.drain(..length);
@@ -116,7 +153,7 @@ impl Server {
                 output.clear();
             }
             if stream.read_buf(&mut input).await? == 0 {
-                return Ok(());
+                return Ok(None);
             }
         }
     }
@@ -134,6 +171,23 @@ impl Server {
             stream.write_all(&chunk).await?;
         }
         Ok(())
+    }
+
+    /// A subscription, until the client closes it. Whatever else comes on its connection is not read as HTTP.
+    async fn keep_open(&self, subscription: &Subscription, mut stream: TcpStream) -> io::Result<()> {
+        let mut notices = self.shared.notices.subscribe();
+        stream.write_all(&[replies::STREAM_HEAD, &subscription.acknowledgement].concat()).await?;
+        let mut ignored = [0; 64];
+        loop {
+            tokio::select! {
+                read = stream.read(&mut ignored) => if read? == 0 { return Ok(()) },
+                changed = notices.changed() => match (changed, &subscription.tools_list_changed) {
+                    (Err(_), _) => return Ok(()),
+                    (Ok(()), Some(notice)) => stream.write_all(notice).await?,
+                    (Ok(()), None) => {}
+                },
+            }
+        }
     }
 
     async fn pause(&self) {

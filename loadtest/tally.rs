@@ -83,7 +83,7 @@ impl Tally {
 }
 
 impl Fault {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Connect => "connect".into(),
             Self::Closed => "closed".into(),

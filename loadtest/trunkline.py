@@ -8,6 +8,14 @@ import hashlib
 from peers import TOOLS, WIDE_UPSTREAMS, Missing, Peer, free_address
 
 API_KEY = "tl_" + 64 * "7"
+LISTED_UPSTREAMS = 10
+LISTED_TOOLS = 50  # of each
+# So many names of a large catalog are called in turn, evenly spread over it.
+CALLED_TOOLS_MAX = 1000
+# More than the streams that are opened; all come from one address.
+STREAMS_LIMITS = "connections_max = 6000\nconnections_per_address_max = 6000"
+# The default is more than some machines' limit of open files allows.
+LIMITS = "connections_max = 4096"
 
 
 def transparent(site):
@@ -45,11 +53,66 @@ def keyed(site):
     return peer
 
 
+def listing(site):
+    """Trunkline, ten upstreams, asked for the list of all their tools."""
+    upstreams = [f"u{number}" for number in range(LISTED_UPSTREAMS)]
+    stubs = dict.fromkeys(upstreams, site.stubs.address(LISTED_TOOLS))
+    peer = _trunkline(site, "trunkline-list", upstreams, tools=["tool_0"], stubs=stubs)
+    peer.load = ["--method", "tools/list"]
+    peer.tools_listed = LISTED_UPSTREAMS * LISTED_TOOLS
+    return peer
+
+
+def modern(site):
+    """What `transparent` is, measured beside the next two."""
+    return _trunkline(site, "trunkline-modern", ["a"])
+
+
+def legacy(site):
+    """Calls in sessions of 2025-11-25, one for each connection."""
+    return _in_sessions(_trunkline(site, "trunkline-legacy", ["a"]), "legacy")
+
+
+def legacy_mirrored(site):
+    """The same with `Mcp-Method` and `Mcp-Name`."""
+    return _in_sessions(_trunkline(site, "trunkline-legacy-mirrored", ["a"]), "legacy-mirrored")
+
+
+def _in_sessions(peer, era):
+    peer.load = ["--era", era]
+    peer.holds_sessions = True
+    return peer
+
+
+def with_tools(count):
+    """Trunkline, two upstreams with `count` tools together, names prefixed."""
+
+    def make(site):
+        of_each = count // 2
+        stubs = {"a": site.stubs.address(of_each), "b": site.stubs.address(of_each, 2)}
+        every = max(1, count // CALLED_TOOLS_MAX)
+        tools = [f"tool_{number}" for number in range(0, of_each, every)]
+        peer = _trunkline(site, f"trunkline-{count}-tools", ["a", "b"], tools=tools, stubs=stubs)
+        peer.tools_listed = count
+        return peer
+
+    return make
+
+
+def streams(site):
+    """Trunkline, two upstreams, names prefixed, room for all streams."""
+    peer = _trunkline(site, "trunkline-streams", ["a", "b"], limits=STREAMS_LIMITS)
+    peer.tools_listed = 2 * len(TOOLS)
+    peer.notice_url = f"http://{site.upstream}/notice"
+    return peer
+
+
 def _wide_names():
     return [f"u{number}" for number in range(WIDE_UPSTREAMS)]
 
 
-def _trunkline(site, name, upstreams, naming="", more="", tools=TOOLS):
+def _trunkline(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=None, limits=LIMITS):
+    """`stubs` says where each upstream is, if not at the stubs with TOOLS."""
     if not site.trunkline.exists():
         raise Missing(f"{site.trunkline} does not exist")
     address = free_address()
@@ -58,15 +121,14 @@ def _trunkline(site, name, upstreams, naming="", more="", tools=TOOLS):
         f"workers = {site.workers}",
         f'[listener]\naddress = "{address}"',
         f'[admin]\naddress = "{free_address()}"',
-        # The default is more than some machines' limit of open files allows.
-        "[limits]\nconnections_max = 4096",
+        f"[limits]\n{limits}",
         # Nobody is left to wait for when the load has ended.
         '[drain]\nquiet = "10ms"',
         f'[[endpoint]]\npath = "/mcp"\nupstreams = {upstreams}\n{naming}',
         more,
     ]
     for upstream in upstreams:
-        stub = site.upstream_second if upstream == "b" else site.upstream
+        stub = stubs[upstream] if stubs else site.upstream_second if upstream == "b" else site.upstream
         sections.append(f'[upstream.{upstream}]\nurl = "http://{stub}/mcp"')
     configuration.write_text("\n\n".join(sections) + "\n")
     is_prefixed = bool(naming) or len(upstreams) > 1

@@ -1,0 +1,75 @@
+"""The order of a run: step by step, and in each the rate of its open loop, then all rounds, interleaved."""
+
+import listening
+from measure import Failed, measure
+from peers import Missing
+from progress import Progress
+
+# The open loop runs at this share of what the slowest of a step's references sustains in closed loop.
+OPEN_LOOP_SHARE = 0.6
+
+
+class Rounds:
+    """What was found so far, and what is still to do."""
+
+    def __init__(self, options, steps, site, bench):
+        """`steps` are those to measure, by name."""
+        self.options, self.steps, self.site, self.bench = options, steps, site, bench
+        rounds = options.rounds * sum(len(step.peers) for step in steps.values())
+        self.progress = Progress(rounds + sum(len(self._references(step)) for step in steps.values()))
+        self.left_out = {}  # peer → reason
+        self.rates = {}  # step → calls a second of its open loop
+        self.runs = []
+        self.streams = []
+
+    def measure_all(self):
+        """All rounds of all steps; returns what was found, as plain data."""
+        for name, step in self.steps.items():
+            if step.holds_streams:
+                self.streams += self._rounds(name, step, self._measure_streams)
+            else:
+                rate = self.rates[name] = self.options.rate or self._find_rate(step)
+                self.runs += self._rounds(name, step, lambda peer, rate=rate: measure(self.bench, peer, rate))
+        return {"left_out": self.left_out, "rates": self.rates, "runs": self.runs, "streams": self.streams}
+
+    def _rounds(self, step_name, step, measured):
+        runs = []
+        for number in range(1, self.options.rounds + 1):
+            for name, make in step.peers.items():
+                run = self._attempt(name, make, f"round {number}", measured)
+                if run:
+                    runs.append({"step": step_name, "round": number, **run})
+        return runs
+
+    def _measure_streams(self, peer):
+        return listening.measure(self.bench, peer, self.options.streams)
+
+    def _find_rate(self, step):
+        trials = [
+            self._attempt(name, step.peers[name], "looking for the rate", lambda peer: measure(self.bench, peer))
+            for name in self._references(step)
+        ]
+        throughputs = [run["closed"]["requests_per_s"] for run in trials if run]
+        return int(OPEN_LOOP_SHARE * min(throughputs, default=0)) // 100 * 100 or 100
+
+    def _references(self, step):
+        """The peers to find the rate of an open loop with; none where there is nothing to find."""
+        if self.options.rate or step.holds_streams:
+            return []
+        return [name for name in step.rate_references if name in step.peers] or list(step.peers)
+
+    def _attempt(self, name, make, what, measured):
+        """What was measured, `None` where that does not work; then the peer is left out from now on."""
+        if name in self.left_out:
+            self.progress.drop(1)
+            return None
+        self.progress.step(f"{what}: {name}")
+        try:
+            run = measured(make(self.site))
+        except (Missing, Failed) as problem:
+            self.left_out[name] = str(problem)
+            self.progress.drop(1)
+            self.progress.note(f"left out: {name}: {problem}")
+            return None
+        self.progress.finish()
+        return run

@@ -1,0 +1,85 @@
+"""The steps of a run: which peers are measured beside each other, and against which of them the others count."""
+
+import dataclasses
+
+import lists
+import peers
+import trunkline
+
+# Streams of the step `listen`, opened in this order.
+STREAM_COUNTS = (500, 5000)
+
+
+@dataclasses.dataclass
+class Step:
+    """Peers whose rounds are interleaved."""
+
+    title: str
+    peers: dict  # name → function from Site to Peer
+    reference: str  # the peer that ratios of the table are to
+    # The open loop runs at a share of what the slowest of these sustains in closed loop.
+    rate_references: tuple = ()
+    holds_streams: bool = False
+
+
+STEPS = {
+    "calls": Step(
+        "tools/call",
+        {
+            "direct": peers.direct,
+            "nginx": peers.nginx,
+            "haproxy": peers.haproxy,
+            "envoy": peers.envoy,
+            "trunkline": trunkline.transparent,
+            "trunkline-key": trunkline.keyed,
+            "trunkline-prefixed": trunkline.prefixed,
+            "trunkline-1": trunkline.one,
+            "trunkline-500": trunkline.wide,
+            "trunkline-500-one": trunkline.wide_one,
+            "nginx-500": peers.nginx_500,
+        },
+        "nginx",
+        ("nginx", "trunkline"),
+    ),
+    "lists": Step(
+        "tools/list from the cache, 10 upstreams of 50 tools",
+        {
+            "nginx-file": lists.sent_from_cache,
+            "nginx-file-copied": lists.copied,
+            "trunkline-list": trunkline.listing,
+        },
+        "nginx-file",
+        ("nginx-file", "trunkline-list"),
+    ),
+    "legacy": Step(
+        "tools/call in legacy sessions",
+        {
+            "trunkline-modern": trunkline.modern,
+            "trunkline-legacy": trunkline.legacy,
+            "trunkline-legacy-mirrored": trunkline.legacy_mirrored,
+        },
+        "trunkline-modern",
+        ("trunkline-modern", "trunkline-legacy"),
+    ),
+    "tools": Step(
+        "tools/call with few and many tools",
+        {f"trunkline-{count}-tools": trunkline.with_tools(count) for count in (10, 1000, 50000)},
+        "trunkline-10-tools",
+        ("trunkline-10-tools", "trunkline-50000-tools"),
+    ),
+    "listen": Step(
+        "idle subscriptions/listen streams",
+        {"nginx-streams": peers.nginx_streams, "trunkline-streams": trunkline.streams},
+        "nginx-streams",
+        holds_streams=True,
+    ),
+}
+PEERS = {name: peer for step in STEPS.values() for name, peer in step.peers.items()}
+
+
+def selected(names):
+    """The steps with only those peers that `names` has, by their own names or by their steps'."""
+    for name, step in STEPS.items():
+        wanted = {peer: make for peer, make in step.peers.items() if name in names or peer in names}
+        if wanted:
+            yield name, dataclasses.replace(step, peers=wanted)
