@@ -403,6 +403,20 @@ fn growth_that_is_refused_costs_nothing_that_is_there() {
 }
 
 #[test]
+fn long_names_of_one_client_keep_nobody_from_listening() {
+    let listening = Listening::start(Offer::tools(&["echo"]));
+    let daemon = Daemon::start(&Config::transparent(&listening.upstream));
+    let uris: Vec<String> =
+        (0..200).map(|index| format!("\"test://{index}/{}\"", "x".repeat(8000))).collect();
+    let long = format!(r#"{{"resourceSubscriptions":[{}]}}"#, uris.join(","));
+    let _greedy = Client::acknowledged(&daemon, "1", &long, &long);
+    let short = r#"{"resourceSubscriptions":["test://short"]}"#;
+    let mut modest = Client::acknowledged(&daemon, "2", short, short);
+    listening.stream_with("resourceSubscriptions", "test://short").update("test://short");
+    assert_eq!(modest.message("2")["params"]["uri"], "test://short");
+}
+
+#[test]
 fn a_slow_upstream_is_counted_on_and_made_good() {
     let gate = Gate::default();
     let held = gate.clone();

@@ -77,8 +77,9 @@ pub(super) async fn open(
     let now = Instant::now();
     let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
-    let reply =
-        client.send(upstream, request(ask, &id), true, now, deadline).await.map_err(NotOpened::Failed)?;
+    let request = request(ask, &id);
+    let asked_bytes = usize::try_from(request.body().0.len()).unwrap_or(usize::MAX);
+    let reply = client.send(upstream, request, true, now, deadline).await.map_err(NotOpened::Failed)?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease } = reply;
     let media = relay::media_of(&head.headers);
@@ -88,7 +89,9 @@ pub(super) async fn open(
         let heard = hear(&mut scratch.borrow_mut(), &answer, &id, limits.json_depth_max);
         return Err(refusal(head.status, heard.unwrap_or(Heard::Other)));
     }
-    let events = Events::new(limits.reply_bytes_max.min(EVENT_BYTES_MAX));
+    // The acknowledgement says again what was asked for, and may escape more of it.
+    let event_bytes_max = EVENT_BYTES_MAX.max(asked_bytes.saturating_mul(2));
+    let events = Events::new(limits.reply_bytes_max.min(event_bytes_max));
     let mut reader = Reader { body, events, _lease: lease };
     let acknowledged = async {
         loop {
