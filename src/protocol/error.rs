@@ -50,6 +50,9 @@ pub enum ClientError {
     /// The session is unknown, over, or another's.
     #[error("this session does not exist or is over; start a new one with initialize")]
     SessionGone,
+    /// What came after an event of a reply cannot be had, and the client holds a stream already.
+    #[error("what came after this event cannot be had any more; go on without it")]
+    EventGone,
     /// `Content-Type` is not JSON.
     #[error("send the message as Content-Type: application/json")]
     ContentType,
@@ -143,6 +146,12 @@ pub enum PolicyError {
     /// The credentials are not valid.
     #[error("the credentials are not valid")]
     BadCredentials,
+    /// `initialize_rate_max` is met.
+    #[error("too many sessions are opened at once, try again in a moment")]
+    InitializeRate,
+    /// `upstream_sessions_per_principal_max` is met.
+    #[error("too many sessions are open with these credentials; end some with DELETE, or try again later")]
+    Sessions,
 }
 
 /// Faults of a server behind the gateway. Each says whether the call may have been executed.
@@ -184,9 +193,21 @@ pub enum UpstreamError {
     /// The upstream forgot a session twice in a row.
     #[error("the server behind this name does not keep its sessions; the call was not executed")]
     SessionLost,
+    /// The upstream answered 400 within a session, which may mean that it forgot the session.
+    #[error("the server behind this name refused the call as malformed")]
+    SessionDoubted,
     /// Every connection to upstreams that this process may have is in use.
     #[error("the gateway has as many calls under way as it may, try again in a moment")]
     TooManyConnections,
+    /// Its process cannot be started, or ends again and again before it answers anything.
+    #[error("the server behind this name does not start; the call was not executed, try again later")]
+    NotStarted {
+        /// When it is started next.
+        retry_after_s: u32,
+    },
+    /// `children_max` processes run.
+    #[error("the gateway runs as many processes for the server behind this name as it may, try again later")]
+    TooManyChildren,
     /// No upstream of the endpoint gave a list.
     #[error("none of the servers behind this endpoint can be reached, try again later")]
     NoneReachable,
@@ -210,6 +231,12 @@ pub enum GatewayError {
     /// `subscriptions_max` clients listen.
     #[error("the gateway has as many subscriptions open as it may, try again later")]
     Subscriptions,
+    /// A stream of HTTP+SSE has as many requests under way as one may.
+    #[error("this stream has as many requests under way as it may, try again in a moment")]
+    LineCalls,
+    /// `streams_max` or `streams_per_principal_max` is used up.
+    #[error("the gateway has as many streams open as it may, try again later")]
+    Streams,
 }
 
 /// An [`Error`] as the wire and the metrics see it.
@@ -261,6 +288,9 @@ pub enum Reason {
     NamesUnknown,
     Capability,
     Subscriptions,
+    InitializeRate,
+    LineCalls,
+    Streams,
     /// The client went away before its reply was complete.
     Cancelled,
 }
@@ -304,6 +334,9 @@ impl Reason {
             Self::NamesUnknown => "names_unknown",
             Self::Capability => "capability",
             Self::Subscriptions => "subscriptions",
+            Self::InitializeRate => "initialize_rate",
+            Self::LineCalls => "line_calls",
+            Self::Streams => "streams",
             Self::Cancelled => "cancelled",
         }
     }
@@ -327,8 +360,8 @@ impl Error {
             Self::Client(error) => match error {
                 ClientError::NoEndpoint => row(404, 404, R::NoEndpoint),
                 ClientError::HttpMethod { .. } => row(405, 405, R::HttpMethod),
-                ClientError::NoSession => row(400, -32600, R::Session),
                 ClientError::SessionGone => row(404, 404, R::Session),
+                ClientError::NoSession | ClientError::EventGone => row(400, -32600, R::Session),
                 ClientError::ContentType => row(415, 415, R::MediaType),
                 ClientError::NotAcceptable => row(406, 406, R::MediaType),
                 ClientError::Host => row(400, 400, R::Host),
@@ -350,17 +383,25 @@ impl Error {
                 PolicyError::Origin => row(403, 403, R::Origin),
                 PolicyError::Host => row(403, 403, R::Host),
                 PolicyError::NoCredentials | PolicyError::BadCredentials => row(401, 401, R::Credentials),
+                PolicyError::InitializeRate => soon(row(429, 429, R::InitializeRate), 1),
+                PolicyError::Sessions => soon(row(429, 429, R::Sessions), 30),
             },
             Self::Upstream(error) => match error {
                 UpstreamError::Unreachable | UpstreamError::NoneReachable => {
                     row(502, 502, R::UpstreamUnreachable)
                 }
+                UpstreamError::NotStarted { retry_after_s } => {
+                    soon(row(503, 503, R::UpstreamUnreachable), *retry_after_s)
+                }
+                UpstreamError::TooManyChildren => soon(row(503, 503, R::UpstreamConnections), 10),
                 UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),
                 UpstreamError::Reset => row(502, 502, R::UpstreamReset),
                 UpstreamError::OtherEra => row(502, 502, R::UpstreamEra),
                 UpstreamError::SessionLost => row(502, 502, R::UpstreamSession),
                 UpstreamError::TimedOut => row(504, 504, R::UpstreamTimeout),
-                UpstreamError::Nonsense | UpstreamError::TooLarge => row(502, 502, R::UpstreamInvalid),
+                UpstreamError::Nonsense | UpstreamError::TooLarge | UpstreamError::SessionDoubted => {
+                    row(502, 502, R::UpstreamInvalid)
+                }
                 UpstreamError::Credentials => row(502, 502, R::UpstreamCredentials),
                 UpstreamError::Busy { status, retry_after_s } => {
                     let busy = row(status.as_u16(), i32::from(status.as_u16()), R::UpstreamBusy);
@@ -376,6 +417,8 @@ impl Error {
                 GatewayError::Sessions => soon(row(503, 503, R::Sessions), 30),
                 GatewayError::NamesUnknown => soon(row(503, 503, R::NamesUnknown), 1),
                 GatewayError::Subscriptions => soon(row(503, 503, R::Subscriptions), 5),
+                GatewayError::LineCalls => soon(row(503, 503, R::LineCalls), 1),
+                GatewayError::Streams => soon(row(503, 503, R::Streams), 5),
             },
         }
     }
@@ -400,9 +443,17 @@ impl Error {
                     | ClientError::UnknownName { .. }
                     | ClientError::Cursor
             ),
-            Self::Policy(_) => true,
+            Self::Policy(error) => !matches!(error, PolicyError::InitializeRate | PolicyError::Sessions),
             Self::Upstream(_) => false,
-            Self::Gateway(error) => matches!(error, GatewayError::Buffers | GatewayError::Draining),
+            Self::Gateway(error) => {
+                matches!(
+                    error,
+                    GatewayError::Buffers
+                        | GatewayError::Draining
+                        | GatewayError::Streams
+                        | GatewayError::LineCalls
+                )
+            }
         }
     }
 
@@ -410,8 +461,6 @@ impl Error {
     /// could not be read.
     pub fn body(&self, id: Option<&str>, era: Era) -> String {
         let Outcome { code, retry_after, .. } = self.outcome_in(era);
-        let id = id.map(|id| format!("\"id\":{id},")).unwrap_or_default();
-        let message = quote(&self.to_string());
         let data = match self {
             Self::Client(ClientError::Version { requested, served }) => {
                 let supported: Vec<String> =
@@ -430,7 +479,8 @@ impl Error {
                 None => String::new(),
             },
         };
-        format!("{{\"jsonrpc\":\"2.0\",{id}\"error\":{{\"code\":{code},\"message\":{message}{data}}}}}")
+        let message = quote(&self.to_string());
+        error_body(id, &format!("{{\"code\":{code},\"message\":{message}{data}}}"))
     }
 
     /// True where the fault is the client's or the operator's decision, false where something behind or in
@@ -438,6 +488,12 @@ impl Error {
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Client(_) | Self::Policy(_))
     }
+}
+
+/// The JSON-RPC response that carries `error`, a JSON object; `id` is its literal.
+pub fn error_body(id: Option<&str>, error: &str) -> String {
+    let id = id.map(|id| format!("\"id\":{id},")).unwrap_or_default();
+    format!("{{\"jsonrpc\":\"2.0\",{id}\"error\":{error}}}")
 }
 
 impl ClientError {

@@ -10,6 +10,9 @@ use http::{HeaderMap, HeaderValue};
 use super::header;
 use super::version::{Era, Version};
 
+const REPLY_TYPES: [&str; 5] = ["application/json", "text/event-stream", "*/*", "application/*", "text/*"];
+const EVENT_TYPES: [&str; 3] = ["text/event-stream", "*/*", "text/*"];
+
 /// A header that may occur once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Field<'h> {
@@ -54,6 +57,7 @@ impl<'h> Field<'h> {
 
 /// The headers that decide what happens to a request.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct Head<'h> {
     /// `MCP-Protocol-Version`
     pub version: Field<'h>,
@@ -75,6 +79,10 @@ pub struct Head<'h> {
     pub content_type: Field<'h>,
     /// True if `Accept` is absent or admits JSON or SSE.
     pub accepts_reply: bool,
+    /// True if `Accept` is absent or admits SSE.
+    pub accepts_events: bool,
+    /// `Last-Event-ID`
+    pub last_event: Option<&'h [u8]>,
     /// There is an `Mcp-Param-*` header.
     pub has_param: bool,
     /// An `Mcp-Param-*` header occurs twice
@@ -88,6 +96,7 @@ impl<'h> Head<'h> {
         let mut head = Self::default();
         let mut accept_seen = false;
         let mut accept_ok = false;
+        let mut events_ok = false;
         let mut previous_param = "";
         for (name, value) in headers {
             let name = name.as_str();
@@ -102,8 +111,10 @@ impl<'h> Head<'h> {
                 "content-type" => head.content_type.add(value),
                 "accept" => {
                     accept_seen = true;
-                    accept_ok |= admits_reply(value.as_bytes());
+                    accept_ok |= admits(value.as_bytes(), &REPLY_TYPES);
+                    events_ok |= admits(value.as_bytes(), &EVENT_TYPES);
                 }
+                "last-event-id" => head.last_event = Some(value.as_bytes()),
                 // Values of one name are neighbours in a HeaderMap.
                 _ if name.starts_with("mcp-param-") => {
                     head.has_param = true;
@@ -114,6 +125,7 @@ impl<'h> Head<'h> {
             }
         }
         head.accepts_reply = accept_ok || !accept_seen;
+        head.accepts_events = events_ok || !accept_seen;
         head.decoded_name = head.name.as_str().and_then(|name| header::decode_value(name.as_bytes()));
         head
     }
@@ -135,17 +147,15 @@ impl<'h> Head<'h> {
     }
 }
 
-fn admits_reply(accept: &[u8]) -> bool {
+fn admits(accept: &[u8], types: &[&str]) -> bool {
     accept.split(|byte| *byte == b',').any(|range| {
         let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let media = parts.next().unwrap_or_default();
-        let known: [&[u8]; 5] =
-            [b"application/json", b"text/event-stream", b"*/*", b"application/*", b"text/*"];
         let is_refused = parts.any(|parameter| {
             let parameter = parameter.to_ascii_lowercase();
             parameter.strip_prefix(b"q=").is_some_and(|q| q.iter().all(|byte| matches!(byte, b'0' | b'.')))
         });
-        known.iter().any(|known| media.eq_ignore_ascii_case(known)) && !is_refused
+        types.iter().any(|known| media.eq_ignore_ascii_case(known.as_bytes())) && !is_refused
     })
 }
 
@@ -201,17 +211,22 @@ mod tests {
         ] {
             assert_eq!(Head::read(&headers(&[("content-type", value)])).is_json(), json, "{value:?}");
         }
-        for (accept, ok) in [
-            (&b"application/json, text/event-stream"[..], true),
-            (b"text/*;q=0.5", true),
-            (b"*/*", true),
-            (b"text/html", false),
-            (b"application/json;q=0", false),
-            (b"application/json;q=0.000, text/event-stream", true),
-            (b"", false),
+        for (accept, reply, events) in [
+            (&b"application/json, text/event-stream"[..], true, true),
+            (b"text/*;q=0.5", true, true),
+            (b"*/*", true, true),
+            (b"application/json", true, false),
+            (b"application/json, text/event-stream;q=0", true, false),
+            (b"text/html", false, false),
+            (b"application/json;q=0", false, false),
+            (b"application/json;q=0.000, text/event-stream", true, true),
+            (b"", false, false),
         ] {
-            assert_eq!(Head::read(&headers(&[("accept", accept)])).accepts_reply, ok, "{accept:?}");
+            let map = headers(&[("accept", accept)]);
+            let head = Head::read(&map);
+            assert_eq!((head.accepts_reply, head.accepts_events), (reply, events), "{accept:?}");
         }
-        assert!(Head::read(&headers(&[])).accepts_reply);
+        let none = headers(&[]);
+        assert!(Head::read(&none).accepts_reply && Head::read(&none).accepts_events);
     }
 }

@@ -47,6 +47,10 @@ pub enum Shape {
     Request,
     /// The response to a request, whole.
     Reply(Reply),
+    /// A request that a server of the legacy era makes of its client, whole.
+    Asked,
+    /// What a client answers to one, whole.
+    AnswerToAsked,
     /// A notification, whole.
     Notification,
     /// One entry of a list.
@@ -66,8 +70,14 @@ pub enum Reply {
     Completion,
     /// `tasks/get`
     TasksGet,
+    /// `tasks/list` of the legacy era
+    TasksList,
+    /// `tasks/result` of the legacy era: what the call would have come to.
+    TasksResult,
     /// Any other method of tasks.
     TasksOther,
+    /// To a request that nobody remembers: whatever looks like a name of one of the above.
+    Any,
     /// Anything else.
     Other,
 }
@@ -115,6 +125,16 @@ pub fn sites(message: Value<'_>, shape: Shape, out: &mut Vec<Site>) {
                 each(error, "data", |data| each(data, "uri", |uri| add(uri, Field::Uri, out)));
             });
         }
+        Shape::Asked => asked(message, out),
+        Shape::AnswerToAsked => each(message, "result", |value| {
+            for (key, value) in fields(value) {
+                match &*key {
+                    "_meta" => meta(value, out),
+                    "content" => content(value, out),
+                    _ => {}
+                }
+            }
+        }),
         Shape::Notification => notification(message, out),
         Shape::ListItem(list) => item(message, list, out),
     }
@@ -150,6 +170,7 @@ fn request(params: Value<'_>, out: &mut Vec<Site>) {
 fn notification(message: Value<'_>, out: &mut Vec<Site>) {
     let method = |name| has(message, "method", name);
     let is_task = method("notifications/tasks");
+    let is_status = method("notifications/tasks/status");
     let is_update = method("notifications/resources/updated");
     let is_acknowledgement = method("notifications/subscriptions/acknowledged");
     each(message, "params", |params| {
@@ -160,6 +181,7 @@ fn notification(message: Value<'_>, out: &mut Vec<Site>) {
             match &*key {
                 "_meta" => meta(value, out),
                 "uri" if is_update => add(value, Field::Uri, out),
+                "taskId" if is_status => add(value, Field::TaskId, out),
                 "notifications" if is_acknowledgement => subscriptions(value, out),
                 _ => {}
             }
@@ -168,16 +190,21 @@ fn notification(message: Value<'_>, out: &mut Vec<Site>) {
 }
 
 fn result(result_value: Value<'_>, kind: Reply, out: &mut Vec<Site>) {
+    let is_any = kind == Reply::Any;
     let is_task =
         matches!(kind, Reply::TasksGet | Reply::TasksOther) || has(result_value, "resultType", "task");
+    // A task that nobody asked for by name says how it is.
+    let is_task = is_task || (is_any && result_value.get("status").is_some());
     for (key, value) in fields(result_value) {
         match (&*key, kind) {
             ("_meta", _) => meta(value, out),
             ("taskId", _) if is_task => add(value, Field::TaskId, out),
             ("inputRequests", _) => input_requests(value, out),
-            ("content", Reply::ToolsCall) => content(value, out),
-            ("messages", Reply::PromptsGet) => messages(value, out),
-            ("contents", Reply::ResourcesRead) => {
+            ("content", Reply::ToolsCall | Reply::TasksResult | Reply::Any) => content(value, out),
+            ("task", Reply::ToolsCall | Reply::Any) => task(value, out),
+            ("tasks", Reply::TasksList | Reply::Any) => value.items().for_each(|item| task(item, out)),
+            ("messages", Reply::PromptsGet | Reply::Any) => messages(value, out),
+            ("contents", Reply::ResourcesRead | Reply::Any) => {
                 for resource in value.items() {
                     each(resource, "uri", |uri| add(uri, Field::Uri, out));
                 }
@@ -189,19 +216,37 @@ fn result(result_value: Value<'_>, kind: Reply, out: &mut Vec<Site>) {
     }
 }
 
+fn task(task: Value<'_>, out: &mut Vec<Site>) {
+    for (key, value) in fields(task) {
+        match &*key {
+            "taskId" => add(value, Field::TaskId, out),
+            "_meta" => meta(value, out),
+            _ => {}
+        }
+    }
+}
+
+/// The tasks that a server asks about are the client's own, and so are roots.
+fn asked(message: Value<'_>, out: &mut Vec<Site>) {
+    let is_sampling = has(message, "method", "sampling/createMessage");
+    each(message, "params", |params| asked_params(params, is_sampling, out));
+}
+
+fn asked_params(params: Value<'_>, is_sampling: bool, out: &mut Vec<Site>) {
+    for (key, value) in fields(params) {
+        match &*key {
+            "_meta" => meta(value, out),
+            "messages" if is_sampling => messages(value, out),
+            _ => {}
+        }
+    }
+}
+
 /// What the server asks of the client: a map from its own keys to requests.
 fn input_requests(requests: Value<'_>, out: &mut Vec<Site>) {
     for (_, request) in requests.entries() {
         let is_sampling = has(request, "method", "sampling/createMessage");
-        each(request, "params", |params| {
-            for (key, value) in fields(params) {
-                match &*key {
-                    "_meta" => meta(value, out),
-                    "messages" if is_sampling => messages(value, out),
-                    _ => {}
-                }
-            }
-        });
+        each(request, "params", |params| asked_params(params, is_sampling, out));
     }
 }
 

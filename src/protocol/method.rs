@@ -31,6 +31,10 @@ pub enum Method {
     TasksUpdate,
     /// `tasks/cancel` of the tasks extension
     TasksCancel,
+    /// `tasks/result` of the legacy era
+    TasksResult,
+    /// `tasks/list` of the legacy era
+    TasksList,
     /// `completion/complete`
     Complete,
     /// `subscriptions/listen`
@@ -80,6 +84,8 @@ impl Method {
             "tasks/get" => Self::TasksGet,
             "tasks/update" => Self::TasksUpdate,
             "tasks/cancel" => Self::TasksCancel,
+            "tasks/result" => Self::TasksResult,
+            "tasks/list" => Self::TasksList,
             "completion/complete" => Self::Complete,
             "subscriptions/listen" => Self::Listen,
             "initialize" => Self::Initialize,
@@ -106,6 +112,8 @@ impl Method {
             Self::TasksGet => "tasks/get",
             Self::TasksUpdate => "tasks/update",
             Self::TasksCancel => "tasks/cancel",
+            Self::TasksResult => "tasks/result",
+            Self::TasksList => "tasks/list",
             Self::Complete => "completion/complete",
             Self::Listen => "subscriptions/listen",
             Self::Initialize => "initialize",
@@ -126,9 +134,13 @@ impl Method {
     /// True for methods that only one era has.
     pub fn is_foreign_to(self, era: Era) -> bool {
         match self {
-            Self::Initialize | Self::Ping | Self::SetLevel | Self::Subscribe | Self::Unsubscribe => {
-                era == Era::Modern
-            }
+            Self::Initialize
+            | Self::Ping
+            | Self::SetLevel
+            | Self::Subscribe
+            | Self::Unsubscribe
+            | Self::TasksResult
+            | Self::TasksList => era == Era::Modern,
             Self::Discover | Self::Listen | Self::TasksUpdate => era == Era::Legacy,
             _ => false,
         }
@@ -138,6 +150,7 @@ impl Method {
     pub fn subject(self) -> Option<NameSource> {
         match self {
             Self::Subscribe | Self::Unsubscribe => Some(NameSource::Uri),
+            Self::TasksResult => Some(NameSource::TaskId),
             _ => self.name_source(),
         }
     }
@@ -170,6 +183,8 @@ impl Method {
                 | Self::PromptsGet
                 | Self::ResourcesRead
                 | Self::TasksGet
+                | Self::TasksResult
+                | Self::TasksList
                 | Self::Complete
                 | Self::SetLevel
                 | Self::Subscribe
@@ -196,6 +211,8 @@ mod tests {
             Method::TasksGet,
             Method::TasksUpdate,
             Method::TasksCancel,
+            Method::TasksResult,
+            Method::TasksList,
             Method::Complete,
             Method::Listen,
             Method::Initialize,
@@ -219,6 +236,8 @@ mod tests {
             (Method::Ping, true, false),
             (Method::Discover, false, true),
             (Method::Listen, false, true),
+            (Method::TasksResult, true, false),
+            (Method::TasksList, true, false),
             (Method::ToolsCall, true, true),
             (Method::Other, true, true),
         ] {

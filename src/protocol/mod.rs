@@ -4,8 +4,12 @@
 //! modules hand out byte ranges of the original text, and nothing is ever serialised again.
 
 pub mod agreement;
+pub mod answer_id;
+pub mod asking;
 pub mod envelope;
 pub mod error;
+pub mod event_id;
+pub mod foreign_id;
 pub mod head;
 pub mod header;
 pub mod json;

@@ -2,7 +2,7 @@
 //! "Custom Headers from Tool Parameters").
 //!
 //! [`annotations`] reads them from a tool's definition; a tool with an invalid one must not be listed.
-//! [`check()`] compares the headers of a call with its arguments.
+//! [`check()`] compares the headers of a call with its arguments, [`mirror`] writes them.
 //!
 //! Deliberately absent: the rest of JSON Schema, so whether arguments fit it; `$ref` is never followed. A key
 //! counts where a schema can stand, however it is escaped; in data (`default`, `examples`, `const`, `enum`)
@@ -13,6 +13,7 @@
 //! invalid or a mismatch.
 
 mod check;
+mod mirror;
 mod number;
 
 use std::borrow::Cow;
@@ -24,6 +25,7 @@ use memchr::memmem::Finder;
 use super::json::{Cursor, Kind, Literal, Span, Value};
 
 pub use check::{ParamFault, ParamMismatch, check};
+pub use mirror::mirror;
 
 const KEY: &str = "x-mcp-header";
 

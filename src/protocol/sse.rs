@@ -10,7 +10,7 @@
 //! once, and an LF that still follows opens the bytes of the next event, where it means nothing. So it
 //! depends on the bytes alone, not on their chunks, where one event ends and the next begins.
 //!
-//! Deliberately absent: `retry`, reconnection, and joining what `event` and `id` say over several events.
+//! Deliberately absent: reconnection, and joining what `event`, `id` and `retry` say over several events.
 
 use std::collections::VecDeque;
 
@@ -123,18 +123,21 @@ pub struct Event {
     pub event: Option<Bytes>,
     /// Its id, if it sets one.
     pub id: Option<Bytes>,
+    /// How long the reader is to wait before it comes back, if it says so.
+    pub retry_ms: Option<u64>,
     bom_length: usize,
 }
 
 impl Event {
     fn read(raw: Bytes, bom_length: usize) -> Self {
-        let (mut data, mut event, mut id) = (Data::None, None, None);
+        let (mut data, mut event, mut id, mut retry_ms) = (Data::None, None, None, None);
         for line in lines(&raw, bom_length) {
             let value = raw.slice(line.value.clone());
             match &raw[line.name] {
                 b"data" => data.add(value),
                 b"event" => event = Some(value),
                 b"id" if !value.contains(&0) => id = Some(value),
+                b"retry" => retry_ms = digits(&value).or(retry_ms),
                 _ => {}
             }
         }
@@ -143,36 +146,72 @@ impl Event {
             Data::One(data) => Some(data),
             Data::Several(data) => Some(data.freeze()),
         };
-        Self { raw, data, event, id, bom_length }
+        Self { raw, data, event, id, retry_ms, bom_length }
     }
 
     /// The bytes of an event with other data and all else as it was. The new data stands where the first
-    /// data line stood; an event without data stays as it is. All lines end as the first data line did:
-    /// with mixed line ends, a CR and an LF that a dropped line kept apart would become one line end.
+    /// data line stood; an event without data stays as it is. All lines end as the first of those that are replaced
+    /// did: with mixed line ends, a CR and an LF that a dropped line kept apart would become one line end.
     pub fn with_data(&self, data: impl Into<Segments>) -> Bytes {
-        let mut data = Some(data.into());
-        let is_data = |line: &Line| &self.raw[line.name.clone()] == b"data";
-        let Some(first) = lines(&self.raw, self.bom_length).find(is_data) else { return self.raw.clone() };
+        self.with(Some(data.into()), None)
+    }
+
+    /// The bytes of an event with another id and all else as it was, in the same way.
+    pub fn with_id(&self, id: &[u8]) -> Bytes {
+        self.with(None, Some(id))
+    }
+
+    /// [`with_data`](Self::with_data) and [`with_id`](Self::with_id) at once.
+    pub fn with(&self, mut data: Option<Segments>, mut id: Option<&[u8]>) -> Bytes {
+        let (has_data, has_id) = (data.is_some(), id.is_some());
+        let is_data = |line: &Line| has_data && &self.raw[line.name.clone()] == b"data";
+        let is_id = |line: &Line| has_id && &self.raw[line.name.clone()] == b"id";
+        let mut replaced = lines(&self.raw, self.bom_length).filter(|line| is_data(line) || is_id(line));
+        let Some(first) = replaced.next() else { return self.raw.clone() };
         let line_end = &self.raw[first.value.end..first.whole.end];
 
         let mut out = BytesMut::with_capacity(self.raw.len());
         out.extend_from_slice(&self.raw[..self.bom_length]);
         for line in lines(&self.raw, self.bom_length) {
-            if !is_data(&line) {
+            if is_data(&line) {
+                if let Some(data) = data.take() {
+                    write_data(&mut out, &data, line_end);
+                }
+            } else if is_id(&line) {
+                if let Some(id) = id.take() {
+                    out.extend_from_slice(b"id: ");
+                    out.extend_from_slice(id);
+                    out.extend_from_slice(line_end);
+                }
+            } else {
                 out.extend_from_slice(&self.raw[line.whole.start..line.value.end]);
                 out.extend_from_slice(line_end);
-            } else if let Some(data) = data.take() {
-                write_data(&mut out, &data, line_end);
             }
         }
         out.freeze()
     }
 }
 
+/// A whole number that is written in digits alone.
+fn digits(text: &[u8]) -> Option<u64> {
+    let is_number = text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
+}
+
 /// The bytes of an event that has nothing but data.
 pub fn data_event(data: impl Into<Segments>) -> Bytes {
+    event(None, data)
+}
+
+/// The bytes of an event with data and perhaps an id, which holds no line end.
+pub fn event(id: Option<&[u8]>, data: impl Into<Segments>) -> Bytes {
     let data = data.into();
     let mut out = BytesMut::new();
+    if let Some(id) = id {
+        out.extend_from_slice(b"id: ");
+        out.extend_from_slice(id);
+        out.extend_from_slice(b"\n");
+    }
     write_data(&mut out, &data, b"\n");
     out.extend_from_slice(b"\n");
     out.freeze()

@@ -33,6 +33,8 @@ const LIST_METHODS: [&str; 3] = [
 pub struct Lists(u8);
 
 impl Lists {
+    /// All of them.
+    pub const ALL: Self = Self(0b111);
     /// How many lists there are; each has an index below.
     pub const COUNT: usize = LIST_FIELDS.len();
 
@@ -190,6 +192,12 @@ pub fn acknowledgement<'n>(
 pub fn list_changed(id: &str, index: usize) -> String {
     let method = LIST_METHODS.get(index).copied().unwrap_or_default();
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#)
+}
+
+/// Says that a list has changed, in a session.
+pub fn session_list_changed(index: usize) -> String {
+    let method = LIST_METHODS.get(index).copied().unwrap_or_default();
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#)
 }
 
 /// Says that a resource has changed. `uri` is a literal.

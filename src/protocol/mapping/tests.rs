@@ -185,6 +185,49 @@ fn names_are_found_where_they_are_and_nowhere_else() {
 }
 
 #[test]
+fn what_crosses_within_sessions_is_found() {
+    let related = r#""_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t:1"}}"#;
+    let task = format!(r#"{{"taskId":"t:2","status":"working",{related}}}"#);
+    let resource = r#"{"type":"resource_link","uri":"u:3"}"#;
+    let result = |result: &str| format!(r#"{{"id":1,"result":{result}}}"#);
+    let asked = |method: &str, params: &str| {
+        format!(r#"{{"id":1,"method":"{method}","params":{{{params},{related}}}}}"#)
+    };
+    for (shape, text) in [
+        (Shape::Asked, asked("sampling/createMessage", &format!(r#""messages":[{{"content":{resource}}}]"#))),
+        (
+            Shape::Asked,
+            asked(
+                "elicitation/create",
+                r#""url":"x","messages":[{"content":{"type":"resource_link","uri":"x"}}]"#,
+            ),
+        ),
+        (Shape::Asked, asked("tasks/get", r#""taskId":"x""#)),
+        (Shape::AnswerToAsked, result(&format!(r#"{{"content":[{resource}],"taskId":"x",{related}}}"#))),
+        (Shape::AnswerToAsked, result(r#"{"task":{"taskId":"x"},"roots":[{"uri":"x"}]}"#)),
+        (Shape::Reply(Reply::ToolsCall), result(&format!(r#"{{"task":{task},"taskId":"x"}}"#))),
+        (Shape::Reply(Reply::TasksList), result(&format!(r#"{{"tasks":[{task},{task}],"taskId":"x"}}"#))),
+        (
+            Shape::Reply(Reply::TasksResult),
+            result(&format!(r#"{{"content":[{resource}],"taskId":"x",{related}}}"#)),
+        ),
+        (Shape::Reply(Reply::Any), result(&task)),
+        (
+            Shape::Reply(Reply::Any),
+            result(&format!(r#"{{"task":{task},"contents":[{{"uri":"u:4"}}],"taskId":"x"}}"#)),
+        ),
+        (
+            Shape::Notification,
+            r#"{"method":"notifications/tasks/status","params":{"taskId":"t:5","status":"working"}}"#
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(found(&text, shape), marked(&text), "{shape:?} {text}");
+        assert!(marked(&text).is_empty() || may_contain_names(text.as_bytes()));
+    }
+}
+
+#[test]
 fn an_escaped_key_counts() {
     for (shape, text) in messages() {
         let count = found(&text, shape).len();

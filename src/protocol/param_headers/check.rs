@@ -55,20 +55,29 @@ pub fn check(
     if annotations.is_empty() {
         return Ok(());
     }
-    let mut values: Vec<Option<(Kind, Span)>> = vec![None; annotations.len()];
     let text = arguments.map(Value::text).unwrap_or_default();
-    if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == Kind::Object) {
-        let paths = annotations.iter().map(|annotation| &*annotation.path);
-        let wanted: Vec<Wanted<'_>> =
-            paths.enumerate().map(|(index, path)| Wanted { index, path, is_seen: false }).collect();
-        find(&mut arguments.cursor(), text, wanted, &mut values)
-            .map_err(|index| mismatch(annotations, index, ParamFault::Ambiguous))?;
-    }
+    let values = values(annotations, arguments)
+        .map_err(|index| mismatch(annotations, index, ParamFault::Ambiguous))?;
     for (index, (annotation, value)) in annotations.iter().zip(values).enumerate() {
         compare(&annotation.header, value, text, headers)
             .map_err(|fault| mismatch(annotations, index, fault))?;
     }
     Ok(())
+}
+
+/// What the annotations mirror, in their order. An error is the annotation whose value is ambiguous.
+pub(super) fn values(
+    annotations: &[Annotation],
+    arguments: Option<Value<'_>>,
+) -> Result<Vec<Option<(Kind, Span)>>, usize> {
+    let mut values: Vec<Option<(Kind, Span)>> = vec![None; annotations.len()];
+    if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == Kind::Object) {
+        let paths = annotations.iter().map(|annotation| &*annotation.path);
+        let wanted: Vec<Wanted<'_>> =
+            paths.enumerate().map(|(index, path)| Wanted { index, path, is_seen: false }).collect();
+        find(&mut arguments.cursor(), arguments.text(), wanted, &mut values)?;
+    }
+    Ok(values)
 }
 
 fn mismatch(annotations: &[Annotation], index: usize, fault: ParamFault) -> ParamMismatch {

@@ -135,6 +135,22 @@ fn data_can_be_replaced() {
     assert_eq!(data_event(Bytes::from("{\n}")), "data: {\ndata: }\n\n");
 }
 
+#[test]
+fn ids_can_be_replaced() {
+    for (stream, id, expected) in [
+        ("id: 1\ndata: a\n\n", "p.x.1", "id: p.x.1\ndata: a\n\n"),
+        ("id:1\r\ndata: a\r\nid: 2\r\n\r\n", "9", "id: 9\r\ndata: a\r\n\r\n"),
+        ("data: a\n\n", "9", "data: a\n\n"),
+        ("id: 1\n\n", "", "id: \n\n"),
+    ] {
+        let (events, _) = read(&[stream.as_bytes()]);
+        assert_eq!(events[0].with_id(id.as_bytes()), expected);
+    }
+    let (events, _) = read(&[b"retry: 5\nid: 1\ndata: a\n\n"]);
+    let both = events[0].with(Some(Bytes::from("b").into()), Some(b"2"));
+    assert_eq!(both, "retry: 5\nid: 2\ndata: b\n\n");
+}
+
 fn stream() -> impl Strategy<Value = String> {
     let pieces: &'static [&str] = &[
         "data: ", "data", ":", "event: e", "id: 1", "\n", "\n\n", "\r", "\r\n", "\r\n\r\n", "x", " ", "\0",

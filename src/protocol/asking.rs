@@ -1,0 +1,137 @@
+//! What servers of the legacy era ask of clients, and which client capability each needs.
+//!
+//! A client that did not declare the capability never sees the request; the server is told what the client itself would
+//! have to say. Deliberately absent: whether a request is well formed beyond what tells its kind.
+
+use super::json::{Kind, Value};
+
+/// A method by which a server asks its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// `ping`
+    Ping,
+    /// `sampling/createMessage`
+    Sampling,
+    /// `elicitation/create`
+    Elicitation,
+    /// `roots/list`
+    Roots,
+    /// `tasks/get` and `tasks/result`, about tasks of the client
+    Tasks,
+    /// `tasks/list`
+    TasksList,
+    /// `tasks/cancel`
+    TasksCancel,
+    /// Any other
+    Other,
+}
+
+/// Why a client is not asked: a JSON-RPC error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAsked {
+    /// Its code.
+    pub code: i32,
+    /// Its message.
+    pub message: &'static str,
+}
+
+/// The client has no such method.
+pub const NO_METHOD: NotAsked =
+    NotAsked { code: -32601, message: "the client did not declare this capability" };
+const NO_MODE: NotAsked = NotAsked { code: -32602, message: "the client did not declare this mode" };
+
+impl Asked {
+    /// Reads a method name.
+    pub fn of(method: &str) -> Self {
+        match method {
+            "ping" => Self::Ping,
+            "sampling/createMessage" => Self::Sampling,
+            "elicitation/create" => Self::Elicitation,
+            "roots/list" => Self::Roots,
+            "tasks/get" | "tasks/result" => Self::Tasks,
+            "tasks/list" => Self::TasksList,
+            "tasks/cancel" => Self::TasksCancel,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether a client with these capabilities takes the request with these `params`.
+    pub fn check(self, params: Option<Value<'_>>, capabilities: Value<'_>) -> Result<(), NotAsked> {
+        let declares = |path: &[&str]| declares(capabilities, path);
+        let is_declared = match self {
+            Self::Ping => true,
+            Self::Sampling => declares(&["sampling"]),
+            Self::Elicitation => declares(&["elicitation"]),
+            Self::Roots => declares(&["roots"]),
+            Self::Tasks => declares(&["tasks"]),
+            Self::TasksList => declares(&["tasks", "list"]),
+            Self::TasksCancel => declares(&["tasks", "cancel"]),
+            Self::Other => false,
+        };
+        if !is_declared {
+            return Err(NO_METHOD);
+        }
+        let has_mode = match self {
+            Self::Elicitation if is_of_mode(params, "url") => declares(&["elicitation", "url"]),
+            // An empty object declares forms alone (2025-11-25 Elicitation, "Capabilities").
+            Self::Elicitation => declares(&["elicitation", "form"]) || !declares(&["elicitation", "url"]),
+            Self::Sampling if has(params, "tools") || has(params, "toolChoice") => {
+                declares(&["sampling", "tools"])
+            }
+            _ => true,
+        };
+        if has_mode { Ok(()) } else { Err(NO_MODE) }
+    }
+}
+
+fn declares(capabilities: Value<'_>, path: &[&str]) -> bool {
+    let found = path.iter().try_fold(capabilities, |value, key| value.get(key));
+    found.is_some_and(|value| value.kind() == Kind::Object)
+}
+
+fn has(params: Option<Value<'_>>, key: &str) -> bool {
+    params.and_then(|params| params.get(key)).is_some()
+}
+
+fn is_of_mode(params: Option<Value<'_>>, mode: &str) -> bool {
+    let written = params.and_then(|params| params.get("mode"));
+    written.is_some_and(|value| value.as_literal().is_some_and(|literal| literal.equals(value.text(), mode)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::json::{Document, Scratch};
+    use super::*;
+
+    #[test]
+    fn each_request_needs_its_capability() {
+        let (method, mode) = (Err(NO_METHOD), Err(NO_MODE));
+        for (asked, params, capabilities, expected) in [
+            ("ping", "{}", "{}", Ok(())),
+            ("sampling/createMessage", "{}", r#"{"sampling":{}}"#, Ok(())),
+            ("sampling/createMessage", "{}", r#"{"roots":{}}"#, method),
+            ("sampling/createMessage", "{}", r#"{"sampling":true}"#, method),
+            ("sampling/createMessage", r#"{"tools":[]}"#, r#"{"sampling":{}}"#, mode),
+            ("sampling/createMessage", r#"{"tools":[]}"#, r#"{"sampling":{"tools":{}}}"#, Ok(())),
+            ("elicitation/create", "{}", "{}", method),
+            ("elicitation/create", "{}", r#"{"elicitation":{}}"#, Ok(())),
+            ("elicitation/create", "{}", r#"{"elicitation":{"form":{}}}"#, Ok(())),
+            ("elicitation/create", "{}", r#"{"elicitation":{"url":{}}}"#, mode),
+            ("elicitation/create", r#"{"mode":"url"}"#, r#"{"elicitation":{}}"#, mode),
+            ("elicitation/create", r#"{"mode":"\u0075rl"}"#, r#"{"elicitation":{"form":{}}}"#, mode),
+            ("elicitation/create", r#"{"mode":"url"}"#, r#"{"elicitation":{"url":{}}}"#, Ok(())),
+            ("roots/list", "{}", r#"{"roots":{"listChanged":true}}"#, Ok(())),
+            ("roots/list", "{}", r#"{"sampling":{}}"#, method),
+            ("tasks/get", "{}", r#"{"tasks":{}}"#, Ok(())),
+            ("tasks/list", "{}", r#"{"tasks":{}}"#, method),
+            ("tasks/list", "{}", r#"{"tasks":{"list":{}}}"#, Ok(())),
+            ("tasks/cancel", "{}", r#"{"tasks":{"list":{}}}"#, method),
+            ("tools/call", "{}", r#"{"tools":{}}"#, method),
+        ] {
+            let (mut one, mut two) = (Scratch::default(), Scratch::default());
+            let params = one.index(params.as_bytes(), 8).map(Document::root).expect("JSON");
+            let capabilities = two.index(capabilities.as_bytes(), 8).map(Document::root).expect("JSON");
+            assert_eq!(Asked::of(asked).check(Some(params), capabilities), expected, "{asked}");
+        }
+    }
+}
