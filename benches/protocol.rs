@@ -20,6 +20,7 @@ use trunkline::protocol::mapping::{Reply, Shape, may_contain_names, sites};
 use trunkline::protocol::splice::{Edit, splice};
 use trunkline::protocol::sse::{Boundary, Events};
 use trunkline::protocol::version::LegacyVersion;
+use trunkline::session::streams::StreamSeries;
 use trunkline::session::{Opening, Sessions};
 
 mod messages;
@@ -157,8 +158,14 @@ fn streams(criterion: &mut Criterion) {
 fn sessions(criterion: &mut Criterion) {
     let text = "[listener]\naddress = '127.0.0.1:0'\n[[endpoint]]\npath = '/mcp'\nupstreams = ['a']\n\
         [upstream.a]\nurl = 'http://127.0.0.1:1/'";
-    let lost = IntCounter::new("lost", "lost").unwrap();
-    let sessions = Sessions::open_store(&trunkline::config::parse(text).unwrap(), lost).unwrap();
+    let counter = |name: &str| IntCounter::new(name, name).unwrap();
+    let series = StreamSeries {
+        taken_over: counter("taken_over"),
+        unread: counter("unread"),
+        dropped: counter("dropped"),
+    };
+    let config = trunkline::config::parse(text).unwrap();
+    let sessions = Sessions::open_store(&config, counter("lost"), series).unwrap();
     let opening = Opening {
         endpoint: "/mcp",
         principal: "key:ci",

@@ -1,6 +1,6 @@
 //! What changes in one session: its upstream sessions, its log level, when it was last used.
 //!
-//! Lock order: a shard of the table before an entry, an entry before nothing. What an entry's lock protects
+//! Lock order: a shard of the table before an entry, an entry before its desk. What an entry's lock protects
 //! is journalled under it, so that the journal has the order of events.
 
 use std::collections::HashMap;
@@ -8,19 +8,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
+use tokio_util::sync::CancellationToken;
 
+use super::desk::Desk;
+use super::heard::Heard;
 use super::level::Level;
-use super::room::Place;
+use super::room::{Place, Places};
+use super::streams::Streams;
+use super::subscribed::Subscribed;
 use crate::protocol::version::LegacyVersion;
 
 /// A session that the gateway has with an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct UpstreamSession {
     /// What the upstream calls it, if it gave it a name at all.
     pub id: Option<http::HeaderValue>,
     /// The version they agreed on.
     pub version: LegacyVersion,
+    /// Another one for each that this process has opened or read back, so that what is left of an earlier session
+    /// with the same upstream is told apart.
+    pub generation: u64,
+    /// Cancelled once it is lost, replaced or closed: whatever is open for it ends.
+    pub ended: CancellationToken,
+    /// Whether its upstream is listened to.
+    pub heard: Arc<Heard>,
 }
+
+impl UpstreamSession {
+    /// A session that an upstream has just opened, or that was read back.
+    pub fn new(id: Option<http::HeaderValue>, version: LegacyVersion) -> Self {
+        static GENERATION: AtomicU64 = AtomicU64::new(1);
+        let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
+        Self { id, version, generation, ended: CancellationToken::new(), heard: Arc::default() }
+    }
+}
+
+impl PartialEq for UpstreamSession {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, self.version) == (&other.id, other.version)
+    }
+}
+
+impl Eq for UpstreamSession {}
 
 /// An upstream session that is no longer used, with the name of its upstream.
 pub type Closed = (Box<str>, Arc<UpstreamSession>);
@@ -29,6 +58,7 @@ pub type Closed = (Box<str>, Arc<UpstreamSession>);
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) expires_s: u64,
+    pub(super) desk: Arc<Desk>,
     used_s: AtomicU64,
     changing: Mutex<Changing>,
     _place: Place,
@@ -40,6 +70,8 @@ pub(super) struct Changing {
     /// The session is gone: whoever still holds the entry must keep nothing in it.
     pub(super) is_closed: bool,
     pub(super) level: Option<Level>,
+    /// What the client is to be told of.
+    pub(super) subscribed: Subscribed,
     slots: HashMap<Box<str>, Arc<Slot>>,
 }
 
@@ -55,12 +87,18 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) session: Arc<UpstreamSession>,
-    _place: Place,
+    _places: Places,
 }
 
 impl Entry {
-    pub(super) fn new(expires_s: u64, used_s: u64, place: Place) -> Self {
-        Self { expires_s, used_s: AtomicU64::new(used_s), changing: Mutex::default(), _place: place }
+    pub(super) fn new(expires_s: u64, used_s: u64, place: Place, streams: &Arc<Streams>) -> Self {
+        Self {
+            expires_s,
+            desk: Arc::new(Desk::new(Arc::clone(streams))),
+            used_s: AtomicU64::new(used_s),
+            changing: Mutex::default(),
+            _place: place,
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Changing> {
@@ -73,14 +111,15 @@ impl Entry {
         }
     }
 
-    /// Whether nothing was asked of it for `idle_s`, and no call holds one of its upstream sessions.
+    /// Whether nothing was asked of it for `idle_s`, its client holds no stream, and no call holds one of its upstream
+    /// sessions.
     pub(super) fn is_idle(&self, now_s: u64, idle_s: u64) -> bool {
         if now_s.saturating_sub(self.used_s.load(Ordering::Relaxed)) < idle_s {
             return false;
         }
-        let is_in_use = self.lock().slots.values().any(|slot| slot.is_in_use());
+        let is_in_use = self.desk.has_client() || self.lock().slots.values().any(|slot| slot.is_in_use());
         if is_in_use {
-            // A long call is use to its end.
+            // A long call is use to its end, and so is a stream.
             self.touch(now_s);
         }
         !is_in_use
@@ -90,8 +129,8 @@ impl Entry {
     pub(super) fn close(&self) -> Vec<Closed> {
         let mut changing = self.lock();
         changing.is_closed = true;
-        let session_of = |(upstream, slot): (Box<str>, Arc<Slot>)| Some((upstream, slot.take()?));
-        changing.slots.drain().filter_map(session_of).collect()
+        self.desk.close();
+        changing.take_all()
     }
 }
 
@@ -104,6 +143,22 @@ impl Changing {
     /// Those that are open, with the names of their upstreams.
     pub(super) fn all_opened(&self) -> Vec<Closed> {
         self.slots.iter().filter_map(|(name, slot)| Some((name.clone(), slot.session()?))).collect()
+    }
+
+    /// Gives them away.
+    pub(super) fn take_all(&mut self) -> Vec<Closed> {
+        let session_of = |(upstream, slot): (Box<str>, Arc<Slot>)| Some((upstream, slot.take()?));
+        self.slots.drain().filter_map(session_of).collect()
+    }
+
+    /// Whether one with an upstream that `is_meant` is open.
+    pub(super) fn has_opened(&self, is_meant: impl Fn(&str) -> bool) -> bool {
+        self.slots.iter().any(|(upstream, slot)| slot.session().is_some() && is_meant(upstream))
+    }
+
+    /// Whether the client asked for something that upstreams are to be told again.
+    pub(super) fn has_wishes(&self) -> bool {
+        self.level.is_some() || !self.subscribed.is_empty()
     }
 
     /// The slot of `upstream`, made where there is none.
@@ -120,18 +175,21 @@ impl Slot {
         self.held.load().as_ref().map(|held| Arc::clone(&held.session))
     }
 
-    pub(super) fn keep(&self, session: Arc<UpstreamSession>, place: Place) {
-        self.held.store(Some(Arc::new(Held { session, _place: place })));
+    pub(super) fn keep(&self, session: Arc<UpstreamSession>, places: Places) {
+        self.held.store(Some(Arc::new(Held { session, _places: places })));
     }
 
     pub(super) fn take(&self) -> Option<Arc<UpstreamSession>> {
-        self.held.swap(None).map(|held| Arc::clone(&held.session))
+        let session = self.held.swap(None).map(|held| Arc::clone(&held.session))?;
+        session.ended.cancel();
+        Some(session)
     }
 
     /// Forgets `session` if it is still that one. False if it is not. Called under the entry's lock.
     pub(super) fn forget(&self, session: &Arc<UpstreamSession>) -> bool {
         let is_that_one = self.held.load().as_ref().is_some_and(|held| Arc::ptr_eq(&held.session, session));
         if is_that_one {
+            session.ended.cancel();
             self.held.store(None);
         }
         is_that_one

@@ -1,6 +1,7 @@
 //! What a session is: its name, and what `initialize` settled.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::protocol::version::LegacyVersion;
 
@@ -9,12 +10,21 @@ use crate::protocol::version::LegacyVersion;
 pub struct SessionId(pub u128);
 
 /// Smaller ones are the gateway's own.
-const CLIENT_IDS_MIN: u128 = 1 << 16;
+const CLIENT_IDS_MIN: u128 = 1 << 64;
+/// Of its own, smaller ones are few: there is one for each version.
+const DECLARING_IDS_MIN: u128 = 1 << 16;
 
 impl SessionId {
     /// The gateway's own session of that version. No client's id ever opens as one of these.
     pub fn own(version: LegacyVersion) -> Self {
         Self(1 + version as u128)
+    }
+
+    /// The gateway's own session of that version which declares the client capabilities with this digest.
+    pub fn declaring(version: LegacyVersion, capabilities: &[u8; 16]) -> Self {
+        let [half @ .., _, _, _, _, _, _, _, _] = *capabilities;
+        let digest = u64::from_be_bytes(half).rotate_left(version as u32);
+        Self(u128::from(digest).max(DECLARING_IDS_MIN))
     }
 
     /// What all clients of that version share with upstreams that keep no sessions.
@@ -30,6 +40,11 @@ impl SessionId {
 
     pub(super) fn is_own(self) -> bool {
         self.0 < CLIENT_IDS_MIN
+    }
+
+    /// One of a number that clients cannot make grow.
+    pub(super) fn is_one_of_few(self) -> bool {
+        self.0 < DECLARING_IDS_MIN
     }
 }
 
@@ -94,7 +109,9 @@ pub struct Opening<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// What was settled when it was opened.
-    pub grant: Grant,
+    pub grant: Arc<Grant>,
+    /// False where the client's transport cannot come back for the rest of a reply: HTTP+SSE.
+    pub has_resumption: bool,
 }
 
 /// Why a session id does not open. A client sees the same for all of them.

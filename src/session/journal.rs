@@ -17,6 +17,7 @@ use http::HeaderValue;
 use super::SessionId;
 use super::entry::UpstreamSession;
 use super::level::Level;
+use super::subscribed::Subscribed;
 use crate::protocol::version::LegacyVersion;
 
 /// Upstream session ids longer than this are not written.
@@ -32,6 +33,10 @@ pub(super) enum Record<'a> {
     Lost { session: SessionId, upstream: &'a str },
     /// The log level was set.
     Level { session: SessionId, expires_s: u64, level: Level },
+    /// The client wants to be told when a resource changes.
+    Subscribed { session: SessionId, expires_s: u64, upstream: &'a str, uri: &'a str },
+    /// It no longer wants to.
+    Unsubscribed { session: SessionId, upstream: &'a str, uri: &'a str },
     /// The session was ended.
     Ended { session: SessionId, expires_s: u64 },
     /// The session's state was dropped, not the session.
@@ -58,6 +63,12 @@ impl Record<'_> {
             Self::Level { session, expires_s, level } => {
                 write!(line, "level {session:?} {expires_s} {}", level.as_str())
             }
+            Self::Subscribed { session, expires_s, upstream, uri } => {
+                write!(line, "subscribed {session:?} {expires_s} {upstream} ={}", URL_SAFE_NO_PAD.encode(uri))
+            }
+            Self::Unsubscribed { session, upstream, uri } => {
+                write!(line, "unsubscribed {session:?} {upstream} ={}", URL_SAFE_NO_PAD.encode(uri))
+            }
             Self::Ended { session, expires_s } => write!(line, "ended {session:?} {expires_s}"),
             Self::Dropped { session } => write!(line, "dropped {session:?}"),
         };
@@ -83,6 +94,7 @@ pub(super) struct Replayed {
     pub(super) expires_s: u64,
     pub(super) level: Option<Level>,
     pub(super) upstreams: HashMap<Box<str>, UpstreamSession>,
+    pub(super) subscribed: Subscribed,
 }
 
 impl Replay {
@@ -100,7 +112,8 @@ impl Replay {
         }
         replay.revoked.retain(|_, expires_s| *expires_s > now_s);
         replay.sessions.retain(|_, session| {
-            session.expires_s > now_s && (session.level.is_some() || !session.upstreams.is_empty())
+            let has_state = session.level.is_some() || !session.subscribed.is_empty();
+            session.expires_s > now_s && (has_state || !session.upstreams.is_empty())
         });
         Ok(replay)
     }
@@ -119,7 +132,13 @@ impl Replay {
                 upstream,
                 opened,
             });
-            level.into_iter().chain(opened).filter_map(|record| record.line())
+            let subscribed = replayed.subscribed.iter().map(move |(upstream, uri)| Record::Subscribed {
+                session,
+                expires_s,
+                upstream,
+                uri,
+            });
+            level.into_iter().chain(subscribed).chain(opened).filter_map(|record| record.line())
         });
         ended.chain(live)
     }
@@ -143,7 +162,7 @@ impl Replay {
                     id => Some(upstream_id(id)?),
                 };
                 if let Some(live) = self.live(session, expires_s) {
-                    live.upstreams.insert(upstream, UpstreamSession { id, version });
+                    live.upstreams.insert(upstream, UpstreamSession::new(id, version));
                 }
             }
             "lost" => {
@@ -157,6 +176,20 @@ impl Replay {
                 let level = Level::of(words.next()?)?;
                 if let Some(live) = self.live(session, expires_s) {
                     live.level = Some(level);
+                }
+            }
+            "subscribed" => {
+                let expires_s = words.next()?.parse().ok()?;
+                let (upstream, uri) = (words.next()?, uri(words.next()?)?);
+                if let Some(live) = self.live(session, expires_s) {
+                    // It was within the bound when it was written.
+                    let _ = live.subscribed.add(upstream, &uri, usize::MAX);
+                }
+            }
+            "unsubscribed" => {
+                let (upstream, uri) = (words.next()?, uri(words.next()?)?);
+                if let Some(live) = self.sessions.get_mut(&session) {
+                    live.subscribed.remove(upstream, &uri);
                 }
             }
             "ended" => {
@@ -188,6 +221,10 @@ fn upstream_id(word: &str) -> Option<HeaderValue> {
     Some(id)
 }
 
+fn uri(word: &str) -> Option<String> {
+    String::from_utf8(URL_SAFE_NO_PAD.decode(word.strip_prefix('=')?).ok()?).ok()
+}
+
 /// FNV-1a: notices what a disk or a stopped process does to a line, and keeps nobody from writing one.
 fn checksum(record: &str) -> String {
     let sum =
@@ -203,7 +240,7 @@ mod tests {
     const B: SessionId = SessionId(0xb << 100);
 
     fn opened(id: Option<&'static str>) -> UpstreamSession {
-        UpstreamSession { id: id.map(HeaderValue::from_static), version: LegacyVersion::V2025_06_18 }
+        UpstreamSession::new(id.map(HeaderValue::from_static), LegacyVersion::V2025_06_18)
     }
 
     fn text(records: &[Record<'_>]) -> String {
@@ -216,7 +253,7 @@ mod tests {
 
     fn session(expires_s: u64, level: Option<Level>, upstreams: &[(&str, UpstreamSession)]) -> Replayed {
         let upstreams = upstreams.iter().map(|(name, opened)| ((*name).into(), opened.clone())).collect();
-        Replayed { expires_s, level, upstreams }
+        Replayed { expires_s, level, upstreams, subscribed: Subscribed::default() }
     }
 
     #[test]
@@ -226,6 +263,8 @@ mod tests {
         let lost = |session, upstream| Record::Lost { session, upstream };
         let ended = |session| Record::Ended { session, expires_s: 100 };
         let level = |session, level| Record::Level { session, expires_s: 100, level };
+        let subscribed = |upstream, uri| Record::Subscribed { session: A, expires_s: 100, upstream, uri };
+        let unsubscribed = |upstream, uri| Record::Unsubscribed { session: A, upstream, uri };
         let own = SessionId::own(LegacyVersion::NEWEST);
         for (name, records, sessions, revoked) in [
             (
@@ -247,6 +286,22 @@ mod tests {
                 vec![(A, session(100, Some(Level::Error), &[]))],
                 vec![],
             ),
+            (
+                "subscribed",
+                vec![
+                    subscribed("x", "u v"),
+                    subscribed("x", "w"),
+                    unsubscribed("x", "w"),
+                    unsubscribed("y", "u v"),
+                ],
+                vec![(A, {
+                    let mut replayed = session(100, None, &[]);
+                    replayed.subscribed.add("x", "u v", 1).expect("room");
+                    replayed
+                })],
+                vec![],
+            ),
+            ("unsubscribed", vec![subscribed("x", "u v"), unsubscribed("x", "u v")], vec![], vec![]),
             (
                 "ended",
                 vec![open(A, "x", &one), ended(A), open(A, "y", &two), level(A, Level::Info)],
@@ -313,7 +368,7 @@ mod tests {
     #[test]
     fn what_no_line_can_hold_is_not_written() {
         let id = HeaderValue::from_str(&"x".repeat(UPSTREAM_ID_BYTES_MAX + 1)).expect("a value");
-        let opened = UpstreamSession { id: Some(id), version: LegacyVersion::NEWEST };
+        let opened = UpstreamSession::new(Some(id), LegacyVersion::NEWEST);
         assert!(Record::Opened { session: A, expires_s: 1, upstream: "x", opened: &opened }.line().is_none());
     }
 }

@@ -7,12 +7,14 @@
 //! shards, and written behind to a journal ([`journal`]) that is read back at start ([`store`]).
 //!
 //! State is dropped when its session expires, is ended, or was idle for long. A client session whose state was
-//! dropped goes on: its id still opens, and its upstream sessions are opened anew.
+//! dropped goes on: its id still opens, and its upstream sessions are opened anew. What an idle client asked for, its
+//! log level and its subscriptions, is kept as long as less than half of the sessions that may have state do.
 //!
 //! # Bounds
 //!
-//! Sessions with state and upstream sessions are bounded; beyond, nothing new is kept and the caller is told. The
-//! gateway's own sessions always have room.
+//! Sessions with state and upstream sessions are bounded, the latter for each principal, too; beyond, nothing new is
+//! kept and the caller is told. The gateway's own sessions always have room. What was read back at start is not counted
+//! against its principals, whom the journal does not name.
 //! Ending a session is never refused: when a shard has as many ended sessions as it can remember, it forgets
 //! the one that expires next. That one's id opens again for the rest of its time, for the same principal at
 //! the same endpoint, which is less harm than to end sessions of others. It is counted and logged.
@@ -20,14 +22,19 @@
 //! Invariants: no shard or entry is locked across an await; a session that was ended gets no new state; an
 //! upstream session is either kept in one entry, or was handed out to be closed.
 
+pub mod desk;
 pub mod entry;
 pub mod grant;
+pub mod heard;
 pub mod journal;
 pub mod key_file;
 pub mod keys;
 pub mod level;
-mod room;
+mod rate;
+pub mod room;
 pub mod store;
+pub mod streams;
+mod subscribed;
 mod table;
 #[cfg(test)]
 mod test_folder;
@@ -40,19 +47,24 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 
 pub use self::entry::{Closed, UpstreamSession};
 pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Opening, Session, SessionId};
 pub use self::level::Level;
+pub use self::room::Place;
+pub use self::subscribed::NotSubscribed;
 pub use self::writer::Writer;
 
+use self::desk::Desk;
 use self::entry::{Entry, Slot};
 use self::journal::Record;
 use self::keys::{Keys, NONCE_BYTES};
-use self::room::{Place, Room};
+use self::rate::Rate;
+use self::room::{Places, Principals, Room};
+use self::streams::{StreamPlace, Streams};
 use self::table::Table;
 use self::writer::Journal;
 
@@ -81,9 +93,23 @@ pub enum OpenError<E> {
     /// There are as many as there may be, or as many sessions with state.
     #[error("too many sessions")]
     TooMany,
+    /// The principal has as many as it may.
+    #[error("too many sessions of one principal")]
+    TooManyOfPrincipal,
     /// The client's session was ended meanwhile.
     #[error("the session was ended")]
     Ended,
+}
+
+/// Whose upstream session it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// The client's session, or one of the gateway's own.
+    pub session: SessionId,
+    /// When it ends at the latest.
+    pub expires_s: u64,
+    /// Who opened it; empty for clients without credentials, who are not bounded one by one.
+    pub principal: &'a str,
 }
 
 /// How many there are.
@@ -93,6 +119,8 @@ pub struct Counts {
     pub sessions: usize,
     /// Upstream sessions, with those that wait to be closed.
     pub upstream_sessions: usize,
+    /// Streams of upstreams.
+    pub upstream_streams: usize,
     /// Sessions that were ended before they expired.
     pub revoked: usize,
 }
@@ -104,8 +132,12 @@ pub struct Sessions {
     table: Table,
     room: Arc<Room>,
     upstream_room: Arc<Room>,
+    principals: Principals,
+    streams: Arc<Streams>,
+    stream_room: Arc<Room>,
+    initialize_rate: Rate,
     /// Opened for sessions that were gone by then; closed by the next sweep.
-    stranded: Mutex<Vec<(Closed, Place)>>,
+    stranded: Mutex<Vec<(Closed, Places)>>,
     expiry_s: AtomicU64,
     idle_s: AtomicU64,
     /// The latest time that was heard of.
@@ -139,7 +171,7 @@ impl Sessions {
         };
         grant.capabilities = token::fit_capabilities(&grant);
         let token = token::seal(&self.keys.load(), nonce, &grant).ok_or(IssueError::Cipher)?;
-        Ok((Session { grant }, token))
+        Ok((Session { grant: Arc::new(grant), has_resumption: true }, token))
     }
 
     /// Opens a session id for a request of `principal` to `endpoint`.
@@ -165,7 +197,7 @@ impl Sessions {
         if let Some(entry) = shard.live.get(&grant.id) {
             entry.touch(now_s);
         }
-        Ok(Session { grant })
+        Ok(Session { grant: Arc::new(grant), has_resumption: true })
     }
 
     /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.
@@ -186,11 +218,11 @@ impl Sessions {
     /// While the result is held, the session does not count as idle.
     pub async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
         &self,
-        session: SessionId,
-        expires_s: u64,
+        owner: Owner<'_>,
         upstream: &str,
         open: impl FnOnce() -> F,
     ) -> Result<Arc<UpstreamSession>, OpenError<E>> {
+        let Owner { session, expires_s, principal } = owner;
         let entry = self.entry(session, expires_s)?;
         let slot = entry.lock().slot(upstream);
         if let Some(opened) = slot.session() {
@@ -203,10 +235,15 @@ impl Sessions {
         if entry.lock().is_closed {
             return Err(OpenError::Ended);
         }
+        let of_principal = match principal {
+            "" => None,
+            _ => Some(self.principals.take(principal).ok_or(OpenError::TooManyOfPrincipal)?),
+        };
         let place = place_for(session, &self.upstream_room).ok_or(OpenError::TooMany)?;
         let opened = Arc::new(open().await.map_err(OpenError::Failed)?);
-        self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), place);
-        Ok(opened)
+        let places = Places::new(place, of_principal);
+        let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
+        if is_kept { Ok(opened) } else { Err(OpenError::Ended) }
     }
 
     /// The session's session with an upstream, if it is open.
@@ -219,13 +256,70 @@ impl Sessions {
         self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
     }
 
-    /// Forgets an upstream session that its upstream no longer knows, unless another took its place already.
-    pub fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) {
-        let Some(entry) = self.table.entry(session) else { return };
+    /// Forgets an upstream session that its upstream no longer knows. False if that was done already.
+    pub fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) -> bool {
+        let Some(entry) = self.table.entry(session) else { return false };
         let mut changing = entry.lock();
-        if changing.slot(upstream).forget(lost) {
+        let is_lost = changing.slot(upstream).forget(lost);
+        if is_lost {
             self.journal.write(&Record::Lost { session, upstream });
         }
+        is_lost
+    }
+
+    /// Room for one more stream of an upstream; `None`: there are as many as there may be.
+    pub fn place_for_stream(&self) -> Option<Place> {
+        self.stream_room.take()
+    }
+
+    /// Remembers that the client wants to be told when a resource of an upstream changes. `uri` as the upstream
+    /// spells it. False if that was known.
+    pub fn subscribe(
+        &self,
+        session: SessionId,
+        expires_s: u64,
+        (upstream, uri): (&str, &str),
+        uris_max: usize,
+    ) -> Result<bool, NotSubscribed> {
+        let entry = self.entry(session, expires_s)?;
+        let mut changing = entry.lock();
+        if changing.is_closed {
+            return Err(NoState::Ended.into());
+        }
+        let is_new = changing.subscribed.add(upstream, uri, uris_max)?;
+        if is_new {
+            self.journal.write(&Record::Subscribed { session, expires_s, upstream, uri });
+        }
+        Ok(is_new)
+    }
+
+    /// Forgets what [`Sessions::subscribe`] remembered.
+    pub fn unsubscribe(&self, session: SessionId, upstream: &str, uri: &str) {
+        let Some(entry) = self.table.entry(session) else { return };
+        let mut changing = entry.lock();
+        if changing.subscribed.remove(upstream, uri) {
+            self.journal.write(&Record::Unsubscribed { session, upstream, uri });
+        }
+    }
+
+    /// What of an upstream the client is to be told of.
+    pub fn subscribed(&self, session: SessionId, upstream: &str) -> Vec<Box<str>> {
+        self.table.entry(session).map(|entry| entry.lock().subscribed.of(upstream)).unwrap_or_default()
+    }
+
+    /// Whether that is anything at all.
+    pub fn is_subscribed(&self, session: SessionId, upstream: &str) -> bool {
+        self.table.entry(session).is_some_and(|entry| entry.lock().subscribed.has_any_of(upstream))
+    }
+
+    /// What is on its way in the session.
+    pub fn desk(&self, session: SessionId, expires_s: u64) -> Result<Arc<Desk>, NoState> {
+        Ok(Arc::clone(&self.entry(session, expires_s)?.desk))
+    }
+
+    /// What is on its way in the session, if it has state.
+    pub fn desk_if_any(&self, session: SessionId) -> Option<Arc<Desk>> {
+        Some(Arc::clone(&self.table.entry(session)?.desk))
     }
 
     /// Sets the session's log level.
@@ -245,42 +339,82 @@ impl Sessions {
         self.table.entry(session)?.lock().level
     }
 
+    /// Whether one more session may be opened by `who` now.
+    pub fn admit(&self, who: &str, now: Instant) -> bool {
+        self.initialize_rate.admit(who, now)
+    }
+
     /// Waits until every change so far would survive the end of the process.
     pub async fn kept(&self) {
         self.journal.written().await;
     }
 
-    /// [`Sessions::sweep`], by whichever thread comes first in this second.
-    pub fn sweep_once(&self, now_s: u64) -> Vec<Closed> {
-        if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s { Vec::new() } else { self.sweep(now_s) }
+    /// [`Sessions::sweep_with`], by whichever thread comes first in this second.
+    pub fn sweep_once(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
+        if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s {
+            return Vec::new();
+        }
+        self.sweep_with(now_s, is_irreplaceable)
     }
 
-    /// Drops the state of sessions that expired or were idle, and ended sessions that would have expired.
-    /// The upstream sessions are the caller's to close.
-    pub fn sweep(&self, now_s: u64) -> Vec<Closed> {
+    /// Drops the state of sessions that expired or were idle, and ended sessions that would have expired. What an idle
+    /// client asked for is kept where there is room, and one with a session that `is_irreplaceable` with an upstream is
+    /// ended. The upstream sessions are the caller's to close.
+    pub fn sweep_with(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
         self.hear_time(now_s);
         let idle_s = self.idle_s.load(Ordering::Relaxed);
+        self.principals.sweep();
         let stranded = std::mem::take(&mut *self.stranded.lock().unwrap_or_else(PoisonError::into_inner));
         let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
         for mut shard in self.table.shards() {
+            let shard = &mut *shard;
             shard.revoked.retain(|_, expires_s| *expires_s > now_s);
+            let mut ended = Vec::new();
             shard.live.retain(|session, entry| {
                 let has_expired = entry.expires_s <= now_s;
                 // Whoever works with an entry holds it, and new holders wait for the shard.
                 let is_idle = || Arc::strong_count(entry) == 1 && entry.is_idle(now_s, idle_s);
-                if !has_expired && !is_idle() {
+                if has_expired {
+                    closed.extend(entry.close());
+                    return false;
+                }
+                if !is_idle() {
+                    return true;
+                }
+                if !session.is_own() && entry.lock().has_opened(&is_irreplaceable) {
+                    closed.extend(entry.close());
+                    self.journal.write(&Record::Ended { session: *session, expires_s: entry.expires_s });
+                    ended.push((*session, entry.expires_s));
+                    return false;
+                }
+                if self.room.is_half_empty() && entry.lock().has_wishes() {
+                    closed.extend(self.rest(*session, entry, now_s));
                     return true;
                 }
                 closed.extend(entry.close());
-                if !has_expired {
-                    self.journal.write(&Record::Dropped { session: *session });
-                }
+                self.journal.write(&Record::Dropped { session: *session });
                 false
             });
+            for (session, expires_s) in ended {
+                if shard.revoke(session, expires_s) {
+                    self.forgotten.fetch_add(1, Ordering::Relaxed);
+                }
+            }
         }
         let forgotten = self.forgotten.swap(0, Ordering::Relaxed);
         if forgotten > 0 {
             tracing::warn!(forgotten, "too many ended sessions: some ids open again until they expire");
+        }
+        closed
+    }
+
+    /// Takes the upstream sessions of an idle session, and leaves what its client asked for.
+    fn rest(&self, session: SessionId, entry: &Entry, now_s: u64) -> Vec<Closed> {
+        let mut changing = entry.lock();
+        entry.touch(now_s);
+        let closed = changing.take_all();
+        for (upstream, _) in &closed {
+            self.journal.write(&Record::Lost { session, upstream });
         }
         closed
     }
@@ -290,8 +424,19 @@ impl Sessions {
         Counts {
             sessions: self.room.taken(),
             upstream_sessions: self.upstream_room.taken(),
+            upstream_streams: self.stream_room.taken(),
             revoked: self.table.shards().map(|shard| shard.revoked.len()).sum(),
         }
+    }
+
+    /// Counts in a stream that is there before its session. `None`: there are as many as there may be.
+    pub fn admit_stream(&self, endpoint: &str, principal: &str) -> Option<StreamPlace> {
+        self.streams.admit_for(endpoint, principal)
+    }
+
+    /// How many streams clients hold open.
+    pub fn open_streams(&self) -> usize {
+        self.streams.open()
     }
 
     /// The state of a session, made where there is none.
@@ -306,21 +451,24 @@ impl Sessions {
             return Err(NoState::Ended);
         }
         let place = place_for(session, &self.room).ok_or(NoState::TooMany)?;
-        let entry = Arc::new(Entry::new(expires_s, now_s, place));
+        let entry = Arc::new(Entry::new(expires_s, now_s, place, &self.streams));
         shard.live.insert(session, Arc::clone(&entry));
         Ok(entry)
     }
 
-    fn keep(&self, session: SessionId, entry: &Entry, slot: &Slot, opened: Closed, place: Place) {
+    /// False: the session was ended meanwhile.
+    fn keep(&self, session: SessionId, entry: &Entry, slot: &Slot, opened: Closed, places: Places) -> bool {
         let changing = entry.lock();
         if changing.is_closed {
-            self.stranded.lock().unwrap_or_else(PoisonError::into_inner).push((opened, place));
-            return;
+            opened.1.ended.cancel();
+            self.stranded.lock().unwrap_or_else(PoisonError::into_inner).push((opened, places));
+            return false;
         }
         let (upstream, opened) = opened;
-        slot.keep(Arc::clone(&opened), place);
+        slot.keep(Arc::clone(&opened), places);
         let expires_s = entry.expires_s;
         self.journal.write(&Record::Opened { session, expires_s, upstream: &upstream, opened: &opened });
+        true
     }
 
     fn hear_time(&self, now_s: u64) {
@@ -340,9 +488,9 @@ impl<E> From<NoState> for OpenError<E> {
     }
 }
 
-/// The gateway's own sessions are few, and clients cannot take their places.
+/// Some of the gateway's own sessions are few, and clients cannot take their places.
 fn place_for(session: SessionId, room: &Arc<Room>) -> Option<Place> {
-    if session.is_own() { Some(room.take_beyond()) } else { room.take() }
+    if session.is_one_of_few() { Some(room.take_beyond()) } else { room.take() }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -2,35 +2,88 @@
 //!
 //! Invariant: what a [`Place`] took is given back when it is dropped.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// So many may be kept at once.
 #[derive(Debug)]
-pub(super) struct Room {
+pub struct Room {
     taken: AtomicUsize,
     max: AtomicUsize,
 }
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Room>);
+pub struct Place(Arc<Room>);
 
-impl Room {
-    pub(super) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { taken: AtomicUsize::new(0), max: AtomicUsize::new(max) })
+/// The places of one upstream session.
+#[derive(Debug)]
+pub(super) struct Places {
+    _among_all: Place,
+    _of_principal: Option<Place>,
+}
+
+/// The rooms of those who have something.
+#[derive(Debug, Default)]
+pub(super) struct Principals {
+    rooms: Mutex<HashMap<Box<str>, Arc<Room>>>,
+    max: AtomicUsize,
+}
+
+impl Places {
+    pub(super) fn new(among_all: Place, of_principal: Option<Place>) -> Self {
+        Self { _among_all: among_all, _of_principal: of_principal }
     }
+}
 
-    /// Changes the bound; what is taken stays taken.
+impl Principals {
+    /// Changes the bound of each; what is taken stays taken.
     pub(super) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    pub(super) fn taken(&self) -> usize {
+    pub(super) fn take(&self, principal: &str) -> Option<Place> {
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let max = self.max.load(Ordering::Relaxed);
+        let room = match rooms.get(principal) {
+            Some(room) => room,
+            None => rooms.entry(principal.into()).or_insert_with(|| Room::new(max)),
+        };
+        room.set_max(max);
+        room.take()
+    }
+
+    /// Forgets those who have nothing.
+    pub(super) fn sweep(&self) {
+        // Places are taken under the lock, so that none is in a room that is forgotten.
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, room| room.taken() > 0);
+    }
+}
+
+impl Room {
+    /// Room for so many.
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { taken: AtomicUsize::new(0), max: AtomicUsize::new(max) })
+    }
+
+    /// Changes the bound; what is taken stays taken.
+    pub fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// How many are kept.
+    pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take(self: &Arc<Self>) -> Option<Place> {
+    /// Whether less than half of what may be kept is.
+    pub(super) fn is_half_empty(&self) -> bool {
+        self.taken() < self.max.load(Ordering::Relaxed) / 2
+    }
+
+    /// One more, while there is room.
+    pub fn take(self: &Arc<Self>) -> Option<Place> {
         let max = self.max.load(Ordering::Relaxed);
         if self.taken.fetch_add(1, Ordering::Relaxed) < max {
             return Some(Place(Arc::clone(self)));
@@ -40,7 +93,7 @@ impl Room {
     }
 
     /// For what must not wait for others to go. Whoever asks bounds it.
-    pub(super) fn take_beyond(self: &Arc<Self>) -> Place {
+    pub fn take_beyond(self: &Arc<Self>) -> Place {
         self.taken.fetch_add(1, Ordering::Relaxed);
         Place(Arc::clone(self))
     }
@@ -69,5 +122,19 @@ mod tests {
         assert_eq!(room.taken(), 2);
         drop((second, beyond));
         assert!(room.take().is_some());
+    }
+
+    #[test]
+    fn each_has_a_room_for_as_long_as_there_is_something_in_it() {
+        let principals = Principals::default();
+        principals.set_max(1);
+        let (one, other) = (principals.take("one"), principals.take("other"));
+        assert!(one.is_some() && other.is_some() && principals.take("one").is_none());
+        principals.sweep();
+        assert!(principals.take("one").is_none());
+        drop(one);
+        principals.sweep();
+        assert_eq!(principals.rooms.lock().expect("unharmed").len(), 1);
+        assert!(principals.take("one").is_some());
     }
 }

@@ -17,7 +17,9 @@ use super::journal::Replay;
 use super::key_file::{self, KeyFileError};
 use super::keys::Keys;
 use super::now_s;
-use super::room::Room;
+use super::rate::Rate;
+use super::room::{Places, Principals, Room};
+use super::streams::{StreamSeries, Streams};
 use super::table::Table;
 use super::writer::{Journal, Writer};
 use super::{Sessions, place_for};
@@ -67,15 +69,20 @@ pub enum StoreError {
 }
 
 impl Sessions {
-    /// The sessions as the last process left them. Counts in `lost` what the journal could not take.
-    pub fn open_store(config: &Config, lost: IntCounter) -> Result<Arc<Self>, StoreError> {
+    /// The sessions as the last process left them. Counts in `lost` what the journal could not take, and
+    /// in `series` what becomes of streams.
+    pub fn open_store(
+        config: &Config,
+        lost: IntCounter,
+        series: StreamSeries,
+    ) -> Result<Arc<Self>, StoreError> {
         let Some(folder) = &config.state_directory else {
             let keys = match &config.session.key_file {
                 Some(file) => key_file::load(file)?,
                 None => Keys::ephemeral().map_err(KeyFileError::Randomness)?,
             };
             let store = Store { folder: None, _lock: None, writer: Mutex::default() };
-            return Ok(Arc::new(Self::new(&config.session, keys, Journal::none(lost), store)));
+            return Ok(Arc::new(Self::new(&config.session, keys, Journal::none(lost), store, series)));
         };
         let lock = lock(folder)?;
         let keys = match &config.session.key_file {
@@ -87,7 +94,7 @@ impl Sessions {
             Writer::open(&path, now_s(), lost).map_err(|reason| StoreError::Journal { path, reason })?;
         let store =
             Store { folder: Some(folder.clone()), _lock: Some(lock), writer: Mutex::new(Some(writer)) };
-        let sessions = Self::new(&config.session, keys, journal, store);
+        let sessions = Self::new(&config.session, keys, journal, store, series);
         sessions.restore(replay);
         Ok(Arc::new(sessions))
     }
@@ -109,6 +116,11 @@ impl Sessions {
         self.idle_s.store(config.idle_timeout.as_secs(), Ordering::Relaxed);
         self.room.set_max(config.sessions_max);
         self.upstream_room.set_max(config.upstream_sessions_max);
+        self.principals.set_max(config.upstream_sessions_per_principal_max);
+        let per_principal_max = config.streams_per_principal_max;
+        self.streams.set_max(config.streams_max, per_principal_max, config.stream_queue_bytes_max);
+        self.stream_room.set_max(config.upstream_streams_max);
+        self.initialize_rate.set_max(config.initialize_rate_max);
     }
 
     /// What writes the journal, for the thread that will; `None` if there is no journal, or it was taken.
@@ -121,12 +133,22 @@ impl Sessions {
         self.journal.stop()
     }
 
-    fn new(config: &config::Session, keys: Keys, journal: Journal, store: Store) -> Self {
+    fn new(
+        config: &config::Session,
+        keys: Keys,
+        journal: Journal,
+        store: Store,
+        series: StreamSeries,
+    ) -> Self {
         let sessions = Self {
             keys: ArcSwap::from_pointee(keys),
             table: Table::default(),
             room: Room::new(0),
             upstream_room: Room::new(0),
+            principals: Principals::default(),
+            streams: Streams::new(series),
+            stream_room: Room::new(0),
+            initialize_rate: Rate::default(),
             stranded: Mutex::default(),
             expiry_s: AtomicU64::new(0),
             idle_s: AtomicU64::new(0),
@@ -151,12 +173,13 @@ impl Sessions {
                 left_out += 1;
                 continue;
             };
-            let entry = Entry::new(replayed.expires_s, now_s, place);
+            let entry = Entry::new(replayed.expires_s, now_s, place, &self.streams);
             let mut changing = entry.lock();
             changing.level = replayed.level;
+            changing.subscribed = replayed.subscribed;
             for (upstream, opened) in replayed.upstreams {
                 match place_for(session, &self.upstream_room) {
-                    Some(place) => changing.slot(&upstream).keep(Arc::new(opened), place),
+                    Some(place) => changing.slot(&upstream).keep(Arc::new(opened), Places::new(place, None)),
                     None => left_out += 1,
                 }
             }

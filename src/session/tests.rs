@@ -6,12 +6,14 @@ use std::future::{pending, ready};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::HeaderValue;
 use prometheus::IntCounter;
 
 use super::store::StoreError;
+use super::streams::tests::{grant, series};
 use super::test_folder::Folder;
 use super::*;
 use crate::config::{self, Config};
@@ -45,7 +47,7 @@ fn lost() -> IntCounter {
 }
 
 fn store(folder: Option<&Path>) -> Arc<Sessions> {
-    let sessions = Sessions::open_store(&config(folder), lost()).expect("a store");
+    let sessions = Sessions::open_store(&config(folder), lost(), series()).expect("a store");
     sessions.hear_time(NOW_S);
     sessions
 }
@@ -67,8 +69,12 @@ fn issue(sessions: &Sessions) -> (SessionId, String) {
     (session.grant.id, token)
 }
 
+fn owner(session: SessionId) -> Owner<'static> {
+    Owner { session, expires_s: EXPIRES_S, principal: "key:ci" }
+}
+
 fn upstream_session(id: &str) -> UpstreamSession {
-    UpstreamSession { id: HeaderValue::from_str(id).ok(), version: LegacyVersion::NEWEST }
+    UpstreamSession::new(HeaderValue::from_str(id).ok(), LegacyVersion::NEWEST)
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -83,7 +89,7 @@ fn open(
     upstream: &str,
     id: &str,
 ) -> Result<Arc<UpstreamSession>, OpenError<Infallible>> {
-    block_on(sessions.upstream_session(session, EXPIRES_S, upstream, || ready(Ok(upstream_session(id)))))
+    block_on(sessions.upstream_session(owner(session), upstream, || ready(Ok(upstream_session(id)))))
 }
 
 /// `upstream:id` of each, sorted.
@@ -134,7 +140,7 @@ fn sessions_without_state_cost_nothing() {
 #[test]
 fn the_gateways_own_sessions_have_no_id_that_opens() {
     let sessions = store(None);
-    let mut grant = sessions.issue(&opening(), NOW_S).expect("a session").0.grant;
+    let mut grant = Grant::clone(&sessions.issue(&opening(), NOW_S).expect("a session").0.grant);
     for version in LegacyVersion::ALL {
         grant.id = SessionId::own(version);
         let token = token::seal(&sessions.keys.load(), [0; NONCE_BYTES], &grant).expect("sealed");
@@ -157,10 +163,13 @@ fn an_upstream_session_is_opened_once_and_again_after_its_loss() {
     // Somebody else noticed the same loss late.
     sessions.lose(session, "a", &first);
     assert!(Arc::ptr_eq(&second, &open(&sessions, session, "a", "3").expect("is there")));
-    assert_eq!(sessions.counts(), Counts { sessions: 1, upstream_sessions: 1, revoked: 0 });
-    let nameless = UpstreamSession { id: None, version: LegacyVersion::V2024_11_05 };
+    assert_eq!(
+        sessions.counts(),
+        Counts { sessions: 1, upstream_sessions: 1, revoked: 0, ..Counts::default() }
+    );
+    let nameless = UpstreamSession::new(None, LegacyVersion::V2024_11_05);
     let opened = || ready(Ok::<_, Infallible>(nameless.clone()));
-    let kept = block_on(sessions.upstream_session(session, EXPIRES_S, "b", opened)).expect("opens");
+    let kept = block_on(sessions.upstream_session(owner(session), "b", opened)).expect("opens");
     assert!(Arc::ptr_eq(&kept, &open(&sessions, session, "b", "no").expect("is there")));
 }
 
@@ -178,7 +187,7 @@ fn many_threads_open_one_upstream_session() {
         for _ in 0..8 {
             scope.spawn(|| {
                 barrier.wait();
-                block_on(sessions.upstream_session(session, EXPIRES_S, "a", open_slowly)).expect("opens");
+                block_on(sessions.upstream_session(owner(session), "a", open_slowly)).expect("opens");
             });
         }
     });
@@ -192,18 +201,18 @@ fn whoever_waits_tries_when_the_opener_fails_or_is_dropped() {
     let (session, _) = issue(&sessions);
     let order = Cell::new("");
     block_on(async {
-        let failing = sessions.upstream_session(session, EXPIRES_S, "a", || async {
+        let failing = sessions.upstream_session(owner(session), "a", || async {
             tokio::task::yield_now().await;
             Err::<UpstreamSession, _>("down")
         });
         let dropped = tokio::time::timeout(
             Duration::from_millis(5),
-            sessions.upstream_session(session, EXPIRES_S, "a", || {
+            sessions.upstream_session(owner(session), "a", || {
                 order.set("dropped");
                 pending::<Result<UpstreamSession, &str>>()
             }),
         );
-        let waiting = sessions.upstream_session(session, EXPIRES_S, "a", || {
+        let waiting = sessions.upstream_session(owner(session), "a", || {
             assert_eq!(order.get(), "dropped");
             ready(Ok::<_, &str>(upstream_session("1")))
         });
@@ -235,7 +244,10 @@ fn bounds_hold_and_what_ends_makes_room() {
     sessions.sweep(NOW_S);
     let closed = sessions.end(ids[0], EXPIRES_S);
     assert_eq!(names(&closed), ["a:1", "b:1", "c:1"]);
-    assert_eq!(sessions.counts(), Counts { sessions: 3, upstream_sessions: 0, revoked: 1 });
+    assert_eq!(
+        sessions.counts(),
+        Counts { sessions: 3, upstream_sessions: 0, revoked: 1, ..Counts::default() }
+    );
     sessions.set_level(ids[4], EXPIRES_S, Level::Info).expect("room");
     assert!(open(&sessions, ids[1], "a", "1").is_ok());
 }
@@ -258,18 +270,22 @@ fn what_was_opened_for_a_session_that_ended_meanwhile_is_closed() {
     let sessions = store(None);
     let (session, _) = issue(&sessions);
     block_on(async {
-        let opening = sessions.upstream_session(session, EXPIRES_S, "a", || async {
+        let opening = sessions.upstream_session(owner(session), "a", || async {
             sessions.end(session, EXPIRES_S);
             Ok::<_, Infallible>(upstream_session("1"))
         });
         let waiting = sessions
-            .upstream_session(session, EXPIRES_S, "a", || ready(Ok::<_, Infallible>(upstream_session("no"))));
+            .upstream_session(owner(session), "a", || ready(Ok::<_, Infallible>(upstream_session("no"))));
         let (opened, refused) = tokio::join!(opening, waiting);
-        assert!(opened.is_ok());
-        assert_eq!(refused, Err(OpenError::Ended));
+        assert_eq!((opened, refused), (Err(OpenError::Ended), Err(OpenError::Ended)));
     });
-    assert_eq!(sessions.counts(), Counts { sessions: 0, upstream_sessions: 1, revoked: 1 });
-    assert_eq!(names(&sessions.sweep(NOW_S)), ["a:1"]);
+    assert_eq!(
+        sessions.counts(),
+        Counts { sessions: 0, upstream_sessions: 1, revoked: 1, ..Counts::default() }
+    );
+    let closed = sessions.sweep(NOW_S);
+    assert_eq!(names(&closed), ["a:1"]);
+    assert!(closed[0].1.ended.is_cancelled());
     assert_eq!(sessions.counts().upstream_sessions, 0);
 }
 
@@ -284,7 +300,10 @@ fn idle_and_expired_sessions_are_swept() {
     assert_eq!(sessions.sweep(NOW_S + idle_s - 1), []);
     sessions.open(&used_token, "/mcp", "key:ci", NOW_S + idle_s).expect("opens");
     assert_eq!(names(&sessions.sweep(NOW_S + idle_s)), ["a:idle"]);
-    assert_eq!(sessions.counts(), Counts { sessions: 2, upstream_sessions: 2, revoked: 0 });
+    assert_eq!(
+        sessions.counts(),
+        Counts { sessions: 2, upstream_sessions: 2, revoked: 0, ..Counts::default() }
+    );
     sessions.open(&idle_token, "/mcp", "key:ci", NOW_S + idle_s).expect("goes on");
     assert_eq!(*open(&sessions, idle, "a", "anew").expect("opens"), upstream_session("anew"));
     drop(in_use);
@@ -298,10 +317,135 @@ fn idle_and_expired_sessions_are_swept() {
 }
 
 #[test]
+fn a_stream_keeps_its_session_until_that_expires() {
+    let idle_s = 600;
+    let sessions = store(None);
+    let [(left, _), (held, _), (ended, _)] = [(); 3].map(|()| issue(&sessions));
+    let attach = |session| {
+        let desk = sessions.desk(session, EXPIRES_S).expect("a desk");
+        desk.attach(false, |streams| streams.admit(&grant("key:ci"))).expect("a stream")
+    };
+    let [of_left, of_held, of_ended] = [left, held, ended].map(attach);
+    let is_over = |ticket: &desk::Ticket| {
+        matches!(ticket.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(None))
+    };
+    sessions.end(ended, EXPIRES_S);
+    assert!(is_over(&of_ended));
+    sessions.sweep(NOW_S + idle_s);
+    assert_eq!((sessions.counts().sessions, sessions.open_streams()), (2, 2));
+    // Its time begins when the stream ends.
+    drop(of_left);
+    sessions.sweep(NOW_S + 2 * idle_s - 1);
+    assert_eq!(sessions.counts().sessions, 2);
+    sessions.sweep(NOW_S + 2 * idle_s);
+    assert_eq!((sessions.counts().sessions, sessions.open_streams()), (1, 1));
+    assert!(!is_over(&of_held));
+    sessions.sweep(EXPIRES_S);
+    assert!(is_over(&of_held));
+    assert_eq!((sessions.counts().sessions, sessions.open_streams()), (0, 0));
+}
+
+impl Sessions {
+    fn sweep(&self, now_s: u64) -> Vec<Closed> {
+        self.sweep_with(now_s, |_| false)
+    }
+}
+
+#[test]
+fn what_an_idle_client_asked_for_is_kept_where_there_is_room() {
+    let (idle_s, sessions) = (600, store(None));
+    let (session, _) = issue(&sessions);
+    open(&sessions, session, "a", "1").expect("opens");
+    sessions.set_level(session, EXPIRES_S, Level::Error).expect("room");
+    assert_eq!(sessions.subscribe(session, EXPIRES_S, ("a", "x"), 1), Ok(true));
+    assert_eq!(names(&sessions.sweep(NOW_S + idle_s)), ["a:1"]);
+    let counts = sessions.counts();
+    assert_eq!((counts.sessions, counts.upstream_sessions, counts.revoked), (1, 0, 0));
+    assert!(sessions.level(session) == Some(Level::Error) && sessions.is_subscribed(session, "a"));
+    open(&sessions, session, "a", "2").expect("opens");
+    let mut config = config(None).session;
+    config.sessions_max = 2;
+    sessions.reconfigure(&config, None);
+    assert_eq!(names(&sessions.sweep(NOW_S + 2 * idle_s)), ["a:2"]);
+    assert_eq!(sessions.counts(), Counts::default());
+    assert!(sessions.level(session).is_none() && !sessions.is_subscribed(session, "a"));
+}
+
+#[test]
+fn an_idle_session_with_what_cannot_be_opened_again_is_ended() {
+    let sessions = store(None);
+    let [(kept, kept_token), (ended, ended_token)] = [(); 2].map(|()| issue(&sessions));
+    open(&sessions, kept, "a", "1").expect("opens");
+    open(&sessions, ended, "b", "2").expect("opens");
+    open(&sessions, SessionId::own(LegacyVersion::NEWEST), "b", "3").expect("opens");
+    let closed = sessions.sweep_with(NOW_S + 600, |upstream| upstream == "b");
+    assert_eq!(closed.len(), 3);
+    let open = |token: &str| sessions.open(token, "/mcp", "key:ci", NOW_S + 600).map(|_| ());
+    assert_eq!((open(&kept_token), open(&ended_token)), (Ok(()), Err(NoSession::Revoked)));
+    assert_eq!(sessions.counts().revoked, 1);
+}
+
+#[test]
+fn subscriptions_are_bounded_and_go_with_the_state() {
+    let sessions = store(None);
+    let (session, _) = issue(&sessions);
+    let subscribe = |uri| sessions.subscribe(session, EXPIRES_S, ("a", uri), 1);
+    assert_eq!(subscribe("x"), Ok(true));
+    assert_eq!(subscribe("x"), Ok(false));
+    assert_eq!(subscribe("y"), Err(NotSubscribed::TooMany));
+    assert!(sessions.is_subscribed(session, "a") && !sessions.is_subscribed(session, "b"));
+    sessions.unsubscribe(session, "a", "x");
+    assert!(!sessions.is_subscribed(session, "a"));
+    assert_eq!(subscribe("y"), Ok(true));
+    sessions.end(session, EXPIRES_S);
+    assert!(!sessions.is_subscribed(session, "a"));
+    assert_eq!(subscribe("y"), Err(NotSubscribed::NoState(NoState::Ended)));
+}
+
+#[test]
+fn a_principal_has_a_bound_of_its_own() {
+    let sessions = store(None);
+    let mut config = config(None).session;
+    config.upstream_sessions_per_principal_max = 1;
+    sessions.reconfigure(&config, None);
+    let (session, _) = issue(&sessions);
+    let open = |principal, upstream: &'static str| {
+        let owner = Owner { principal, ..owner(session) };
+        block_on(
+            sessions.upstream_session(owner, upstream, || ready(Ok::<_, Infallible>(upstream_session("1")))),
+        )
+    };
+    let first = open("key:ci", "a").expect("opens");
+    assert_eq!(open("key:ci", "b"), Err(OpenError::TooManyOfPrincipal));
+    assert!(open("key:ci", "a").is_ok() && open("key:me", "b").is_ok() && open("", "c").is_ok());
+    assert!(sessions.lose(session, "a", &first) && !sessions.lose(session, "a", &first));
+    assert!(open("key:ci", "d").is_ok());
+}
+
+#[test]
+fn what_is_open_for_an_upstream_session_ends_with_it() {
+    let sessions = store(None);
+    for end in [
+        |sessions: &Sessions, session| drop(sessions.end(session, EXPIRES_S)),
+        |sessions: &Sessions, _| drop(sessions.sweep(EXPIRES_S)),
+        |sessions: &Sessions, session| {
+            let opened = sessions.opened(session, "a").expect("is there");
+            assert!(sessions.lose(session, "a", &opened));
+        },
+    ] {
+        let (session, _) = issue(&sessions);
+        let ended = open(&sessions, session, "a", "1").expect("opens").ended.clone();
+        assert!(!ended.is_cancelled());
+        end(&sessions, session);
+        assert!(ended.is_cancelled());
+    }
+}
+
+#[test]
 fn a_sweep_leaves_a_session_alone_that_opens_something() {
     let sessions = store(None);
     let (session, _) = issue(&sessions);
-    let opened = block_on(sessions.upstream_session(session, EXPIRES_S, "a", || async {
+    let opened = block_on(sessions.upstream_session(owner(session), "a", || async {
         assert_eq!(sessions.sweep(EXPIRES_S - 1), []);
         Ok::<_, Infallible>(upstream_session("1"))
     }));
@@ -331,6 +475,10 @@ fn a_restart_goes_on_with_the_same_sessions() {
     sessions.lose(session, "a", &first);
     open(&sessions, session, "a", "second").expect("opens");
     sessions.set_level(session, EXPIRES_S, Level::Warning).expect("room");
+    for uri in ["x y", "z"] {
+        assert_eq!(sessions.subscribe(session, EXPIRES_S, ("a", uri), 2), Ok(true));
+    }
+    sessions.unsubscribe(session, "a", "z");
     open(&sessions, ended, "a", "ended").expect("opens");
     sessions.end(ended, EXPIRES_S);
     let before = sessions.counts();
@@ -338,11 +486,12 @@ fn a_restart_goes_on_with_the_same_sessions() {
 
     let (sessions, writer) = start();
     assert_eq!(sessions.counts(), before);
-    assert_eq!(before, Counts { sessions: 1, upstream_sessions: 1, revoked: 1 });
+    assert_eq!(before, Counts { sessions: 1, upstream_sessions: 1, revoked: 1, ..Counts::default() });
     assert_eq!(sessions.open(&token, "/mcp", "key:ci", NOW_S).expect("goes on").grant.id, session);
     assert_eq!(sessions.open(&ended_token, "/mcp", "key:ci", NOW_S), Err(NoSession::Revoked));
     assert_eq!(*open(&sessions, session, "a", "third").expect("is there"), upstream_session("second"));
     assert_eq!(sessions.level(session), Some(Level::Warning));
+    assert_eq!(sessions.subscribed(session, "a"), ["x y".into()]);
     stop(sessions, writer);
 }
 
@@ -351,7 +500,7 @@ fn a_state_directory_is_for_one_process() {
     let folder = Folder::new();
     let path = folder.path().join("made");
     let first = store(Some(&path));
-    let error = Sessions::open_store(&config(Some(&path)), lost()).expect_err("in use");
+    let error = Sessions::open_store(&config(Some(&path)), lost(), series()).expect_err("in use");
     assert!(matches!(&error, StoreError::InUse { .. }), "{error}");
     assert!(error.to_string().contains(path.to_str().expect("text")));
     drop(first);
@@ -367,7 +516,7 @@ fn what_cannot_be_kept_is_refused_at_start() {
     let refused = |state_directory: Option<&Path>, key_file: Option<&Path>| {
         let mut config = config(state_directory);
         config.session.key_file = key_file.map(Path::to_owned);
-        Sessions::open_store(&config, lost()).expect_err("refused").to_string()
+        Sessions::open_store(&config, lost(), series()).expect_err("refused").to_string()
     };
     for (error, says) in [
         (refused(Some(&file), None), "state directory"),

@@ -1,0 +1,120 @@
+//! Whether the stream of an upstream session is open: one at most, whichever thread wants it.
+//!
+//! Invariant: from [`Heard::claim`] to [`Heard::release`] or [`Heard::refuse`] one task has the stream.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+const IDLE: u8 = 0;
+const OPENING: u8 = 1;
+const OPEN: u8 = 2;
+const REFUSED: u8 = 3;
+
+/// The state of one stream.
+#[derive(Debug, Default)]
+pub struct Heard {
+    state: AtomicU8,
+    settled: Notify,
+    resumed: Notify,
+    after: Mutex<Option<Bytes>>,
+}
+
+impl Heard {
+    /// Whether nobody has to wait for it: it is open, or never will be.
+    pub fn is_settled(&self) -> bool {
+        self.state.load(Ordering::Acquire) >= OPEN
+    }
+
+    /// Waits until it is open, refused, or given up.
+    pub async fn settled(&self) {
+        // Asked for before the look, so that what happens in between is not missed.
+        let settled = self.settled.notified();
+        if self.state.load(Ordering::Acquire) == OPENING {
+            settled.await;
+        }
+    }
+
+    /// Takes it upon the caller to open it. False if another has, or the upstream refused.
+    pub fn claim(&self) -> bool {
+        self.state.compare_exchange(IDLE, OPENING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Nobody needs to wait for it any longer.
+    pub fn settle(&self) {
+        self.set(OPEN);
+    }
+
+    /// The upstream has none.
+    pub fn refuse(&self) {
+        self.set(REFUSED);
+    }
+
+    /// Another may claim it.
+    pub fn release(&self) {
+        self.set(IDLE);
+    }
+
+    /// Whether the upstream has none.
+    pub fn is_refused(&self) -> bool {
+        self.state.load(Ordering::Acquire) == REFUSED
+    }
+
+    /// Asks whoever has the stream to go back to what came after an event.
+    pub fn resume_after(&self, after: Bytes) {
+        *self.after.lock().unwrap_or_else(PoisonError::into_inner) = Some(after);
+        self.resumed.notify_one();
+    }
+
+    /// Waits until it is asked to.
+    pub async fn resumed(&self) -> Bytes {
+        loop {
+            if let Some(after) = self.after.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return after;
+            }
+            self.resumed.notified().await;
+        }
+    }
+
+    fn set(&self, state: u8) {
+        self.state.store(state, Ordering::Release);
+        self.settled.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_has_it_and_the_others_wait() {
+        let heard = Heard::default();
+        heard.settled().await;
+        assert!(heard.claim() && !heard.claim() && !heard.is_settled());
+        let waits = heard.settled();
+        tokio::pin!(waits);
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        heard.settle();
+        waits.await;
+        assert!(heard.is_settled() && !heard.claim());
+        heard.release();
+        assert!(heard.claim());
+        heard.refuse();
+        assert!(heard.is_settled() && heard.is_refused() && !heard.claim());
+    }
+
+    #[tokio::test]
+    async fn the_latest_wish_counts() {
+        let heard = Heard::default();
+        heard.resume_after(Bytes::from_static(b"1"));
+        heard.resume_after(Bytes::from_static(b"2"));
+        assert_eq!(heard.resumed().await, "2");
+        let waits = heard.resumed();
+        tokio::pin!(waits);
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        heard.resume_after(Bytes::from_static(b"3"));
+        assert_eq!(waits.await, "3");
+    }
+}

@@ -1,0 +1,88 @@
+//! How often each of many may do something: so often a second, and as much at once. No clock: callers say what time it
+//! is.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How much may come at once, in seconds of the rate.
+const BURST: Duration = Duration::from_secs(1);
+/// As many are told apart; beyond, the rest are one.
+const KNOWN_MAX: usize = 16 * 1024;
+/// What those are called. No principal and no address is.
+const REST: &str = "*";
+
+/// A rate for each who asks.
+#[derive(Debug, Default)]
+pub(super) struct Rate {
+    /// When all that was taken is paid off.
+    paid: Mutex<HashMap<Box<str>, Instant>>,
+    /// Nanoseconds that one costs.
+    cost_ns: AtomicU64,
+}
+
+impl Rate {
+    /// Changes the rate, per second.
+    pub(super) fn set_max(&self, max: usize) {
+        let max = u64::try_from(max).unwrap_or(u64::MAX).max(1);
+        self.cost_ns.store(1_000_000_000 / max, Ordering::Relaxed);
+    }
+
+    /// Takes one, if `who` may.
+    pub(super) fn admit(&self, who: &str, now: Instant) -> bool {
+        let cost = Duration::from_nanos(self.cost_ns.load(Ordering::Relaxed));
+        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        if paid.len() >= KNOWN_MAX && !paid.contains_key(who) {
+            paid.retain(|_, paid| *paid > now);
+        }
+        let who = if paid.len() < KNOWN_MAX || paid.contains_key(who) { who } else { REST };
+        let before = paid.get(who).copied().unwrap_or(now).max(now);
+        let is_admitted = before.duration_since(now) + cost <= BURST;
+        if is_admitted {
+            paid.insert(who.into(), before + cost);
+        }
+        is_admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_a_second_as_there_may_be() {
+        let rate = Rate::default();
+        rate.set_max(4);
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for (who, ms, expected) in [
+            ("a", 0, true),
+            ("a", 0, true),
+            ("a", 0, true),
+            ("a", 0, true),
+            ("a", 0, false),
+            ("b", 0, true),
+            ("a", 249, false),
+            ("a", 250, true),
+            ("a", 250, false),
+            ("a", 750, true),
+            ("a", 750, true),
+            ("a", 750, false),
+        ] {
+            assert_eq!(rate.admit(who, at(ms)), expected, "{who} at {ms} ms");
+        }
+    }
+
+    #[test]
+    fn too_many_to_know_share_one_rate() {
+        let rate = Rate::default();
+        rate.set_max(1);
+        let now = Instant::now();
+        assert!((0..KNOWN_MAX).all(|number| rate.admit(&number.to_string(), now)));
+        assert!(rate.admit("one", now) && !rate.admit("other", now));
+        let later = now + Duration::from_secs(2);
+        assert!(rate.admit("other", later) && rate.admit("another", later));
+        assert!(rate.paid.lock().expect("unharmed").len() < 4);
+    }
+}
