@@ -83,10 +83,16 @@ impl Finding {
 
 /// Asks an upstream about one era.
 pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Finding {
-    let deadline = Instant::now() + upstream.config.list_timeout.min(TIMEOUT_MAX);
+    let now = Instant::now();
+    let patience = if upstream.is_child() {
+        // A process may have to start.
+        upstream.config.reply_timeout
+    } else {
+        upstream.config.list_timeout.min(TIMEOUT_MAX)
+    };
     match era {
-        Era::Modern => discover(asker, upstream, deadline).await,
-        Era::Legacy => initialize(asker, upstream, deadline).await,
+        Era::Modern => discover(asker, upstream, now + patience).await,
+        Era::Legacy => initialize(asker, upstream, now + patience).await,
     }
 }
 
@@ -100,6 +106,8 @@ async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> 
     };
     match asker.ask(upstream, question).await {
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
+        // Over a pipe nothing stands in between: silence is the server's own.
+        Err(UpstreamError::TimedOut) if upstream.is_child() => Finding::Lacks,
         Err(error) => Finding::unknown(&error),
     }
 }
@@ -137,10 +145,27 @@ fn judge(answer: &Answer, scratch: &mut Scratch, depth_max: usize) -> Finding {
 }
 
 async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> Finding {
-    match initialize::open(asker, upstream, LegacyVersion::NEWEST, deadline).await {
+    let offer = initialize::Offer::own(LegacyVersion::NEWEST);
+    let mut opened = initialize::open(asker, upstream, offer, deadline).await;
+    if let Some(streams) = upstream.sse()
+        && matches!(&opened, Err(NotOpened::Refused { status, .. }) if hints_at_sse(*status))
+        && !streams.is_spoken()
+        && streams.are_offered(asker.client, deadline).await
+    {
+        streams.learn(true);
+        opened = initialize::open(asker, upstream, offer, deadline).await;
+        // Without a session on it, the stream proves nothing.
+        streams.learn(opened.is_ok());
+        if opened.is_ok() {
+            tracing::info!(upstream = upstream.config.name, "upstream speaks HTTP+SSE");
+        }
+    }
+    match opened {
         Ok(opened) => {
             let is_closed = initialize::close(asker, upstream, &opened, deadline).await;
-            let fresh_for = if is_closed { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
+            // Each question may take a process of its own.
+            let fresh_for =
+                if is_closed && !upstream.is_child() { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
             let Opened { version, result, .. } = opened;
             let mut scratch = asker.scratch.borrow_mut();
             let result = scratch.index(&result, asker.limits.json_depth_max).map(|json| kept(json.root()));
@@ -149,6 +174,11 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
         Err(NotOpened::Upstream(error)) => Finding::unknown(&error),
         Err(NotOpened::Refused { status, .. }) => inconclusive(status).unwrap_or(Finding::Lacks),
     }
+}
+
+/// What a server of HTTP+SSE alone answers to a POST where its stream is.
+fn hints_at_sse(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
 }
 
 fn speaks(version: &str, result: Bytes, fresh_for: Duration) -> Finding {

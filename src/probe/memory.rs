@@ -1,6 +1,6 @@
 //! What is known of the upstreams, kept in a file across restarts.
 //!
-//! An upstream is recognised by its name and its URLs. Whatever in the file is not understood is left aside: it is a
+//! An upstream is recognised by its name and its URLs or its command. Whatever in the file is not understood is left aside: it is a
 //! shortcut, never the truth. Invariant: the file is replaced whole, and only its owner may read it.
 
 use std::cell::Cell;
@@ -52,8 +52,11 @@ struct File {
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     name: String,
-    /// The digest of its URLs.
+    /// The digest of its URLs, or of its command.
     urls: String,
+    /// It was found to speak HTTP+SSE.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sse: bool,
     #[serde(default, skip_serializing_if = "KeptFact::is_unknown")]
     modern: KeptFact,
     #[serde(default, skip_serializing_if = "KeptFact::is_unknown")]
@@ -88,7 +91,7 @@ impl Memory {
 
     /// What was known of an upstream at the last stop.
     pub(super) fn of(&self, config: &config::Upstream) -> Option<Known> {
-        let urls = digest(&config.urls);
+        let urls = digest(config);
         let kept = self.kept.iter().find(|kept| kept.name == config.name && kept.urls == urls)?;
         let modern = kept.modern.fact(|version| MODERN.contains(&version));
         let legacy = kept.legacy.fact(|version| LegacyVersion::of(version).is_some());
@@ -96,6 +99,12 @@ impl Memory {
         // Half known, it would seem to lack what it had not been asked for yet.
         let was_tried = modern != Fact::Unknown && legacy != Fact::Unknown;
         is_something.then_some(Known { modern, legacy, was_tried })
+    }
+
+    /// Whether an upstream was known to speak HTTP+SSE.
+    pub(super) fn speaks_sse(&self, config: &config::Upstream) -> bool {
+        let urls = digest(config);
+        self.kept.iter().any(|kept| kept.name == config.name && kept.urls == urls && kept.sse)
     }
 
     /// Something became known.
@@ -137,7 +146,8 @@ impl Kept {
         let known = upstream.facts.known();
         Self {
             name: upstream.config.name.clone(),
-            urls: digest(&upstream.config.urls),
+            urls: digest(&upstream.config),
+            sse: upstream.sse().is_some_and(|streams| streams.is_spoken()),
             modern: KeptFact::of(&known.modern),
             legacy: KeptFact::of(&known.legacy),
         }
@@ -178,10 +188,13 @@ impl KeptFact {
     }
 }
 
-fn digest(urls: &[config::Url]) -> String {
+fn digest(config: &config::Upstream) -> String {
     let mut digest = Sha256::new();
-    for url in urls {
+    for url in &config.urls {
         digest.update(format!("{}\n{}\n", url.authority, url.path_and_query));
+    }
+    if let Some(command) = &config.command {
+        digest.update(format!("{command:?}"));
     }
     digest.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }

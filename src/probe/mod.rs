@@ -37,6 +37,9 @@ use crate::upstream::{Upstream, UpstreamId};
 
 /// Questions open at once.
 const CONCURRENT_MAX: usize = 32;
+/// How long a process may take over `server/discover` before it is asked to `initialize` as well. Its answer counts
+/// whenever it comes before the one to `initialize`: most of that time it may have taken to start.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -144,6 +147,9 @@ impl Prober {
             }
             if let Some(known) = starting_point(upstream, &self.memory) {
                 upstream.facts.publish(known);
+                if let Some(streams) = upstream.sse().filter(|_| self.memory.speaks_sse(&upstream.config)) {
+                    streams.learn(true);
+                }
             }
             self.show(upstream);
             self.entries.insert(id, Entry::new(upstream, now));
@@ -157,8 +163,12 @@ impl Prober {
         let mut due = Vec::new();
         for (id, entry) in &mut self.entries {
             let is_doubted = entry.upstream.facts.take_doubt();
+            let is_awaited = entry.awaits_modern(now);
             for era in Era::ALL {
                 let Some(schedule) = entry.schedule(era) else { continue };
+                if era == Era::Legacy && is_awaited {
+                    continue;
+                }
                 if is_doubted {
                     schedule.doubt(now);
                 }
@@ -280,6 +290,15 @@ impl Entry {
             Era::Modern => self.modern.as_mut(),
             Era::Legacy => self.legacy.as_mut(),
         }
+    }
+
+    /// A process is asked to `initialize` after `server/discover` was answered, or was not for a while: the same one is
+    /// asked both.
+    fn awaits_modern(&self, now: Instant) -> bool {
+        let awaits = |modern: &Schedule| {
+            !modern.was_tried() && modern.asked().is_none_or(|asked| now < asked + DISCOVER_PATIENCE)
+        };
+        self.upstream.is_child() && self.modern.as_ref().is_some_and(awaits)
     }
 
     fn was_tried(&self) -> bool {

@@ -51,6 +51,11 @@ impl Schedule {
         self.due
     }
 
+    /// When it was last asked.
+    pub(super) fn asked(&self) -> Option<Instant> {
+        self.asked
+    }
+
     /// Whether it was asked once.
     pub(super) fn was_tried(&self) -> bool {
         self.was_tried

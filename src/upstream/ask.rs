@@ -11,11 +11,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::time::timeout_at;
 
 use super::Upstream;
 use super::exchange::{Client, Reply, RequestBody};
+use super::incoming::Incoming;
+use super::pipe::Own;
+use super::pool;
 use crate::config::Limits;
 use crate::limit::buffered::Buffered;
 use crate::protocol::envelope::{Envelope, MessageKind};
@@ -80,6 +82,7 @@ impl Asker<'_> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let mut request = Request::new(RequestBody(Segments::from(body)));
+        request.extensions_mut().insert(Own);
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
         let reply = self.client.send(upstream, request, is_safe_to_repeat, Instant::now(), deadline).await?;
@@ -100,7 +103,7 @@ impl Asker<'_> {
                     Error::Upstream(error) => error,
                     _ => UpstreamError::TooManyConnections,
                 })?;
-                lease.give_back(Instant::now());
+                pool::give_back(lease, Instant::now());
                 Ok(answer(if media == Media::Json { body } else { Bytes::new() }))
             }
         }
@@ -120,7 +123,7 @@ impl Asker<'_> {
         let reply = self.client.send(upstream, request, true, Instant::now(), deadline).await?;
         let Reply { head, mut body, lease } = reply;
         if relay::collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
-            lease.give_back(Instant::now());
+            pool::give_back(lease, Instant::now());
         }
         Ok(head.status.is_success() || head.status == StatusCode::NOT_FOUND)
     }

@@ -2,9 +2,15 @@
 //!
 //! A list that was fetched at one count is invalid at any later one. The count is taken before the fetch begins, so a
 //! change that happens meanwhile is not missed.
+//!
+//! Here is also which lists are *watched*: their upstream speaks the legacy era alone, said that it tells of their
+//! changes, and the stream on which it would stands. Invariant: when that ends, first no list is watched any more, then
+//! all lists are invalid.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::protocol::subscription::Lists;
 
 /// A client that is wrong again and again must not have the lists fetched as often.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
@@ -24,6 +30,15 @@ impl Changed {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
 
+    /// The key of the capability of a server that has such lists.
+    pub fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+        }
+    }
+
     /// The method of the notification.
     pub fn method(self) -> &'static str {
         match self {
@@ -38,6 +53,8 @@ impl Changed {
 #[derive(Debug)]
 pub struct Changes {
     counts: [AtomicU64; 3],
+    /// A bit for each kind that is watched.
+    watched: AtomicU8,
     made: Instant,
     /// When refusals count again, in milliseconds since `made`.
     refusals_from_ms: AtomicU64,
@@ -45,7 +62,12 @@ pub struct Changes {
 
 impl Default for Changes {
     fn default() -> Self {
-        Self { counts: Default::default(), made: Instant::now(), refusals_from_ms: AtomicU64::new(0) }
+        Self {
+            counts: Default::default(),
+            watched: AtomicU8::new(0),
+            made: Instant::now(),
+            refusals_from_ms: AtomicU64::new(0),
+        }
     }
 }
 
@@ -53,6 +75,29 @@ impl Changes {
     /// Makes every list of this kind invalid that was fetched so far.
     pub fn note(&self, changed: Changed) {
         self.counts[changed as usize].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// From now on exactly these are watched.
+    pub fn watch(&self, kinds: Lists) {
+        let before = Lists::from_bits(self.watched.swap(kinds.bits(), Ordering::AcqRel));
+        for changed in Changed::ALL {
+            if before.has(changed as usize) && !kinds.has(changed as usize) {
+                self.note(changed);
+            }
+        }
+    }
+
+    /// The upstream may change its lists without telling.
+    pub fn unwatch(&self) {
+        self.watched.store(0, Ordering::Release);
+        for changed in Changed::ALL {
+            self.note(changed);
+        }
+    }
+
+    /// Whether the upstream would tell now of such a change.
+    pub fn is_watched(&self, changed: Changed) -> bool {
+        Lists::from_bits(self.watched.load(Ordering::Acquire)).has(changed as usize)
     }
 
     /// The upstream refused a call in a way that a client with an old list would be refused: every list becomes
@@ -101,5 +146,18 @@ mod tests {
         }
         changes.note(Changed::Prompts);
         assert_eq!((changes.count(Changed::Prompts), changes.count(Changed::Tools)), (4, 3));
+    }
+
+    #[test]
+    fn what_is_no_longer_watched_is_invalid() {
+        let changes = Changes::default();
+        assert!(!changes.is_watched(Changed::Tools));
+        changes.watch(Lists::ALL);
+        changes.watch(Lists::one(Changed::Resources as usize));
+        assert_eq!(Changed::ALL.map(|changed| changes.is_watched(changed)), [false, false, true]);
+        assert_eq!(changes.count(Changed::Resources), 0);
+        changes.unwatch();
+        assert!(!changes.is_watched(Changed::Resources));
+        assert_eq!(Changed::ALL.map(|changed| changes.count(changed)), [2, 2, 1]);
     }
 }

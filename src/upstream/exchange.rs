@@ -13,16 +13,18 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::{Request, Uri, header};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
+use super::incoming::Incoming;
+use super::pipe;
+use super::pipe::host::Host;
 use super::pool::{Connection, Lease, Pools};
-use super::{Replica, Upstream};
+use super::{Replica, Transport, Upstream};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::splice::Segments;
 use crate::socket::{self, Observed};
@@ -31,6 +33,14 @@ use crate::tasks::Tasks;
 /// A large message is handed to its connection in pieces, which bounds what is copied ahead of the socket.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 
+/// Marks a request whose reply is a stream that is held open for long. It has a connection of its own, which whoever
+/// sends it has to bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Held;
+
+/// There may be very many streams.
+const STREAM_BUFFER_BYTES_MAX: usize = 32 * 1024;
+
 /// What came back. The connection is leased until the body was read to its end.
 #[derive(Debug)]
 pub struct Reply {
@@ -38,8 +48,8 @@ pub struct Reply {
     pub head: http::response::Parts,
     /// The rest.
     pub body: Incoming,
-    /// To be given back after a clean end.
-    pub lease: Lease,
+    /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
+    pub lease: Option<Lease>,
 }
 
 /// A thread's way to its upstreams.
@@ -53,6 +63,17 @@ pub struct Client {
     pub open: Rc<Cell<usize>>,
     /// How many this thread may have.
     pub open_max: usize,
+    /// Where connections run that many calls share.
+    pub pipes: Rc<Host>,
+}
+
+/// Where a request has to go.
+#[derive(Clone, Copy, Debug)]
+pub struct To<'a> {
+    /// The index of the replica.
+    pub replica: usize,
+    /// The request target, where it is not the replica's own.
+    pub target: Option<&'a Uri>,
 }
 
 impl Client {
@@ -66,34 +87,60 @@ impl Client {
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let attempt = self.attempt(upstream, request, is_safe_to_repeat, now);
-        let result = match timeout_at(deadline.into(), attempt).await {
-            Ok(result) => result,
-            Err(_) => Err(UpstreamError::TimedOut),
+        let result = match &upstream.transport {
+            Transport::Http(streams) if streams.is_spoken() => {
+                let exchange = Box::pin(pipe::exchange::send(self, upstream, &**streams, request, deadline));
+                timeout_at(deadline.into(), exchange).await
+            }
+            Transport::Http(_) => {
+                let attempt = self.attempt(upstream, None, request, is_safe_to_repeat, now);
+                timeout_at(deadline.into(), attempt).await
+            }
+            Transport::Stdio(children) => {
+                let exchange = Box::pin(pipe::exchange::send(self, upstream, children, request, deadline));
+                timeout_at(deadline.into(), exchange).await
+            }
         };
+        let result = result.unwrap_or(Err(UpstreamError::TimedOut));
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
         upstream.series.observe(reason, now.elapsed().as_secs_f64());
         result
     }
 
+    /// Sends `request` to one replica.
+    pub async fn send_to(
+        &self,
+        upstream: &Upstream,
+        to: To<'_>,
+        request: Request<RequestBody>,
+        deadline: Instant,
+    ) -> Result<Reply, UpstreamError> {
+        let attempt = Box::pin(self.attempt(upstream, Some(to), request, false, Instant::now()));
+        timeout_at(deadline.into(), attempt).await.unwrap_or(Err(UpstreamError::TimedOut))
+    }
+
     async fn attempt(
         &self,
         upstream: &Upstream,
+        to: Option<To<'_>>,
         mut request: Request<RequestBody>,
         mut may_repeat: bool,
         now: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let mut replica_index = upstream.next_replica();
+        let is_stream = request.extensions().get::<Held>().is_some();
+        let mut replica_index = to.map_or_else(|| upstream.next_replica(), |to| to.replica);
         let mut replicas_tried = 0;
         loop {
             let replica = upstream.replicas.get(replica_index).ok_or(UpstreamError::Unreachable)?;
-            let pooled = self.pools.take(upstream, replica_index, now);
+            let pooled = if is_stream { None } else { self.pools.take(upstream, replica_index, now) };
             let is_pooled = pooled.is_some();
             let mut lease = match pooled {
                 Some(lease) => lease,
-                None => match Box::pin(self.connect(upstream, replica)).await {
+                None => match Box::pin(self.connect(upstream, replica, is_stream)).await {
                     Ok(connection) => self.pools.lease(upstream, replica_index, connection),
-                    Err(error) if replicas_tried + 1 >= upstream.replicas.len() => return Err(error),
+                    Err(error) if to.is_some() || replicas_tried + 1 >= upstream.replicas.len() => {
+                        return Err(error);
+                    }
                     Err(_) => {
                         replicas_tried += 1;
                         replica_index = (replica_index + 1) % upstream.replicas.len();
@@ -102,13 +149,16 @@ impl Client {
                 },
             };
             address(&mut request, replica);
+            if let Some(target) = to.and_then(|to| to.target) {
+                target.clone_into(request.uri_mut());
+            }
             let copy = (is_pooled && may_repeat).then(|| copy(&request));
             let received_before = lease.connection.received_bytes.get();
             let mut error = match lease.connection.sender.try_send_request(request).await {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
                     lease.respect_keep_alive(&head.headers);
-                    return Ok(Reply { head, body, lease });
+                    return Ok(Reply { head, body: Incoming::Http(body), lease: Some(lease) });
                 }
                 Err(error) => error,
             };
@@ -130,11 +180,18 @@ impl Client {
         }
     }
 
-    async fn connect(&self, upstream: &Upstream, replica: &Replica) -> Result<Connection, UpstreamError> {
-        if self.open.get() >= self.open_max {
+    /// Streams are bounded by those who open them, so that calls always find connections.
+    async fn connect(
+        &self,
+        upstream: &Upstream,
+        replica: &Replica,
+        is_stream: bool,
+    ) -> Result<Connection, UpstreamError> {
+        if self.open.get() >= self.open_max && !is_stream {
             return Err(UpstreamError::TooManyConnections);
         }
-        let open = OpenConnection::new(&self.open, upstream.series.connections.clone());
+        let counter = if is_stream { Rc::default() } else { Rc::clone(&self.open) };
+        let open = OpenConnection::new(&counter, upstream.series.connections.clone());
         let connected = timeout(upstream.config.connect_timeout, async {
             let stream = TcpStream::connect((replica.host.as_str(), replica.port)).await?;
             socket::tune(&stream)?;
@@ -157,10 +214,12 @@ impl Client {
         // A request may be repeated only while nothing of its reply came.
         let counter = Rc::clone(&received_bytes);
         let io = Observed::new(Vec::new(), stream, move |count| counter.set(counter.get() + count as u64));
-        let (sender, connection) = http1::Builder::new()
-            .handshake(TokioIo::new(io))
-            .await
-            .map_err(|_| UpstreamError::Unreachable)?;
+        let mut builder = http1::Builder::new();
+        if is_stream {
+            builder.max_buf_size(STREAM_BUFFER_BYTES_MAX);
+        }
+        let (sender, connection) =
+            builder.handshake(TokioIo::new(io)).await.map_err(|_| UpstreamError::Unreachable)?;
         upstream.series.connected.inc();
         self.tasks.spawn(async move {
             let _open = open;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::protocol::version::{Era, Eras};
 
@@ -81,6 +82,11 @@ impl Facts {
     /// Whether it was doubted since this was last asked.
     pub fn take_doubt(&self) -> bool {
         self.is_doubted.load(Ordering::Relaxed) && self.is_doubted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Waits until something else is known than when this was called, or the same once more.
+    pub fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     /// Waits until the upstream was tried once.

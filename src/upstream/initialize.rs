@@ -1,7 +1,9 @@
 //! Opening a legacy session with an upstream: `initialize`, then `notifications/initialized`.
 //!
-//! The gateway introduces itself and declares no client capabilities: it answers no requests of a server yet.
+//! Upstreams are shown the client that a session is for: its name and what it can do. The gateway's own sessions are
+//! opened in its own name, and declare nothing.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,9 +11,12 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::Upstream;
 use super::ask::{Answer, Asker, Question, SESSION_ID, legacy_headers};
+use super::pipe::exchange::CALLER;
+use super::stdio;
 use crate::protocol::error::UpstreamError;
-use crate::protocol::json::{Document, Value};
+use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::version::LegacyVersion;
+use crate::session::{OpenError, Owner, SessionId, Sessions, UpstreamSession};
 
 /// How long a session that was opened in vain may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,6 +32,23 @@ pub struct Opened {
     pub version: LegacyVersion,
     /// The result object of `initialize`.
     pub result: Bytes,
+}
+
+/// What an upstream is told about whom a session is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// The version to begin with.
+    pub version: LegacyVersion,
+    /// The client's capabilities, a JSON object.
+    pub capabilities: &'a str,
+    /// `clientInfo.name`.
+    pub client_name: &'a str,
+    /// `clientInfo.title`; empty: none.
+    pub client_title: &'a str,
+    /// `clientInfo.version`.
+    pub client_version: &'a str,
+    /// The client's principal; empty where nobody asked, and for the gateway itself.
+    pub principal: &'a str,
 }
 
 /// Why no session was opened.
@@ -61,24 +83,64 @@ impl From<NotOpened> for UpstreamError {
     }
 }
 
-/// Opens a session, offering `version`.
+impl Offer<'static> {
+    /// For a session of the gateway's own.
+    pub fn own(version: LegacyVersion) -> Self {
+        let client_version = env!("CARGO_PKG_VERSION");
+        Self {
+            version,
+            capabilities: "{}",
+            client_name: "trunkline",
+            client_title: "",
+            client_version,
+            principal: "",
+        }
+    }
+}
+
+impl Offer<'_> {
+    fn message(&self) -> String {
+        let Self { version, capabilities, client_name, client_title, client_version, .. } = *self;
+        let title = if client_title.is_empty() {
+            String::new()
+        } else {
+            format!(r#","title":{}"#, quote(client_title))
+        };
+        format!(
+            concat!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{}","capabilities":{},"#,
+                r#""clientInfo":{{"name":{}{},"version":{}}}}}}}"#
+            ),
+            version.as_str(),
+            capabilities,
+            quote(client_name),
+            title,
+            quote(client_version)
+        )
+    }
+}
+
+/// Opens a session.
 pub async fn open(
     asker: &Asker<'_>,
     upstream: &Upstream,
-    version: LegacyVersion,
+    offer: Offer<'_>,
     deadline: Instant,
 ) -> Result<Opened, NotOpened> {
-    let body = format!(
-        concat!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{}","capabilities":{{}},"#,
-            r#""clientInfo":{{"name":"trunkline","version":"{}"}}}}}}"#
-        ),
-        version.as_str(),
-        env!("CARGO_PKG_VERSION")
-    );
+    let body = offer.message();
     // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
-    let answer = asker.ask(upstream, question(asker, HeaderMap::new(), body, deadline)).await?;
+    let mut headers = HeaderMap::new();
+    if upstream.is_child()
+        && let Some(caller) = stdio::caller(offer.principal)
+    {
+        headers.insert(CALLER, caller);
+    }
+    let answer = asker.ask(upstream, question(asker, headers, body, deadline)).await?;
     let opened = read(asker, &answer)?;
+    if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
+        close(asker, upstream, &opened, Instant::now() + CLOSE_TIMEOUT).await;
+        return Err(UpstreamError::Nonsense.into());
+    }
     let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
     let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned();
     let not_opened = match asker.ask(upstream, question(asker, headers, initialized, deadline)).await {
@@ -89,6 +151,30 @@ pub async fn open(
     // The time for opening may be over.
     close(asker, upstream, &opened, Instant::now() + CLOSE_TIMEOUT).await;
     Err(not_opened)
+}
+
+/// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
+pub async fn own_session(
+    asker: &Asker<'_>,
+    sessions: &Sessions,
+    upstream: &Upstream,
+    (id, offer): (SessionId, Offer<'_>),
+    deadline: Instant,
+) -> Result<Arc<UpstreamSession>, UpstreamError> {
+    let open = || async {
+        let opened = open(asker, upstream, offer, deadline).await?;
+        Ok::<_, NotOpened>(UpstreamSession::new(opened.id, opened.version))
+    };
+    let owner = Owner { session: id, expires_s: u64::MAX, principal: "" };
+    let session = sessions.upstream_session(owner, &upstream.session_key, open);
+    match tokio::time::timeout_at(deadline.into(), session).await {
+        Ok(Ok(session)) => Ok(session),
+        Ok(Err(OpenError::Failed(error))) => Err(error.into()),
+        Ok(Err(OpenError::TooMany | OpenError::TooManyOfPrincipal | OpenError::Ended)) => {
+            Err(UpstreamError::TooManyConnections)
+        }
+        Err(_) => Err(UpstreamError::TimedOut),
+    }
 }
 
 /// Closes a session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
@@ -124,10 +210,34 @@ fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
     };
     let version = result.get("protocolVersion").and_then(Value::as_literal);
     let version = version.and_then(|version| LegacyVersion::of(&version.decode(&answer.body)?));
+    let version = version.ok_or(UpstreamError::Nonsense)?;
     let id = answer.headers.get(SESSION_ID).cloned();
-    let is_sound = id.as_ref().is_none_or(|id| id.len() <= SESSION_ID_BYTES_MAX);
-    match version {
-        Some(version) if is_sound => Ok(Opened { id, version, result: answer.body.slice(result.span()) }),
-        _ => Err(UpstreamError::Nonsense.into()),
+    Ok(Opened { id, version, result: answer.body.slice(result.span()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_is_what_the_client_said() {
+        let version = LegacyVersion::V2025_06_18;
+        let own = Offer::own(version).message();
+        assert!(own.contains(r#""capabilities":{},"clientInfo":{"name":"trunkline","version":""#), "{own}");
+        let capabilities = r#"{ "sampling":{"tools":{}},"elicitation":{"form":{},"url":{}} }"#;
+        let offer = Offer {
+            version,
+            capabilities,
+            client_name: "a\"b",
+            client_title: "T",
+            client_version: "",
+            principal: "",
+        };
+        let expected = concat!(
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
+            r#""capabilities":{ "sampling":{"tools":{}},"elicitation":{"form":{},"url":{}} },"#,
+            r#""clientInfo":{"name":"a\"b","title":"T","version":""}}}"#
+        );
+        assert_eq!(offer.message(), expected);
     }
 }

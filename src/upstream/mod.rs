@@ -7,10 +7,16 @@ pub mod changes;
 pub mod exchange;
 pub mod facts;
 pub mod headers;
+pub mod incoming;
 pub mod initialize;
 pub mod listing;
+pub mod pipe;
 pub mod pool;
+pub mod sse;
+pub mod stdio;
+pub mod unasked;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::{HeaderValue, Uri};
@@ -19,6 +25,7 @@ use sha2::{Digest as _, Sha256};
 use self::changes::Changes;
 use self::facts::Facts;
 use self::listing::{Annotated, Listing};
+use self::stdio::Children;
 use crate::config;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::version::{Era, Eras};
@@ -40,7 +47,9 @@ pub struct Upstream {
     pub id: UpstreamId,
     /// Its settings.
     pub config: config::Upstream,
-    /// Its addresses.
+    /// How it is reached.
+    pub transport: Transport,
+    /// Its addresses, over HTTP.
     pub replicas: Vec<Replica>,
     /// What is counted about it.
     pub series: UpstreamSeries,
@@ -48,16 +57,27 @@ pub struct Upstream {
     pub facts: Facts,
     /// How often its lists have changed.
     pub changes: Changes,
-    /// What its sessions are filed under: its name, and a digest of its addresses, as a server elsewhere is not to be
+    /// What its sessions are filed under: its name, and a digest of its addresses or its command, as a server elsewhere is not to be
     /// shown the ids of another's sessions.
-    pub session_key: Box<str>,
+    pub session_key: Arc<str>,
     /// True once it opened a session without giving it an id.
     pub is_sessionless: AtomicBool,
     /// The mirrored parameters of its tools, as they were last listed.
     pub annotated: Annotated,
     /// What its lists have come to.
     pub listing: Listing,
+    /// Counts, by its holders, messages on their way to it that nobody waits for.
+    pub telling: Arc<()>,
     next: AtomicUsize,
+}
+
+/// How an upstream is reached.
+#[derive(Debug)]
+pub enum Transport {
+    /// Streamable HTTP, at one of its replicas, or HTTP+SSE while that is what it speaks.
+    Http(Arc<sse::Streams>),
+    /// A child process.
+    Stdio(Arc<Children>),
 }
 
 /// One address of an upstream.
@@ -79,9 +99,14 @@ impl Upstream {
         let replicas = config.urls.iter().map(Replica::new).collect::<Result<Vec<_>, _>>()?;
         let series = metrics.upstream(&config.name);
         let session_key = session_key(&config);
+        let transport = match &config.command {
+            Some(command) => Transport::Stdio(Children::new(&config, command, metrics)),
+            None => Transport::Http(sse::Streams::new(config.transport == config::Transport::Sse)),
+        };
         Ok(Self {
             id,
             config,
+            transport,
             replicas,
             series,
             facts: Facts::default(),
@@ -90,8 +115,54 @@ impl Upstream {
             session_key,
             annotated: Annotated::default(),
             listing: Listing::default(),
+            telling: Arc::default(),
             next: AtomicUsize::new(0),
         })
+    }
+
+    /// Goes on with the connections of `same`, which is the same server with other settings of the gateway.
+    pub fn adopt(&mut self, same: &Self) {
+        self.transport = match &same.transport {
+            Transport::Http(streams) => Transport::Http(Arc::clone(streams)),
+            Transport::Stdio(children) => Transport::Stdio(Arc::clone(children)),
+        };
+    }
+
+    /// From now on this is the upstream that its connections belong to.
+    pub fn take_up(self: &Arc<Self>) {
+        if let Some(streams) = self.sse() {
+            streams.belong_to(self);
+        }
+    }
+
+    /// Its streams of HTTP+SSE, should it speak it. `None`: it is not reached over HTTP.
+    pub fn sse(&self) -> Option<&Arc<sse::Streams>> {
+        match &self.transport {
+            Transport::Http(streams) => Some(streams),
+            Transport::Stdio(_) => None,
+        }
+    }
+
+    /// Whether it goes on with the connections of `other`.
+    pub fn is_served_with(&self, other: &Self) -> bool {
+        match (&self.transport, &other.transport) {
+            (Transport::Http(one), Transport::Http(other)) => Arc::ptr_eq(one, other),
+            (Transport::Stdio(one), Transport::Stdio(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// The configuration names it no longer: what runs for it alone ends.
+    pub fn retire(&self) {
+        match &self.transport {
+            Transport::Http(streams) => streams.retire(),
+            Transport::Stdio(children) => children.retire(),
+        }
+    }
+
+    /// Whether it is a child process.
+    pub fn is_child(&self) -> bool {
+        !matches!(self.transport, Transport::Http(_))
     }
 
     /// The eras it speaks, by configuration or as far as it was asked; `None`: not known, or neither.
@@ -121,10 +192,13 @@ impl Upstream {
     }
 }
 
-fn session_key(config: &config::Upstream) -> Box<str> {
+fn session_key(config: &config::Upstream) -> Arc<str> {
     let mut digest = Sha256::new();
     for url in &config.urls {
         digest.update(format!("{} {} {}\n", url.host, url.port, url.path_and_query));
+    }
+    if let Some(command) = &config.command {
+        digest.update(format!("{command:?}"));
     }
     let digest =
         digest.finalize().iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));

@@ -136,6 +136,13 @@ impl Lease {
     }
 }
 
+/// [`Lease::give_back`] of what a reply came with.
+pub fn give_back(lease: Option<Lease>, now: Instant) {
+    if let Some(lease) = lease {
+        lease.give_back(now);
+    }
+}
+
 fn keep_alive_timeout(value: &[u8]) -> Option<Duration> {
     let value = std::str::from_utf8(value).ok()?;
     let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;

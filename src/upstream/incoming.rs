@@ -1,0 +1,61 @@
+//! The body of a reply while it arrives from an upstream, whatever carries it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::pipe::exchange::Body as Pieces;
+
+/// The body of a reply while it arrives.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Over HTTP.
+    Http(hyper::body::Incoming),
+    /// Complete.
+    Whole(Option<Bytes>),
+    /// From a process or another connection that many calls share, piece by piece.
+    Pieces(Box<Pieces>),
+}
+
+/// The reply broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the reply broke off")]
+pub struct Broken;
+
+impl Body for Incoming {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut *self {
+            Self::Http(incoming) => {
+                Pin::new(incoming).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Broken)))
+            }
+            Self::Whole(whole) => Poll::Ready(whole.take().map(|whole| Ok(Frame::data(whole)))),
+            Self::Pieces(pieces) => {
+                pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http(incoming) => incoming.is_end_stream(),
+            Self::Whole(whole) => whole.is_none(),
+            Self::Pieces(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http(incoming) => incoming.size_hint(),
+            Self::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Pieces(_) => SizeHint::default(),
+        }
+    }
+}

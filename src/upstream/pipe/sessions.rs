@@ -1,0 +1,59 @@
+//! The sessions that an upstream's connections carry, by the ids that callers know them by.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use http::HeaderValue;
+
+use super::Pipe;
+
+/// All of one upstream.
+#[derive(Debug, Default)]
+pub struct Sessions(Mutex<HashMap<Box<[u8]>, Seat>>);
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    /// The connection that carries it.
+    pub pipe: Pipe,
+    /// Its number there.
+    pub session: u64,
+}
+
+impl Sessions {
+    /// Keeps a session and gives it an id. `None`: the system has no randomness.
+    pub fn keep(&self, seat: Seat) -> Option<HeaderValue> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).ok()?;
+        let id = bytes.iter().fold(String::with_capacity(32), |mut id, byte| {
+            let _ = write!(id, "{byte:02x}");
+            id
+        });
+        let header = HeaderValue::from_str(&id).ok()?;
+        let mut seats = self.lock();
+        seats.retain(|_, seat| !seat.pipe.is_over());
+        seats.insert(id.into_bytes().into(), seat);
+        Some(header)
+    }
+
+    /// The session of this id, while its connection lives.
+    pub fn get(&self, id: &HeaderValue) -> Option<Seat> {
+        let mut seats = self.lock();
+        let seat = seats.get(id.as_bytes())?;
+        if seat.pipe.is_over() {
+            seats.remove(id.as_bytes());
+            return None;
+        }
+        Some(seat.clone())
+    }
+
+    /// Forgets a session.
+    pub fn remove(&self, id: &HeaderValue) -> Option<Seat> {
+        self.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Seat>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

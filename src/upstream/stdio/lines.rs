@@ -1,0 +1,107 @@
+//! The lines of a stream that arrives in pieces, bounded in length.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+/// The line is longer than it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+/// What has arrived and was not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// Where pieces are read into.
+    pub(super) buffer: BytesMut,
+    /// How much of it was looked at.
+    searched: usize,
+}
+
+impl Lines {
+    /// The next complete line without its end and white space around it; empty ones are left out.
+    pub(super) fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, TooLong> {
+        loop {
+            let found = memchr::memchr(b'\n', &self.buffer[self.searched..]);
+            let Some(end) = found.map(|offset| self.searched + offset) else {
+                self.searched = self.buffer.len();
+                return if self.searched > bytes_max { Err(TooLong) } else { Ok(None) };
+            };
+            if end > bytes_max {
+                return Err(TooLong);
+            }
+            let line = self.buffer.split_to(end).freeze();
+            self.buffer.advance(1);
+            self.searched = 0;
+            let trimmed = line.trim_ascii();
+            if !trimmed.is_empty() {
+                return Ok(Some(line.slice_ref(trimmed)));
+            }
+        }
+    }
+
+    /// Moves what is left to memory of its own size.
+    pub(super) fn compact(&mut self) {
+        self.buffer = BytesMut::from(&self.buffer[..]);
+    }
+
+    /// What is left when the stream has ended.
+    pub(super) fn rest(&mut self) -> Bytes {
+        self.searched = 0;
+        self.buffer.split().freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(lines: &mut Lines, bytes_max: usize) -> Result<Vec<Bytes>, TooLong> {
+        let mut found = Vec::new();
+        while let Some(line) = lines.next(bytes_max)? {
+            found.push(line);
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn lines_come_without_their_ends() {
+        let mut lines = Lines::default();
+        lines.buffer.extend_from_slice(b"one\r\n\n \ntwo\nthr");
+        assert_eq!(all(&mut lines, 10), Ok(vec!["one".into(), "two".into()]));
+        lines.buffer.extend_from_slice(b"ee\n");
+        assert_eq!(all(&mut lines, 10), Ok(vec!["three".into()]));
+        lines.buffer.extend_from_slice(b"rest");
+        assert_eq!((all(&mut lines, 10), lines.rest()), (Ok(vec![]), "rest".into()));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_found_before_its_end() {
+        for text in ["12345678901\n", "12345678901"] {
+            let mut lines = Lines::default();
+            lines.buffer.extend_from_slice(text.as_bytes());
+            assert_eq!(all(&mut lines, 10), Err(TooLong), "{text}");
+            let mut lines = Lines::default();
+            lines.buffer.extend_from_slice(b"1234567890\n");
+            assert_eq!(all(&mut lines, 10), Ok(vec!["1234567890".into()]));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_no_difference(text in "[a-z \n]{0,60}", cuts in prop::collection::vec(0_usize..60, 0..5)) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.push(text.len());
+            cuts.sort_unstable();
+            let (mut lines, mut found, mut start) = (Lines::default(), Vec::new(), 0);
+            for cut in cuts {
+                lines.buffer.extend_from_slice(&text.as_bytes()[start..cut]);
+                found.extend(all(&mut lines, 100).expect("short enough"));
+                start = cut;
+            }
+            let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+            let expected: Vec<&str> =
+                complete.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
