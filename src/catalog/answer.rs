@@ -76,7 +76,9 @@ impl<'r> Request<'r> {
         let hands = hands(self.worker, self.view);
         let tongue = match self.dialect {
             Dialect::Modern { capabilities } => Tongue::Modern(Bytes::copy_from_slice(capabilities)),
-            Dialect::Legacy(version) => Tongue::Legacy(version),
+            Dialect::Legacy { version, capabilities } => {
+                Tongue::Legacy(version, Bytes::copy_from_slice(capabilities))
+            }
         };
         let all: Vec<Wanted> = upstreams
             .iter()
@@ -187,7 +189,7 @@ impl<'r> Request<'r> {
     fn era(&self) -> Era {
         match self.dialect {
             Dialect::Modern { .. } => Era::Modern,
-            Dialect::Legacy(_) => Era::Legacy,
+            Dialect::Legacy { .. } => Era::Legacy,
         }
     }
 

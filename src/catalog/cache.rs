@@ -80,8 +80,8 @@ pub enum Scope {
 pub enum DialectKey {
     /// The modern era, with the client's capabilities.
     Modern(Digest),
-    /// The legacy era; the gateway's sessions declare no capabilities.
-    Legacy(LegacyVersion),
+    /// The legacy era, with the client's capabilities.
+    Legacy(LegacyVersion, Digest),
 }
 
 /// A digest of bytes: the first half of their SHA-256.
@@ -147,7 +147,7 @@ impl DialectKey {
     pub fn of(dialect: Dialect<'_>) -> Self {
         match dialect {
             Dialect::Modern { capabilities } => Self::Modern(digest(&[capabilities])),
-            Dialect::Legacy(version) => Self::Legacy(version),
+            Dialect::Legacy { version, capabilities } => Self::Legacy(version, digest(&[capabilities])),
         }
     }
 }

@@ -12,17 +12,18 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::Kind;
+use super::cache::digest;
 use super::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, read};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Scratch, Value, quote};
 use crate::protocol::version::{self, Era, LegacyVersion};
-use crate::session::{OpenError, SessionId, UpstreamSession};
+use crate::session::{SessionId, UpstreamSession};
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Answer, Asker, Question, legacy_headers, modern_headers};
 use crate::upstream::exchange::Client;
-use crate::upstream::initialize::{self, NotOpened};
+use crate::upstream::initialize::{self, Offer};
 
 /// Longer replies are read off the worker, whose calls would wait for it.
 const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
@@ -32,6 +33,9 @@ const TTL_MAX: Duration = Duration::from_hours(24);
 const TTL_ABSENT: Duration = Duration::from_secs(5);
 /// Of an upstream session that is lost again as soon as it was opened there is no third.
 const SESSIONS_TRIED_MAX: usize = 2;
+
+/// The capabilities of a client that has none.
+pub const NO_CAPABILITIES: &str = "{}";
 
 /// What a thread needs to ask upstreams.
 #[derive(Clone, Debug)]
@@ -49,8 +53,9 @@ pub struct Hands {
 pub enum Tongue {
     /// The newest modern revision, with the client's capabilities.
     Modern(Bytes),
-    /// A session of the gateway's own.
-    Legacy(LegacyVersion),
+    /// A session of the gateway's own, which declares the client's capabilities: servers offer more to those who
+    /// can do more.
+    Legacy(LegacyVersion, Bytes),
 }
 
 /// What came of it.
@@ -103,19 +108,19 @@ impl<'f> Fetch<'f> {
 
     /// Asks for all pages.
     pub async fn run(&self) -> Result<Fetched, UpstreamError> {
-        let Tongue::Legacy(version) = self.tongue else {
+        let Tongue::Legacy(version, capabilities) = self.tongue else {
             return self.pages(None).await.map_err(|trouble| match trouble {
                 Trouble::Upstream(error) => error,
                 Trouble::SessionLost => UpstreamError::Nonsense,
             });
         };
         for _ in 0..SESSIONS_TRIED_MAX {
-            let session = self.session(*version).await?;
+            let session = self.session(*version, capabilities).await?;
             match self.pages(Some(&session)).await {
                 Ok(fetched) => return Ok(fetched),
                 Err(Trouble::Upstream(error)) => return Err(error),
                 Err(Trouble::SessionLost) => {
-                    let own = SessionId::own(*version);
+                    let own = own_session(*version, capabilities);
                     self.hands.state.sessions.lose(own, &self.upstream.session_key, &session);
                 }
             }
@@ -123,21 +128,16 @@ impl<'f> Fetch<'f> {
         Err(UpstreamError::SessionLost)
     }
 
-    async fn session(&self, version: LegacyVersion) -> Result<Arc<UpstreamSession>, UpstreamError> {
-        let asker = self.asker();
-        let open = || async {
-            let opened = initialize::open(&asker, self.upstream, version, self.deadline).await?;
-            Ok::<_, NotOpened>(UpstreamSession { id: opened.id, version: opened.version })
-        };
+    async fn session(
+        &self,
+        version: LegacyVersion,
+        capabilities: &Bytes,
+    ) -> Result<Arc<UpstreamSession>, UpstreamError> {
+        let declared = std::str::from_utf8(capabilities).unwrap_or(NO_CAPABILITIES);
+        let offer = Offer { capabilities: declared, ..Offer::own(version) };
+        let own = (own_session(version, capabilities), offer);
         let sessions = &self.hands.state.sessions;
-        let key = &self.upstream.session_key;
-        let session = sessions.upstream_session(SessionId::own(version), u64::MAX, key, open);
-        match tokio::time::timeout_at(self.deadline.into(), session).await {
-            Ok(Ok(session)) => Ok(session),
-            Ok(Err(OpenError::Failed(error))) => Err(error.into()),
-            Ok(Err(OpenError::TooMany | OpenError::Ended)) => Err(UpstreamError::TooManyConnections),
-            Err(_) => Err(UpstreamError::TimedOut),
-        }
+        initialize::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
 
     async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, Trouble> {
@@ -241,6 +241,15 @@ impl<'f> Fetch<'f> {
             limits: &self.hands.snapshot.limits,
             budget: &self.hands.state.buffered,
         }
+    }
+}
+
+/// The gateway's own session in which lists are fetched for clients with these capabilities.
+fn own_session(version: LegacyVersion, capabilities: &Bytes) -> SessionId {
+    if *capabilities == NO_CAPABILITIES {
+        SessionId::own(version)
+    } else {
+        SessionId::declaring(version, &digest(&[capabilities]))
     }
 }
 

@@ -21,6 +21,10 @@ use crate::upstream::Upstream;
 
 /// Least time between two fetches of a part because of changes.
 const CHANGES_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a watched list of the legacy era is kept, which has no `ttlMs`. Its upstream tells when it changes, so that
+/// this only bounds what a notice costs that was lost on the way.
+const WATCHED_TTL: Duration = Duration::from_mins(5);
+
 /// What there is of a part.
 #[derive(Clone, Debug)]
 pub enum Had {
@@ -112,6 +116,12 @@ impl Wanted {
         self.key.kind.changed().map_or(0, |changed| self.upstream.changes.count(changed))
     }
 
+    /// Whether the upstream, which cannot say how long the list holds, would tell now that it has changed.
+    fn is_watched(&self) -> bool {
+        let changed = self.key.kind.changed().filter(|_| matches!(self.tongue, Tongue::Legacy(..)));
+        changed.is_some_and(|changed| self.upstream.changes.is_watched(changed))
+    }
+
     fn last_good(&self, hands: &Hands, error: UpstreamError) -> Had {
         let kept = hands.state.catalog.parts.get(&self.key);
         match kept.filter(|part| Instant::now() < part.stale_until) {
@@ -156,11 +166,15 @@ impl Wanted {
         let (count, asked) = (self.count(), Instant::now());
         // Nobody else sets it.
         let _ = flight.count.set(count);
+        let was_watched = self.is_watched();
         let fetched = Fetch::new(hands, &self.upstream, self.key.kind, &self.tongue, asked).run().await;
         let [ok, failed] = &self.upstream.series.list_fetches;
         match fetched {
-            Ok(fetched) => {
+            Ok(mut fetched) => {
                 ok.inc();
+                if was_watched && self.is_watched() {
+                    fetched.ttl = fetched.ttl.max(WATCHED_TTL);
+                }
                 Ok(self.keep(hands, fetched, count, asked).await)
             }
             Err(error) => {

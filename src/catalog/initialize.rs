@@ -1,6 +1,6 @@
 //! The result of `initialize` for an endpoint, from what is remembered of its upstreams: none is asked.
 //!
-//! On a transparent endpoint it is the upstream's own. Elsewhere a capability is offered if an upstream has it. What an
+//! On a transparent endpoint it is the upstream's own, but that changes of lists are always announced. Elsewhere a capability is offered if an upstream has it. What an
 //! upstream said in the legacy era counts before what it said in the modern one; one that never said anything counts
 //! as having tools, prompts and resources. One that is known not to speak the legacy era is left out, as no call of a
 //! session reaches it.
@@ -93,7 +93,7 @@ fn own(version: LegacyVersion, said: &Said, scratch: &mut Scratch, depth_max: us
             .filter_map(|(key, value)| Some((key.decode(own.text())?.into_owned(), value)))
             .filter(|(name, _)| is_taken(name))
             .map(|(name, value)| {
-                let settings = deliverable(&name, Some(value));
+                let settings = announced(&name, value);
                 (name, settings)
             })
             .collect()
@@ -147,7 +147,13 @@ fn merged(
             summary.assume();
         }
     }
-    let mut members = Members::new(version, &offered(&summary));
+    let mut capabilities = offered(&summary);
+    if version >= LegacyVersion::V2025_11_25
+        && let Some(tasks) = summary.tasks()
+    {
+        capabilities.push(("tasks".to_owned(), tasks.to_owned()));
+    }
+    let mut members = Members::new(version, &capabilities);
     members.add("serverInfo", SERVER_INFO);
     if let Some(instructions) = summary.instructions(endpoint.config.instructions.as_deref()) {
         members.add("instructions", &quote(&instructions));
@@ -157,24 +163,36 @@ fn merged(
 
 fn offered(summary: &Summary) -> Vec<(String, String)> {
     let offered = Capability::ALL.into_iter().filter(|capability| summary.offers(*capability));
-    offered.map(|capability| (capability.key().to_owned(), deliverable(capability.key(), None))).collect()
+    offered
+        .map(|capability| {
+            let can_subscribe = capability == Capability::Resources && summary.can_subscribe();
+            let settings = match (has_list(capability.key()), can_subscribe) {
+                (true, true) => r#"{"subscribe":true,"listChanged":true}"#,
+                (true, false) => r#"{"listChanged":true}"#,
+                (false, _) => "{}",
+            };
+            (capability.key().to_owned(), settings.to_owned())
+        })
+        .collect()
 }
 
-/// The settings of a capability as a session has them. Change notices and updates of resources go over the session's
-/// GET stream; as it is not served yet, they are not offered. This is the one place that says so.
-fn deliverable(capability: &str, settings: Option<Value<'_>>) -> String {
-    let Some(settings) = settings else { return "{}".to_owned() };
-    let needs_stream: &[&str] = match capability {
-        "tools" | "prompts" => &["listChanged"],
-        "resources" => &["listChanged", "subscribe"],
-        _ => return text(settings),
-    };
-    let kept: Vec<String> = settings
+/// The settings of a capability as the one upstream wrote them. That a list has changed is always told, as the gateway
+/// notices it itself.
+fn announced(capability: &str, settings: Value<'_>) -> String {
+    if !has_list(capability) || settings.kind() != Kind::Object {
+        return text(settings);
+    }
+    let others = settings
         .entries()
-        .filter(|(key, _)| needs_stream.iter().all(|name| !key.equals(settings.text(), name)))
-        .filter_map(|(key, value)| Some(format!("{}:{}", quote(&key.decode(settings.text())?), text(value))))
-        .collect();
-    format!("{{{}}}", kept.join(","))
+        .filter(|(key, _)| !key.equals(settings.text(), "listChanged"))
+        .filter_map(|(key, value)| Some(format!("{}:{}", quote(&key.decode(settings.text())?), text(value))));
+    let mut members: Vec<String> = others.collect();
+    members.push(r#""listChanged":true"#.to_owned());
+    format!("{{{}}}", members.join(","))
+}
+
+fn has_list(capability: &str) -> bool {
+    matches!(capability, "tools" | "prompts" | "resources")
 }
 
 /// A value as it is spelled.
@@ -252,6 +270,7 @@ mod tests {
     }
 
     const INFO: &str = SERVER_INFO;
+    const CHANGES: &str = r#"{"listChanged":true}"#;
 
     #[tokio::test]
     async fn the_version_is_one_that_both_sides_speak() {
@@ -282,15 +301,15 @@ mod tests {
         for (known, expected) in [
             (
                 legacy("2025-11-25", own),
-                r#""capabilities":{"tools":{"a":[1]},"resources":{},"tasks":{"list":{}},"logging":{}},"x":1e400,"serverInfo":{"name":"é\u0041"},"instructions":"As is.""#.to_owned(),
+                r#""capabilities":{"tools":{"a":[1],"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"tasks":{"list":{}},"logging":{}},"x":1e400,"serverInfo":{"name":"é\u0041"},"instructions":"As is.""#.to_owned(),
             ),
             (
                 modern(discovered),
-                r#""capabilities":{"tools":{}},"serverInfo":{"name":"n"},"instructions":"As is.""#.to_owned(),
+                r#""capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"n"},"instructions":"As is.""#.to_owned(),
             ),
             (
                 nothing(),
-                format!(r#""capabilities":{{"tools":{{}},"prompts":{{}},"resources":{{}}}},"serverInfo":{INFO}"#),
+                format!(r#""capabilities":{{"tools":{CHANGES},"prompts":{CHANGES},"resources":{CHANGES}}},"serverInfo":{INFO}"#),
             ),
         ] {
             let (_, result) = of(&[known], "2025-06-18").await;
@@ -311,14 +330,25 @@ mod tests {
         };
         let (_, result) = of(&[first.clone(), second, gone], "2025-11-25").await;
         let expected = format!(
-            r#"{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{{}},"prompts":{{}},"completions":{{}},"logging":{{}}}},"serverInfo":{INFO},"instructions":"Own.\n\n## u0 (names start with u0__)\n\nA \"quoted\"\n\n## u1 (names start with u1__)\n\nB"}}"#
+            r#"{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{CHANGES},"prompts":{CHANGES},"completions":{{}},"logging":{{}}}},"serverInfo":{INFO},"instructions":"Own.\n\n## u0 (names start with u0__)\n\nA \"quoted\"\n\n## u1 (names start with u1__)\n\nB"}}"#
         );
         assert_eq!(result, expected);
         let (_, result) = of(&[first, nothing()], "2025-11-25").await;
-        assert!(
-            result.contains(r#""capabilities":{"tools":{},"prompts":{},"resources":{},"logging":{}}"#),
-            "{result}"
-        );
+        let capabilities =
+            format!(r#"{{"tools":{CHANGES},"prompts":{CHANGES},"resources":{CHANGES},"logging":{{}}}}"#);
+        assert!(result.contains(&capabilities), "{result}");
+        let subscribing = modern(r#"{"capabilities":{"resources":{"subscribe":true}}}"#);
+        let (_, result) = of(&[nothing(), subscribing], "2025-11-25").await;
+        assert!(result.contains(r#""resources":{"subscribe":true,"listChanged":true}"#), "{result}");
+    }
+
+    #[tokio::test]
+    async fn tasks_are_offered_where_the_revision_has_them() {
+        let with_tasks = legacy("2025-11-25", r#"{"capabilities":{"tools":{},"tasks":{ "list":{} }}}"#);
+        for (requested, is_offered) in [("2025-11-25", true), ("2025-06-18", false)] {
+            let (_, result) = of(&[nothing(), with_tasks.clone()], requested).await;
+            assert_eq!(result.contains(r#","tasks":{ "list":{} }}"#), is_offered, "{result}");
+        }
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::cache::DialectKey;
-use super::fetch::{Hands, Tongue};
+use super::fetch::{Hands, NO_CAPABILITIES, Tongue};
 use super::gather::Had;
 use super::part::Content;
 use super::{Dialect, Kind, List, wanted};
@@ -158,7 +158,9 @@ async fn list_of(hands: &Hands, upstream: &Arc<Upstream>, list: List) -> Had {
     let is_legacy = upstream.check_era(Era::Modern).is_err();
     let capabilities = Bytes::from_static(CAPABILITIES.as_bytes());
     let (dialect, tongue) = if is_legacy {
-        (Dialect::Legacy(LegacyVersion::NEWEST), Tongue::Legacy(LegacyVersion::NEWEST))
+        let (version, capabilities) = (LegacyVersion::NEWEST, NO_CAPABILITIES);
+        let dialect = Dialect::Legacy { version, capabilities: capabilities.as_bytes() };
+        (dialect, Tongue::Legacy(version, Bytes::from_static(capabilities.as_bytes())))
     } else {
         (Dialect::Modern { capabilities: &capabilities }, Tongue::Modern(capabilities.clone()))
     };

@@ -76,8 +76,13 @@ pub enum Dialect<'a> {
         /// The client's capabilities: a JSON object, as it wrote it.
         capabilities: &'a [u8],
     },
-    /// A session of the legacy era.
-    Legacy(LegacyVersion),
+    /// The legacy era.
+    Legacy {
+        /// What the client speaks.
+        version: LegacyVersion,
+        /// The client's capabilities: a JSON object.
+        capabilities: &'a [u8],
+    },
 }
 
 /// Answers a list: the whole JSON-RPC response.

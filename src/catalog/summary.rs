@@ -54,6 +54,7 @@ pub struct Summary {
     can_subscribe: bool,
     /// Index into [`EXTENSIONS`], and the settings of the first that has it, as it wrote them.
     extensions: Vec<(usize, String)>,
+    tasks: Option<String>,
     instructions: Vec<String>,
     is_filled: bool,
 }
@@ -73,6 +74,9 @@ impl Summary {
                 self.can_subscribe |= value.get("subscribe").is_some_and(|value| value.raw() == b"true");
             }
         }
+        let tasks =
+            || capabilities.get("tasks").map(|tasks| String::from_utf8_lossy(tasks.raw()).into_owned());
+        self.tasks = self.tasks.take().or_else(tasks);
         if let Some(extensions) = capabilities.get("extensions") {
             self.add_extensions(extensions);
         }
@@ -104,6 +108,11 @@ impl Summary {
     /// True if an upstream takes subscriptions to single resources.
     pub fn can_subscribe(&self) -> bool {
         self.can_subscribe
+    }
+
+    /// What the first upstream that has tasks (2025-11-25) says of them, as it wrote it.
+    pub fn tasks(&self) -> Option<&str> {
+        self.tasks.as_deref()
     }
 
     /// The endpoint's own instructions, then those of the upstreams; bounded.

@@ -323,7 +323,7 @@ fn a_tools_list_is_fetched_again_once_in_a_while() {
 fn a_legacy_list_comes_over_a_session_of_the_gateway() {
     run(async {
         let bench = Bench::new("").await;
-        let legacy = Dialect::Legacy(LegacyVersion::V2025_06_18);
+        let legacy = Dialect::Legacy { version: LegacyVersion::V2025_06_18, capabilities: b"{}" };
         let expected = json!({"jsonrpc": "2.0", "id": 7, "result": {"tools": [{"name": "t0"}]}});
         assert_eq!(bench.ask(legacy).await.unwrap(), expected, "and nothing else");
         bench.server.script.version.set(1);
@@ -350,7 +350,8 @@ fn a_legacy_list_comes_over_a_session_of_the_gateway() {
         bench.change();
         assert_eq!(bench.ask(legacy).await.unwrap()["result"]["tools"][0]["name"], "t3", "the last good one");
         assert_eq!(bench.server.count("initialize"), 3);
-        let other = bench.ask(Dialect::Legacy(LegacyVersion::V2024_11_05)).await;
+        let other =
+            bench.ask(Dialect::Legacy { version: LegacyVersion::V2024_11_05, capabilities: b"{}" }).await;
         assert_eq!(other.unwrap_err(), Error::Upstream(UpstreamError::SessionLost));
         assert_eq!(bench.server.count("initialize"), 5);
     });

@@ -41,6 +41,8 @@ pub(super) struct Feed {
     pub(super) upstream: Arc<Upstream>,
     /// Something has changed for a lane.
     wakes: [Notify; 2],
+    /// Lists are wanted, or no longer.
+    pub(super) lists_wanted: Notify,
     /// The last client has left.
     pub(super) emptied: Notify,
     shared: Mutex<Shared>,
@@ -127,6 +129,7 @@ impl Feed {
         Arc::new(Self {
             upstream,
             wakes: Default::default(),
+            lists_wanted: Notify::new(),
             emptied: Notify::new(),
             shared: Mutex::default(),
         })
@@ -168,6 +171,7 @@ impl Feed {
         drop(shared);
         if !lists.is_empty() {
             self.wakes[Lane::Lists as usize].notify_one();
+            self.lists_wanted.notify_one();
         }
         if !names.is_empty() {
             self.wakes[Lane::Names as usize].notify_one();
@@ -194,6 +198,7 @@ impl Feed {
         let is_empty = shared.clients.len() == shared.free.len();
         drop(shared);
         self.wakes.iter().for_each(Notify::notify_one);
+        self.lists_wanted.notify_one();
         if is_empty {
             self.emptied.notify_one();
         }

@@ -16,6 +16,7 @@
 pub mod client;
 mod feed;
 mod inbox;
+pub mod session;
 pub mod upstream;
 
 use std::collections::HashMap;
@@ -51,6 +52,8 @@ struct Feeds {
 struct Clients {
     next: u64,
     inboxes: HashMap<u64, Arc<Inbox>>,
+    /// Those of sessions' streams.
+    sessions: HashMap<u64, Arc<Inbox>>,
 }
 
 impl Hub {
@@ -73,15 +76,15 @@ impl Hub {
         self.clients().inboxes.len()
     }
 
-    /// Ends every subscription with its result.
+    /// Ends every subscription with its result, and the streams of sessions.
     pub fn end_all(&self) {
-        self.clients().inboxes.values().for_each(|inbox| inbox.end());
+        self.clients().all().for_each(|inbox| inbox.end());
     }
 
-    /// Ends the subscriptions of endpoints that `snapshot` does not serve as before, so that their clients listen
+    /// Ends the subscriptions and streams of endpoints that `snapshot` does not serve as before, so that their clients listen
     /// again.
     pub fn reloaded(&self, snapshot: &Snapshot) {
-        for inbox in self.clients().inboxes.values().filter(|inbox| !is_current(inbox, snapshot)) {
+        for inbox in self.clients().all().filter(|inbox| !is_current(inbox, snapshot)) {
             inbox.end();
         }
     }
@@ -98,12 +101,23 @@ impl Hub {
         Some(key)
     }
 
-    fn dismiss(&self, key: u64) {
+    /// Counts the stream of a session in; there are as many as sessions allow.
+    fn admit_session(&self, inbox: &Arc<Inbox>) -> u64 {
         let mut clients = self.clients();
-        clients.inboxes.remove(&key);
-        // Many may have come at once; they need not be remembered for ever.
-        if clients.inboxes.capacity() > 1024 && clients.inboxes.len() < clients.inboxes.capacity() / 8 {
-            clients.inboxes.shrink_to_fit();
+        clients.next += 1;
+        let key = clients.next;
+        clients.sessions.insert(key, Arc::clone(inbox));
+        key
+    }
+
+    fn dismiss(&self, key: u64) {
+        let Clients { inboxes, sessions, .. } = &mut *self.clients();
+        for all in [inboxes, sessions] {
+            all.remove(&key);
+            // Many may have come at once; they need not be remembered for ever.
+            if all.capacity() > 1024 && all.len() < all.capacity() / 8 {
+                all.shrink_to_fit();
+            }
         }
     }
 
@@ -151,6 +165,12 @@ impl Hub {
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clients {
+    fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
+        self.inboxes.values().chain(self.sessions.values())
     }
 }
 

@@ -1,4 +1,5 @@
-//! The gateway's own streams to upstreams, two for each that anybody listens to. They run on the control thread.
+//! The gateway's own streams to upstreams, two for each that anybody listens to, or, of the legacy era, one
+//! (`watch`). They run on the control thread.
 //!
 //! A stream that is to carry more is replaced: the new one is acknowledged before the old one is closed, and the old
 //! one is read a little longer, because what it was told before the new one began is still on its way. A stream that
@@ -18,14 +19,19 @@ use tokio::time::{sleep, sleep_until};
 
 use self::stream::{NotOpened, Stream};
 use super::feed::{Ask, Feed, Lane, Need};
+use crate::config::Limits;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::Scratch;
 use crate::protocol::subscription::{Acknowledged, Heard, hear};
 use crate::state::State;
+use crate::upstream::Upstream;
+use crate::upstream::ask::Asker;
 use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Client;
 
+mod promised;
 mod stream;
+mod watch;
 
 /// How long a stream is kept that nobody wants.
 const LINGER: Duration = Duration::from_secs(5);
@@ -67,12 +73,26 @@ struct Thread {
 }
 
 impl Thread {
-    /// Both streams of one upstream, until nobody listens to it any more.
+    fn limits(&self) -> Limits {
+        self.state.snapshot.load().limits.clone()
+    }
+
+    fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
+        let Self { state, client, scratch, .. } = self;
+        Asker { client, scratch, limits, budget: &state.buffered }
+    }
+
+    /// Whether the configuration of now has this upstream.
+    fn is_current(&self, upstream: &Upstream) -> bool {
+        self.state.snapshot.load().upstreams.iter().any(|current| current.id == upstream.id)
+    }
+
+    /// All streams of one upstream, until nobody listens to it any more.
     async fn serve(self: Rc<Self>, feed: Arc<Feed>) {
         let lanes = async {
             let lists = Carrier::new(&self, &feed, Lane::Lists).run();
             let names = Carrier::new(&self, &feed, Lane::Names).run();
-            tokio::join!(lists, names)
+            tokio::join!(lists, names, watch::run(&self, &feed))
         };
         let unused = async {
             loop {

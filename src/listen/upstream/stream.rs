@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method as HttpMethod, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use prometheus::IntGauge;
 use tokio::time::timeout_at;
 
@@ -18,13 +17,14 @@ use crate::protocol::method::Method;
 use crate::protocol::splice::Segments;
 use crate::protocol::sse::Events;
 use crate::protocol::subscription::{self, Acknowledged, Heard, hear};
-use crate::protocol::version::MODERN;
+use crate::protocol::version::{Era, MODERN};
 use crate::relay::{self, Media};
 use crate::state::State;
 use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::facts::Fact;
+use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::Lease;
 
 /// How long an upstream may take to acknowledge.
@@ -57,10 +57,10 @@ struct Reader {
     body: Incoming,
     events: Events,
     /// Keeps the connection, which is never used again.
-    _lease: Lease,
+    _lease: Option<Lease>,
 }
 
-struct Counted(IntGauge);
+pub(super) struct Counted(IntGauge);
 
 /// Opens a stream and waits until it is acknowledged.
 pub(super) async fn open(
@@ -71,7 +71,7 @@ pub(super) async fn open(
     ask: &Ask,
     id: u64,
 ) -> Result<(Stream, Acknowledged), NotOpened> {
-    if upstream.facts.known().modern == Fact::Absent {
+    if upstream.facts.known().modern == Fact::Absent || upstream.check_era(Era::Modern).is_err() {
         return Err(NotOpened::Refused);
     }
     let now = Instant::now();
@@ -174,7 +174,7 @@ impl Reader {
 }
 
 impl Counted {
-    fn new(gauge: &IntGauge) -> Self {
+    pub(super) fn new(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

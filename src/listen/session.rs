@@ -1,0 +1,66 @@
+//! What the stream of a session hears beside its own messages: that lists have changed, and that it is to end.
+//!
+//! The lists are the catalog's, and so are the same for all sessions: their streams join what
+//! `subscriptions/listen` is told, and ask for no more of the upstreams.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::feed::Feed;
+use super::inbox::Inbox;
+use crate::protocol::subscription::Lists;
+use crate::snapshot::{Endpoint, Snapshot};
+use crate::state::State;
+
+/// What one stream hears.
+pub struct ListNews {
+    state: Arc<State>,
+    inbox: Arc<Inbox>,
+    feeds: Box<[(Arc<Feed>, u32)]>,
+    key: u64,
+}
+
+/// Begins to listen for a session of `endpoint`, which belongs to `snapshot`.
+pub fn join(state: &Arc<State>, snapshot: &Snapshot, endpoint: &Arc<Endpoint>) -> ListNews {
+    let inbox = Inbox::new(Arc::clone(endpoint));
+    let key = state.hub.admit_session(&inbox);
+    let members = (0_u32..).zip(&endpoint.members);
+    let upstreams = members.filter_map(|(member, slot)| Some((member, snapshot.upstreams.get(*slot)?)));
+    let feeds = upstreams.map(|(member, upstream)| state.hub.join(upstream, &inbox, member, Lists::ALL, &[]));
+    let news = ListNews { state: Arc::clone(state), feeds: feeds.collect(), inbox, key };
+    // What ended all others may have come just before this one was counted.
+    if state.drain.is_quiet() || !super::is_current(&news.inbox, &state.snapshot.load()) {
+        news.inbox.end();
+    }
+    news
+}
+
+impl ListNews {
+    /// Whom to wake. To be called before looking.
+    pub fn register(&self, waker: &Waker) {
+        self.inbox.register(waker);
+    }
+
+    /// The stream is to end: the process is, or the endpoint is not what it was.
+    pub fn has_ended(&self) -> bool {
+        self.inbox.has_ended()
+    }
+
+    /// Takes the lists that have changed, and counts them as told.
+    pub fn take(&self) -> Lists {
+        let (lists, _) = self.inbox.take();
+        for index in lists.indexes() {
+            self.state.metrics.notices.lists[index].inc();
+        }
+        lists
+    }
+}
+
+impl Drop for ListNews {
+    fn drop(&mut self) {
+        for (feed, key) in &self.feeds {
+            feed.leave(*key, std::iter::empty());
+        }
+        self.state.hub.dismiss(self.key);
+    }
+}
