@@ -6,7 +6,11 @@
 //!
 //! Invariant: a connection is given back to its pool only after the reply ended cleanly.
 
+mod attached;
 mod body;
+mod events;
+mod gather;
+mod reopen;
 mod stream;
 
 use std::rc::Rc;
@@ -20,23 +24,31 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use memchr::memmem::{self, Finder};
 use tokio::time::timeout_at;
 
+use crate::batch::Batch;
 use crate::legacy::InSession;
+use crate::legacy::client_stream::ClientStream;
 use crate::limit::buffered::{Buffered, Reservation};
 use crate::listen::client::Subscription;
-use crate::mapper::Mapper;
+use crate::mapper::{Mapper, is_same_text};
 use crate::pieces::Pieces;
+use crate::protocol::answer_id::{AnswerId, Verdict};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use crate::protocol::splice::Segments;
 use crate::protocol::version::Era;
+use crate::session::desk::CallInFlight;
+use crate::session::streams::StreamPlace;
+use crate::sse_endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
+use crate::upstream::incoming::Incoming;
+use crate::upstream::pool;
 use crate::worker::Worker;
 
+use attached::Attached;
 pub use body::{Held, ReplyBody};
 use stream::Stream;
 
@@ -57,7 +69,7 @@ const NO: HeaderValue = HeaderValue::from_static("no");
 pub struct Plan<'p> {
     /// The upstream that replies.
     pub upstream: &'p Upstream,
-    /// The literal of the request's id.
+    /// The literal of the request's id; empty where it is not known, as a client goes on with a reply.
     pub id: &'p str,
     /// Where names must be mapped.
     pub mapper: Option<Mapper>,
@@ -65,6 +77,12 @@ pub struct Plan<'p> {
     pub deadline: Instant,
     /// The session with the upstream, in the legacy era.
     pub session: Option<InSession>,
+    /// That the upstream works on the call, in the legacy era.
+    pub in_flight: Option<CallInFlight>,
+    /// The resource that is forgotten as subscribed to if the upstream refuses.
+    pub subscribing: Option<Box<str>>,
+    /// What it counts as among the streams of clients, where it answers a GET.
+    pub place: Option<StreamPlace>,
 }
 
 /// Turns an upstream's reply into the client's response.
@@ -86,14 +104,14 @@ impl Plan<'_> {
 async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, lease } = reply;
     let deadline = plan.deadline;
-    if let Some(mapper) = plan.mapper {
+    if let Some(mapper) = &plan.mapper {
         let reply_bytes_max = worker.limits().reply_bytes_max;
         let (whole, reservation) =
             collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await?;
         note_refusal(plan.upstream, &whole);
         let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, plan.id);
         let mapped = mapped.map_err(|_| UpstreamError::Nonsense)?;
-        lease.give_back(Instant::now());
+        pool::give_back(lease, Instant::now());
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
         return Ok(respond(head, JSON, ReplyBody::Whole(segments, Held::new(reservation))));
     }
@@ -108,18 +126,38 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         return Err(UpstreamError::Nonsense.into());
     }
     let body = if body.is_end_stream() {
-        lease.give_back(Instant::now());
+        check_answers(worker, &first, &plan)?;
+        pool::give_back(lease, Instant::now());
         ReplyBody::Whole(Segments::from(first), Held::default())
     } else {
-        ReplyBody::Stream(Stream::json(worker, first, body, lease, deadline))
+        ReplyBody::Stream(Attached::new(Stream::json(worker, first, body, lease, plan)))
     };
     Ok(respond(head, JSON, body))
+}
+
+/// Within sessions a reply must answer the call: a connection that is out of step must not give one client's reply to
+/// another.
+fn check_answers(worker: &Worker, reply: &Bytes, plan: &Plan<'_>) -> Result<(), UpstreamError> {
+    if plan.session.is_none() {
+        return Ok(());
+    }
+    match AnswerId::of(reply, plan.id.as_bytes()) {
+        Verdict::Ours => Ok(()),
+        Verdict::Others => Err(UpstreamError::Nonsense),
+        Verdict::Unclear => {
+            let depth_max = worker.json_depth_max();
+            let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), reply, depth_max);
+            let id = envelope.ok().and_then(|envelope| envelope.id).and_then(|id| reply.get(id));
+            let is_ours = id.is_some_and(|id| is_same_text(id, plan.id.as_bytes()));
+            if is_ours { Ok(()) } else { Err(UpstreamError::Nonsense) }
+        }
+    }
 }
 
 fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Response<ReplyBody> {
     let Reply { head, body, lease } = reply;
     let stream = Stream::events(worker, body, lease, plan);
-    let mut response = respond(head, SSE, ReplyBody::Stream(stream));
+    let mut response = respond(head, SSE, ReplyBody::Stream(Attached::new(stream)));
     unbuffered(response.headers_mut());
     response
 }
@@ -132,7 +170,29 @@ fn unbuffered(headers: &mut HeaderMap) {
 
 /// The response to a `subscriptions/listen`.
 pub fn subscription_response(subscription: Box<Subscription>) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::Subscription(subscription));
+    events_response(ReplyBody::Subscription(subscription))
+}
+
+/// The response to the GET of a session.
+pub fn session_response(stream: Box<ClientStream>) -> Response<ReplyBody> {
+    events_response(ReplyBody::Session(stream))
+}
+
+/// The response to the GET of a client that speaks HTTP+SSE.
+pub fn line_response(stream: Box<sse_endpoint::stream::Stream>) -> Response<ReplyBody> {
+    events_response(ReplyBody::Line(stream))
+}
+
+fn events_response(body: ReplyBody) -> Response<ReplyBody> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, SSE);
+    unbuffered(response.headers_mut());
+    response
+}
+
+/// The response that answers a batch.
+pub fn batch_response(batch: Batch) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::Batch(Box::new(batch)));
     response.headers_mut().insert(CONTENT_TYPE, SSE);
     unbuffered(response.headers_mut());
     response
@@ -157,8 +217,8 @@ async fn relay_failure(
         && let Ok((whole, _)) =
             collect(&mut body, FAILED_BYTES_MAX, plan.deadline, &worker.state.buffered).await
     {
-        lease.give_back(Instant::now());
-        let depth_max = worker.limits().json_depth_max;
+        pool::give_back(lease, Instant::now());
+        let depth_max = worker.json_depth_max();
         let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), &whole, depth_max);
         let answers_us = envelope.is_ok_and(|envelope| {
             envelope.kind == MessageKind::Response
@@ -197,7 +257,9 @@ async fn relay_failure(
             UpstreamError::Busy { status, retry_after_s: seconds }
         }
         // It does not know the session it gave us: the request was not looked at.
-        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST if era == Era::Legacy => UpstreamError::SessionLost,
+        StatusCode::NOT_FOUND if era == Era::Legacy => UpstreamError::SessionLost,
+        // Either that, or it does not like this request.
+        StatusCode::BAD_REQUEST if era == Era::Legacy => UpstreamError::SessionDoubted,
         _ => UpstreamError::Nonsense,
     }
     .into())

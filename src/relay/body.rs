@@ -6,12 +6,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::stream::Stream;
+use super::attached::Attached;
+use crate::batch::Batch;
 use crate::call::Call;
+use crate::legacy::client_stream::ClientStream;
 use crate::limit::buffered::Reservation;
 use crate::listen::client::Subscription;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::splice::Segments;
+use crate::sse_endpoint;
 
 /// Large bodies are handed to the connection in pieces, so that it notices when the client does not read.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -29,9 +32,15 @@ pub enum ReplyBody {
     /// Complete, with what is counted of it while it waits for the client.
     Whole(Segments, Held),
     /// Still arriving from an upstream.
-    Stream(Box<Stream>),
+    Stream(Attached),
     /// Open until one side ends it.
     Subscription(Box<Subscription>),
+    /// The stream of a client that speaks HTTP+SSE.
+    Line(Box<sse_endpoint::stream::Stream>),
+    /// Open until each call of a batch is answered.
+    Batch(Box<Batch>),
+    /// What a client is told within its session.
+    Session(Box<ClientStream>),
 }
 
 impl ReplyBody {
@@ -52,6 +61,9 @@ impl ReplyBody {
             }
             Self::Stream(stream) => stream.carry(call),
             Self::Subscription(subscription) => subscription.carry(call),
+            Self::Line(stream) => stream.carry(call),
+            Self::Batch(batch) => batch.carry(call),
+            Self::Session(stream) => stream.carry(call),
         }
     }
 }
@@ -72,13 +84,20 @@ impl Body for ReplyBody {
             Self::Subscription(subscription) => {
                 subscription.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
             }
+            Self::Line(stream) => stream.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events)))),
+            Self::Batch(batch) => batch.poll(cx).map(|event| event.map(|event| Ok(Frame::data(event)))),
+            Self::Session(stream) => {
+                stream.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(segments, _) => segments.is_empty(),
-            Self::Stream(_) | Self::Subscription(_) => false,
+            Self::Stream(_) | Self::Subscription(_) | Self::Session(_) | Self::Line(_) | Self::Batch(_) => {
+                false
+            }
         }
     }
 
@@ -86,7 +105,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(segments, _) => SizeHint::with_exact(segments.len()),
             Self::Stream(stream) => stream.size_hint(),
-            Self::Subscription(_) => SizeHint::default(),
+            Self::Subscription(_) | Self::Session(_) | Self::Line(_) | Self::Batch(_) => SizeHint::default(),
         }
     }
 }

@@ -10,94 +10,139 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as _, SizeHint};
-use hyper::body::Incoming;
-use memchr::memmem;
 use tokio::time::{Sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::Plan;
+use super::events::{AtEnd, EventStream};
+use super::gather::Gather;
 use crate::call::Call;
-use crate::legacy::{self, InSession};
-use crate::mapper::Mapper;
-use crate::protocol::envelope::{Envelope, MessageKind};
+use crate::protocol::answer_id::AnswerId;
 use crate::protocol::error::{Error, UpstreamError};
-use crate::protocol::sse::{Boundary, Event, Events, data_event};
-use crate::protocol::version::{Era, LegacyVersion};
-use crate::upstream::pool::Lease;
+use crate::protocol::sse::data_event;
+use crate::session::desk::CallInFlight;
+use crate::upstream::exchange::Reply;
+use crate::upstream::incoming::Incoming;
+use crate::upstream::pool::{self, Lease};
 use crate::worker::Worker;
 
+/// How long the end of a stream is waited for once the client has its answer.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A reply that is still arriving.
-pub struct Stream {
+pub(super) struct Stream {
     worker: Rc<Worker>,
     incoming: Incoming,
     lease: Option<Lease>,
     call: Option<Call>,
+    /// In the legacy era.
+    in_flight: Option<CallInFlight>,
+    /// Likewise.
+    session_ended: Option<CancellationToken>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
     clock: Pin<Box<Sleep>>,
     source: Source,
+    is_over: bool,
+    /// The client has left.
+    is_detached: bool,
+    /// What was read since the client left or has its answer.
+    unheard_bytes: usize,
+    gather: Gather,
 }
 
 enum Source {
-    /// The first piece, already read.
-    Json(Option<Bytes>),
+    Json {
+        /// The first piece, already read.
+        first: Option<Bytes>,
+        /// What is checked of a reply in the legacy era, and the literal of the id it must have.
+        check: Option<(AnswerId, Box<str>)>,
+    },
     Events(Box<EventStream>),
 }
 
-struct EventStream {
-    idle: Duration,
-    id: Box<str>,
-    /// Where the bytes sent so far end.
-    boundary: Boundary,
-    /// Where events must be looked at one by one.
-    events: Option<Events>,
-    mapper: Option<Mapper>,
-    session: Option<InSession>,
-    is_over: bool,
+/// What a reply begins with, beside its bytes.
+struct Begun {
+    deadline: Instant,
+    in_flight: Option<CallInFlight>,
+    session_ended: Option<CancellationToken>,
+}
+
+impl Begun {
+    fn of(plan: &mut Plan<'_>, deadline: Instant) -> Self {
+        let session_ended = plan.session.as_ref().map(|session| session.upstream_session.ended.clone());
+        Self { deadline, in_flight: plan.in_flight.take(), session_ended }
+    }
+}
+
+/// What came from an upstream.
+enum Arrival {
+    Data(Bytes),
+    /// The end as it should be.
+    End,
+    /// The end as it should not be.
+    Break,
+    /// The stream goes on with another reply.
+    Reopened(Box<Reply>),
+    /// It does not.
+    NotReopened,
 }
 
 pub(super) type Polled = Poll<Option<Result<Bytes, UpstreamError>>>;
 
 impl Stream {
-    /// The rest of a JSON reply, after its `first` piece; all of it before `deadline`.
+    /// The rest of a JSON reply, after its `first` piece; all of it before the plan's deadline.
     pub(super) fn json(
         worker: &Rc<Worker>,
         first: Bytes,
         incoming: Incoming,
-        lease: Lease,
-        deadline: Instant,
+        lease: Option<Lease>,
+        mut plan: Plan<'_>,
     ) -> Box<Self> {
-        Self::boxed(worker, incoming, lease, deadline, Source::Json(Some(first)))
+        let deadline = plan.deadline;
+        let begun = Begun::of(&mut plan, deadline);
+        let check = plan.session.is_some().then(|| {
+            let mut check = AnswerId::default();
+            check.push(&first, plan.id.as_bytes());
+            (check, plan.id.into())
+        });
+        let source = Source::Json { first: Some(first), check };
+        Self::boxed(worker, incoming, lease, begun, source)
     }
 
     /// A reply of server-sent events.
-    pub(super) fn events(worker: &Rc<Worker>, incoming: Incoming, lease: Lease, plan: Plan<'_>) -> Box<Self> {
-        let idle = plan.upstream.config.stream_idle_timeout;
-        let event_bytes_max = worker.limits().reply_bytes_max;
-        let events = EventStream {
-            idle,
-            id: plan.id.into(),
-            boundary: Boundary::default(),
-            events: (plan.mapper.is_some() || plan.session.is_some()).then(|| Events::new(event_bytes_max)),
-            mapper: plan.mapper,
-            session: plan.session,
-            is_over: false,
-        };
-        Self::boxed(worker, incoming, lease, Instant::now() + idle, Source::Events(Box::new(events)))
+    pub(super) fn events(
+        worker: &Rc<Worker>,
+        incoming: Incoming,
+        lease: Option<Lease>,
+        mut plan: Plan<'_>,
+    ) -> Box<Self> {
+        let deadline = Instant::now() + plan.upstream.config.stream_idle_timeout;
+        let begun = Begun::of(&mut plan, deadline);
+        let events = EventStream::new(plan, worker.limits().reply_bytes_max);
+        Self::boxed(worker, incoming, lease, begun, Source::Events(Box::new(events)))
     }
 
     fn boxed(
         worker: &Rc<Worker>,
         incoming: Incoming,
-        lease: Lease,
-        deadline: Instant,
+        lease: Option<Lease>,
+        begun: Begun,
         source: Source,
     ) -> Box<Self> {
+        let Begun { deadline, in_flight, session_ended } = begun;
         Box::new(Self {
             worker: Rc::clone(worker),
             incoming,
-            lease: Some(lease),
+            lease,
             call: None,
+            in_flight,
+            session_ended,
             clock: Box::pin(sleep_until(deadline.into())),
             source,
+            is_over: false,
+            is_detached: false,
+            unheard_bytes: 0,
+            gather: Gather::default(),
         })
     }
 
@@ -106,11 +151,40 @@ impl Stream {
         self.call = Some(call);
     }
 
-    /// The next piece.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
-        if matches!(&self.source, Source::Events(stream) if stream.is_over) {
-            return Poll::Ready(None);
+    /// The thread it is on.
+    pub(super) fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// The client has left. Gives the end of its session if the reply is to be read on until then at most: where
+    /// leaving means nothing, and where the client cannot come back for the rest. What comes is for nobody, and it may
+    /// take no longer than a call.
+    pub(super) fn detach(&mut self) -> Option<CancellationToken> {
+        let ended = self.session_ended.take().filter(|_| !self.is_over)?;
+        self.is_detached = true;
+        self.call = None;
+        if let Source::Events(events) = &mut self.source {
+            if events.is_resumable() && !events.has_answered() {
+                return None;
+            }
+            let patience = if events.has_answered() { END_PATIENCE } else { events.detach() };
+            self.clock.as_mut().reset((Instant::now() + patience).into());
         }
+        Some(ended)
+    }
+
+    /// The next piece, or several events.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+        if matches!(self.source, Source::Json { .. }) {
+            return self.poll_piece(cx);
+        }
+        let mut gather = std::mem::take(&mut self.gather);
+        let polled = gather.poll(cx, |cx| self.poll_piece(cx));
+        self.gather = gather;
+        polled
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Polled {
         loop {
             if let Some(ready) = self.take_ready() {
                 return match ready {
@@ -118,74 +192,139 @@ impl Stream {
                     Err(error) => self.fail(error),
                 };
             }
-            let data = match Pin::new(&mut self.incoming).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-                Poll::Ready(Some(Err(_))) => return self.fail(UpstreamError::Reset),
-                Poll::Ready(None) => return self.end(),
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match self.poll_upstream(cx) {
+                Poll::Ready(Arrival::Data(data)) => {
+                    if self.is_too_much(&data) {
+                        return self.fail(UpstreamError::TimedOut);
+                    }
+                    if let Some(passed) = self.take(data) {
+                        return passed;
+                    }
+                }
+                Poll::Ready(Arrival::Reopened(reply)) => {
+                    self.lease = reply.lease;
+                    self.incoming = reply.body;
+                }
+                Poll::Ready(Arrival::End) => self.end(),
+                Poll::Ready(Arrival::Break) if self.reopen() => {}
+                Poll::Ready(Arrival::Break | Arrival::NotReopened) => return self.fail(UpstreamError::Reset),
                 Poll::Pending => {
                     ready!(self.clock.as_mut().poll(cx));
-                    return self.fail(UpstreamError::TimedOut);
-                }
-            };
-            match &mut self.source {
-                Source::Json(_) if data.is_empty() => {}
-                Source::Json(_) => {
-                    self.finish_if_complete();
-                    return Poll::Ready(Some(Ok(data)));
-                }
-                Source::Events(stream) => {
-                    self.clock.as_mut().reset((Instant::now() + stream.idle).into());
-                    if let Some(events) = &mut stream.events {
-                        events.push(data);
-                    } else {
-                        stream.boundary.push(&data);
-                        return Poll::Ready(Some(Ok(data)));
+                    if !self.has_answered() {
+                        return self.fail(UpstreamError::TimedOut);
                     }
+                    // An upstream that keeps the stream open has nothing more to say on it.
+                    self.lease = None;
+                    self.finish();
                 }
             }
         }
     }
 
-    /// What can be sent without waiting: the first piece of JSON, or the next mapped event.
+    /// What comes from the upstream next.
+    fn poll_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+        if let Source::Events(events) = &mut self.source
+            && events.is_reopening()
+        {
+            let reopened = ready!(events.poll_reopened(cx));
+            return Poll::Ready(
+                reopened.map_or(Arrival::NotReopened, |reply| Arrival::Reopened(Box::new(reply))),
+            );
+        }
+        Poll::Ready(match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            Some(Ok(frame)) => Arrival::Data(frame.into_data().unwrap_or_default()),
+            Some(Err(_)) => Arrival::Break,
+            None => Arrival::End,
+        })
+    }
+
+    /// Takes a piece of the reply. `None`: nothing of it can be handed on at once.
+    fn take(&mut self, data: Bytes) -> Option<Polled> {
+        match &mut self.source {
+            Source::Json { .. } if data.is_empty() => None,
+            Source::Json { check, .. } => {
+                if let Some((check, id)) = check {
+                    check.push(&data, id.as_bytes());
+                    if check.is_others() {
+                        return Some(self.fail(UpstreamError::Nonsense));
+                    }
+                }
+                if self.incoming.is_end_stream() {
+                    // HTTP/1.1 does not ask for more once it has sent what `Content-Length` promised.
+                    self.finish();
+                }
+                Some(Poll::Ready(Some(Ok(data))))
+            }
+            Source::Events(events) => {
+                if !self.is_detached && !events.has_answered() {
+                    self.clock.as_mut().reset((Instant::now() + events.idle()).into());
+                }
+                events.push(data).map(|data| Poll::Ready(Some(Ok(data))))
+            }
+        }
+    }
+
+    /// What nobody hears is read for its time and up to the size of a reply, even if it never pauses.
+    fn is_too_much(&mut self, data: &Bytes) -> bool {
+        if !self.is_detached && !self.has_answered() {
+            return false;
+        }
+        self.unheard_bytes += data.len();
+        self.unheard_bytes > self.worker.limits().reply_bytes_max
+            || Instant::now() >= self.clock.deadline().into_std()
+    }
+
+    /// What can be sent without waiting: the first piece of JSON, or the next event.
     fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         match &mut self.source {
-            Source::Json(first) => first.take().filter(|first| !first.is_empty()).map(Ok),
-            Source::Events(stream) => loop {
-                let event = stream.events.as_mut()?.next()?;
-                let Ok(event) = event else { return Some(Err(UpstreamError::TooLarge)) };
-                if let Some(event) = stream.pass(&self.worker, event).transpose() {
-                    return Some(event);
+            Source::Json { first, .. } => first.take().filter(|first| !first.is_empty()).map(Ok),
+            Source::Events(events) => {
+                let had_answered = events.has_answered();
+                let next = events.next(&self.worker, self.is_detached);
+                if !had_answered && events.has_answered() {
+                    self.clock.as_mut().reset((Instant::now() + END_PATIENCE).into());
                 }
-            },
+                next
+            }
         }
     }
 
-    fn end(&mut self) -> Polled {
-        if let Source::Events(stream) = &mut self.source
-            && let Some(events) = &mut stream.events
-        {
-            stream.is_over = true;
-            // An event without its blank line is none; one that a final CR ended is.
-            let last = events.finish();
-            let passed = last.and_then(|event| stream.pass(&self.worker, event).transpose());
-            self.finish();
-            return Poll::Ready(passed);
+    /// The upstream's clean end.
+    fn end(&mut self) {
+        let at_end = match &mut self.source {
+            Source::Json { .. } => AtEnd::Over,
+            Source::Events(events) => events.end(&self.worker, self.is_detached),
+        };
+        match at_end {
+            AtEnd::Over => self.finish(),
+            AtEnd::Reopen if self.reopen() => {}
+            AtEnd::Reopen | AtEnd::Unanswered => self.break_off(UpstreamError::Reset),
         }
-        self.finish();
-        Poll::Ready(None)
     }
 
-    /// HTTP/1.1 does not ask for more once it has sent what `Content-Length` promised.
-    fn finish_if_complete(&mut self) {
-        if self.incoming.is_end_stream() {
-            self.finish();
+    /// Takes the stream up again where it broke off, if that can be done.
+    fn reopen(&mut self) -> bool {
+        let Source::Events(events) = &mut self.source else { return false };
+        if self.is_detached || !events.reopen(&self.worker) {
+            return false;
         }
+        // What came last need not have ended cleanly.
+        self.lease = None;
+        self.incoming = Incoming::Whole(None);
+        true
+    }
+
+    fn has_answered(&self) -> bool {
+        matches!(&self.source, Source::Events(events) if events.has_answered())
     }
 
     fn finish(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.give_back(Instant::now());
-        }
+        self.is_over = true;
+        self.in_flight = None;
+        pool::give_back(self.lease.take(), Instant::now());
         if let Some(call) = &mut self.call {
             call.finish();
         }
@@ -193,27 +332,42 @@ impl Stream {
 
     /// Tells the client what happened if it stands between two events, else cuts its connection.
     fn fail(&mut self, error: UpstreamError) -> Polled {
+        if self.has_answered() {
+            // It has what it asked for.
+            self.lease = None;
+            self.finish();
+            return Poll::Ready(None);
+        }
+        let can_tell = matches!(&self.source, Source::Events(events) if events.at_boundary());
+        self.break_off(error.clone());
+        match self.take_ready() {
+            Some(event) if can_tell => Poll::Ready(Some(event)),
+            _ => Poll::Ready(Some(Err(error))),
+        }
+    }
+
+    /// Ends the reply with an error, which is put after what waits to be sent.
+    fn break_off(&mut self, error: UpstreamError) {
+        self.is_over = true;
         self.lease = None;
-        let failure = Error::from(error.clone());
-        if let Some(call) = &mut self.call {
+        self.in_flight = None;
+        let failure = Error::from(error);
+        if let Some(mut call) = self.call.take() {
             call.fail(&failure);
         }
-        self.call = None;
-        match &mut self.source {
-            Source::Events(stream) if stream.events.is_some() || stream.boundary.at_boundary() => {
-                stream.is_over = true;
-                let era = if stream.session.is_some() { Era::Legacy } else { Era::Modern };
-                let body = failure.body(Some(&stream.id), era);
-                Poll::Ready(Some(Ok(data_event(Bytes::from(body)))))
-            }
-            _ => Poll::Ready(Some(Err(error))),
+        // A client that has come back for the rest of a reply is cut off, and comes back again.
+        if let Source::Events(events) = &mut self.source
+            && !events.id().is_empty()
+        {
+            let body = failure.body(Some(events.id()), events.era());
+            events.push_last(data_event(Bytes::from(body)));
         }
     }
 
     /// What is known of the length.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Json(first) => {
+            Source::Json { first, .. } => {
                 let first = first.as_ref().map_or(0, Bytes::len) as u64;
                 match self.incoming.size_hint().exact() {
                     Some(rest) => SizeHint::with_exact(first + rest),
@@ -221,37 +375,6 @@ impl Stream {
                 }
             }
             Source::Events(_) => SizeHint::default(),
-        }
-    }
-}
-
-impl EventStream {
-    /// An event as the client is to see it, with the public names. `None`: it is not for the client.
-    fn pass(&self, worker: &Rc<Worker>, event: Event) -> Result<Option<Bytes>, UpstreamError> {
-        let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
-            // Clients before 2025-11-25 take the empty event that only carries an id for a broken message.
-            let is_priming = event.data.is_some();
-            let is_old = |session: &InSession| session.client_version < LegacyVersion::V2025_11_25;
-            let is_refused = is_priming && self.session.as_ref().is_some_and(is_old);
-            return Ok((!is_refused).then_some(event.raw));
-        };
-        let depth_max = worker.limits().json_depth_max;
-        // What is no request, or nothing we can read, is for the client to judge.
-        if let Some(session) = &self.session
-            && memmem::find(data, b"\"method\"").is_some()
-            && let Ok(envelope) = Envelope::parse(&mut worker.scratch.borrow_mut(), data, depth_max)
-            && envelope.kind == MessageKind::Request
-        {
-            let is_ping = envelope.method.is_some_and(|method| method.equals(data, "ping"));
-            let id = envelope.id.and_then(|id| data.get(id)).unwrap_or_default();
-            legacy::answer_request(worker, session, id, is_ping);
-            return Ok(None);
-        }
-        let Some(mapper) = &self.mapper else { return Ok(Some(event.raw)) };
-        match mapper.map(&mut worker.scratch.borrow_mut(), data) {
-            Ok(None) => Ok(Some(event.raw)),
-            Ok(Some(data)) => Ok(Some(event.with_data(data))),
-            Err(_) => Err(UpstreamError::Nonsense),
         }
     }
 }
