@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::EXIT_CONFIGURATION;
 use crate::config;
+use crate::upstream::stdio::program;
 
 /// Reads and checks `path` as `run` would, without opening a socket.
 pub(super) fn check(path: &Path) -> ExitCode {
@@ -20,6 +21,13 @@ pub(super) fn check(path: &Path) -> ExitCode {
         Ok(config) => {
             for warning in &config.warnings {
                 eprint!("{}", warning.render(&name, &text));
+            }
+            for upstream in &config.upstreams {
+                if let Some(error) =
+                    upstream.command.as_ref().and_then(|command| program::find(command).err())
+                {
+                    eprintln!("warning: upstream {}: {error}", upstream.name);
+                }
             }
             println!(
                 "{name} is valid: {} endpoints, {} upstreams",

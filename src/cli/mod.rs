@@ -3,6 +3,7 @@
 //! 0: done. 1: it went wrong. 2: the command line is wrong. 64: the configuration is wrong.
 
 mod check;
+mod connect;
 mod demo;
 mod key;
 mod run;
@@ -13,6 +14,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+/// The exit code for a wrong command line, as clap has it.
+const EXIT_COMMAND_LINE: u8 = 2;
 /// The exit code for a wrong configuration (`EX_USAGE` of sysexits).
 const EXIT_CONFIGURATION: u8 = 64;
 
@@ -32,6 +35,8 @@ enum Command {
     Check(ConfigFile),
     /// Run the gateway over two built-in demo servers and show what to try
     Demo(demo::Options),
+    /// Be an MCP server on standard input and output that passes everything to a server elsewhere
+    Connect(connect::Options),
     /// Make a new API key and the entry that lets it in
     Key {
         /// Who will hold it
@@ -58,6 +63,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
         Command::Run(file) => return run::run(&file.config),
         Command::Check(file) => return check::check(&file.config),
+        Command::Connect(options) => return connect::connect(&options),
         Command::Demo(options) => demo::demo(&options),
         Command::Key { name } => key::key(&name),
         Command::SessionKey { file } => session_key::session_key(&file),

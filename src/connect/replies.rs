@@ -1,0 +1,158 @@
+//! The messages in a reply: one JSON body, or the events of a stream.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+use http_body_util::BodyExt as _;
+use tokio::time::timeout;
+
+use super::MESSAGE_BYTES_MAX;
+use super::fault::Fault;
+use super::http::{Reply, collect};
+use crate::protocol::sse::{Event, Events};
+
+/// A server that asks to be left alone for longer is asked again all the same, and one that asks for no pause gets one.
+const RETRY_MAX: Duration = Duration::from_mins(1);
+const RETRY_MIN: Duration = Duration::from_millis(50);
+/// A longer id is forgotten: it has to fit into a header.
+const EVENT_ID_BYTES_MAX: usize = 4096;
+
+/// The messages of one reply.
+#[derive(Debug)]
+pub(super) struct Messages {
+    pub(super) reply: Reply,
+    form: Form,
+}
+
+enum Form {
+    Json,
+    Events(Box<Events>),
+    Read,
+}
+
+impl std::fmt::Debug for Form {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Json => "Json",
+            Self::Events(_) => "Events",
+            Self::Read => "Read",
+        })
+    }
+}
+
+/// How far a stream was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Position {
+    /// What resumes it.
+    pub(super) last_event_id: Option<HeaderValue>,
+    /// How long the server wants to be left alone before that.
+    pub(super) retry: Option<Duration>,
+}
+
+impl Messages {
+    /// The messages of a reply that is neither JSON nor a stream are none.
+    pub(super) fn of(reply: Reply) -> Self {
+        let form = match media(&reply.head.headers).as_str() {
+            "application/json" => Form::Json,
+            "text/event-stream" => Form::Events(Box::new(Events::new(MESSAGE_BYTES_MAX))),
+            _ => Form::Read,
+        };
+        Self { reply, form }
+    }
+
+    /// Whether it is a stream.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.form, Form::Events(_))
+    }
+
+    /// The next message; `None` at the end of the reply. Nothing for `silence_max` is an error.
+    pub(super) async fn next(
+        &mut self,
+        silence_max: Option<Duration>,
+        position: &mut Position,
+    ) -> Result<Option<Bytes>, Fault> {
+        let events = match &mut self.form {
+            Form::Read => return Ok(None),
+            Form::Json => {
+                self.form = Form::Read;
+                let deadline = Instant::now() + silence_max.unwrap_or(RETRY_MAX);
+                return collect(&mut self.reply.body, MESSAGE_BYTES_MAX, deadline).await.map(Some);
+            }
+            Form::Events(events) => events,
+        };
+        loop {
+            while let Some(event) = events.next() {
+                let event = event.map_err(|_| Fault::TooLarge)?;
+                position.note(&event);
+                if let Some(data) = message(event) {
+                    return Ok(Some(data));
+                }
+            }
+            let frame = self.reply.body.frame();
+            let frame = match silence_max {
+                Some(silence_max) => timeout(silence_max, frame).await.map_err(|_| Fault::TimedOut)?,
+                None => frame.await,
+            };
+            match frame {
+                Some(Ok(frame)) => events.push(frame.into_data().unwrap_or_default()),
+                Some(Err(_)) => return Err(Fault::Reset),
+                None => {
+                    let last = events.finish();
+                    self.form = Form::Read;
+                    return Ok(last.inspect(|event| position.note(event)).and_then(message));
+                }
+            }
+        }
+    }
+}
+
+impl Position {
+    fn note(&mut self, event: &Event) {
+        if let Some(id) = &event.id {
+            let id = Some(id).filter(|id| !id.is_empty() && id.len() <= EVENT_ID_BYTES_MAX);
+            self.last_event_id = id.and_then(|id| HeaderValue::from_maybe_shared(id.clone()).ok());
+        }
+        let retry = event.retry_ms.map(Duration::from_millis);
+        self.retry = retry.map(|retry| retry.clamp(RETRY_MIN, RETRY_MAX)).or(self.retry);
+    }
+}
+
+/// The message of an event; none if it is empty or of another type.
+fn message(event: Event) -> Option<Bytes> {
+    let is_message = event.event.as_ref().is_none_or(|event| event.is_empty() || event == "message");
+    event.data.filter(|data| is_message && !data.trim_ascii().is_empty())
+}
+
+fn media(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_say_where_to_go_on() {
+        let mut events = Events::new(1024);
+        events.push(Bytes::from_static(
+            b"id: a\nretry: 250\ndata:\n\nid: b\nretry: soon\nevent: ping\ndata: 1\n\ndata: {\ndata: }\n\nid:\nretry: 900000000\n\nretry: 0\ndata: 2\n\n",
+        ));
+        let mut position = Position::default();
+        for (id, retry_ms, data) in [
+            (Some("a"), 250, None),
+            (Some("b"), 250, None),
+            (Some("b"), 250, Some("{\n}")),
+            (None, 60_000, None),
+            (None, 50, Some("2")),
+        ] {
+            let event = events.next().unwrap().unwrap();
+            position.note(&event);
+            let last_event_id = position.last_event_id.as_ref().map(|id| id.to_str().unwrap());
+            assert_eq!((last_event_id, position.retry), (id, Some(Duration::from_millis(retry_ms))));
+            assert_eq!(message(event).as_deref(), data.map(str::as_bytes));
+        }
+    }
+}
