@@ -3,11 +3,13 @@
 //! It knows what a log line and a metric need. Invariant: its metric is recorded exactly once, when it is
 //! dropped; a call that nobody finished was given up by the client.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::auth::Principal;
+use crate::limit::connections::client_network;
 use crate::listener::InCall;
 use crate::message::Seen;
 use crate::protocol::error::{Error, Reason};
@@ -66,9 +68,29 @@ impl Call {
         }
     }
 
+    /// One of several that came in the same request.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let connection = self.connection.another();
+        let mut part = Self::start(connection, Rc::clone(&self.unmatched), Rc::clone(&self.log));
+        part.principal = self.principal.clone();
+        part.endpoint.clone_from(&self.endpoint);
+        part.is_origin_allowed = self.is_origin_allowed;
+        part.seen.era = self.seen.era;
+        part
+    }
+
     /// True if the client connected to a loopback address.
     pub fn on_loopback(&self) -> bool {
         self.connection.0.on_loopback
+    }
+
+    /// Who is counted as one client: the principal, or without credentials the network it connects from.
+    pub fn client(&self) -> Cow<'_, str> {
+        match &self.principal {
+            Principal::Anonymous => client_network(self.connection.0.address.ip()).to_string().into(),
+            principal @ Principal::ApiKey(_) => principal.identity(),
+        }
     }
 
     /// The call was answered, with a result or with an upstream's own error.

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use crate::relay::ReplyBody;
 
 const METHODS: HeaderValue = HeaderValue::from_static("POST, OPTIONS");
-const METHODS_OF_SESSIONS: HeaderValue = HeaderValue::from_static("POST, DELETE, OPTIONS");
+const METHODS_OF_SESSIONS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 const EXPOSED: HeaderValue = HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate, Retry-After");
 const MAX_AGE_S: HeaderValue = HeaderValue::from_static("600");
 const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");

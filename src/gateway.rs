@@ -23,6 +23,7 @@ use crate::state::State;
 use crate::tasks::Tasks;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::exchange::Client;
+use crate::upstream::pipe::host::Host;
 use crate::worker::Worker;
 use crate::{admin, catalog, listen, socket};
 
@@ -102,11 +103,13 @@ impl Gateway {
             // Signals are caught before anybody is told that we are ready.
             let signals = Signals::new()?;
             let tasks = Tasks::new(state.metrics.panics.clone());
+            let pipes = Host::new(&state.pipes, state.metrics.panics.clone());
             let client = |open_max| Client {
                 pools: Rc::default(),
                 tasks: tasks.clone(),
                 open: Rc::default(),
                 open_max,
+                pipes: Rc::clone(&pipes),
             };
             let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
             // What is remembered counts before the first call.
@@ -136,6 +139,7 @@ impl Gateway {
                     tracing::error!("a worker thread ended with a panic; this is a bug");
                 }
             }
+            pipes.finish(&state.drain).await;
             if state.sessions.stop_writer()
                 && let Some(journal) = journal
                 && journal.join().is_err()

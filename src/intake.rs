@@ -71,6 +71,11 @@ impl Intake {
         timeout(REFUSED_TIMEOUT, self.read(announced, REFUSED_BYTES_MAX, None)).await.ok()?.ok()
     }
 
+    /// What the message takes of the budget, for who holds it for longer than this.
+    pub fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
+    }
+
     /// True if bytes of the message are still on the connection, so that it cannot be used again.
     pub fn is_unread(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())

@@ -12,12 +12,20 @@
 //!    `Mcp-Name` header alone ([`route`]): what can be refused is refused before the body arrives.
 //! 3. The body is taken in under limits ([`intake`]), checked by simd-json ([`protocol::json`]) and compared
 //!    with the headers ([`message`], [`protocol::agreement`]). Nothing reaches an upstream that was not checked.
-//! 4. The very bytes that came in go out ([`upstream::exchange`]). On endpoints over several upstreams names
-//!    are replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
+//! 4. The very bytes that came in go out ([`upstream::exchange`]): over HTTP, or to a process of the gateway's own
+//!    ([`upstream::stdio`]), which looks like a server over HTTP from here ([`upstream::pipe`]). On endpoints over
+//!    several upstreams names are replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
 //! 5. The reply is handed on as it comes ([`relay`]); where names must be mapped, [`mapper`] does it.
 //!
 //! Lists and `server/discover` leave the line for the [`catalog`], `subscriptions/listen` leaves it for [`listen`].
 //! Whatever goes wrong is a [`protocol::error::Error`], rendered in one place.
+//!
+//! # Sessions
+//!
+//! A client of the legacy era has a session whose id holds what `initialize` settled ([`session`]); with each upstream
+//! it calls, the gateway has one for it ([`legacy`]). What upstreams say beside their replies comes in on streams of
+//! their own ([`legacy::upstream_stream`]), crosses in one place ([`legacy::crossing`]), waits on the session's desk
+//! ([`session::desk`]) and goes out on the client's stream ([`legacy::client_stream`], or [`sse_endpoint`] for HTTP+SSE).
 //!
 //! # Who owns what
 //!
@@ -33,16 +41,18 @@
 //! `limit`, `telemetry` and `upstream` stand on them; then `snapshot`, `catalog`, `mapper`, `listen`, `relay` and
 //! `proxy`; then `listener`, `worker`, `admin`, `gateway` and `cli`. simd-json is named in `protocol::json` alone, error
 //! bodies are written in `protocol::error` alone, tasks are spawned through [`tasks`] alone. [`demo`] stands
-//! beside all of it and shares no code with it.
+//! beside all of it and shares no code with it; [`connect`] is a client of it and shares `protocol` and what is smaller.
 
 #![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod auth;
+pub mod batch;
 pub mod call;
 pub mod catalog;
 pub mod cli;
 pub mod config;
+pub mod connect;
 pub mod cors;
 pub mod demo;
 pub mod drain;
@@ -64,6 +74,7 @@ pub mod route;
 pub mod session;
 pub mod snapshot;
 pub mod socket;
+pub mod sse_endpoint;
 pub mod state;
 pub mod tasks;
 pub mod telemetry;

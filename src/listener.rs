@@ -145,6 +145,12 @@ impl Peer {
 pub struct InCall(pub Rc<Peer>);
 
 impl InCall {
+    /// Counts another call of the same request.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        self.0.enter()
+    }
+
     /// The call has ended. Only its [`Call`](crate::call::Call) says so, once.
     pub fn leave(&self, now: Instant) {
         self.0.calls.set(self.0.calls.get().saturating_sub(1));

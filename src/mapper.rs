@@ -32,18 +32,38 @@ impl Mapper {
         Self { endpoint, member, reply: reply_to(method), depth_max }
     }
 
-    /// Maps the reply, or a notification before it. `None`: nothing in it has another name here.
+    /// As [`new`](Self::new), where nobody remembers what was asked.
+    pub fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
+        Self { endpoint, member, reply: Reply::Any, depth_max }
+    }
+
+    /// Maps the reply, or a message before it. `None`: nothing in it has another name here.
     pub fn map(&self, scratch: &mut Scratch, message: &Bytes) -> Result<Option<Segments>, JsonError> {
         if !mapping::may_contain_names(message) {
             return Ok(None);
         }
-        let document = scratch.index(message, self.depth_max)?;
-        let root = document.root();
-        let shape = if is_notification(root) { Shape::Notification } else { Shape::Reply(self.reply) };
+        let root = scratch.index(message, self.depth_max)?.root();
+        let edits = self.public_names(root);
+        Ok((!edits.is_empty()).then(|| splice(message, &edits)))
+    }
+
+    /// The names in a message of the upstream, as the client is to see them.
+    pub fn public_names(&self, root: Value<'_>) -> Vec<Edit> {
+        let shape = match (root.get("method"), root.get("id")) {
+            (Some(_), Some(_)) => Shape::Asked,
+            (Some(_), None) => Shape::Notification,
+            (None, _) => Shape::Reply(self.reply),
+        };
         let mut sites = Vec::new();
         mapping::sites(root, shape, &mut sites);
-        let edits: Vec<Edit> = sites.iter().filter_map(|site| self.to_public(site, message)).collect();
-        Ok((!edits.is_empty()).then(|| splice(message, &edits)))
+        sites.iter().filter_map(|site| self.to_public(site, root.text())).collect()
+    }
+
+    /// The names in a client's answer to a request of the upstream, as the upstream spells them.
+    pub fn names_in_answer(&self, root: Value<'_>) -> Vec<Edit> {
+        let mut sites = Vec::new();
+        mapping::sites(root, Shape::AnswerToAsked, &mut sites);
+        sites.iter().filter_map(|site| self.to_inner(site, root.text())).collect()
     }
 
     /// Maps the one message of a reply, which must answer the request with the id literal `id`: a connection that is
@@ -101,7 +121,7 @@ pub fn kind_of(field: Field) -> Kind {
 }
 
 /// Whether two string literals spell the same text.
-fn is_same_text(one: &[u8], other: &[u8]) -> bool {
+pub fn is_same_text(one: &[u8], other: &[u8]) -> bool {
     let decode = |text: &[u8]| {
         let literal = Literal { span: 0..text.len(), escaped: true };
         text.starts_with(b"\"").then(|| literal.decode(text).map(Cow::into_owned)).flatten()
@@ -116,11 +136,9 @@ fn reply_to(method: Method) -> Reply {
         Method::ResourcesRead => Reply::ResourcesRead,
         Method::Complete => Reply::Completion,
         Method::TasksGet => Reply::TasksGet,
+        Method::TasksResult => Reply::TasksResult,
+        Method::TasksList => Reply::TasksList,
         Method::TasksUpdate | Method::TasksCancel => Reply::TasksOther,
         _ => Reply::Other,
     }
-}
-
-fn is_notification(root: Value<'_>) -> bool {
-    root.get("method").is_some()
 }

@@ -69,12 +69,6 @@ impl Message {
         self.envelope.cursor.as_ref()?.decode(&self.body)
     }
 
-    /// True for `notifications/cancelled`.
-    pub fn is_cancellation(&self) -> bool {
-        let method = self.envelope.method.as_ref();
-        method.is_some_and(|method| method.equals(&self.body, "notifications/cancelled"))
-    }
-
     /// The name it is routed by, for the log.
     pub fn public_name(&self) -> Option<String> {
         let literal = name_in_body(&self.envelope, self.method.subject()?)?;

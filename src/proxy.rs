@@ -4,8 +4,15 @@
 //! gives errors. Whatever goes wrong falls to one place, which renders it. Names no library below it.
 //! What is different for clients with sessions is in `legacy.rs`.
 
+mod answers;
+mod batch;
+mod exchange;
 mod legacy;
 mod params;
+mod sse;
+mod stream;
+mod subscribed;
+mod tasks;
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -37,8 +44,11 @@ use crate::relay::{self, Plan, ReplyBody, json_response, relay};
 use crate::route::{Kind, NoRoute, Route, Style};
 use crate::session::Session;
 use crate::snapshot::Endpoint;
+use crate::sse_endpoint::LineId;
 use crate::upstream::exchange::RequestBody;
 use crate::upstream::headers::forward;
+use crate::upstream::pipe::exchange::CALLER;
+use crate::upstream::stdio;
 use crate::worker::{View, Worker};
 
 /// Longer capabilities of a client are refused where lists depend on them.
@@ -53,12 +63,13 @@ pub struct Proxy {
 }
 
 /// What the headers and the body of a request come to.
-#[expect(clippy::large_enum_variant, reason = "one per call, moved once: a box would cost more")]
 enum Decision {
     /// The gateway answers.
     Answer(Response<ReplyBody>),
     /// An upstream does.
     Send(Outbound),
+    /// The answer goes to another stream than the response.
+    Aside(sse::Posted),
 }
 
 /// A message ready for its upstream.
@@ -70,6 +81,8 @@ struct Outbound {
     /// What replaces `Mcp-Name`.
     inner_name: Option<HeaderValue>,
     mapper: Option<Mapper>,
+    /// What is subscribed to, as its upstream spells it.
+    uri: Option<Box<str>>,
     /// The client's session, in the legacy era.
     session: Option<Session>,
 }
@@ -94,6 +107,14 @@ impl Proxy {
             Ok(Decision::Send(outbound)) => {
                 let headers = std::mem::take(&mut parts.headers);
                 self.send(&view, outbound, headers, &mut call).await
+            }
+            Ok(Decision::Aside(posted)) => {
+                let headers = std::mem::take(&mut parts.headers);
+                let mut response = self.answer_aside(&view, posted, headers, call);
+                if let Some(origin) = origin {
+                    cors::allow(&mut response, origin);
+                }
+                return response;
             }
             Err(error) => {
                 call.name = head.decoded_name.as_deref().map(String::from);
@@ -133,6 +154,7 @@ impl Proxy {
         call.endpoint = Some(Rc::clone(endpoint));
         call.seen.era = head.era().unwrap_or(Era::Modern);
         let served = endpoint.eras();
+        let is_sse = endpoint.config.sse && served.legacy && head.era() != Some(Era::Modern);
         check_http_method(&parts.method, head, served)?;
         let is_preflight = parts.method == HttpMethod::OPTIONS;
         endpoint.doors.check_origin(head.origin, call.on_loopback())?;
@@ -145,6 +167,17 @@ impl Proxy {
             call.principal = endpoint.authenticate(head.authorization)?;
             return Box::pin(self.end_session(view, endpoint, head, call)).await;
         }
+        if parts.method == HttpMethod::GET {
+            if !head.accepts_events {
+                return Err(ClientError::NotAcceptable.into());
+            }
+            call.principal = endpoint.authenticate(head.authorization)?;
+            // A client of Streamable HTTP always names its session with a GET, one of HTTP+SSE never does.
+            if is_sse && !head.session.is_present() {
+                return self.open_line(view, endpoint, call);
+            }
+            return Box::pin(self.open_stream(view, endpoint, head, call)).await;
+        }
         if !head.is_json() {
             return Err(ClientError::ContentType.into());
         }
@@ -152,6 +185,9 @@ impl Proxy {
             return Err(ClientError::NotAcceptable.into());
         }
         call.principal = endpoint.authenticate(head.authorization)?;
+        if is_sse && let Some(line) = parts.uri.query().and_then(LineId::in_query) {
+            return Box::pin(self.post_to_line(view, (line, endpoint), head, intake, call)).await;
+        }
         if let Some(method) = head.method.as_str() {
             call.seen.method = Method::of(method);
         }
@@ -180,6 +216,17 @@ impl Proxy {
             }
         };
         let body = intake.collect(&view.snapshot.limits, &self.worker.state.buffered).await?;
+        if crate::batch::is_batch(&body) && served.legacy && head.era() != Some(Era::Modern) {
+            call.seen.era = Era::Legacy;
+            if session.is_none() {
+                session = self.session(endpoint, head, call)?;
+            }
+            if let Some(session) = session.as_ref().filter(|session| batch::has_batches(session)) {
+                let headers = &parts.headers;
+                let body = (&body, intake.take_reservation());
+                return Box::pin(self.batch(view, endpoint, (head, headers), body, session, call)).await;
+            }
+        }
         let message = self.reader(view, served).read(head, body, &mut call.seen).await?;
         if message.era == Era::Legacy {
             if session.is_none() {
@@ -327,7 +374,17 @@ impl Proxy {
         } else {
             splice(&message.body, &edits)
         };
-        Decision::Send(Outbound { message, member: route.member, body, inner_name, mapper, session: None })
+        let is_subscription = matches!(message.method, Method::Subscribe | Method::Unsubscribe);
+        let uri = is_subscription.then(|| (*route.inner).into());
+        Decision::Send(Outbound {
+            message,
+            member: route.member,
+            body,
+            inner_name,
+            mapper,
+            uri,
+            session: None,
+        })
     }
 
     /// `subscriptions/listen` names what it is about in the body alone; what it cannot name, it does not get.
@@ -365,6 +422,11 @@ impl Proxy {
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         upstream.check_era(Era::Modern)?;
         forward(&mut headers, inner_name);
+        if upstream.is_child()
+            && let Some(caller) = stdio::caller(&call.principal.identity())
+        {
+            headers.insert(CALLER, caller);
+        }
         let mut request = Request::new(RequestBody(body));
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
@@ -374,7 +436,16 @@ impl Proxy {
         let result = match self.worker.client.send(upstream, request, is_safe_to_repeat, now, deadline).await
         {
             Ok(reply) => {
-                let plan = Plan { upstream, id: message.id(), mapper, deadline, session: None };
+                let plan = Plan {
+                    upstream,
+                    id: message.id(),
+                    mapper,
+                    deadline,
+                    session: None,
+                    in_flight: None,
+                    subscribing: None,
+                    place: None,
+                };
                 relay(&self.worker, reply, plan).await
             }
             Err(error) => Err(error.into()),
@@ -424,9 +495,8 @@ fn check_http_method(method: &HttpMethod, head: &Head<'_>, served: Eras) -> Resu
     let is_legacy = served.legacy && head.era() != Some(Era::Modern);
     match *method {
         HttpMethod::POST | HttpMethod::OPTIONS => Ok(()),
-        HttpMethod::DELETE if is_legacy => Ok(()),
-        // The streams that GET opens are optional (2025-11-25 Streamable HTTP, "Listening for Messages").
-        _ if is_legacy => Err(ClientError::HttpMethod { allow: "POST, DELETE" }),
+        HttpMethod::GET | HttpMethod::DELETE if is_legacy => Ok(()),
+        _ if is_legacy => Err(ClientError::HttpMethod { allow: "GET, POST, DELETE" }),
         _ => Err(ClientError::HttpMethod { allow: "POST" }),
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::auth::Principal;
 use crate::auth::api_key::ApiKeys;
 use crate::auth::origin::Doors;
-use crate::config::{self, Config, Limits};
+use crate::config::{self, Config, Limits, SessionLoss};
 use crate::eras::{ServedEras, served};
 use crate::protocol::error::PolicyError;
 use crate::protocol::head::Field;
@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Limits of messages and connections.
     pub limits: Limits,
+    /// Time after which a quiet stream of a session gets a comment.
+    pub keep_alive_interval: Duration,
     /// Counts requests that no endpoint took.
     pub unmatched: Arc<EndpointSeries>,
     by_path: HashMap<Box<str>, usize>,
@@ -151,7 +153,26 @@ impl Snapshot {
             Some(old) => Arc::clone(&old.unmatched),
             None => metrics.endpoint("", 0),
         };
-        Ok(Self { endpoints, upstreams, limits: config.limits.clone(), unmatched, by_path, next_generation })
+        Ok(Self {
+            endpoints,
+            upstreams,
+            limits: config.limits.clone(),
+            keep_alive_interval: config.session.keep_alive_interval,
+            unmatched,
+            by_path,
+            next_generation,
+        })
+    }
+
+    /// It is in force: from now on what its upstreams keep open belongs to them.
+    pub fn take_up(&self) {
+        self.upstreams.iter().for_each(Upstream::take_up);
+    }
+
+    /// Whether a session with the upstream of this session key is not to be opened again in place of another.
+    pub fn is_irreplaceable(&self, session_key: &str) -> bool {
+        let mut upstreams = self.upstreams.iter().filter(|upstream| *upstream.session_key == *session_key);
+        upstreams.any(|upstream| upstream.config.session_loss == SessionLoss::End)
     }
 
     /// The index of the endpoint at `path`.
@@ -214,12 +235,13 @@ fn build_upstreams(
             let id =
                 UpstreamId { slot: free_slots.next().unwrap_or(usize::MAX), generation: *next_generation };
             *next_generation += 1;
-            let new = Upstream::new(id, upstream.clone(), metrics)
+            let mut new = Upstream::new(id, upstream.clone(), metrics)
                 .map_err(|source| SnapshotError::Upstream { name: upstream.name.clone(), source })?;
             if let Some(same) =
                 old.and_then(|old| old.upstreams.iter().find(|old| is_same_server(&old.config, upstream)))
             {
                 new.facts.publish(Known::clone(&same.facts.known()));
+                new.adopt(same);
             }
             Ok(Arc::new(new))
         })
@@ -228,7 +250,9 @@ fn build_upstreams(
 
 /// Whether only settings of the gateway differ, so that what is known of the server stays true.
 fn is_same_server(old: &config::Upstream, new: &config::Upstream) -> bool {
-    old.name == new.name && old.urls == new.urls && old.eras == new.eras
+    let is_reached_alike =
+        old.urls == new.urls && old.transport == new.transport && old.command == new.command;
+    old.name == new.name && is_reached_alike && old.eras == new.eras
 }
 
 fn build_endpoint(

@@ -15,7 +15,9 @@ use crate::session::Sessions;
 use crate::session::key_file::KeyFileError;
 use crate::session::store::StoreError;
 use crate::snapshot::{Snapshot, SnapshotError};
+use crate::sse_endpoint::Lines;
 use crate::telemetry::metrics::Metrics;
+use crate::upstream::pipe;
 
 /// Shared by all threads.
 #[derive(Debug)]
@@ -34,6 +36,10 @@ pub struct State {
     pub hub: Hub,
     /// Sessions of legacy clients.
     pub sessions: Arc<Sessions>,
+    /// Streams of clients that speak HTTP+SSE.
+    pub lines: Lines,
+    /// Upstream connections that many calls share.
+    pub pipes: Arc<pipe::host::Shared>,
     /// How far the end has come.
     pub drain: Drain,
 }
@@ -60,15 +66,23 @@ impl State {
     pub fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let connections_max = open_files::connections_max(config.limits.connections_max)?;
         let snapshot = Snapshot::build(config, &metrics, None)?;
-        let sessions = Sessions::open_store(config, metrics.journal_records_lost.clone())?;
+        snapshot.take_up();
+        let sessions = Sessions::open_store(
+            config,
+            metrics.journal_records_lost.clone(),
+            metrics.streams.series.clone(),
+        )?;
         let limits = &config.limits;
+        let buffered = Buffered::new(limits.buffered_bytes_max);
         Ok(Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             connections: Connections::new(connections_max, limits.connections_per_address_max),
-            buffered: Buffered::new(limits.buffered_bytes_max),
             catalog: Catalog::new(limits.cache_bytes_max),
             hub: Hub::default(),
             sessions,
+            lines: Lines::default(),
+            pipes: pipe::host::Shared::new(config, &buffered),
+            buffered,
             drain: Drain::default(),
             metrics,
         }))
@@ -84,8 +98,15 @@ impl State {
         self.connections.set_max(connections_max, limits.connections_per_address_max);
         self.buffered.set_max(limits.buffered_bytes_max);
         self.sessions.reconfigure(&config.session, session_keys);
+        self.pipes.reconfigure(config);
         let new = Arc::new(new);
+        new.take_up();
         self.snapshot.store(Arc::clone(&new));
+        for gone in &old.upstreams {
+            if new.upstreams.iter().all(|upstream| !upstream.is_served_with(gone)) {
+                gone.retire();
+            }
+        }
         self.hub.reloaded(&new);
         Ok(())
     }
@@ -95,6 +116,7 @@ impl State {
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.connections_open.set(gauge(self.connections.open()));
         self.metrics.subscriptions.set(gauge(self.hub.open()));
+        self.metrics.sse_streams.set(gauge(self.lines.open()));
         self.metrics.lists.bytes.set(i64::try_from(self.catalog.bytes()).unwrap_or(i64::MAX));
         self.metrics.buffered_bytes.set(gauge(self.buffered.held_bytes()));
         let counts = self.sessions.counts();
@@ -102,6 +124,8 @@ impl State {
             self.metrics.sessions.with_label_values(&[state]).set(gauge(sessions));
         }
         self.metrics.upstream_sessions.set(gauge(counts.upstream_sessions));
+        self.metrics.streams.open.set(gauge(self.sessions.open_streams()));
+        self.metrics.upstream_streams.set(gauge(counts.upstream_streams));
         self.metrics.render()
     }
 }

@@ -20,6 +20,7 @@ use crate::telemetry::logs::FailureLog;
 use crate::telemetry::metrics::EndpointSeries;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
+use crate::upstream::pipe::host::Host;
 
 /// How often idle connections to upstreams are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,8 +33,10 @@ pub struct Worker {
     pub client: Client,
     /// Memory for checking JSON.
     pub scratch: RefCell<Scratch>,
-    /// Counts, by its holders, messages to upstreams that nobody waits for.
-    pub telling: Rc<()>,
+    /// What the clients on its streams have been asked.
+    pub owed: RefCell<Vec<legacy::owed::Owed>>,
+    /// Counts, by its holders, exchanges that go on without their client.
+    pub detached: Rc<()>,
     /// Where failed calls are told.
     pub failures: Rc<FailureLog>,
     view: RefCell<Rc<View>>,
@@ -88,9 +91,11 @@ impl Worker {
                 tasks,
                 open: Rc::default(),
                 open_max: upstream_connections_max,
+                pipes: Host::new(&state.pipes, state.metrics.panics.clone()),
             },
             scratch: RefCell::default(),
-            telling: Rc::default(),
+            owed: RefCell::default(),
+            detached: Rc::default(),
             failures: Rc::new(failures),
             view: RefCell::new(view),
             state,
@@ -119,6 +124,11 @@ impl Worker {
         }
     }
 
+    /// How deep messages may be nested.
+    pub fn json_depth_max(&self) -> usize {
+        self.view.borrow().snapshot.limits.json_depth_max
+    }
+
     /// The limits in force when this thread last looked.
     pub fn limits(&self) -> Limits {
         self.view.borrow().snapshot.limits.clone()
@@ -141,6 +151,7 @@ impl Worker {
             () = drain.cut() => {}
             () = self.sweep() => {}
         }
+        self.client.pipes.finish(drain).await;
     }
 
     async fn sweep(self: &Rc<Self>) {
@@ -150,9 +161,13 @@ impl Worker {
             interval.tick().await;
             let view = self.view();
             self.client.pools.sweep(Instant::now());
-            let state = Arc::clone(&self.state);
+            legacy::owed::sweep(self);
+            let (state, snapshot) = (Arc::clone(&self.state), Arc::clone(&view.snapshot));
             // There may be very many sessions.
-            let sweep = move || state.sessions.sweep_once(session::now_s());
+            let sweep = move || {
+                let is_irreplaceable = |key: &str| snapshot.is_irreplaceable(key);
+                state.sessions.sweep_once(session::now_s(), is_irreplaceable)
+            };
             let closed = self.client.tasks.compute(sweep).await;
             legacy::close(self, &view, closed);
             if self.state.drain.is_quiet() {

@@ -213,12 +213,6 @@ fn in_toml_terms(message: &str) -> String {
 
 fn unknown_key(key: &Spanned<Cow<'_, str>>, known: &[&str], place: &str) -> ConfigError {
     let name = key.get_ref();
-    if name == "command" && place.starts_with("[upstream.") {
-        return ConfigError::new(
-            key.span(),
-            "stdio upstreams are not in this version: run the server behind HTTP and give its `url`",
-        );
-    }
     let message = match place {
         "" => format!("unknown key `{name}`"),
         place => format!("unknown key `{name}` in {place}"),

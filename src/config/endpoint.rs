@@ -34,6 +34,8 @@ pub(super) fn resolve(
             path,
             names: names(endpoint, findings),
             legacy_errors: endpoint.legacy_errors.value().copied().unwrap_or_default(),
+            sse: endpoint.sse.value().copied().unwrap_or(false),
+            label_requests: endpoint.label_requests.value().copied().unwrap_or(false),
             accept_bare: endpoint.accept_bare.value().copied().unwrap_or(true),
             aliases: aliases(endpoint, &members, findings),
             upstreams: members.into_iter().map(|upstream| upstream.name.clone()).collect(),

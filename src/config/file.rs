@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::value::{At, Count, DAY_MS, GIB, HOUR_MS, KIB, Key, MIB, MINUTE_MS, Period, SECOND_MS, Size, TIB};
-use super::{AuthMethod, LegacyErrors, LogFormat, LogLevel, Names};
+use super::{AuthMethod, Isolation, LegacyErrors, LogFormat, LogLevel, Names, SessionLoss, Transport};
 use crate::protocol::version::Era;
 
 /// Configuration of Trunkline.
@@ -102,6 +102,9 @@ pub(super) struct Limits {
     /// Size of all lists kept in memory; 0 to 1TiB. Takes effect at the next start.
     #[schemars(extend("default" = "64MiB"))]
     pub(super) cache_bytes_max: Key<Size<0, TIB>>,
+    /// Child processes of all upstreams.
+    #[schemars(extend("default" = 256))]
+    pub(super) children_max: Key<Count<1, 65_536>>,
     /// Nesting of a JSON message.
     #[schemars(extend("default" = 128))]
     pub(super) json_depth_max: Key<Count<16, 1024>>,
@@ -150,15 +153,39 @@ pub(super) struct Session {
     /// Time from `initialize` to the end of a session, whatever happens; 1m to 720h.
     #[schemars(extend("default" = "24h"))]
     pub(super) expiry: Key<Period<MINUTE_MS, { 30 * DAY_MS }>>,
-    /// Time after which an unused session's upstream sessions are closed and its log level is forgotten; 1s to 24h.
+    /// Time after which an unused session's upstream sessions are closed, and its log level and subscriptions are
+    /// forgotten; 1s to 24h. A session whose client holds a stream is used.
     #[schemars(extend("default" = "30m"))]
     pub(super) idle_timeout: Key<Period<SECOND_MS, DAY_MS>>,
-    /// Sessions with upstream sessions or a log level.
+    /// Sessions with upstream sessions, subscriptions or a log level.
     #[schemars(extend("default" = 100_000))]
     pub(super) sessions_max: Key<Count<1, 10_000_000>>,
     /// Sessions with upstreams.
     #[schemars(extend("default" = 100_000))]
     pub(super) upstream_sessions_max: Key<Count<1, 10_000_000>>,
+    /// Streams that clients hold open within sessions.
+    #[schemars(extend("default" = 16384))]
+    pub(super) streams_max: Key<Count<1, 1_048_576>>,
+    /// Of these, streams of one principal; those of endpoints without authentication count in all only.
+    #[schemars(extend("default" = 8192))]
+    pub(super) streams_per_principal_max: Key<Count<1, 1_048_576>>,
+    /// Size of what waits for one client's stream; one message may be larger. 4KiB to 64MiB.
+    #[schemars(extend("default" = "1MiB"))]
+    pub(super) stream_queue_bytes_max: Key<Size<{ 4 * KIB }, { 64 * MIB }>>,
+    /// Time after which a quiet stream gets a comment, so that nobody between takes it for dead; 1s to 5m.
+    #[schemars(extend("default" = "25s"))]
+    pub(super) keep_alive_interval: Key<Period<SECOND_MS, { 5 * MINUTE_MS }>>,
+    /// Sessions with upstreams of one principal. Clients without credentials are bounded by `upstream_sessions_max`.
+    #[schemars(extend("default" = 10_000))]
+    pub(super) upstream_sessions_per_principal_max: Key<Count<1, 10_000_000>>,
+    /// Streams that are held open to upstreams for sessions, one for each session with an upstream that needs one. Each
+    /// takes a connection.
+    #[schemars(extend("default" = 16_384))]
+    pub(super) upstream_streams_max: Key<Count<0, 1_000_000>>,
+    /// Sessions opened in a second by one principal, or from one address (IPv6: one /64) without credentials; a second's
+    /// worth may come at once.
+    #[schemars(extend("default" = 1000))]
+    pub(super) initialize_rate_max: Key<Count<1, 1_000_000>>,
 }
 
 /// Where keys are kept.
@@ -240,6 +267,12 @@ pub(super) struct Endpoint {
     /// survives, or with its own status (`http`).
     #[schemars(extend("default" = "jsonrpc"))]
     pub(super) legacy_errors: Key<LegacyErrors>,
+    /// Whether clients of HTTP+SSE (2024-11-05) are served as well: a GET that names no session opens their stream.
+    #[schemars(extend("default" = false))]
+    pub(super) sse: Key<bool>,
+    /// Whether the text of what an upstream asks a user begins with the upstream's name, where there are several.
+    #[schemars(extend("default" = false))]
+    pub(super) label_requests: Key<bool>,
     /// Lists longer than this are given out in pages of about this size; 1KiB to 1GiB. Default: one page, however
     /// long, as many hosts read only the first.
     pub(super) list_page_bytes_max: Key<Size<KIB, GIB>>,
@@ -247,10 +280,10 @@ pub(super) struct Endpoint {
     pub(super) instructions: Key<String>,
 }
 
-/// An MCP server, reached by `url`, or by `urls` where it has replicas.
+/// An MCP server: reached by `url`, or by `urls` where it has replicas, or started as a child process by `command`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{ "required": ["url"] }, { "required": ["urls"] }]))]
+#[schemars(extend("oneOf" = [{ "required": ["url"] }, { "required": ["urls"] }, { "required": ["command"] }]))]
 pub(super) struct Upstream {
     /// Its URL; `http` only in this version.
     #[schemars(extend("pattern" = "^[Hh][Tt][Tt][Pp]://[^@#]+$"))]
@@ -258,9 +291,35 @@ pub(super) struct Upstream {
     /// The URLs of its replicas.
     #[schemars(extend("minItems" = 1))]
     pub(super) urls: Key<Vec<At<String>>>,
+    /// The program of a server that speaks over its standard input and output, alone or with its arguments.
+    #[schemars(example = ["mcp-server-filesystem", "/srv/files"])]
+    pub(super) command: Key<Words>,
+    /// Arguments of `command`, after those that stand there.
+    pub(super) args: Key<Vec<At<String>>>,
+    /// Environment variables of the child process, as they are written here.
+    pub(super) env: Key<BTreeMap<At<String>, At<String>>>,
+    /// Environment variables that the child process inherits beside `HOME`, `LANG`, `LC_ALL`, `LC_CTYPE`, `LOGNAME`,
+    /// `PATH`, `SHELL`, `TMPDIR`, `TZ` and `USER`. It inherits no others.
+    pub(super) env_pass: Key<Vec<At<String>>>,
+    /// Working directory of the child process, an absolute path. Default: that of the gateway.
+    pub(super) directory: Key<String>,
+    /// Who shares a child process of revisions with sessions: nobody but one `session`, the sessions of one
+    /// `principal`, or all (`shared`). A shared one is told of no client capabilities and can ask clients nothing. Default:
+    /// `session`.
+    pub(super) isolation: Key<Isolation>,
+    /// Child processes of this upstream. Default: 64.
+    pub(super) children_max: Key<Count<1, 65_536>>,
+    /// Time a child process is given to end after its input was closed, and again after SIGTERM; up to 1h. Default: 5s.
+    pub(super) stop_timeout: Key<Period<1, HOUR_MS>>,
+    /// Time after which a child process that no session needs is stopped when unused; up to 24h. Default: 10m.
+    pub(super) child_idle_timeout: Key<Period<1, DAY_MS>>,
     /// What stands before its names in public names; the grammar of upstream names. Default: its name.
     #[schemars(extend("pattern" = "^[a-z][a-z0-9-]{0,31}$"))]
     pub(super) prefix: Key<String>,
+    /// How it is spoken to: `http` is Streamable HTTP, or HTTP+SSE where that is what it turns out to speak; `sse` is
+    /// HTTP+SSE (2024-11-05) without asking.
+    #[schemars(extend("default" = "http"))]
+    pub(super) transport: Key<Transport>,
     /// The kinds of protocol revisions it speaks: `modern` (2026-07-28), `legacy` (2024-11-05 to 2025-11-25).
     /// Default: it is asked.
     #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
@@ -274,6 +333,9 @@ pub(super) struct Upstream {
     /// Time between two chunks of an SSE reply; up to 24h.
     #[schemars(extend("default" = "5m"))]
     pub(super) stream_idle_timeout: Key<Period<1, DAY_MS>>,
+    /// Time for a client to answer a request of this server; up to 24h.
+    #[schemars(extend("default" = "5m"))]
+    pub(super) request_timeout: Key<Period<1, DAY_MS>>,
     /// Time for a whole list, all pages; up to 1h.
     #[schemars(extend("default" = "5s"))]
     pub(super) list_timeout: Key<Period<1, HOUR_MS>>,
@@ -289,12 +351,24 @@ pub(super) struct Upstream {
     /// Whether to believe the server that a list is the same for everybody (`cacheScope` of `public`).
     #[schemars(extend("default" = false))]
     pub(super) trust_public_cache: Key<bool>,
+    /// What becomes of a client's session when the server loses the session it had for it: the client goes on with a new
+    /// one (`reopen`), or is told to start anew (`end`).
+    #[schemars(extend("default" = "reopen"))]
+    pub(super) session_loss: Key<SessionLoss>,
     /// Time a pooled connection may be idle; up to 1h. Keep it below the upstream's own limit.
     #[schemars(extend("default" = "4s"))]
     pub(super) idle_timeout: Key<Period<1, HOUR_MS>>,
     /// Idle connections kept, per worker; 0 keeps none.
     #[schemars(extend("default" = 64))]
     pub(super) idle_connections_max: Key<Count<0, 65_536>>,
+}
+
+/// A program, or an array of a program and its arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a program, or an array of a program and its arguments")]
+pub(super) enum Words {
+    One(String),
+    Many(#[schemars(extend("minItems" = 1))] Vec<String>),
 }
 
 fn one_or_many<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {

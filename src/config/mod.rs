@@ -43,6 +43,7 @@ use crate::protocol::version::Eras;
 pub use self::error::{ConfigError, ConfigErrors, Warning};
 pub use self::resolve::is_key_name;
 pub use self::schema::json_schema;
+pub use self::upstream::server_url;
 
 /// Reads and checks a whole configuration.
 ///
@@ -119,6 +120,8 @@ pub struct Limits {
     pub list_pages_max: usize,
     /// Bytes of all lists kept in memory.
     pub cache_bytes_max: usize,
+    /// Child processes of all upstreams.
+    pub children_max: usize,
     /// Nesting of a JSON message.
     pub json_depth_max: usize,
     /// Concurrent streams of one HTTP/2 connection.
@@ -159,6 +162,20 @@ pub struct Session {
     pub sessions_max: usize,
     /// Upstream sessions.
     pub upstream_sessions_max: usize,
+    /// Streams that clients hold open within sessions.
+    pub streams_max: usize,
+    /// Of these, streams of one principal.
+    pub streams_per_principal_max: usize,
+    /// Bytes of what waits for one client's stream.
+    pub stream_queue_bytes_max: usize,
+    /// Time after which a quiet stream gets a comment.
+    pub keep_alive_interval: Duration,
+    /// Upstream sessions of one principal; those without credentials are bounded together, by the key above.
+    pub upstream_sessions_per_principal_max: usize,
+    /// Streams on which upstreams speak to sessions unasked; each needs a connection.
+    pub upstream_streams_max: usize,
+    /// `initialize` requests a second of one principal, or of one address without credentials.
+    pub initialize_rate_max: usize,
 }
 
 /// `[log]`.
@@ -183,6 +200,7 @@ pub struct ApiKey {
 
 /// `[[endpoint]]`: a path clients see, and what is behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Endpoint {
     /// Path of the URL: begins with `/`, and does not end with one unless it is `/`.
     pub path: String,
@@ -210,6 +228,10 @@ pub struct Endpoint {
     pub public_url: Option<String>,
     /// How the failure of a request is shown to clients with sessions.
     pub legacy_errors: LegacyErrors,
+    /// Whether clients of HTTP+SSE are served.
+    pub sse: bool,
+    /// Whether the text of what an upstream asks a user begins with the upstream's name, where there are several.
+    pub label_requests: bool,
     /// Bytes of a page of a list; `None`: every list is one page.
     pub list_page_bytes_max: Option<usize>,
     /// Put before the instructions of the upstreams.
@@ -237,6 +259,17 @@ pub enum Names {
     Prefixed,
     /// Names are unchanged and routed by what the upstreams list.
     Bare,
+}
+
+/// What becomes of a client's session when an upstream loses the session it had for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionLoss {
+    /// It goes on: the upstream gets a new session, and is told the log level and the subscriptions again.
+    #[default]
+    Reopen,
+    /// It ends: what the upstream kept for the client cannot be brought back.
+    End,
 }
 
 /// How the failure of a request is shown to clients with sessions.
@@ -291,8 +324,12 @@ pub struct Upstream {
     pub name: String,
     /// What stands before its names in public names; the same grammar. Its name unless configured.
     pub prefix: String,
-    /// Its replicas, distinct; at least one.
+    /// Its replicas, distinct; at least one, unless it has a command.
     pub urls: Vec<Url>,
+    /// How it is spoken to.
+    pub transport: Transport,
+    /// How it is started, if it is a child process.
+    pub command: Option<Command>,
     /// The eras it speaks, at least one; `None`: it is asked.
     pub eras: Option<Eras>,
     /// Time to open a connection.
@@ -301,6 +338,8 @@ pub struct Upstream {
     pub reply_timeout: Duration,
     /// Time between two chunks of an SSE reply.
     pub stream_idle_timeout: Duration,
+    /// Time for a client to answer a request of this server.
+    pub request_timeout: Duration,
     /// Time for a whole list, all pages.
     pub list_timeout: Duration,
     /// Time for which a list is kept at least.
@@ -311,10 +350,63 @@ pub struct Upstream {
     pub list_stale_max: Duration,
     /// Whether the server is believed that a list is the same for everybody.
     pub trust_public_cache: bool,
+    /// What becomes of a client's session when this upstream loses the session it had for it.
+    pub session_loss: SessionLoss,
     /// Time a pooled connection may be idle.
     pub idle_timeout: Duration,
     /// Idle connections kept, per worker; 0 keeps none.
     pub idle_connections_max: usize,
+}
+
+/// How an upstream is spoken to over HTTP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Streamable HTTP, or HTTP+SSE where that is what it turns out to speak.
+    #[default]
+    Http,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+/// How an upstream is started that is a child process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The program, by name or path; not empty. No part of the command holds a NUL.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment as the operator wrote it, sorted by name.
+    pub env: Vec<(String, String)>,
+    /// What it inherits beside [`INHERITED`].
+    pub env_pass: Vec<String>,
+    /// Its working directory, an absolute path; `None`: that of the gateway.
+    pub directory: Option<PathBuf>,
+    /// Who shares a child with sessions.
+    pub isolation: Isolation,
+    /// How many there may be.
+    pub children_max: usize,
+    /// Time to end after its input was closed, and again after SIGTERM.
+    pub stop_timeout: Duration,
+    /// Time after which one that no session needs is stopped when unused.
+    pub idle_timeout: Duration,
+}
+
+/// The environment variables that every child process inherits.
+pub const INHERITED: [&str; 10] =
+    ["HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
+
+/// Who shares a child process with sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// Nobody: each session has one of its own.
+    #[default]
+    Session,
+    /// The sessions of one principal.
+    Principal,
+    /// All sessions.
+    Shared,
 }
 
 /// Where a replica is: an `http` URL in parts.

@@ -165,6 +165,7 @@ fn limits(written: &file::Limits, findings: &mut Findings) -> Limits {
         list_bytes_max: written.list_bytes_max.or(16 * MIB),
         list_pages_max: written.list_pages_max.or(100),
         cache_bytes_max: written.cache_bytes_max.or(64 * MIB),
+        children_max: written.children_max.or(256),
         json_depth_max: written.json_depth_max.or(128),
         streams_per_connection_max: u32::try_from(written.streams_per_connection_max.or(128))
             .unwrap_or(u32::MAX),
@@ -228,6 +229,13 @@ fn session(written: &file::Session, findings: &mut Findings) -> Session {
         idle_timeout: written.idle_timeout.or(Duration::from_mins(30)),
         sessions_max: written.sessions_max.or(100_000),
         upstream_sessions_max: written.upstream_sessions_max.or(100_000),
+        streams_max: written.streams_max.or(16_384),
+        streams_per_principal_max: written.streams_per_principal_max.or(8192),
+        stream_queue_bytes_max: written.stream_queue_bytes_max.or(MIB),
+        keep_alive_interval: written.keep_alive_interval.or(Duration::from_secs(25)),
+        upstream_sessions_per_principal_max: written.upstream_sessions_per_principal_max.or(10_000),
+        upstream_streams_max: written.upstream_streams_max.or(16_384),
+        initialize_rate_max: written.initialize_rate_max.or(1000),
     }
 }
 

@@ -1,13 +1,14 @@
-//! `[upstream.NAME]` → [`Upstream`]: names, prefixes and URLs.
+//! `[upstream.NAME]` → [`Upstream`]: names, prefixes, URLs and commands.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::error::{ConfigError, Warning};
-use super::file::{self, File};
+use super::file::{self, File, Words};
 use super::resolve::Findings;
 use super::value::At;
-use super::{Upstream, Url};
+use super::{Command, Transport, Upstream, Url};
 use crate::protocol::version::{Era, Eras};
 
 const NAME_GRAMMAR: &str = "use a lower-case letter, then up to 31 of a-z, 0-9 and -";
@@ -39,16 +40,20 @@ fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut 
     Upstream {
         name: name.value.clone(),
         prefix: written.prefix.value().unwrap_or(&name.value).clone(),
-        urls: urls(name, upstream, findings),
+        urls: if written.command.0.is_some() { Vec::new() } else { urls(name, upstream, findings) },
+        command: command(written, findings),
+        transport: written.transport.value().copied().unwrap_or_default(),
         eras: eras(written, findings),
         connect_timeout: written.connect_timeout.or(Duration::from_secs(5)),
         reply_timeout: written.reply_timeout.or(Duration::from_mins(1)),
         stream_idle_timeout: written.stream_idle_timeout.or(Duration::from_mins(5)),
+        request_timeout: written.request_timeout.or(Duration::from_mins(5)),
         list_timeout: written.list_timeout.or(Duration::from_secs(5)),
         list_ttl_min: written.list_ttl_min.or(Duration::ZERO),
         stale_while_revalidate: written.stale_while_revalidate.or(Duration::ZERO),
         list_stale_max: written.list_stale_max.or(Duration::from_hours(1)),
         trust_public_cache: written.trust_public_cache.value().copied().unwrap_or(false),
+        session_loss: written.session_loss.value().copied().unwrap_or_default(),
         idle_timeout: written.idle_timeout.or(Duration::from_secs(4)),
         idle_connections_max: written.idle_connections_max.or(64),
     }
@@ -87,7 +92,96 @@ fn eras(upstream: &file::Upstream, findings: &mut Findings) -> Option<Eras> {
         }
     }
     let has = |era| written.iter().any(|written| written.value == era);
+    if has(Era::Modern) && upstream.transport.value() == Some(&Transport::Sse) {
+        let message = "HTTP+SSE carries no modern revision: write `eras = [\"legacy\"]`, or leave it out";
+        findings.error(span.clone(), message);
+    }
     Some(Eras { legacy: has(Era::Legacy), modern: has(Era::Modern) })
+}
+
+/// How it is started. Keys that only matter then are refused elsewhere, as they would do nothing.
+fn command(upstream: &file::Upstream, findings: &mut Findings) -> Option<Command> {
+    let Some(At { value: words, span }) = &upstream.command.0 else {
+        let pointless = [
+            ("args", upstream.args.span()),
+            ("env", upstream.env.span()),
+            ("env_pass", upstream.env_pass.span()),
+            ("directory", upstream.directory.span()),
+            ("isolation", upstream.isolation.span()),
+            ("children_max", upstream.children_max.span()),
+            ("stop_timeout", upstream.stop_timeout.span()),
+            ("child_idle_timeout", upstream.child_idle_timeout.span()),
+        ];
+        for (key, span) in pointless {
+            if let Some(span) = span {
+                findings.error(span, format!("`{key}` is for upstreams that are started by a `command`"));
+            }
+        }
+        return None;
+    };
+    let of_http = [
+        ("url", upstream.url.span()),
+        ("urls", upstream.urls.span()),
+        ("transport", upstream.transport.span()),
+    ];
+    for (key, span) in of_http {
+        if let Some(span) = span {
+            findings.error(span, format!("`{key}` and `command` exclude each other: keep one"));
+        }
+    }
+    let mut words: Vec<String> = match words {
+        Words::One(program) => vec![program.clone()],
+        Words::Many(words) => words.clone(),
+    };
+    words.extend(upstream.args.value().into_iter().flatten().map(|word| word.value.clone()));
+    if words.first().is_none_or(String::is_empty) {
+        findings.error(span.clone(), "`command` names no program");
+        return None;
+    }
+    if words.iter().any(|word| word.contains('\0')) {
+        findings.error(span.clone(), "a command cannot hold a NUL character");
+    }
+    let program = words.remove(0);
+    let env = upstream.env.value().into_iter().flatten().map(|(name, value)| {
+        if !is_variable(&name.value) {
+            findings.error(name.span.clone(), "not the name of an environment variable");
+        }
+        if value.value.contains('\0') {
+            findings
+                .errors
+                .push(ConfigError::new(value.span.clone(), "a value cannot hold a NUL character").secret());
+        }
+        (name.value.clone(), value.value.clone())
+    });
+    let env = env.collect();
+    let mut env_pass = Vec::new();
+    for At { value, span } in upstream.env_pass.value().into_iter().flatten() {
+        if !is_variable(value) {
+            findings.error(span.clone(), "not the name of an environment variable");
+        }
+        env_pass.push(value.clone());
+    }
+    let directory = upstream.directory.0.as_ref().map(|At { value, span }| {
+        if !value.starts_with('/') || value.contains('\0') {
+            findings.error(span.clone(), "`directory` is not an absolute path");
+        }
+        PathBuf::from(value)
+    });
+    Some(Command {
+        program,
+        args: words,
+        env,
+        env_pass,
+        directory,
+        isolation: upstream.isolation.value().copied().unwrap_or_default(),
+        children_max: upstream.children_max.or(64),
+        stop_timeout: upstream.stop_timeout.or(Duration::from_secs(5)),
+        idle_timeout: upstream.child_idle_timeout.or(Duration::from_mins(10)),
+    })
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
 }
 
 fn urls(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Findings) -> Vec<Url> {
@@ -108,7 +202,7 @@ fn urls(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Finding
         (None, None) => {
             if !findings.damaged.table(span) {
                 let message = format!(
-                    "upstream `{0}` has no `url`: write `url = \"http://HOST:PORT/mcp\"`",
+                    "upstream `{0}` has no `url`: write `url = \"http://HOST:PORT/mcp\"`, or the `command` that starts it",
                     name.value
                 );
                 findings.error(name.span.clone(), message);
@@ -158,6 +252,11 @@ impl UrlFault {
             Self::Port => "not a port: write a number from 1 to 65535 after the host",
         }
     }
+}
+
+/// Reads the URL of a server that is called; an error says what to write instead.
+pub fn server_url(text: &str) -> Result<Url, &'static str> {
+    url(text).map_err(UrlFault::message)
 }
 
 fn url(text: &str) -> Result<Url, UrlFault> {

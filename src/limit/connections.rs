@@ -96,7 +96,8 @@ impl Connections {
     }
 }
 
-fn client_network(address: IpAddr) -> IpAddr {
+/// What counts as one client: an address, or of IPv6 a network of one.
+pub fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))

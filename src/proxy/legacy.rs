@@ -6,38 +6,33 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::{Decision, Outbound, Proxy, accepted, answer, find_route};
+use super::{Decision, Proxy, accepted, answer, find_route};
 use crate::call::Call;
+use crate::catalog::fetch::NO_CAPABILITIES;
 use crate::catalog::{self, Ask, Dialect, List};
-use crate::legacy::{self, Holder, InSession};
+use crate::legacy;
 use crate::message::{Message, UNNAMED_VERSION};
 use crate::protocol::agreement::name_in_body;
 use crate::protocol::envelope::MessageKind;
-use crate::protocol::error::{ClientError, Error, GatewayError, UpstreamError};
+use crate::protocol::error::{ClientError, Error, GatewayError, PolicyError};
 use crate::protocol::head::{Field, Head};
 use crate::protocol::json::Value;
 use crate::protocol::method::{Method, NameSource};
 use crate::protocol::version::{Era, LegacyVersion};
-use crate::relay::{Plan, ReplyBody, json_response, relay};
+use crate::relay::{ReplyBody, json_response};
 use crate::route::{Kind, Route, Style};
 use crate::session::level::Level;
-use crate::session::{Opening, Session, now_s};
+use crate::session::{NoState, Opening, Session, now_s};
 use crate::snapshot::Endpoint;
-use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
-use crate::upstream::exchange::RequestBody;
-use crate::upstream::headers::forward;
+use crate::upstream::ask::SESSION_ID;
 use crate::worker::View;
 
 /// A longer `initialize` is refused: what it says has no place in a session id.
 const INITIALIZE_BYTES_MAX: usize = 256 * 1024;
-/// A longer id cannot be one of a request that was taken.
-const ID_BYTES_MAX: usize = 1024;
 
 impl Proxy {
     /// The session that the request belongs to; `None` if it names none.
@@ -101,7 +96,9 @@ impl Proxy {
                     if message.envelope.cursor.is_some() && cursor.is_none() {
                         return Err(ClientError::Cursor.into());
                     }
-                    let dialect = Dialect::Legacy(version);
+                    let declared = session.as_ref().map(|session| &*session.grant.capabilities);
+                    let capabilities = declared.unwrap_or(NO_CAPABILITIES).as_bytes();
+                    let dialect = Dialect::Legacy { version, capabilities };
                     let ask = Ask { list, dialect, cursor: cursor.as_deref(), id: message.id() };
                     let json = catalog::list(&self.worker, view, endpoint, ask).await?;
                     return Ok(Decision::Answer(json_response(StatusCode::OK, json)));
@@ -113,13 +110,13 @@ impl Proxy {
         match message.envelope.kind {
             MessageKind::Request => self.request(view, endpoint, (head, headers), message, session).await,
             MessageKind::Notification => {
-                if message.is_cancellation() {
-                    self.cancel(view, &message, &session);
-                }
+                self.take_notification(view, endpoint, &message, &session).await;
                 Ok(Decision::Answer(accepted()))
             }
-            // Nothing was asked of the client.
-            MessageKind::Response => Ok(Decision::Answer(accepted())),
+            MessageKind::Response => {
+                self.take_answer(view, endpoint, &message, &session).await;
+                Ok(Decision::Answer(accepted()))
+            }
         }
     }
 
@@ -136,6 +133,9 @@ impl Proxy {
         }
         if message.body.len() > INITIALIZE_BYTES_MAX {
             return Err(ClientError::TooLarge { bytes_max: INITIALIZE_BYTES_MAX }.into());
+        }
+        if !self.worker.state.sessions.admit(&call.client(), Instant::now()) {
+            return Err(PolicyError::InitializeRate.into());
         }
         let params = self.initialize_params(message, view.snapshot.limits.json_depth_max)?;
         let (version, result) = catalog::initialize::result(&view.snapshot, endpoint, &params.version).await;
@@ -203,11 +203,17 @@ impl Proxy {
                 self.settle_names(endpoint).await;
                 self.complete(view, endpoint, message)?
             }
+            Method::TasksList if !endpoint.naming.is_untouched() => {
+                return Ok(self.list_tasks(view, endpoint, &message, &session).await);
+            }
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
             | Method::Subscribe
-            | Method::Unsubscribe => {
+            | Method::Unsubscribe
+            | Method::TasksGet
+            | Method::TasksResult
+            | Method::TasksCancel => {
                 let literal = method.subject().and_then(|source| name_in_body(&message.envelope, source));
                 let literal = literal.cloned().ok_or_else(|| missing_subject(method))?;
                 let public = literal.decode(&message.body).ok_or_else(|| missing_subject(method))?;
@@ -236,7 +242,7 @@ impl Proxy {
                 outbound.session = Some(session);
                 Decision::Send(outbound)
             }
-            answered @ Decision::Answer(_) => answered,
+            answered => answered,
         })
     }
 
@@ -252,11 +258,8 @@ impl Proxy {
         let level = self.level_in(message, view.snapshot.limits.json_depth_max);
         let level = level.ok_or(ClientError::Params { why: "params.level is not a log level" })?;
         let sessions = &self.worker.state.sessions;
-        let Session { grant } = session;
-        sessions.set_level(grant.id, grant.expires_s, level).map_err(|none| match none {
-            crate::session::NoState::TooMany => Error::from(GatewayError::Sessions),
-            crate::session::NoState::Ended => ClientError::SessionGone.into(),
-        })?;
+        let grant = &session.grant;
+        sessions.set_level(grant.id, grant.expires_s, level).map_err(no_state)?;
         let told = endpoint
             .members
             .iter()
@@ -274,108 +277,12 @@ impl Proxy {
         let root = scratch.index(&message.body, depth_max).ok()?.root();
         Level::of(&root.get("params")?.get("level")?.as_literal()?.decode(&message.body)?)
     }
+}
 
-    /// `notifications/cancelled`: which upstream has the request is not known, and the others ignore it.
-    fn cancel(&self, view: &View, message: &Message, session: &Session) {
-        let Some(note) = self.cancellation(message, view.snapshot.limits.json_depth_max) else { return };
-        for (key, opened) in self.worker.state.sessions.all_opened(session.grant.id) {
-            let upstream = view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key);
-            if let Some(upstream) = upstream {
-                legacy::tell_later(&self.worker, Arc::clone(upstream), opened, note.clone());
-            }
-        }
-    }
-
-    /// The notification with nothing in it but the request it is about.
-    fn cancellation(&self, message: &Message, depth_max: usize) -> Option<Bytes> {
-        let mut scratch = self.worker.scratch.borrow_mut();
-        let root = scratch.index(&message.body, depth_max).ok()?.root();
-        let id = root.get("params")?.get("requestId")?.raw();
-        let id = std::str::from_utf8(id)
-            .ok()
-            .filter(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[']))?;
-        let note = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
-        );
-        Some(note.into())
-    }
-
-    /// Sends a request within the session with its upstream, and once more if the upstream turns out to have
-    /// forgotten it: then it did not look at the request.
-    pub(super) async fn send_in_session(
-        &self,
-        view: &Rc<View>,
-        outbound: Outbound,
-        headers: HeaderMap,
-        call: &mut Call,
-    ) -> Result<Response<ReplyBody>, Error> {
-        let result = self.exchange_in_session(view, &outbound, headers, call).await;
-        // Only a call that failed, or still may, needs its name for the log.
-        let is_answered =
-            result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)));
-        if !is_answered {
-            call.name = outbound.message.public_name();
-        }
-        result
-    }
-
-    async fn exchange_in_session(
-        &self,
-        view: &Rc<View>,
-        outbound: &Outbound,
-        mut headers: HeaderMap,
-        call: &mut Call,
-    ) -> Result<Response<ReplyBody>, Error> {
-        let Outbound { message, member, body, inner_name, mapper, session } = outbound;
-        let (Some(endpoint), Some(session)) = (&call.endpoint, session) else {
-            return Err(ClientError::NoSession.into());
-        };
-        let slot = endpoint.members[*member];
-        let upstream = &view.snapshot.upstreams[slot];
-        call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
-        upstream.check_era(Era::Legacy)?;
-        forward(&mut headers, inner_name.clone());
-        let holder = Holder::from(session);
-        let mut may_reopen = true;
-        loop {
-            let upstream_session = legacy::upstream_session(&self.worker, view, upstream, holder).await?;
-            let mut request = Request::new(RequestBody(body.clone()));
-            *request.method_mut() = HttpMethod::POST;
-            headers.clone_into(request.headers_mut());
-            let version = HeaderValue::from_static(upstream_session.version.as_str());
-            request.headers_mut().insert(PROTOCOL_VERSION, version);
-            if let Some(id) = &upstream_session.id {
-                request.headers_mut().insert(SESSION_ID, id.clone());
-            }
-            let now = Instant::now();
-            let deadline = now + upstream.config.reply_timeout;
-            let is_safe_to_repeat = message.method.is_safe_to_repeat();
-            let reply = self.worker.client.send(upstream, request, is_safe_to_repeat, now, deadline).await?;
-            let in_session = InSession {
-                upstream: Arc::clone(upstream),
-                upstream_session: Arc::clone(&upstream_session),
-                client_version: session.grant.version,
-            };
-            let plan = Plan {
-                upstream,
-                id: message.id(),
-                mapper: mapper.clone(),
-                deadline,
-                session: Some(in_session),
-            };
-            match relay(&self.worker, reply, plan).await {
-                Err(Error::Upstream(UpstreamError::SessionLost)) => {
-                    // One that was opened just now is not what is wrong.
-                    if !std::mem::take(&mut may_reopen) {
-                        return Err(UpstreamError::SessionLost.into());
-                    }
-                    upstream.series.sessions_lost.inc();
-                    upstream.is_sessionless.store(false, Ordering::Relaxed);
-                    legacy::lose(&self.worker, view, upstream, holder, &upstream_session);
-                }
-                result => return result,
-            }
-        }
+pub(super) fn no_state(none: NoState) -> Error {
+    match none {
+        NoState::TooMany => GatewayError::Sessions.into(),
+        NoState::Ended => ClientError::SessionGone.into(),
     }
 }
 
@@ -392,6 +299,7 @@ fn kind_of(method: Method) -> Kind {
     match method {
         Method::PromptsGet => Kind::Prompt,
         Method::ToolsCall => Kind::Tool,
+        Method::TasksGet | Method::TasksResult | Method::TasksCancel => Kind::Task,
         _ => Kind::Resource,
     }
 }
@@ -399,6 +307,7 @@ fn kind_of(method: Method) -> Kind {
 fn missing_subject(method: Method) -> Error {
     let why = match method.subject() {
         Some(NameSource::Uri) => "params.uri is missing",
+        Some(NameSource::TaskId) => "params.taskId is missing",
         _ => "params.name is missing",
     };
     ClientError::Params { why }.into()

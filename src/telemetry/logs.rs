@@ -26,7 +26,7 @@ pub fn start(log: &Log) {
 }
 
 /// False for what moves the cursor, ends a line or turns the direction of the text around.
-fn may_be_logged(c: char) -> bool {
+pub fn may_be_logged(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

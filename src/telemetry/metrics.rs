@@ -12,6 +12,7 @@ use prometheus::{
 };
 
 use super::lists::Lists;
+use super::streams::Streams;
 use crate::protocol::error::Reason;
 use crate::protocol::method::Method;
 
@@ -30,11 +31,24 @@ pub struct Metrics {
     upstream_connections: IntGaugeVec,
     upstream_sessions_opened: IntCounterVec,
     upstream_sessions_lost: IntCounterVec,
+    children: IntGaugeVec,
+    child_starts: IntCounterVec,
+    child_crashes: IntCounterVec,
+    child_crash_loop: IntGaugeVec,
+    child_garbage: IntCounterVec,
+    child_stderr_dropped: IntCounterVec,
+    upstream_questions: IntCounterVec,
+    upstream_messages_withheld: IntCounterVec,
+    upstream_streams_resumed: IntCounterVec,
+    /// Exchanges that go on without their client.
+    pub exchanges_detached: IntCounterVec,
     endpoint_upstreams: IntGaugeVec,
     upstream_listens: IntGaugeVec,
     upstream_listen_gaps: IntCounterVec,
     /// Clients that listen; set when scraped.
     pub subscriptions: IntGauge,
+    /// Open streams of HTTP+SSE clients; set when scraped.
+    pub sse_streams: IntGauge,
     /// Notices delivered to them.
     pub notices: Notices,
     /// Connections closed at once because a bound was met, by bound.
@@ -65,6 +79,12 @@ pub struct Metrics {
     pub sessions: IntGaugeVec,
     /// Sessions with upstreams; set when scraped.
     pub upstream_sessions: IntGauge,
+    /// Streams of sessions.
+    pub streams: Streams,
+    /// Streams of upstreams for sessions; set when scraped.
+    pub upstream_streams: IntGauge,
+    /// Those that there was no room for.
+    pub upstream_streams_refused: IntCounter,
     /// Changes of sessions that the journal could not take.
     pub journal_records_lost: IntCounter,
     /// Log lines about refused or failed calls that were left out.
@@ -135,6 +155,52 @@ impl Metrics {
                 "Legacy sessions that an upstream no longer knew.",
                 &["upstream"],
             )?,
+            children: gauges("trunkline_children", "Child processes that run.", &["upstream"])?,
+            child_starts: counters(
+                "trunkline_child_starts_total",
+                "Child processes started, by result.",
+                &["upstream", "result"],
+            )?,
+            child_crashes: counters(
+                "trunkline_child_crashes_total",
+                "Child processes that ended unasked, or had to be ended.",
+                &["upstream"],
+            )?,
+            child_crash_loop: gauges(
+                "trunkline_child_crash_loop",
+                "1 while child processes end before they answer anything, and are started with pauses.",
+                &["upstream"],
+            )?,
+            child_garbage: counters(
+                "trunkline_child_garbage_lines_total",
+                "Lines of child processes that are no messages, or answer nothing.",
+                &["upstream"],
+            )?,
+            child_stderr_dropped: counters(
+                "trunkline_child_stderr_lines_dropped_total",
+                "Lines that child processes wrote to standard error and that were left out of the log.",
+                &["upstream"],
+            )?,
+            upstream_questions: counters(
+                "trunkline_upstream_questions_total",
+                "Requests of upstreams to clients, by what became of them.",
+                &["upstream", "result"],
+            )?,
+            upstream_messages_withheld: counters(
+                "trunkline_upstream_messages_withheld_total",
+                "Messages of upstreams within sessions that belong to nobody: answers nobody waits for, and the like.",
+                &["upstream"],
+            )?,
+            upstream_streams_resumed: counters(
+                "trunkline_upstream_streams_resumed_total",
+                "Event streams that ended before the answer to their call and were taken up again.",
+                &["upstream"],
+            )?,
+            exchanges_detached: counters(
+                "trunkline_exchanges_detached_total",
+                "Calls within sessions whose client left before the end: kept, ended after that, or dropped as there were too many.",
+                &["result"],
+            )?,
             sessions_refused: counters(
                 "trunkline_session_ids_refused_total",
                 "Session ids of clients that did not open, by reason.",
@@ -147,15 +213,16 @@ impl Metrics {
             )?,
             upstream_listens: gauges(
                 "trunkline_upstream_listens",
-                "Acknowledged subscriptions of the gateway at upstreams.",
+                "Acknowledged subscriptions of the gateway at upstreams, and streams in its own legacy sessions.",
                 &["upstream"],
             )?,
             upstream_listen_gaps: counters(
                 "trunkline_upstream_listen_gaps_total",
-                "Subscriptions at upstreams that were lost; their clients are told of all that may have changed.",
+                "Subscriptions and own streams at upstreams that were lost; their clients are told of all that may have changed.",
                 &["upstream"],
             )?,
             subscriptions: gauge("trunkline_subscriptions", "Open subscriptions of clients.")?,
+            sse_streams: gauge("trunkline_sse_streams", "Open streams of HTTP+SSE clients.")?,
             notices: Notices::new(&counters(
                 "trunkline_notices_total",
                 "Change notices delivered to clients.",
@@ -193,6 +260,7 @@ impl Metrics {
                 &["upstream"],
             )?,
             lists: Lists::new(&registry)?,
+            streams: Streams::new(&registry)?,
             reloads: counters("trunkline_reloads_total", "Configurations loaded.", &["result"])?,
             panics: counter("trunkline_panics_total", "Connections ended by a bug.")?,
             sessions: gauges(
@@ -203,6 +271,14 @@ impl Metrics {
             upstream_sessions: gauge(
                 "trunkline_upstream_sessions",
                 "Sessions with upstreams, opened for legacy sessions.",
+            )?,
+            upstream_streams: gauge(
+                "trunkline_upstream_streams",
+                "Streams held open to upstreams for legacy sessions.",
+            )?,
+            upstream_streams_refused: counter(
+                "trunkline_upstream_streams_refused_total",
+                "Streams to upstreams that were not opened because of upstream_streams_max.",
             )?,
             journal_records_lost: counter(
                 "trunkline_journal_records_lost_total",
@@ -238,9 +314,25 @@ impl Metrics {
             connections: self.upstream_connections.with_label_values(&[name]),
             sessions_opened: self.upstream_sessions_opened.with_label_values(&[name]),
             sessions_lost: self.upstream_sessions_lost.with_label_values(&[name]),
+            questions: Questions::new(|result| self.upstream_questions.with_label_values(&[name, result])),
+            withheld: self.upstream_messages_withheld.with_label_values(&[name]),
+            resumed: self.upstream_streams_resumed.with_label_values(&[name]),
             listens: self.upstream_listens.with_label_values(&[name]),
             listen_gaps: self.upstream_listen_gaps.with_label_values(&[name]),
             list_fetches: self.lists.fetches_of(name),
+        }
+    }
+
+    /// The series of one upstream's child processes.
+    pub fn children(&self, upstream: &str) -> ChildSeries {
+        ChildSeries {
+            running: self.children.with_label_values(&[upstream]),
+            started: self.child_starts.with_label_values(&[upstream, "ok"]),
+            not_started: self.child_starts.with_label_values(&[upstream, "error"]),
+            crashes: self.child_crashes.with_label_values(&[upstream]),
+            crash_loop: self.child_crash_loop.with_label_values(&[upstream]),
+            garbage: self.child_garbage.with_label_values(&[upstream]),
+            stderr_dropped: self.child_stderr_dropped.with_label_values(&[upstream]),
         }
     }
 
@@ -250,6 +342,25 @@ impl Metrics {
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
     }
+}
+
+/// What is counted about the child processes of one upstream.
+#[derive(Clone, Debug)]
+pub struct ChildSeries {
+    /// Those that run.
+    pub running: IntGauge,
+    /// Those that were started.
+    pub started: IntCounter,
+    /// Those that could not be started.
+    pub not_started: IntCounter,
+    /// Those that ended unasked, or had to be ended.
+    pub crashes: IntCounter,
+    /// 1 while they end before they answer anything.
+    pub crash_loop: IntGauge,
+    /// Lines that are no messages, or answer nothing.
+    pub garbage: IntCounter,
+    /// Lines left out of the log.
+    pub stderr_dropped: IntCounter,
 }
 
 /// The durations of one endpoint's calls, by method and reason.
@@ -294,10 +405,43 @@ pub struct UpstreamSeries {
     pub sessions_opened: IntCounter,
     /// Legacy sessions that it forgot before we did.
     pub sessions_lost: IntCounter,
+    /// Its requests to clients.
+    pub questions: Questions,
+    /// Its messages that belong to nobody.
+    pub withheld: IntCounter,
+    /// Its event streams that were taken up again.
+    pub resumed: IntCounter,
     /// Subscriptions it has acknowledged.
     pub listens: IntGauge,
     /// Subscriptions of those that were lost.
     pub listen_gaps: IntCounter,
+}
+
+/// Requests of an upstream to clients, by what became of them.
+#[derive(Clone, Debug)]
+pub struct Questions {
+    /// Put to a client.
+    pub asked: IntCounter,
+    /// Refused by the gateway: the client cannot take them, or owes too many answers.
+    pub refused: IntCounter,
+    /// Answered by a client.
+    pub answered: IntCounter,
+    /// Withdrawn by the upstream.
+    pub withdrawn: IntCounter,
+    /// Not answered in time.
+    pub expired: IntCounter,
+}
+
+impl Questions {
+    fn new(with: impl Fn(&str) -> IntCounter) -> Self {
+        Self {
+            asked: with("asked"),
+            refused: with("refused"),
+            answered: with("answered"),
+            withdrawn: with("withdrawn"),
+            expired: with("expired"),
+        }
+    }
 }
 
 /// Change notices, by what has changed.

@@ -5,3 +5,4 @@
 pub mod lists;
 pub mod logs;
 pub mod metrics;
+pub mod streams;

@@ -121,17 +121,6 @@ f.toml:7:1: error: unknown key `reply_timeout_ms` in [upstream.a]
 ",
     },
     Case {
-        name: "stdio",
-        replace: r#"url = "http://127.0.0.1:9101/""#,
-        by: r#"command = ["server", "/srv"]"#,
-        rendered: r#"
-f.toml:7:1: error: stdio upstreams are not in this version: run the server behind HTTP and give its `url`
-  |
-7 | command = ["server", "/srv"]
-  | ^^^^^^^
-"#,
-    },
-    Case {
         name: "a table that is an array",
         replace: "[[endpoint]]",
         by: "[endpoint]",

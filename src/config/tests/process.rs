@@ -236,6 +236,10 @@ key = { file = "session.key" }
 expiry = "721h"
 idle_timeout = "500ms"
 sessions_max = 0
+streams_max = 0
+streams_per_principal_max = 0
+stream_queue_bytes_max = "1KiB"
+keep_alive_interval = "10m"
 "#,
         rendered: r#"
 f.toml:11:16: error: not an absolute path: write for example "/etc/trunkline/session.key"
@@ -257,6 +261,26 @@ f.toml:14:16: error: `sessions_max`: must be a whole number from 1 to 10000000
    |
 14 | sessions_max = 0
    |                ^
+
+f.toml:15:15: error: `streams_max`: must be a whole number from 1 to 1048576
+   |
+15 | streams_max = 0
+   |               ^
+
+f.toml:16:29: error: `streams_per_principal_max`: must be a whole number from 1 to 1048576
+   |
+16 | streams_per_principal_max = 0
+   |                             ^
+
+f.toml:17:26: error: `stream_queue_bytes_max`: must be from 4KiB to 64MiB
+   |
+17 | stream_queue_bytes_max = "1KiB"
+   |                          ^^^^^^
+
+f.toml:18:23: error: `keep_alive_interval`: must be from 1s to 5m
+   |
+18 | keep_alive_interval = "10m"
+   |                       ^^^^^
 "#,
     },
     Case {

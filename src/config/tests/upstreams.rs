@@ -61,7 +61,7 @@ f.toml:7:19: error: the same era twice: name each once
 "#,
         by: "",
         rendered: r#"
-f.toml:6:11: error: upstream `a` has no `url`: write `url = "http://HOST:PORT/mcp"`
+f.toml:6:11: error: upstream `a` has no `url`: write `url = "http://HOST:PORT/mcp"`, or the `command` that starts it
   |
 6 | [upstream.a]
   |           ^
@@ -77,6 +77,65 @@ f.toml:7:8: error: `url` and `urls` exclude each other: put all replicas in `url
   |
 7 | urls = ["http://127.0.0.1:9103/"]
   |        ^^^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "url and command",
+        replace: "[upstream.a]",
+        by: r#"[upstream.a]
+command = "server""#,
+        rendered: r#"
+f.toml:8:7: error: `url` and `command` exclude each other: keep one
+  |
+8 | url = "http://127.0.0.1:9101/"
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    },
+    Case {
+        name: "no program",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: "command = []",
+        rendered: "
+f.toml:7:11: error: `command` names no program
+  |
+7 | command = []
+  |           ^^
+",
+    },
+    Case {
+        name: "a relative directory and a variable without a name",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"command = ["server", "-v"]
+directory = "here"
+env = { "A=B" = "x" }
+env_pass = [""]"#,
+        rendered: r#"
+f.toml:8:13: error: `directory` is not an absolute path
+  |
+8 | directory = "here"
+  |             ^^^^^^
+
+f.toml:9:9: error: not the name of an environment variable
+  |
+9 | env = { "A=B" = "x" }
+  |         ^^^^^
+
+f.toml:10:13: error: not the name of an environment variable
+   |
+10 | env_pass = [""]
+   |             ^^
+"#,
+    },
+    Case {
+        name: "keys of a command without one",
+        replace: "[upstream.a]",
+        by: r#"[upstream.a]
+args = ["-v"]"#,
+        rendered: r#"
+f.toml:7:8: error: `args` is for upstreams that are started by a `command`
+  |
+7 | args = ["-v"]
+  |        ^^^^^^
 "#,
     },
     Case {

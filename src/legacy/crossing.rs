@@ -1,0 +1,290 @@
+//! Messages that upstreams send within a session, as the client is to see them: those on the reply to a call, and those
+//! on the stream of the session.
+//!
+//! A request of an upstream gets an id that no other upstream can have, is remembered until it is answered, and says
+//! who asks where there are several. One that the client cannot take is answered here and now. An answer that nobody
+//! waits for belongs to nobody and is withheld; so is what no reader would agree on.
+
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use memchr::memmem::Finder;
+
+use super::{InSession, answers, owed};
+use crate::mapper::{Mapper, is_same_text};
+use crate::protocol::answer_id::{AnswerId, Verdict};
+use crate::protocol::asking::{Asked, NO_METHOD, NotAsked};
+use crate::protocol::envelope::{Envelope, MessageKind};
+use crate::protocol::error::UpstreamError;
+use crate::protocol::foreign_id;
+use crate::protocol::json::{Document, Kind, Scratch, Span, Value, quote};
+use crate::protocol::splice::{Edit, Segments, splice};
+use crate::route::Style;
+use crate::session::desk::{Addressee, Question};
+use crate::upstream::changes::Changed;
+use crate::worker::Worker;
+
+/// The key of `_meta` that names the upstream that asks.
+const ASKER: &str = "trunkline/upstream";
+const BAD_ID: NotAsked =
+    NotAsked { code: -32600, message: "the id or progress token is no string or integer, or too long" };
+const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "the client owes too many answers" };
+
+/// What becomes of a message.
+#[derive(Debug)]
+pub enum Crossing {
+    /// The client sees it as it is.
+    AsItIs,
+    /// The client sees this instead.
+    Mapped {
+        /// The message.
+        message: Segments,
+        /// The public id of a request.
+        question: Option<Box<str>>,
+    },
+    /// It is not for the client.
+    Withheld,
+}
+
+/// Which answers to the client's own requests are waited for where a message came from.
+#[derive(Clone, Copy, Debug)]
+pub enum Awaited<'a> {
+    /// None: it is the stream of the session.
+    Nothing,
+    /// The one to the request with this id literal.
+    Answer(&'a str),
+    /// One whose request is not known: the stream of a reply was taken up again.
+    AnyAnswer,
+}
+
+/// Takes a message of the session's stream. `mapper`: where names must be mapped.
+pub fn to_client(
+    worker: &Rc<Worker>,
+    session: &InSession,
+    mapper: Option<&Mapper>,
+    message: &Bytes,
+) -> Result<Crossing, UpstreamError> {
+    in_reply(worker, session, mapper, message, Awaited::Nothing).map(|(crossing, _)| crossing)
+}
+
+/// Takes a message of a reply. True with it if it is the awaited answer, and so the last one for the client.
+pub fn in_reply(
+    worker: &Rc<Worker>,
+    session: &InSession,
+    mapper: Option<&Mapper>,
+    message: &Bytes,
+    awaited: Awaited<'_>,
+) -> Result<(Crossing, bool), UpstreamError> {
+    let Some(seen) = look(worker, session, message, awaited) else {
+        session.upstream.series.withheld.inc();
+        tracing::debug!(
+            upstream = session.upstream.config.name,
+            "a message that belongs to nobody is withheld"
+        );
+        return Ok((Crossing::Withheld, false));
+    };
+    if let Seen::Notification(envelope) = &seen {
+        // What the client asks for after this must not be from before.
+        let changed = Changed::ALL.into_iter().find(|kind| is_method(envelope, message, kind.method()));
+        if let Some(changed) = changed {
+            session.upstream.changes.note(changed);
+        }
+    }
+    let crossing = match &seen {
+        Seen::Request(envelope) => ask(worker, session, mapper, message, envelope),
+        Seen::Notification(envelope) if is_method(envelope, message, "notifications/cancelled") => {
+            withdraw(worker, session, message)
+        }
+        Seen::Answer | Seen::Notification(_) => map(worker, mapper, message)?,
+    };
+    Ok((crossing, matches!(seen, Seen::Answer)))
+}
+
+/// What a message is.
+enum Seen {
+    Answer,
+    Request(Box<Envelope>),
+    Notification(Box<Envelope>),
+}
+
+/// `None`: an answer to something else, or nothing that all readers would read alike.
+fn look(worker: &Worker, session: &InSession, message: &[u8], awaited: Awaited<'_>) -> Option<Seen> {
+    static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
+    let may_be_asking = METHOD.find(message).is_some();
+    if let Awaited::Answer(id) = awaited
+        && !may_be_asking
+    {
+        match AnswerId::of(message, id.as_bytes()) {
+            Verdict::Ours => return Some(Seen::Answer),
+            Verdict::Others => return None,
+            Verdict::Unclear => {}
+        }
+    }
+    let depth_max = worker.json_depth_max();
+    let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max).ok()?;
+    match envelope.kind {
+        MessageKind::Request => Some(Seen::Request(Box::new(envelope))),
+        MessageKind::Notification => Some(Seen::Notification(Box::new(envelope))),
+        MessageKind::Response => {
+            let id = message.get(envelope.id?)?;
+            let is_awaited = match awaited {
+                Awaited::Nothing => false,
+                Awaited::Answer(awaited) => id == awaited.as_bytes() || is_same_text(id, awaited.as_bytes()),
+                // Not what the client knows another upstream to be working on.
+                Awaited::AnyAnswer => !is_of_another(session, id),
+            };
+            is_awaited.then_some(Seen::Answer)
+        }
+    }
+}
+
+/// Whether another upstream works on the client's request with this id literal.
+fn is_of_another(session: &InSession, id: &[u8]) -> bool {
+    let working = std::str::from_utf8(id).ok().and_then(|id| session.desk.working_on(id));
+    working.is_some_and(|working| working.upstream != session.upstream.session_key)
+}
+
+fn map(worker: &Worker, mapper: Option<&Mapper>, message: &Bytes) -> Result<Crossing, UpstreamError> {
+    let Some(mapper) = mapper else { return Ok(Crossing::AsItIs) };
+    match mapper.map(&mut worker.scratch.borrow_mut(), message) {
+        Ok(None) => Ok(Crossing::AsItIs),
+        Ok(Some(message)) => Ok(Crossing::Mapped { message, question: None }),
+        Err(_) => Err(UpstreamError::Nonsense),
+    }
+}
+
+/// An upstream asks the client something.
+fn ask(
+    worker: &Rc<Worker>,
+    session: &InSession,
+    mapper: Option<&Mapper>,
+    message: &Bytes,
+    envelope: &Envelope,
+) -> Crossing {
+    let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
+    if is_method(envelope, message, "ping") {
+        answers::pong(worker, session, id);
+        return Crossing::Withheld;
+    }
+    let put = put(worker, session, mapper, message, envelope).and_then(|(message, public_id)| {
+        let from = Addressee {
+            upstream: Arc::clone(&session.upstream.session_key),
+            session: Arc::clone(&session.upstream_session),
+        };
+        let inner_id = String::from_utf8_lossy(id).into();
+        if !session.desk.expect(&public_id, Question { from, inner_id }) {
+            return Err(TOO_MANY);
+        }
+        Ok((message, public_id))
+    });
+    match put {
+        Ok((message, public_id)) => {
+            session.upstream.series.questions.asked.inc();
+            owed::note(worker, session, &public_id);
+            Crossing::Mapped { message, question: Some(public_id) }
+        }
+        Err(not_asked) => {
+            session.upstream.series.questions.refused.inc();
+            answers::refuse(worker, session, id, not_asked);
+            Crossing::Withheld
+        }
+    }
+}
+
+/// A request as the client sees it, and its public id.
+fn put(
+    worker: &Worker,
+    session: &InSession,
+    mapper: Option<&Mapper>,
+    message: &Bytes,
+    envelope: &Envelope,
+) -> Result<(Segments, Box<str>), NotAsked> {
+    let mut scratch = worker.scratch.borrow_mut();
+    let root = scratch.index(message, worker.json_depth_max()).map_err(|_| BAD_ID)?.root();
+    let method = envelope.method.as_ref().and_then(|method| method.decode(message)).ok_or(NO_METHOD)?;
+    let asked = Asked::of(&method);
+    // What nobody here knows is the client's to refuse, where nothing has to be mapped.
+    let is_transparent = session.endpoint.naming.style() == Style::Transparent;
+    if !(asked == Asked::Other && is_transparent) {
+        let mut other_scratch = Scratch::default();
+        let capabilities = session.session.grant.capabilities.as_bytes();
+        let depth_max = worker.json_depth_max();
+        let capabilities = other_scratch.index(capabilities, depth_max).map(Document::root);
+        asked.check(root.get("params"), capabilities.map_err(|_| NO_METHOD)?)?;
+    }
+    let spell = |span: Option<Span>| {
+        let literal = span.clone().and_then(|span| message.get(span)).ok_or(BAD_ID)?;
+        let name = &session.upstream.config.name;
+        let public = foreign_id::spell(name, session.upstream_session.generation, literal).ok_or(BAD_ID)?;
+        let edit = Edit { span: span.unwrap_or_default(), with: quote(&public).into() };
+        Ok::<_, NotAsked>((public, edit))
+    };
+    let (public_id, edit) = spell(envelope.id.clone())?;
+    let mut edits = vec![edit];
+    if let Some(token) = envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone()) {
+        edits.push(spell(Some(token))?.1);
+    }
+    edits.extend(mapper.map(|mapper| mapper.public_names(root)).unwrap_or_default());
+    if session.endpoint.members.len() > 1 {
+        name_asker(session, asked, root, &mut edits);
+    }
+    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+    Ok((splice(message, &edits), public_id.into()))
+}
+
+/// Says who asks. What one upstream may learn of the others through the client is nothing.
+fn name_asker(session: &InSession, asked: Asked, root: Value<'_>, edits: &mut Vec<Edit>) {
+    let name = &session.upstream.config.name;
+    let member = format!("{}:{}", quote(ASKER), quote(name));
+    let params = root.get("params").filter(|params| params.kind() == Kind::Object);
+    let meta = params.and_then(|params| params.get("_meta")).filter(|meta| meta.kind() == Kind::Object);
+    edits.push(match (params, meta) {
+        (_, Some(meta)) => first_member(meta, &member),
+        (Some(params), None) => first_member(params, &format!("\"_meta\":{{{member}}}")),
+        (None, None) => first_member(root, &format!("\"params\":{{\"_meta\":{{{member}}}}}")),
+    });
+    let Some(params) = params else { return };
+    let text_of = |key| params.get(key).and_then(Value::as_literal);
+    if asked == Asked::Sampling
+        && let Some(context) = text_of("includeContext")
+    {
+        edits.push(Edit { span: context.span, with: Bytes::from_static(b"\"none\"") });
+    }
+    if asked == Asked::Elicitation
+        && session.endpoint.config.label_requests
+        && let Some(text) = text_of("message")
+    {
+        let start = text.span.start + 1;
+        edits.push(Edit { span: start..start, with: format!("{name}: ").into() });
+    }
+}
+
+/// Puts a member before the others of an object.
+fn first_member(object: Value<'_>, member: &str) -> Edit {
+    let start = object.span().start + 1;
+    let comma = if object.entries().next().is_some() { "," } else { "" };
+    Edit { span: start..start, with: format!("{member}{comma}").into() }
+}
+
+/// An upstream no longer wants its answer. Of requests that are not its own it has nothing to say.
+fn withdraw(worker: &Worker, session: &InSession, message: &Bytes) -> Crossing {
+    let mut scratch = worker.scratch.borrow_mut();
+    let root = scratch.index(message, worker.json_depth_max()).map(Document::root);
+    let id = root.ok().and_then(|root| root.get("params")?.get("requestId"));
+    let public_id = id.and_then(|id| {
+        let (name, generation) = (&session.upstream.config.name, session.upstream_session.generation);
+        foreign_id::spell(name, generation, id.raw())
+    });
+    let (Some(id), Some(public_id)) = (id, public_id) else { return Crossing::Withheld };
+    if session.desk.take_question(&public_id).is_none() {
+        return Crossing::Withheld;
+    }
+    session.upstream.series.questions.withdrawn.inc();
+    let edit = Edit { span: id.span(), with: quote(&public_id).into() };
+    Crossing::Mapped { message: splice(message, &[edit]), question: None }
+}
+
+fn is_method(envelope: &Envelope, message: &[u8], name: &str) -> bool {
+    envelope.method.as_ref().is_some_and(|method| method.equals(message, name))
+}

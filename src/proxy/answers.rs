@@ -1,0 +1,184 @@
+//! What clients send within a session beside requests: answers to what upstreams asked them, and notifications.
+//!
+//! None of it is ever refused for what it says: what belongs to nobody goes nowhere, and the client learns nothing.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Proxy;
+use crate::legacy;
+use crate::mapper::Mapper;
+use crate::message::Message;
+use crate::protocol::foreign_id::ForeignId;
+use crate::protocol::json::{Document, Literal, Value};
+use crate::protocol::splice::{Edit, splice};
+use crate::route::Style;
+use crate::session::desk::Question;
+use crate::session::{Session, SessionId, UpstreamSession};
+use crate::snapshot::Endpoint;
+use crate::upstream::Upstream;
+use crate::worker::View;
+
+/// A longer id cannot be one of a request that was taken.
+const ID_BYTES_MAX: usize = 1024;
+/// A longer reason is left out.
+const REASON_BYTES_MAX: usize = 1024;
+
+impl Proxy {
+    /// The answer to a request of an upstream, which gets it with its own id.
+    pub(super) async fn take_answer(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+        session: &Session,
+    ) {
+        let Some((question, id)) = self.question_of(message, session) else { return };
+        let Some((member, upstream)) = member_of(view, endpoint, &question.from.upstream) else { return };
+        upstream.series.questions.answered.inc();
+        let mut edits =
+            vec![Edit { span: id.span, with: Bytes::copy_from_slice(question.inner_id.as_bytes()) }];
+        edits.extend(self.names_in_answer(view, endpoint, message, member));
+        edits.sort_by_key(|edit| edit.span.start);
+        let body = splice(&message.body, &edits).to_bytes();
+        legacy::tell_surely(&self.worker, Arc::clone(upstream), question.from.session, body).await;
+    }
+
+    fn question_of(&self, message: &Message, session: &Session) -> Option<(Question, Literal)> {
+        let span = message.envelope.id.clone()?;
+        let is_text = message.body.get(span.clone())?.starts_with(b"\"");
+        let id = is_text.then(|| Literal::at(span, &message.body))?;
+        let desk = self.worker.state.sessions.desk_if_any(session.grant.id)?;
+        Some((desk.take_question(&id.decode(&message.body)?)?, id))
+    }
+
+    fn names_in_answer(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+        member: usize,
+    ) -> Vec<Edit> {
+        if endpoint.naming.style() == Style::Transparent {
+            return Vec::new();
+        }
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let mapper = Mapper::new(Rc::clone(endpoint), member, message.method, depth_max);
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let root = scratch.index(&message.body, depth_max).map(Document::root);
+        root.map(|root| mapper.names_in_answer(root)).unwrap_or_default()
+    }
+
+    /// A notification, which goes to whomever it is about.
+    pub(super) async fn take_notification(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+        session: &Session,
+    ) {
+        let is =
+            |name| message.envelope.method.as_ref().is_some_and(|method| method.equals(&message.body, name));
+        if is("notifications/cancelled") {
+            self.cancel(view, message, session).await;
+        } else if is("notifications/progress") {
+            self.progress(view, endpoint, message, session).await;
+        } else if is("notifications/roots/list_changed")
+            || (endpoint.naming.style() == Style::Transparent && !is("notifications/initialized"))
+        {
+            self.tell_all(view, session, &message.body).await;
+        }
+    }
+
+    /// Told to every upstream that the session has a session with now.
+    async fn tell_all(&self, view: &View, session: &Session, message: &Bytes) {
+        for (key, opened) in self.worker.state.sessions.all_opened(session.grant.id) {
+            if let Some(upstream) = upstream_of(view, &key) {
+                legacy::tell_surely(&self.worker, Arc::clone(upstream), opened, message.clone()).await;
+            }
+        }
+    }
+
+    /// `notifications/cancelled`, for who works on the request. Where that is not known, all are told: who does not
+    /// know the request ignores it.
+    async fn cancel(&self, view: &View, message: &Message, session: &Session) {
+        let Some((id, note)) = self.cancellation(message, view.snapshot.limits.json_depth_max) else {
+            return;
+        };
+        let desk = self.worker.state.sessions.desk_if_any(session.grant.id);
+        let Some(working) = desk.and_then(|desk| desk.working_on(&id)) else {
+            return self.tell_all(view, session, &note).await;
+        };
+        if let Some(upstream) = upstream_of(view, &working.upstream) {
+            legacy::tell_surely(&self.worker, Arc::clone(upstream), working.session, note).await;
+        }
+    }
+
+    /// The literal of the request's id, and the notification with nothing in it but the request and the reason.
+    fn cancellation(&self, message: &Message, depth_max: usize) -> Option<(String, Bytes)> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let params = scratch.index(&message.body, depth_max).ok()?.root().get("params")?;
+        let text = |value: Value<'_>| std::str::from_utf8(value.raw()).ok().map(String::from);
+        let id = text(params.get("requestId")?)
+            .filter(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[']))?;
+        let reason = params.get("reason").filter(|reason| reason.as_literal().is_some()).and_then(text);
+        let reason = reason.filter(|reason| reason.len() <= REASON_BYTES_MAX);
+        let reason = reason.map(|reason| format!(r#","reason":{reason}"#)).unwrap_or_default();
+        let note = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}{reason}}}}}"#
+        );
+        Some((id, note.into()))
+    }
+
+    /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.
+    async fn progress(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+        session: &Session,
+    ) {
+        let Some((upstream, opened, note)) = self.progress_for(view, endpoint, message, session) else {
+            return;
+        };
+        legacy::tell_surely(&self.worker, upstream, opened, note).await;
+    }
+
+    fn progress_for(
+        &self,
+        view: &View,
+        endpoint: &Endpoint,
+        message: &Message,
+        session: &Session,
+    ) -> Option<(Arc<Upstream>, Arc<UpstreamSession>, Bytes)> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let root = scratch.index(&message.body, view.snapshot.limits.json_depth_max).ok()?.root();
+        let token = root.get("params")?.get("progressToken")?.as_literal()?;
+        let public = token.decode(&message.body)?;
+        let foreign = ForeignId::read(&public)?;
+        let mut upstreams = endpoint.members.iter().filter_map(|slot| view.snapshot.upstreams.get(*slot));
+        let upstream = upstreams.find(|upstream| upstream.config.name == foreign.upstream)?;
+        let sessions = &self.worker.state.sessions;
+        let grant = &session.grant;
+        let opened = sessions
+            .opened(grant.id, &upstream.session_key)
+            .or_else(|| sessions.opened(SessionId::shared(grant.version), &upstream.session_key))
+            .filter(|opened| opened.generation == foreign.generation)?;
+        let edit = Edit { span: token.span.clone(), with: foreign.inner_literal().into() };
+        Some((Arc::clone(upstream), opened, splice(&message.body, &[edit]).to_bytes()))
+    }
+}
+
+fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {
+    view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key)
+}
+
+/// The upstream's place in the endpoint, and the upstream.
+fn member_of<'v>(view: &'v View, endpoint: &Endpoint, key: &str) -> Option<(usize, &'v Arc<Upstream>)> {
+    let upstreams = endpoint.members.iter().map(|slot| view.snapshot.upstreams.get(*slot));
+    upstreams
+        .enumerate()
+        .find_map(|(member, upstream)| Some((member, upstream.filter(|up| *up.session_key == *key)?)))
+}

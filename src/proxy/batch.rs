@@ -1,0 +1,155 @@
+//! Several messages in one body, which sessions of 2025-03-26 may send: each takes the same line as if it had come
+//! alone, and they are answered on one stream in the order in which they finish.
+//!
+//! What is wrong with one is its own answer; what is wrong with the batch is the whole one's.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use tokio::sync::mpsc;
+
+use super::{Decision, Proxy, accepted};
+use crate::batch::{self, Batch, Bounds, Waiting};
+use crate::call::Call;
+use crate::limit::buffered::Reservation;
+use crate::protocol::envelope::{Envelope, MessageKind};
+use crate::protocol::error::{ClientError, Error};
+use crate::protocol::head::Head;
+use crate::protocol::json::JsonError;
+use crate::protocol::version::{Era, LegacyVersion};
+use crate::relay::{ReplyBody, batch_response, json_response};
+use crate::session::Session;
+use crate::snapshot::Endpoint;
+use crate::worker::View;
+
+/// One message of a batch, and what it takes to serve it.
+struct Part {
+    proxy: Proxy,
+    view: Rc<View>,
+    endpoint: Rc<Arc<Endpoint>>,
+    headers: Rc<HeaderMap>,
+    session: Session,
+    body: Bytes,
+    /// What the whole batch takes of the budget for bodies: a part of it keeps all of it in memory.
+    held: Rc<Option<Reservation>>,
+    call: Call,
+}
+
+/// Whether the session may send batches.
+pub(super) fn has_batches(session: &Session) -> bool {
+    session.grant.version == LegacyVersion::V2025_03_26
+}
+
+impl Proxy {
+    /// Takes a batch apart. `call` stands for all of it, and is of no method.
+    pub(super) async fn batch(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Rc<Arc<Endpoint>>,
+        (head, headers): (&Head<'_>, &HeaderMap),
+        (body, reservation): (&Bytes, Option<Reservation>),
+        session: &Session,
+        call: &Call,
+    ) -> Result<Decision, Error> {
+        if head.method.is_present() || head.name.is_present() || head.has_param {
+            return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
+        }
+        let messages = self.messages(view, body)?;
+        let has_answers = messages.iter().any(|message| self.has_answer(view, message));
+        let headers = Rc::new(headers.clone());
+        let reservation = Rc::new(reservation);
+        let (events, waiting) = mpsc::channel(batch::EVENTS_MAX);
+        for body in messages {
+            let part = Part {
+                proxy: Self::new(Rc::clone(&self.worker)),
+                view: Rc::clone(view),
+                endpoint: Rc::clone(endpoint),
+                headers: Rc::clone(&headers),
+                session: session.clone(),
+                body,
+                held: Rc::clone(&reservation),
+                call: call.part(),
+            };
+            let events = events.clone();
+            self.worker.client.tasks.spawn(async move {
+                tokio::select! {
+                    () = part.serve(&events) => {}
+                    // As when the connection of a single call is closed.
+                    () = events.closed() => {}
+                }
+            });
+        }
+        drop(events);
+        let mut batch = Batch::new(waiting);
+        if has_answers {
+            return Ok(Decision::Answer(batch_response(batch)));
+        }
+        while std::future::poll_fn(|cx| batch.poll(cx)).await.is_some() {}
+        Ok(Decision::Answer(accepted()))
+    }
+
+    fn messages(&self, view: &View, body: &Bytes) -> Result<Vec<Bytes>, ClientError> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let document = scratch.index(body, view.snapshot.limits.json_depth_max);
+        let document = document.map_err(|error| match error {
+            JsonError::NotJson => ClientError::NotJson,
+            JsonError::TooDeep => ClientError::TooDeep,
+        })?;
+        let spans = batch::messages(document.root()).map_err(|why| ClientError::NotJsonRpc { why })?;
+        Ok(spans.into_iter().map(|span| body.slice(span)).collect())
+    }
+
+    /// A request has an answer, and so has what is no message.
+    fn has_answer(&self, view: &View, message: &[u8]) -> bool {
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let envelope = Envelope::parse(&mut self.worker.scratch.borrow_mut(), message, depth_max);
+        envelope.map_or(true, |envelope| envelope.kind == MessageKind::Request)
+    }
+}
+
+impl Part {
+    async fn serve(mut self, events: &mpsc::Sender<Waiting>) {
+        let reader = self.proxy.reader(&self.view, self.endpoint.eras());
+        let id = reader.find_id(&self.body).await;
+        let id = id.and_then(|id| std::str::from_utf8(self.body.get(id)?).ok()).map(str::to_owned);
+        let has_answer = self.proxy.has_answer(&self.view, &self.body);
+        let bytes_max = self.view.snapshot.limits.reply_bytes_max;
+        let answer = self.answer().await;
+        let Self { proxy, body, held, mut call, .. } = self;
+        drop((body, held));
+        let response = match answer {
+            Ok(mut response) => {
+                response.body_mut().carry(call);
+                response
+            }
+            Err(error) => {
+                call.fail(&error);
+                json_response(StatusCode::OK, error.body(id.as_deref(), Era::Legacy))
+            }
+        };
+        if has_answer {
+            let budget = &proxy.worker.state.buffered;
+            batch::write(response, id.as_deref(), Bounds { bytes_max, budget }, events).await;
+        }
+    }
+
+    async fn answer(&mut self) -> Result<Response<ReplyBody>, Error> {
+        let Self { proxy, view, endpoint, headers, session, body, held: _, call } = self;
+        let head = Head::read(headers);
+        let reader = proxy.reader(view, endpoint.eras());
+        let message = reader.read(&head, body.clone(), &mut call.seen).await?;
+        if message.era != Era::Legacy {
+            return Err(ClientError::NotJsonRpc { why: "a message of another revision is in a batch" }.into());
+        }
+        let session = Some(session.clone());
+        let decision =
+            proxy.dispatch_legacy(view, endpoint, (&head, headers), message, session, call).await?;
+        match decision {
+            Decision::Answer(response) => Ok(response),
+            Decision::Aside(_) => Err(ClientError::Method.into()),
+            Decision::Send(outbound) => proxy.send(view, outbound, HeaderMap::clone(headers), call).await,
+        }
+    }
+}

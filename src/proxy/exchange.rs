@@ -1,0 +1,172 @@
+//! A request within a session on its way to its upstream: sent once more if the upstream turns out to have forgotten
+//! the session, and carried on if the client leaves.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
+
+use super::legacy::no_state;
+use super::subscribed::{Subscription, is_refused};
+use super::{Outbound, Proxy};
+use crate::call::Call;
+use crate::config::SessionLoss;
+use crate::legacy::detached::Detachable;
+use crate::legacy::{self, Holder, InSession};
+use crate::mapper::Mapper;
+use crate::message::Message;
+use crate::protocol::error::{ClientError, Error, UpstreamError};
+use crate::protocol::version::Era;
+use crate::relay::{Plan, ReplyBody, relay};
+use crate::session::UpstreamSession;
+use crate::session::desk::Addressee;
+use crate::upstream::Upstream;
+use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::exchange::RequestBody;
+use crate::upstream::headers::forward;
+use crate::upstream::unasked;
+use crate::worker::{View, Worker};
+
+impl Proxy {
+    /// Sends a request within the session with its upstream, and once more if the upstream turns out to have
+    /// forgotten it: then it did not look at the request.
+    pub(super) async fn send_in_session(
+        &self,
+        view: &Rc<View>,
+        outbound: Outbound,
+        headers: HeaderMap,
+        call: &mut Call,
+    ) -> Result<Response<ReplyBody>, Error> {
+        let result = self.exchange_in_session(view, &outbound, headers, call).await;
+        // Only a call that failed, or still may, needs its name for the log.
+        let is_answered =
+            result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)));
+        if !is_answered {
+            call.name = outbound.message.public_name();
+        }
+        result
+    }
+
+    async fn exchange_in_session(
+        &self,
+        view: &Rc<View>,
+        outbound: &Outbound,
+        mut headers: HeaderMap,
+        call: &mut Call,
+    ) -> Result<Response<ReplyBody>, Error> {
+        let Outbound { message, member, body, inner_name, mapper, session, uri } = outbound;
+        let (Some(endpoint), Some(session)) = (&call.endpoint, session) else {
+            return Err(ClientError::NoSession.into());
+        };
+        let slot = endpoint.members[*member];
+        let upstream = &view.snapshot.upstreams[slot];
+        call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        upstream.check_era(Era::Legacy)?;
+        forward(&mut headers, inner_name.clone());
+        let holder = Holder::Client(session.clone());
+        let grant = &session.grant;
+        let sessions = &self.worker.state.sessions;
+        let desk = sessions.desk(grant.id, grant.expires_s).map_err(no_state)?;
+        let subscription =
+            uri.as_ref().map(|uri| Subscription { sessions, grant, upstream: &upstream.session_key, uri });
+        let ends_with_its_own = upstream.config.session_loss == SessionLoss::End;
+        let mut may_reopen = true;
+        loop {
+            let had_session = ends_with_its_own && sessions.opened(grant.id, &upstream.session_key).is_some();
+            let upstream_session = legacy::upstream_session(&self.worker, view, upstream, &holder).await?;
+            let in_session = InSession {
+                upstream: Arc::clone(upstream),
+                upstream_session: Arc::clone(&upstream_session),
+                session: session.clone(),
+                desk: Arc::clone(&desk),
+                endpoint: Rc::clone(endpoint),
+                member: *member,
+            };
+            let uris_max = view.snapshot.limits.subscription_uris_max;
+            let is_new = match &subscription {
+                Some(subscription) => subscription.note(message.method, uris_max)?,
+                None => false,
+            };
+            legacy::upstream_stream::stand(&self.worker, &in_session).await;
+            let mut request = Request::new(RequestBody(body.clone()));
+            *request.method_mut() = HttpMethod::POST;
+            headers.clone_into(request.headers_mut());
+            let version = HeaderValue::from_static(upstream_session.version.as_str());
+            request.headers_mut().insert(PROTOCOL_VERSION, version);
+            if let Some(id) = &upstream_session.id {
+                request.headers_mut().insert(SESSION_ID, id.clone());
+            }
+            let subscribing = uri.clone().filter(|_| is_new);
+            let (worker, mapper) = (Rc::clone(&self.worker), mapper.clone());
+            let exchange = exchange(worker, request, message, mapper, in_session, subscribing);
+            let result = Detachable::new(&self.worker, &upstream_session, exchange).await;
+            if is_new && is_refused(&result) {
+                subscription.iter().for_each(Subscription::forget);
+            }
+            match result {
+                // A request that its server cannot stand costs the client no session.
+                Err(Error::Upstream(UpstreamError::SessionDoubted))
+                    if self.is_known(view, upstream, &upstream_session).await =>
+                {
+                    return Err(UpstreamError::SessionDoubted.into());
+                }
+                Err(Error::Upstream(UpstreamError::SessionLost | UpstreamError::SessionDoubted)) => {
+                    // One that was opened just now is not what is wrong.
+                    if !std::mem::take(&mut may_reopen) {
+                        return Err(UpstreamError::SessionLost.into());
+                    }
+                    upstream.is_sessionless.store(false, Ordering::Relaxed);
+                    legacy::lose(&self.worker, view, upstream, &holder, &upstream_session);
+                    if had_session {
+                        legacy::end(&self.worker, view, session).await;
+                        return Err(ClientError::SessionGone.into());
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn is_known(&self, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
+        let (asker, session) = (self.worker.asker(view), (session.id.as_ref(), session.version.as_str()));
+        Box::pin(unasked::is_session_known(&asker, upstream, session)).await == Some(true)
+    }
+}
+
+/// One exchange within a session, which needs nobody to wait for it.
+fn exchange(
+    worker: Rc<Worker>,
+    request: Request<RequestBody>,
+    message: &Message,
+    mapper: Option<Mapper>,
+    session: InSession,
+    subscribing: Option<Box<str>>,
+) -> impl Future<Output = Result<Response<ReplyBody>, Error>> + 'static {
+    let id = message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default();
+    let is_safe_to_repeat = message.method.is_safe_to_repeat();
+    async move {
+        let id = std::str::from_utf8(&id).unwrap_or("null");
+        let upstream = Arc::clone(&session.upstream);
+        let addressee = Addressee {
+            upstream: Arc::clone(&upstream.session_key),
+            session: Arc::clone(&session.upstream_session),
+        };
+        let in_flight = Some(session.desk.begin(id, addressee));
+        let now = Instant::now();
+        let deadline = now + upstream.config.reply_timeout;
+        let reply = worker.client.send(&upstream, request, is_safe_to_repeat, now, deadline).await?;
+        let plan = Plan {
+            upstream: &upstream,
+            id,
+            mapper,
+            deadline,
+            session: Some(session),
+            in_flight,
+            subscribing,
+            place: None,
+        };
+        relay(&worker, reply, plan).await
+    }
+}
