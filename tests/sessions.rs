@@ -1,13 +1,15 @@
 //! Clients with sessions: what they are given, what reaches their upstreams, and what survives whom.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::harness::{
-    Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, META, Offer, Reply, Request, Upstream, api_key,
-    call, eventually, in_session, initialize, legacy, open_session, result_body,
+    Broken, Config, Connection, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, META, Offer, Reply, Request,
+    Upstream, api_key, call, eventually, in_session, initialize, legacy, open_session, result_body,
 };
 
 /// A server with sessions that offers these tools and logging.
@@ -272,16 +274,6 @@ fn delete_ends_the_session_everywhere() {
 }
 
 #[test]
-fn streams_of_get_are_not_offered() {
-    let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
-    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    let get = in_session(&session, legacy("1", "ping", "{}").method("GET").body(""));
-    let response = daemon.send(&get);
-    assert_eq!((response.status, response.header("allow")), (405, Some("POST, DELETE")));
-}
-
-#[test]
 fn mirrored_headers_are_held_to_the_body() {
     let (files, weather) = (server(&["read"]).start(), server(&["forecast"]).start());
     let daemon = Daemon::start(&prefixed(&files, &weather));
@@ -507,7 +499,8 @@ fn without_a_state_directory_sessions_end_with_the_process() {
 fn opening_sessions_costs_nothing_upstream() {
     let legacy_server = server(&["echo"]);
     let upstream = legacy_server.start();
-    let daemon = Daemon::start(&transparent(&upstream).admin());
+    let rate = "[session]\ninitialize_rate_max = 1000000";
+    let daemon = Daemon::start(&transparent(&upstream).admin().section(rate));
     open_session(daemon.address(), LEGACY_VERSION);
     let (opened, held) = (legacy_server.sessions_opened(), daemon.peak_resident_bytes());
     let mut connection = daemon.connect();
@@ -629,4 +622,241 @@ fn one_client_too_many_is_told_to_wait() {
         }
     }
     assert!((2..4).contains(&refused), "{refused} refused");
+}
+
+#[test]
+fn sessions_are_opened_only_so_fast() {
+    let upstream = server(&["echo"]).start();
+    let keys = api_key("one", "key-of-one");
+    let rate = "[session]\ninitialize_rate_max = 3";
+    let with_keys = transparent(&upstream).section(&keys).section(rate);
+    let second_key = api_key("two", "key-of-two");
+    let elsewhere = IpAddr::from(Ipv4Addr::new(127, 0, 0, 2));
+    for (config, key) in
+        [(transparent(&upstream).section(rate), None), (with_keys.section(&second_key), Some("key-of-one"))]
+    {
+        let daemon = Daemon::start(&config);
+        let initialize = |key: Option<&str>| match key {
+            Some(key) => initialize("0", LEGACY_VERSION).with("Authorization", format!("Bearer {key}")),
+            None => initialize("0", LEGACY_VERSION),
+        };
+        let refused = eventually("a session too many is refused", || {
+            let response = daemon.send(&initialize(key));
+            response.header("mcp-session-id").is_none().then_some(response)
+        });
+        let error = refused.assert_error(200, 429, Some("0"));
+        assert_eq!(error["error"]["data"], json!({"retryAfterMs": 1000}));
+        let mut other = Connection::open_from(elsewhere, daemon.address());
+        other.write(&initialize(key.map(|_| "key-of-two")).bytes());
+        other.response().assert_ok();
+        eventually("the next is opened", || daemon.send(&initialize(key)).header("mcp-session-id").map(drop));
+    }
+}
+
+#[test]
+fn a_principal_has_only_so_many_sessions_with_upstreams() {
+    let upstream = server(&["echo"]).start();
+    let config = transparent(&upstream)
+        .section(&api_key("one", "key-of-one"))
+        .section(&api_key("two", "key-of-two"))
+        .section("[session]\nupstream_sessions_per_principal_max = 1");
+    let daemon = Daemon::start(&config);
+    let with_key = |request: Request, key: &str| request.set("Authorization", format!("Bearer {key}"));
+    let open = |key: &str| {
+        let response = daemon.send(&with_key(initialize("0", LEGACY_VERSION), key));
+        response.header("mcp-session-id").expect("a session").to_owned()
+    };
+    let call =
+        |session: &str, key: &str| daemon.send(&with_key(in_session(session, tool_call("1", "echo")), key));
+    let [first, second] = [(); 2].map(|()| open("key-of-one"));
+    call(&first, "key-of-one").assert_ok();
+    let error = call(&second, "key-of-one").assert_error(200, 429, Some("1"));
+    assert_eq!(error["error"]["data"], json!({"retryAfterMs": 30_000}));
+    call(&first, "key-of-one").assert_ok();
+    call(&open("key-of-two"), "key-of-two").assert_ok();
+    let delete = in_session(&first, legacy("1", "ping", "{}").method("DELETE").body(""));
+    assert_eq!(daemon.send(&with_key(delete, "key-of-one")).status, 204);
+    eventually("there is room again", || {
+        call(&second, "key-of-one").json().get("result").is_some().then_some(())
+    });
+}
+
+#[test]
+fn a_session_ends_with_that_of_an_upstream_that_keeps_state() {
+    let legacy_server = server(&["echo"]);
+    let upstream = legacy_server.start();
+    let lines = "eras = [\"legacy\"]\nsession_loss = \"end\"";
+    let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines).admin());
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    let (other, _) = open_session(daemon.address(), LEGACY_VERSION);
+    legacy_server.forget_sessions();
+    for id in ["2", "3"] {
+        daemon.send(&in_session(&session, tool_call(id, "echo"))).assert_error(404, 404, Some(id));
+    }
+    daemon.send(&in_session(&other, tool_call("4", "echo"))).assert_ok();
+    assert_eq!(upstream.received_of("tools/call").len(), 3);
+    let metrics = daemon.get_admin("/metrics").text();
+    assert!(metrics.contains(r#"trunkline_upstream_sessions_lost_total{upstream="up"} 1"#), "{metrics}");
+}
+
+/// What became of a client's calls.
+#[derive(Default)]
+struct Tally {
+    answered: AtomicUsize,
+    cut: AtomicUsize,
+}
+
+/// Calls until it is stopped; after a failure only on a gateway at another address.
+fn call_on_and_on(session: &str, address: &Mutex<SocketAddr>, is_over: &AtomicBool, tally: &Tally) {
+    let mut failed_at = None;
+    let mut connection: Option<(SocketAddr, Connection)> = None;
+    while !is_over.load(Ordering::SeqCst) {
+        let address = *address.lock().unwrap();
+        if failed_at == Some(address) {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        let Some((address, mut open)) =
+            connection.take().or_else(|| Some((address, Connection::try_open(address)?)))
+        else {
+            continue;
+        };
+        open.write(&in_session(session, tool_call("1", "echo")).bytes());
+        match open.try_response() {
+            Ok(response) => {
+                response.assert_ok();
+                tally.answered.fetch_add(1, Ordering::SeqCst);
+                connection = Some((address, open));
+            }
+            Err(Broken::Closed | Broken::Truncated(_)) => {
+                tally.cut.fetch_add(1, Ordering::SeqCst);
+                failed_at = Some(address);
+            }
+            Err(broken) => panic!("{broken:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_kill_under_load_costs_the_calls_in_flight_alone() {
+    let upstream = server(&["echo"]).start();
+    let folder = Folder::new();
+    let config = transparent(&upstream).top(&folder.key());
+    let daemon = Daemon::start(&config);
+    let sessions = [(); 6].map(|()| open_session(daemon.address(), LEGACY_VERSION).0);
+    for session in &sessions {
+        daemon.send(&in_session(session, tool_call("0", "echo"))).assert_ok();
+    }
+    let (address, is_over) = (Mutex::new(daemon.address()), AtomicBool::new(false));
+    let tallies = [(); 6].map(|()| Tally::default());
+    let answered = || tallies.iter().map(|tally| tally.answered.load(Ordering::SeqCst)).min().unwrap();
+    let goes_on = |more: usize| {
+        let before = answered();
+        eventually("every client is answered", || (answered() >= before + more).then_some(()));
+    };
+    // It outlives the clients.
+    let mut second = None;
+    std::thread::scope(|scope| {
+        // Whatever fails here, the clients stop.
+        let stop = Stop(&is_over);
+        for (session, tally) in sessions.iter().zip(&tallies) {
+            scope.spawn(|| call_on_and_on(session, &address, &is_over, tally));
+        }
+        goes_on(20);
+        drop(daemon); // by SIGKILL
+        let next = second.insert(Daemon::start(&config));
+        *address.lock().unwrap() = next.address();
+        goes_on(20);
+        drop(stop);
+    });
+    for tally in &tallies {
+        assert!(tally.cut.load(Ordering::SeqCst) <= 1, "more was lost than one call in flight");
+    }
+    let mut used = sessions_of_calls(&upstream);
+    used.sort_unstable();
+    used.dedup();
+    assert_eq!(used.len(), sessions.len(), "sessions with the upstream were not kept");
+}
+
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_level_that_is_set_while_a_session_is_opened_reaches_it() {
+    let legacy_server = server(&["echo"]);
+    let answering = legacy_server.clone();
+    let gate = Gate::default();
+    let waiting = gate.clone();
+    let upstream = Upstream::start(move |request| {
+        let is_held = request.method() == "logging/setLevel" && request.json()["params"]["level"] == "info";
+        let reply = answering.answer(request);
+        if is_held { Reply::default().wait(&waiting).then(reply) } else { reply }
+    });
+    let daemon = Daemon::start(&transparent(&upstream));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let set = |level: &str| {
+        let params = format!(r#"{{"level":"{level}"}}"#);
+        daemon.send(&in_session(&session, legacy("1", "logging/setLevel", &params))).assert_ok();
+    };
+    set("info");
+    let mut connection = daemon.connect();
+    connection.write(&in_session(&session, tool_call("2", "echo")).bytes());
+    upstream.wait_for("logging/setLevel", 1);
+    set("error");
+    gate.open();
+    connection.response().assert_ok();
+    let told = upstream.wait_for("logging/setLevel", 2);
+    assert_eq!(told.json()["params"]["level"], "error");
+    assert_eq!(told.headers("mcp-session-id"), upstream.only_call().headers("mcp-session-id"));
+}
+
+#[test]
+fn a_request_that_an_upstream_cannot_stand_costs_no_session() {
+    for lines in ["", "\nsession_loss = \"end\""] {
+        let legacy_server = server(&["echo"]);
+        let answering = legacy_server.clone();
+        let upstream = Upstream::start(move |request| match request.method().as_str() {
+            "tools/call" if request.id() == "7" => Reply::json(
+                "400 Bad Request",
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#,
+            ),
+            _ => answering.answer(request),
+        });
+        let daemon = Daemon::start(&Config::new().upstream(
+            "up",
+            upstream.address,
+            &format!("eras = [\"legacy\"]{lines}"),
+        ));
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+        let opened = legacy_server.sessions_opened();
+        for _ in 0..3 {
+            daemon.send(&in_session(&session, tool_call("7", "echo"))).assert_error(200, 502, Some("7"));
+        }
+        daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_ok();
+        assert_eq!(legacy_server.sessions_opened(), opened);
+        assert_eq!(upstream.received_of("tools/call").len(), 5, "none is sent twice");
+    }
+}
+
+#[test]
+fn an_idle_session_ends_with_that_of_an_upstream_that_keeps_state() {
+    let legacy_server = server(&["echo"]);
+    let upstream = legacy_server.start();
+    let config =
+        Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\nsession_loss = \"end\"");
+    let daemon = Daemon::start(&config.section("[session]\nidle_timeout = \"1s\""));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    let own = upstream.only_call().headers("mcp-session-id")[0].to_owned();
+    eventually("the idle session is closed", || {
+        (!legacy_server.open_sessions().contains(&own)).then_some(())
+    });
+    daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_error(404, 404, Some("2"));
 }

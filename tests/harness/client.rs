@@ -101,6 +101,11 @@ impl Connection {
         Self::over(TcpStream::connect_timeout(&address, DEADLINE).expect("the gateway accepts"))
     }
 
+    /// A connection, if there is anybody who takes it.
+    pub(crate) fn try_open(address: SocketAddr) -> Option<Self> {
+        TcpStream::connect_timeout(&address, DEADLINE).ok().map(Self::over)
+    }
+
     /// A connection that comes from another loopback address.
     pub(crate) fn open_from(source: IpAddr, address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");

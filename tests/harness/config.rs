@@ -53,6 +53,13 @@ impl Config {
         self
     }
 
+    /// Adds an upstream that is said by its keys alone.
+    pub(crate) fn raw(mut self, name: &str, lines: &str) -> Self {
+        self.names.push(format!("{name:?}"));
+        let _ = write!(self.upstreams, "\n[upstream.{name}]\n{lines}\n");
+        self
+    }
+
     /// Adds keys to the endpoint.
     pub(crate) fn endpoint(mut self, lines: &str) -> Self {
         let _ = writeln!(self.endpoint, "{lines}");

@@ -99,6 +99,12 @@ impl Daemon {
         self.signal(Signal::TERM);
     }
 
+    /// Sends SIGKILL and waits for the end.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait_exit();
+    }
+
     /// The most memory the process has held so far, in bytes.
     pub(crate) fn peak_resident_bytes(&self) -> u64 {
         let status =

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{Connection, Offer, Received, Reply, Request, Upstream, VERSION, body, post};
+use super::{Connection, Offer, Received, Reply, Request, Stream, Upstream, VERSION, body, eventually, post};
 
 /// The newest version of the era.
 pub(crate) const LEGACY_VERSION: &str = "2025-11-25";
@@ -21,19 +21,30 @@ pub(crate) struct Legacy {
     is_modern_too: bool,
     gives_sessions: bool,
     sessions: Arc<Mutex<Sessions>>,
+    /// What it has said it on, if it answers a GET.
+    streams: Option<Arc<Mutex<Vec<Stream>>>>,
 }
 
 #[derive(Default)]
 struct Sessions {
     opened: usize,
     open: BTreeSet<String>,
+    /// Those that the gateway opened in its own name.
+    own: BTreeSet<String>,
 }
 
 impl Legacy {
     /// A server of this era alone.
     pub(crate) fn new(offer: Offer) -> Self {
         let version = LEGACY_VERSION.into();
-        Self { offer, version, is_modern_too: false, gives_sessions: true, sessions: Arc::default() }
+        Self {
+            offer,
+            version,
+            is_modern_too: false,
+            gives_sessions: true,
+            sessions: Arc::default(),
+            streams: None,
+        }
     }
 
     /// It speaks no newer version than this.
@@ -54,6 +65,48 @@ impl Legacy {
         self
     }
 
+    /// It opens a stream for every GET.
+    pub(crate) fn with_streams(mut self) -> Self {
+        self.streams = Some(Arc::default());
+        self
+    }
+
+    /// The streams that were opened so far for clients.
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        self.streams_where(|is_own| !is_own)
+    }
+
+    /// The streams that the gateway opened so far in its own session.
+    pub(crate) fn own_streams(&self) -> Vec<Stream> {
+        self.streams_where(|is_own| is_own)
+    }
+
+    fn streams_where(&self, fits: impl Fn(bool) -> bool) -> Vec<Stream> {
+        let streams = self.streams.iter().flat_map(|streams| streams.lock().unwrap().clone());
+        streams.filter(|stream| fits(self.is_own(&stream.request))).collect()
+    }
+
+    /// Whether a request belongs to a session of the gateway's own.
+    pub(crate) fn is_own(&self, request: &Received) -> bool {
+        let sessions = self.sessions.lock().unwrap();
+        request.headers("mcp-session-id").iter().any(|id| sessions.own.contains(*id))
+    }
+
+    /// The `count`th stream in the gateway's own session; waits for it.
+    pub(crate) fn own_stream(&self, count: usize) -> Stream {
+        eventually("a stream is opened", || self.own_streams().get(count - 1).cloned())
+    }
+
+    /// The stream that was opened as the `count`th for a client; waits for it.
+    pub(crate) fn stream(&self, count: usize) -> Stream {
+        eventually("a stream is opened", || self.streams().get(count - 1).cloned())
+    }
+
+    /// Cuts every stream.
+    pub(crate) fn cut_streams(&self) {
+        self.streams.iter().for_each(|streams| streams.lock().unwrap().clear());
+    }
+
     /// Starts it.
     pub(crate) fn start(&self) -> Upstream {
         let server = self.clone();
@@ -63,6 +116,12 @@ impl Legacy {
     /// The ids of the sessions that are open.
     pub(crate) fn open_sessions(&self) -> Vec<String> {
         self.sessions.lock().unwrap().open.iter().cloned().collect()
+    }
+
+    /// Those of them that the gateway opened for clients.
+    pub(crate) fn client_sessions(&self) -> Vec<String> {
+        let sessions = self.sessions.lock().unwrap();
+        sessions.open.difference(&sessions.own).cloned().collect()
     }
 
     /// How many sessions have been opened.
@@ -99,6 +158,11 @@ impl Legacy {
                 sessions.open.remove(&session);
                 return Reply::http("200 OK", "", "");
             }
+        }
+        if let (Some(streams), "GET") = (&self.streams, method.as_str()) {
+            let (stream, bytes) = Stream::answering(request);
+            streams.lock().unwrap().push(stream);
+            return Reply::stream().pipe(bytes).reset();
         }
         if matches!(method.as_str(), "GET" | "DELETE") {
             return Reply::http("405 Method Not Allowed", "Allow: POST\r\n", "");
@@ -154,6 +218,9 @@ impl Legacy {
         if self.gives_sessions {
             let id = format!("session-{}", sessions.opened);
             let _ = write!(headers, "Mcp-Session-Id: {id}\r\n");
+            if request.json()["params"]["clientInfo"]["name"] == "trunkline" {
+                sessions.own.insert(id.clone());
+            }
             sessions.open.insert(id);
         }
         Reply::http("200 OK", &headers, &body)
@@ -174,6 +241,18 @@ pub(crate) fn legacy(id: &str, method: &str, params: &str) -> Request {
 pub(crate) fn initialize(id: &str, version: &str) -> Request {
     let client = r#""capabilities":{},"clientInfo":{"name":"blackbox","version":"1"}"#;
     legacy(id, "initialize", &format!(r#"{{"protocolVersion":"{version}",{client}}}"#))
+}
+
+/// Opens a session as a client with these capabilities, and returns its id.
+#[track_caller]
+pub(crate) fn open_session_with(address: SocketAddr, version: &str, capabilities: &str) -> String {
+    let mut connection = Connection::open(address);
+    let offer = initialize("0", version)
+        .replacing(r#""capabilities":{}"#, &format!("\"capabilities\":{capabilities}"));
+    connection.write(&offer.bytes());
+    let response = connection.response();
+    response.assert_ok();
+    response.header("mcp-session-id").expect("a session id").to_owned()
 }
 
 /// The same request in a session, with the newest version in its header unless it has one.

@@ -1,7 +1,7 @@
 //! A scripted server that can be listened to: it opens a stream for every `subscriptions/listen`, and the test says
 //! what is told on it.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use super::{Gate, Offer, Received, Reply, Upstream, eventually, literal};
@@ -37,11 +37,19 @@ impl Listening {
 
     /// A server that takes a request to listen as `take` says.
     pub(crate) fn taking(offer: Offer, take: impl Fn(&Received) -> Listened + Send + Sync + 'static) -> Self {
+        Self::beside(move |request| offer.answer(request), take)
+    }
+
+    /// As [`taking`](Self::taking), with other answers to everything else.
+    pub(crate) fn beside(
+        answer: impl Fn(&Received) -> Reply + Send + Sync + 'static,
+        take: impl Fn(&Received) -> Listened + Send + Sync + 'static,
+    ) -> Self {
         let streams = Arc::new(Mutex::new(Vec::new()));
         let opened = Arc::clone(&streams);
         let upstream = Upstream::start(move |request| {
             if request.method() != "subscriptions/listen" {
-                return offer.answer(request);
+                return answer(request);
             }
             let (filter, gate) = match take(request) {
                 Listened::Honoured => {
@@ -52,8 +60,8 @@ impl Listening {
                 Listened::Partly(filter, gate) => (filter, gate),
                 Listened::Answered(reply) => return reply,
             };
-            let (sender, bytes) = channel();
-            opened.lock().unwrap().push(Stream { request: request.clone(), bytes: sender });
+            let (stream, bytes) = Stream::answering(request);
+            opened.lock().unwrap().push(stream);
             let acknowledgement = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{}}},"notifications":{filter}}}}}"#,
                 request.id()
@@ -94,6 +102,12 @@ impl Listening {
 }
 
 impl Stream {
+    /// A stream that answers this request, and its bytes as the server is to write them.
+    pub(crate) fn answering(request: &Received) -> (Self, Receiver<Vec<u8>>) {
+        let (sender, bytes) = channel();
+        (Self { request: request.clone(), bytes: sender }, bytes)
+    }
+
     /// Sends a notification. `params` are members of its parameters, each followed by a comma.
     pub(crate) fn notify(&self, method: &str, params: &str) {
         let id = self.request.id();

@@ -5,6 +5,7 @@
 //! wait for conditions (a log line, a request that arrived, a connection that closed), never for time to pass. The
 //! harness knows HTTP and JSON-RPC as a peer on the wire does and shares no code with the program.
 
+mod child;
 mod client;
 mod config;
 mod daemon;
@@ -18,12 +19,15 @@ mod upstream;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use child::Child;
 pub(crate) use client::{Broken, Connection, Response};
 pub(crate) use config::{Config, api_key};
 pub(crate) use daemon::{Daemon, Folder, trunkline};
 pub(crate) use http2::Http2;
-pub(crate) use legacy::{LEGACY_VERSION, Legacy, in_session, initialize, legacy, open_session};
-pub(crate) use listening::{Listened, Listening};
+pub(crate) use legacy::{
+    LEGACY_VERSION, Legacy, in_session, initialize, legacy, open_session, open_session_with,
+};
+pub(crate) use listening::{Listened, Listening, Stream};
 pub(crate) use message::{META, Request, VERSION, body, call, list, modern, post, read_resource};
 pub(crate) use reply::{Gate, Offer, Reply, literal, members, result_body};
 pub(crate) use upstream::{Received, Upstream, refusing_address, unresponsive_address};

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -107,7 +107,7 @@ impl Upstream {
 
     /// Everything that has arrived.
     pub(crate) fn received(&self) -> Vec<Received> {
-        self.shared.state.lock().unwrap().received.clone()
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).received.clone()
     }
 
     /// What has arrived of one method.
@@ -133,7 +133,7 @@ impl Upstream {
     #[track_caller]
     pub(crate) fn wait_for(&self, method: &str, count: usize) -> Received {
         let of = |state: &State| state.received.iter().filter(|request| request.method() == method).count();
-        let state = self.shared.state.lock().unwrap();
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited =
             self.shared.changed.wait_timeout_while(state, DEADLINE, |state| of(state) < count).unwrap();
         drop(waited);
@@ -145,7 +145,7 @@ impl Upstream {
     /// Waits until the gateway has closed this connection.
     #[track_caller]
     pub(crate) fn wait_closed(&self, connection: usize) {
-        let state = self.shared.state.lock().unwrap();
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let open = |state: &mut State| !state.closed.contains(&connection);
         let (state, _) = self.shared.changed.wait_timeout_while(state, DEADLINE, open).unwrap();
         assert!(state.closed.contains(&connection), "connection {connection} is still open");
@@ -153,12 +153,12 @@ impl Upstream {
 
     /// Whether the gateway has closed this connection.
     pub(crate) fn is_closed(&self, connection: usize) -> bool {
-        self.shared.state.lock().unwrap().closed.contains(&connection)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).closed.contains(&connection)
     }
 
     /// How many connections have been accepted.
     pub(crate) fn connections(&self) -> usize {
-        self.shared.state.lock().unwrap().connections.len()
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).connections.len()
     }
 }
 
@@ -167,10 +167,19 @@ impl Drop for Upstream {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect_timeout(&self.address, DEADLINE);
-        for stream in self.shared.state.lock().unwrap().connections.iter().filter_map(Weak::upgrade) {
+        for stream in self
+            .shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .connections
+            .iter()
+            .filter_map(Weak::upgrade)
+        {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        let faults = std::mem::take(&mut self.shared.state.lock().unwrap().faults);
+        let faults =
+            std::mem::take(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).faults);
         if !std::thread::panicking() {
             assert!(faults.is_empty(), "went upstream: {faults:?}");
         }
@@ -222,7 +231,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let _ = stream.set_nodelay(true);
         let stream = Arc::new(stream);
         let connection = {
-            let mut state = shared.state.lock().unwrap();
+            let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.connections.push(Arc::downgrade(&stream));
             state.connections.len() - 1
         };
@@ -241,15 +250,15 @@ fn read(shared: &Shared, mut stream: &TcpStream, connection: usize, requests: &S
     while let Ok(count @ 1..) = stream.read(&mut bytes) {
         buffer.extend_from_slice(&bytes[..count]);
         if let Err(fault) = take_requests(&mut buffer, connection, |request| {
-            shared.state.lock().unwrap().received.push(request.clone());
+            shared.state.lock().unwrap_or_else(PoisonError::into_inner).received.push(request.clone());
             shared.changed.notify_all();
             let _ = requests.send(request);
         }) {
-            shared.state.lock().unwrap().faults.push(fault);
+            shared.state.lock().unwrap_or_else(PoisonError::into_inner).faults.push(fault);
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
-    shared.state.lock().unwrap().closed.insert(connection);
+    shared.state.lock().unwrap_or_else(PoisonError::into_inner).closed.insert(connection);
     shared.changed.notify_all();
 }
 
@@ -262,9 +271,11 @@ fn write(shared: &Shared, mut stream: &TcpStream, requests: &Receiver<Received>)
                     gate.pass();
                     Ok(())
                 }
-                Step::Pipe(bytes) => {
-                    bytes.lock().unwrap().iter().try_for_each(|bytes| stream.write_all(&bytes))
-                }
+                Step::Pipe(bytes) => bytes
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .iter()
+                    .try_for_each(|bytes| stream.write_all(&bytes)),
                 Step::Drip(bytes, pause) => bytes.iter().try_for_each(|byte| {
                     std::thread::sleep(pause);
                     stream.write_all(&[*byte])

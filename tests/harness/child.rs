@@ -1,0 +1,78 @@
+//! A scripted child process, and what it says has happened to it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, test_kill_process};
+use serde_json::Value;
+
+use super::{Folder, eventually};
+
+/// A server that the gateway starts. `child.py` says what its words and tools do.
+pub(crate) struct Child {
+    folder: Folder,
+    words: String,
+}
+
+impl Child {
+    pub(crate) fn new(words: &[&str]) -> Self {
+        let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+        Self { folder: Folder::new(), words: quoted.join(", ") }
+    }
+
+    /// The keys of an upstream that start it; `lines` are further ones.
+    pub(crate) fn keys(&self, lines: &str) -> String {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/harness/child.py");
+        let log = self.log().display().to_string();
+        format!("command = [\"python3\", {script:?}, {log:?}, {}]\n{lines}", self.words)
+    }
+
+    /// What happened so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// What happened so far of one kind.
+    pub(crate) fn events_of(&self, kind: &str) -> Vec<Value> {
+        self.events().into_iter().filter(|event| event["event"] == kind).collect()
+    }
+
+    /// The messages of a method that were received.
+    pub(crate) fn received(&self, method: &str) -> Vec<Value> {
+        let events = self.events_of("received").into_iter();
+        events.map(|event| event["message"].clone()).filter(|message| message["method"] == method).collect()
+    }
+
+    /// Waits until something has happened so often.
+    pub(crate) fn wait_for(&self, kind: &str, count: usize) -> Vec<Value> {
+        eventually(&format!("{count} times {kind}"), || {
+            Some(self.events_of(kind)).filter(|events| events.len() >= count)
+        })
+    }
+
+    /// Waits until a message of this method was received so often.
+    pub(crate) fn wait_received(&self, method: &str, count: usize) -> Vec<Value> {
+        eventually(&format!("{count} times {method}"), || {
+            Some(self.received(method)).filter(|messages| messages.len() >= count)
+        })
+    }
+
+    /// The processes that were started, in order.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        let started = self.events_of("started").into_iter();
+        started.filter_map(|event| i32::try_from(event["pid"].as_i64()?).ok()).collect()
+    }
+
+    /// Waits until none of its processes lives any more.
+    pub(crate) fn wait_gone(&self) {
+        eventually("all its processes are gone", || {
+            let is_alive = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
+            (!self.pids().iter().any(is_alive)).then_some(())
+        });
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("child.log")
+    }
+}

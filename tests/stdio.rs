@@ -1,0 +1,678 @@
+//! Servers that are child processes: their calls, their isolation, their faults and their end.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::{
+    Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, api_key, body, call,
+    eventually, in_session, legacy, modern, open_session, post, trunkline,
+};
+
+/// One child called `up` that speaks the legacy era only.
+fn legacy_child(child: &Child, lines: &str) -> Config {
+    Config::new().raw("up", &child.keys(&format!("eras = [\"legacy\"]\n{lines}"))).admin()
+}
+
+/// One that speaks the modern era only.
+fn modern_child(child: &Child, lines: &str) -> Config {
+    Config::new().raw("up", &child.keys(&format!("eras = [\"modern\"]\n{lines}"))).admin()
+}
+
+fn tool(id: &str, name: &str, arguments: &str) -> Request {
+    legacy(id, "tools/call", &format!(r#"{{"name":"{name}","arguments":{arguments}}}"#))
+}
+
+fn open(daemon: &Daemon) -> String {
+    open_session(daemon.address(), LEGACY_VERSION).0
+}
+
+/// What a tool said.
+#[track_caller]
+fn said(response: &Response) -> String {
+    assert_eq!(response.status, 200, "{response:?} {}", response.text());
+    let json: Value = if response.header("content-type") == Some("text/event-stream") {
+        let text = response.text();
+        let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
+        serde_json::from_str(last.expect("an event")).expect("JSON")
+    } else {
+        response.json()
+    };
+    json["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {json}")).to_owned()
+}
+
+fn echo(daemon: &Daemon, session: &str, text: &str) -> String {
+    let arguments = format!(r#"{{"text":"{text}"}}"#);
+    said(&daemon.send(&in_session(session, tool("1", "echo", &arguments))))
+}
+
+/// The process that serves a session.
+fn pid(daemon: &Daemon, session: &str) -> String {
+    said(&daemon.send(&in_session(session, tool("1", "echo", "{}"))))
+}
+
+/// The JSON-RPC error of an answer.
+#[track_caller]
+fn error_code(response: &Response) -> i64 {
+    response.json()["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error in {}", response.text()))
+}
+
+/// The value of a metric of `up`.
+fn metric(daemon: &Daemon, name: &str) -> Option<i64> {
+    let text = daemon.get_admin("/metrics").text();
+    let line = text.lines().find(|line| line.starts_with(name) && line.contains("upstream=\"up\""))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn a_session_has_a_process_of_its_own() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let (one, two) = (open(&daemon), open(&daemon));
+    assert_eq!(echo(&daemon, &one, "é \\\" line\\n"), "é \" line\n");
+    assert_ne!(pid(&daemon, &one), pid(&daemon, &two));
+    assert_eq!(pid(&daemon, &one), pid(&daemon, &one));
+    let offered = &child.received("initialize");
+    let names: Vec<&Value> = offered.iter().map(|message| &message["params"]["clientInfo"]["name"]).collect();
+    assert_eq!(names.iter().filter(|name| **name == "blackbox").count(), 2, "{names:?}");
+
+    // Its end is the session's.
+    let before = metric(&daemon, "trunkline_children{").expect("a gauge");
+    daemon.send(&in_session(&one, legacy("1", "x", "{}")).method("DELETE").body(""));
+    child.wait_for("end of input", 2);
+    eventually("the process is counted no more", || {
+        (metric(&daemon, "trunkline_children{")? < before).then_some(())
+    });
+    assert_eq!(echo(&daemon, &two, "goes on"), "goes on");
+}
+
+#[test]
+fn ids_and_tokens_of_two_clients_never_meet() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "isolation = \"shared\""));
+    let (one, two) = (open(&daemon), open(&daemon));
+    assert_eq!(pid(&daemon, &one), pid(&daemon, &two));
+    // The first call is still open when the second comes with the same id and token.
+    let params =
+        |tool: &str| format!(r#"{{"name":"{tool}","arguments":{{}},"_meta":{{"progressToken":"t"}}}}"#);
+    let mut hanging = daemon.connect();
+    hanging.write(&in_session(&one, legacy("\"x\"", "tools/call", &params("hang"))).bytes());
+    child.wait_received("tools/call", 3);
+    let response = daemon.send(&in_session(&two, legacy("\"x\"", "tools/call", &params("progress"))));
+    assert_eq!(said(&response), "done");
+    let events = response.text();
+    assert_eq!(events.matches(r#""progressToken":"t""#).count(), 3, "{events}");
+    assert_eq!(events.matches(r#""id":"x""#).count(), 1, "{events}");
+    let calls = child.received("tools/call");
+    let (first, second) = (&calls[2], &calls[3]);
+    assert_ne!(first["id"], second["id"]);
+    assert_ne!(first["params"]["_meta"]["progressToken"], second["params"]["_meta"]["progressToken"]);
+
+    // A cancellation finds its own call.
+    let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"x"}}"#;
+    let cancel = in_session(&one, legacy("1", "x", "{}").body(note));
+    assert_eq!(daemon.send(&cancel).status, 202);
+    let cancelled = child.wait_received("notifications/cancelled", 1);
+    assert_eq!(cancelled[0]["params"]["requestId"], first["id"]);
+}
+
+#[test]
+fn sessions_that_share_a_process_do_not_change_each_other() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "isolation = \"shared\""));
+    let (one, two) = (open(&daemon), open(&daemon));
+    assert_eq!(child.received("initialize").len(), child.pids().len(), "one initialize for each process");
+    let ask = |session: &str, method: &str, params: &str| {
+        let response = daemon.send(&in_session(session, legacy("5", method, params)));
+        response.assert_ok();
+        assert_eq!(response.json()["id"], 5);
+    };
+    let uri = r#"{"uri":"test://a"}"#;
+    for (session, method) in [
+        (&one, "resources/subscribe"),
+        (&two, "resources/subscribe"),
+        (&one, "resources/unsubscribe"),
+        (&two, "resources/unsubscribe"),
+    ] {
+        ask(session, method, uri);
+    }
+    assert_eq!(child.received("resources/subscribe").len(), 1);
+    assert_eq!(child.received("resources/unsubscribe").len(), 1);
+
+    // The most verbose level of all is the child's, and each gets what it asked for.
+    pid(&daemon, &one);
+    pid(&daemon, &two);
+    ask(&one, "logging/setLevel", r#"{"level":"error"}"#);
+    ask(&two, "logging/setLevel", r#"{"level":"debug"}"#);
+    ask(&one, "logging/setLevel", r#"{"level":"warning"}"#);
+    let levels: Vec<Value> = child
+        .wait_received("logging/setLevel", 2)
+        .iter()
+        .map(|told| told["params"]["level"].clone())
+        .collect();
+    assert_eq!(levels, ["error", "debug"]);
+    let logged = |session: &str| {
+        let text = daemon.send(&in_session(session, tool("1", "log", "{}"))).text();
+        ["debug", "info", "error"].map(|level| text.matches(&format!(r#""data":"{level}""#)).count())
+    };
+    assert_eq!(logged(&one), [0, 0, 1]);
+    assert_eq!(logged(&two), [1, 1, 1]);
+    // Nobody can be asked anything.
+    let answer = said(&daemon.send(&in_session(&one, tool("1", "ask", "{}"))));
+    assert!(answer.contains("-32601"), "{answer}");
+}
+
+#[test]
+fn principals_have_processes_of_their_own() {
+    let child = Child::new(&[]);
+    let keys = [("alice", "alice-key"), ("bob", "bob-key")];
+    let config = legacy_child(&child, "isolation = \"principal\"");
+    let config = keys.iter().fold(config, |config, (name, key)| config.section(&api_key(name, key)));
+    let daemon = Daemon::start(&config);
+    let as_of = |key: &str, request: Request| request.with("Authorization", format!("Bearer {key}"));
+    let open = |key: &str| {
+        let params =
+            r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
+        let response = daemon.send(&as_of(key, legacy("0", "initialize", params)));
+        response.header("mcp-session-id").expect("a session").to_owned()
+    };
+    let pid = |key: &str, session: &str| {
+        said(&daemon.send(&as_of(key, in_session(session, tool("1", "echo", "{}")))))
+    };
+    let (one, two, other) = (open("alice-key"), open("alice-key"), open("bob-key"));
+    let alice = pid("alice-key", &one);
+    assert_eq!(pid("alice-key", &two), alice);
+    assert_ne!(pid("bob-key", &other), alice);
+}
+
+#[test]
+fn a_request_of_the_child_reaches_the_client() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let params = r#"{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}"#;
+    let opened = daemon.send(&legacy("0", "initialize", params));
+    let session = opened.header("mcp-session-id").expect("a session").to_owned();
+    let mut calling = daemon.connect();
+    calling.write(&in_session(&session, tool("7", "ask", "{}")).bytes());
+    assert_eq!(calling.head().status, 200);
+    let question = data(&calling.event().expect("a question"));
+    assert_eq!(question["method"], "roots/list");
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#, question["id"]);
+    assert_eq!(daemon.send(&in_session(&session, legacy("1", "x", "{}").body(answer))).status, 202);
+    let last = data(&calling.event().expect("an answer"));
+    assert_eq!((&last["id"], &last["result"]["content"][0]["text"]), (&7.into(), &r#"{"roots": []}"#.into()));
+}
+
+#[test]
+fn a_call_that_its_client_cancels_is_no_failure() {
+    for (isolation, first) in [("session", "hang"), ("shared", "hang"), ("session", "hang-after-log")] {
+        let child = Child::new(&[]);
+        let daemon = Daemon::start(&legacy_child(&child, &format!("isolation = \"{isolation}\"")));
+        let session = open(&daemon);
+        assert_eq!(echo(&daemon, &session, "up"), "up");
+        let from = daemon.log().len();
+        let calls = child.received("tools/call").len();
+        let mut hanging = daemon.connect();
+        hanging.write(&in_session(&session, tool("9", first, "{}")).bytes());
+        child.wait_received("tools/call", calls + 1);
+        let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}"#;
+        let cancel = in_session(&session, legacy("1", "x", "{}").body(note));
+        assert_eq!(daemon.send(&cancel).status, 202);
+        child.wait_received("notifications/cancelled", 1);
+        // The call is over: what the child says of others is theirs, and its end breaks nothing off.
+        let ended = hanging.response();
+        assert_eq!(ended.status, 200);
+        assert!(ended.text().contains("cancelled"), "{}", ended.text());
+        let logged = daemon.send(&in_session(&session, tool("2", "log", "{}")));
+        assert!(logged.text().matches("notifications/message").count() >= 2, "{}", logged.text());
+        daemon.send(&in_session(&session, legacy("1", "x", "{}").method("DELETE").body("")));
+        let log = daemon.log().split_off(from);
+        assert!(log.iter().all(|line| !line.contains("WARN")), "{log:?}");
+        let metrics = daemon.get_admin("/metrics").text();
+        assert!(!metrics.contains("upstream_reset"), "{metrics}");
+    }
+}
+
+#[test]
+fn log_lines_of_the_only_call_come_before_its_answer() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let session = open(&daemon);
+    let get = legacy("1", "x", "{}").method("GET").body("").set("Accept", "text/event-stream");
+    let mut listening = daemon.connect();
+    listening.write(&in_session(&session, get).bytes());
+    assert_eq!(listening.head().status, 200);
+    assert_eq!(echo(&daemon, &session, "up"), "up");
+    for _ in 0..20 {
+        let text = daemon.send(&in_session(&session, tool("2", "log", "{}"))).text();
+        let places: Vec<_> = ["debug", "info", "error", "logged"].map(|word| text.find(word)).into();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
+    }
+}
+
+fn data(event: &str) -> Value {
+    let data = event.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");
+    serde_json::from_str(data).expect("JSON")
+}
+
+#[test]
+fn a_change_that_the_gateways_own_process_tells_reaches_clients() {
+    for isolation in ["session", "shared"] {
+        let child = Child::new(&["changes-when-listed"]);
+        let daemon = Daemon::start(&legacy_child(&child, &format!("isolation = {isolation:?}")));
+        let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+        let mut stream = daemon.connect();
+        stream.write(&in_session(&open(&daemon), get).bytes());
+        assert_eq!(stream.head().status, 200, "{isolation}");
+        let listens = r#"trunkline_upstream_listens{upstream="up"}"#;
+        eventually("the stream stands", || (metric(&daemon, listens) == Some(1)).then_some(()));
+        daemon.send(&in_session(&open(&daemon), legacy("1", "tools/list", "{}"))).assert_ok();
+        let heard = data(&stream.event().expect("an event"));
+        assert_eq!(heard["method"], "notifications/tools/list_changed", "{isolation}");
+    }
+}
+
+#[test]
+fn modern_calls_share_a_process() {
+    let child = Child::new(&["modern"]);
+    let daemon = Daemon::start(&modern_child(&child, ""));
+    let one = said(&daemon.send(&call("1", "echo")));
+    assert_eq!(said(&daemon.send(&call("1", "echo"))), one);
+    let progress = call("\"p\"", "progress").replacing(r#""_meta":{"#, r#""_meta":{"progressToken":"t","#);
+    let response = daemon.send(&progress);
+    assert_eq!(said(&response), "done");
+    assert_eq!(response.text().matches(r#""progressToken":"t""#).count(), 3);
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    daemon.send(&call("1", "echo").with("traceparent", trace)).assert_ok();
+    let sent = child.received("tools/call").pop().expect("a call");
+    assert_eq!(sent["params"]["_meta"]["traceparent"], trace);
+
+    // Who goes away cancels.
+    let mut leaving = daemon.connect();
+    leaving.write(&call("1", "hang").bytes());
+    let hanging = child.wait_received("tools/call", 5).pop().expect("a call");
+    drop(leaving);
+    let cancelled = child.wait_received("notifications/cancelled", 1);
+    assert_eq!(cancelled[0]["params"]["requestId"], hanging["id"]);
+    // One that ended is started anew.
+    daemon.send(&call("1", "die")).assert_error(502, 502, Some("1"));
+    assert_ne!(said(&daemon.send(&call("1", "echo"))), one);
+}
+
+#[test]
+fn a_subscription_is_told_over_the_shared_process() {
+    let child = Child::new(&["modern"]);
+    let mut daemon =
+        Daemon::start(&modern_child(&child, "").section("[drain]\nquiet = \"0s\"\nmax = \"20s\""));
+    let params = format!(r#"{{"notifications":{{"toolsListChanged":true}},"_meta":{META}}}"#);
+    let mut listening = daemon.connect();
+    let listen = body("\"s\"", "subscriptions/listen", &params);
+    listening.write(&modern("subscriptions/listen", None, listen).bytes());
+    assert_eq!(listening.head().status, 200);
+    let acknowledged = data(&listening.event().expect("an acknowledgement"));
+    assert_eq!(acknowledged["params"]["notifications"]["toolsListChanged"], true);
+    child.wait_received("subscriptions/listen", 1);
+    daemon.send(&call("1", "change")).assert_ok();
+    let changed = data(&listening.event().expect("a change"));
+    assert_eq!(changed["method"], "notifications/tools/list_changed");
+    assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "s");
+    // An open subscription does not hold up the end.
+    let since = Instant::now();
+    daemon.terminate();
+    assert!(daemon.wait_exit().success() && since.elapsed() < Duration::from_secs(8));
+    child.wait_gone();
+}
+
+#[test]
+fn eras_are_found_out_on_one_process() {
+    for (words, era, starts) in [
+        (&["modern"][..], "modern and legacy", 1),
+        (&[], "legacy", 1),
+        (&["silent-on-discover"], "legacy", 1),
+    ] {
+        let child = Child::new(words);
+        let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());
+        daemon.wait_for_log(0, "the eras", |line| line.contains(&format!("upstream speaks {era}")));
+        let first = child.pids()[0];
+        let of_first = |method: &str| {
+            let received = child.events_of("received");
+            received
+                .iter()
+                .filter(|event| event["message"]["method"] == method && event["pid"] == first)
+                .count()
+        };
+        assert_eq!(of_first("server/discover"), starts, "{words:?}");
+        assert_eq!(of_first("initialize"), usize::from(era == "legacy"), "{words:?}");
+    }
+}
+
+#[test]
+fn a_process_that_takes_long_to_start_is_asked_in_both_eras() {
+    for (words, era) in [(&["slow", "modern"][..], "modern and legacy"), (&["slow"], "legacy")] {
+        let child = Child::new(words);
+        let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());
+        let said = daemon.wait_for_log(0, "the eras", |line| line.contains("upstream speaks"));
+        assert!(said.contains(&format!("upstream speaks {era} ")), "{said}");
+        assert_eq!(child.pids().len(), 1, "it is asked both on the same process");
+    }
+}
+
+#[test]
+fn garbage_is_skipped_and_counted() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let session = open(&daemon);
+    assert_eq!(said(&daemon.send(&in_session(&session, tool("1", "garbage", "{}")))), "clean");
+    daemon.wait_for_log(0, "garbage", |line| line.contains("no message") && line.contains("starting up"));
+    eventually("garbage is counted", || {
+        (metric(&daemon, "trunkline_child_garbage_lines_total") == Some(5)).then_some(())
+    });
+}
+
+#[test]
+fn a_flood_harms_nobody_else() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "").limits("reply_bytes_max = \"64KiB\""));
+    let (one, two) = (open(&daemon), open(&daemon));
+    let mut flooded = daemon.connect();
+    assert_eq!(echo(&daemon, &two, "before"), "before");
+    flooded.write(&in_session(&one, tool("1", "flood", "{}")).bytes());
+    for number in 0..20 {
+        assert_eq!(echo(&daemon, &two, &number.to_string()), number.to_string());
+    }
+    // The flooded one may lose its call, not its session.
+    drop(flooded);
+    assert_eq!(echo(&daemon, &one, "goes on"), "goes on");
+}
+
+#[test]
+fn a_message_that_is_too_large_ends_the_process() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "").limits("reply_bytes_max = \"64KiB\""));
+    let (one, two) = (open(&daemon), open(&daemon));
+    let before = pid(&daemon, &two);
+    let response = daemon.send(&in_session(&one, tool("1", "huge", r#"{"bytes":100000}"#)));
+    assert_eq!(error_code(&response), 502);
+    daemon.wait_for_log(0, "why", |line| line.contains("larger than reply_bytes_max"));
+    assert_eq!(pid(&daemon, &two), before);
+    assert_eq!(echo(&daemon, &one, "anew"), "anew");
+}
+
+#[test]
+fn unfinished_lines_of_all_processes_are_bounded_together() {
+    let child = Child::new(&[]);
+    let limits = "buffered_bytes_max = \"1MiB\"\nbody_bytes_max = \"64KiB\"\nreply_bytes_max = \"1MiB\"";
+    let daemon = Daemon::start(&legacy_child(&child, "").limits(limits));
+    let sessions: Vec<String> = (0..3).map(|_| open(&daemon)).collect();
+    let calling: Vec<Connection> = sessions
+        .iter()
+        .map(|session| {
+            let mut connection = daemon.connect();
+            connection.write(&in_session(session, tool("1", "huge", r#"{"bytes":500000}"#)).bytes());
+            connection
+        })
+        .collect();
+    daemon.wait_for_log(0, "why", |line| line.contains("as buffered_bytes_max allows"));
+    drop(calling);
+    let fourth = open(&daemon);
+    assert_eq!(echo(&daemon, &fourth, "goes on"), "goes on");
+}
+
+#[test]
+fn a_call_that_hangs_times_out_alone() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "isolation = \"shared\"\nreply_timeout = \"1s\""));
+    let (one, two) = (open(&daemon), open(&daemon));
+    let mut hanging = daemon.connect();
+    assert_eq!(echo(&daemon, &one, "up"), "up");
+    hanging.write(&in_session(&one, tool("9", "hang", "{}")).bytes());
+    for _ in 0..5 {
+        assert_eq!(echo(&daemon, &two, "meanwhile"), "meanwhile");
+    }
+    let response = hanging.response();
+    assert_eq!((error_code(&response), &response.json()["id"]), (504, &9.into()));
+    child.wait_received("notifications/cancelled", 1);
+    assert_eq!(echo(&daemon, &one, "after"), "after");
+}
+
+#[test]
+fn death_in_a_call_is_told_and_the_next_call_works() {
+    for (words, deadly) in [(&[][..], "die"), (&[], "die-half")] {
+        let child = Child::new(words);
+        let daemon = Daemon::start(&legacy_child(&child, ""));
+        let (one, two) = (open(&daemon), open(&daemon));
+        let (first, other) = (pid(&daemon, &one), pid(&daemon, &two));
+        let response = daemon.send(&in_session(&one, tool("3", deadly, "{}")));
+        assert_eq!((error_code(&response), &response.json()["id"]), (502, &3.into()));
+        assert!(response.text().contains("unknown"), "{}", response.text());
+        assert_ne!(pid(&daemon, &one), first, "a new process, in the same session");
+        assert_eq!(pid(&daemon, &two), other, "the other goes on");
+        daemon.wait_for_log(0, "the end", |line| line.contains("a child process ended unasked"));
+        assert_eq!(metric(&daemon, "trunkline_child_crashes_total"), Some(1));
+    }
+}
+
+#[test]
+fn a_process_that_does_not_start_is_not_started_all_the_time() {
+    for (words, lines) in [
+        (&["dies-at-start"][..], ""),
+        (&["dies-in-initialize"], ""),
+        (&["dies-at-start"], "isolation = \"shared\""),
+    ] {
+        let child = Child::new(words);
+        let daemon = Daemon::start(&legacy_child(&child, lines));
+        let session = open(&daemon);
+        let refused = eventually("it is said that it does not start", || {
+            let response = daemon.send(&in_session(&session, tool("1", "echo", "{}")));
+            (error_code(&response) == 503).then_some(response)
+        });
+        assert!(refused.json()["error"]["data"]["retryAfterMs"].as_u64() >= Some(1000), "{}", refused.text());
+        assert!(refused.text().contains("does not start"), "{}", refused.text());
+        daemon.wait_for_log(0, "the loop", |line| line.contains("end before they answer"));
+        assert_eq!(metric(&daemon, "trunkline_child_crash_loop"), Some(1));
+        // However often it is asked for, it is started only now and then.
+        let (starts, since) = (child.pids().len(), Instant::now());
+        for _ in 0..50 {
+            daemon.send(&in_session(&session, tool("1", "echo", "{}")));
+        }
+        if since.elapsed() < Duration::from_secs(1) {
+            assert!(child.pids().len() <= starts + 2, "{} of {starts}", child.pids().len());
+        }
+    }
+}
+
+#[test]
+fn a_process_that_ends_when_initialized_fails_its_own_calls() {
+    let child = Child::new(&["dies-when-initialized"]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let session = open(&daemon);
+    let response = daemon.send(&in_session(&session, tool("1", "echo", "{}")));
+    assert!([502, 503].contains(&error_code(&response)), "{}", response.text());
+    child.wait_gone();
+}
+
+#[test]
+fn one_that_never_reads_is_ended() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "reply_timeout = \"3s\"\nstop_timeout = \"200ms\""));
+    let (one, two) = (open(&daemon), open(&daemon));
+    assert_eq!(echo(&daemon, &two, "up"), "up");
+    assert_eq!(said(&daemon.send(&in_session(&one, tool("1", "deaf", "{}")))), "deaf");
+    let long = "x".repeat(300_000);
+    let arguments = format!(r#"{{"text":"{long}"}}"#);
+    let mut waiting: Vec<Connection> = (0..3).map(|_| daemon.connect()).collect();
+    for connection in &mut waiting {
+        connection.write(&in_session(&one, tool("1", "echo", &arguments)).bytes());
+    }
+    assert_eq!(echo(&daemon, &two, "meanwhile"), "meanwhile");
+    for connection in &mut waiting {
+        assert!([502, 504].contains(&error_code(&connection.response())));
+    }
+    daemon.wait_for_log(0, "why", |line| line.contains("does not read its input"));
+    assert_eq!(echo(&daemon, &one, "anew"), "anew");
+}
+
+#[test]
+fn a_process_is_stopped_step_by_step() {
+    for (words, said) in [
+        (&[][..], vec!["end of input", "ended"]),
+        (&["stays"], vec!["end of input", "SIGTERM"]),
+        (&["stubborn"], vec!["end of input", "SIGTERM"]),
+    ] {
+        let child = Child::new(words);
+        let mut daemon = Daemon::start(
+            &legacy_child(&child, "stop_timeout = \"300ms\"")
+                .section("[drain]\nquiet = \"0s\"\nmax = \"5s\""),
+        );
+        let session = open(&daemon);
+        pid(&daemon, &session);
+        let group = child.events_of("started").pop().expect("a process");
+        assert_eq!(group["pid"], group["pgid"], "a process group of its own");
+        let last = group["pid"].clone();
+        daemon.terminate();
+        assert!(daemon.wait_exit().success());
+        child.wait_gone();
+        let events = child.events();
+        let of_last: Vec<&str> = events
+            .iter()
+            .filter(|event| event["pid"] == last && event["event"] != "received")
+            .filter_map(|event| event["event"].as_str())
+            .collect();
+        assert_eq!(of_last, [vec!["started"], said].concat(), "{words:?}");
+    }
+}
+
+#[test]
+fn the_end_of_the_gateway_is_the_end_of_input() {
+    let child = Child::new(&[]);
+    let mut daemon = Daemon::start(&legacy_child(&child, ""));
+    let session = open(&daemon);
+    pid(&daemon, &session);
+    let running = child.pids().len();
+    let ended = child.events_of("end of input").len();
+    assert!(running > ended);
+    daemon.kill();
+    child.wait_for("end of input", running);
+    child.wait_gone();
+}
+
+#[test]
+fn an_upstream_that_is_configured_no_longer_ends_its_processes() {
+    let (child, other) = (Child::new(&[]), Child::new(&[]));
+    let keys = |child: &Child| child.keys("eras = [\"legacy\"]");
+    let both = Config::new().raw("up", &keys(&child)).raw("other", &keys(&other));
+    let daemon = Daemon::start(&both);
+    let session = open(&daemon);
+    let pid = |daemon: &Daemon, tool_name: &str| {
+        said(&daemon.send(&in_session(&session, tool("1", tool_name, "{}"))))
+    };
+    pid(&daemon, "other__echo");
+    let kept = pid(&daemon, "up__echo");
+    daemon.reload(
+        &Config::new()
+            .raw("up", &child.keys("eras = [\"legacy\"]\nreply_timeout = \"50s\""))
+            .endpoint("names = \"prefixed\""),
+    );
+    other.wait_gone();
+    // Other settings of the gateway are no reason to start it anew.
+    assert_eq!(pid(&daemon, "up__echo"), kept);
+}
+
+#[test]
+fn there_are_no_more_processes_than_allowed() {
+    for (lines, limits) in [("children_max = 2", ""), ("", "children_max = 2")] {
+        let child = Child::new(&["modern"]);
+        let config = modern_child(&child, lines).limits(limits);
+        let keys = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
+        let config = keys.iter().fold(config, |config, (name, key)| config.section(&api_key(name, key)));
+        let daemon = Daemon::start(&config);
+        let mut refused = 0;
+        let as_of =
+            |key: &str| daemon.send(&call("1", "echo").with("Authorization", format!("Bearer {key}")));
+        for (_, key) in keys {
+            let response = as_of(key);
+            if response.status == 503 {
+                assert_eq!(response.header("retry-after"), Some("10"));
+                response.assert_error(503, 503, Some("1"));
+                refused += 1;
+            } else {
+                response.assert_ok();
+            }
+        }
+        assert!(refused >= 1 && child.pids().len() == 2, "{refused} {:?}", child.pids());
+    }
+}
+
+#[test]
+fn an_unused_process_is_stopped_and_started_again() {
+    let child = Child::new(&["modern"]);
+    let daemon = Daemon::start(&modern_child(&child, "child_idle_timeout = \"200ms\""));
+    let first = said(&daemon.send(&call("1", "echo")));
+    child.wait_for("ended", 1);
+    assert_ne!(said(&daemon.send(&call("1", "echo"))), first);
+}
+
+#[test]
+fn a_child_gets_the_environment_it_is_given() {
+    let child = Child::new(&[]);
+    let lines = "args = [\"last word\"]\nenv = { GIVEN = \"a b\" }\nenv_pass = [\"CARGO_MANIFEST_DIR\"]\ndirectory = \"/usr\"";
+    let daemon = Daemon::start(&legacy_child(&child, lines));
+    let session = open(&daemon);
+    let told = said(&daemon.send(&in_session(&session, tool("1", "env", "{}"))));
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["cwd"], &told["argv"]), (&"/usr".into(), &serde_json::json!(["last word"])));
+    // Nothing of the gateway's is open in it; what the tests were started with may be.
+    let files = told["files"].to_string();
+    let is_of_gateway = |kind: &str| files.contains(kind);
+    assert!(!["socket:", "anon_inode:", "trunkline"].into_iter().any(is_of_gateway), "{files}");
+    let env = told["env"].as_object().expect("an object");
+    assert_eq!(env["GIVEN"], "a b");
+    // Cargo sets it for the tests, and so for the daemon.
+    let passed = std::env::var("CARGO_MANIFEST_DIR").ok();
+    assert_eq!(env.get("CARGO_MANIFEST_DIR").and_then(Value::as_str), passed.as_deref());
+    assert!(env.contains_key("PATH"));
+    assert!(env.keys().all(|name| !name.starts_with("CARGO_PKG")), "{env:?}");
+}
+
+#[test]
+fn standard_error_is_logged() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let session = open(&daemon);
+    daemon.send(&in_session(&session, tool("1", "stderr", r#"{"lines":200}"#))).assert_ok();
+    let line = daemon.wait_for_log(0, "its words", |line| line.contains("words"));
+    assert!(line.contains("upstream=\"up\"") && !line.contains('\u{1b}'), "{line}");
+    eventually("most lines are left out", || {
+        metric(&daemon, "trunkline_child_stderr_lines_dropped_total").filter(|dropped| *dropped > 100)
+    });
+    assert!(daemon.log().iter().filter(|line| line.contains("words")).count() < 60);
+}
+
+#[test]
+fn a_flood_on_standard_error_waits() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let session = open(&daemon);
+    daemon.send(&in_session(&session, tool("1", "echo", "{}"))).assert_ok();
+    let since = Instant::now();
+    // 4 MB.
+    daemon.send(&in_session(&session, tool("2", "stderr", r#"{"lines":200000}"#))).assert_ok();
+    assert!(since.elapsed() > Duration::from_secs(1), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told() {
+    let lines = "command = \"no-such-program\"\neras = [\"legacy\"]";
+    let config = Config::new().raw("up", lines);
+    let daemon = Daemon::start(&config);
+    daemon
+        .wait_for_log(0, "why", |line| line.contains("no directory of PATH holds a program no-such-program"));
+    let session = open(&daemon);
+    let response = daemon.send(&in_session(&session, tool("1", "echo", "{}")));
+    assert_eq!(error_code(&response), 503, "{}", response.text());
+
+    let (output, _) = trunkline(&["check"], Some(&config.to_string().replace("127.0.0.1:0", "127.0.0.1:1")));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("upstream up: no directory of PATH holds a program no-such-program"), "{said}");
+}
