@@ -5,6 +5,7 @@ Direct runs must be perfect; runs through the gateway must be as good, check by 
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import pathlib
@@ -14,7 +15,7 @@ import tempfile
 from conformance import expectations
 from conformance.suite import Suite
 from interop.process import Process
-from interop.topology import everything_server, gateway, gateway_address
+from interop.topology import everything_command, everything_server, gateway, gateway_address
 
 REVISIONS = ("2025-11-25", "2026-07-28")
 CONFIGURATION = """
@@ -33,12 +34,32 @@ upstreams = ["everything"]
 path = "/prefixed"
 upstreams = ["everything", "second"]
 
+[[endpoint]]
+path = "/stdio-transparent"
+upstreams = ["child"]
+
+[[endpoint]]
+path = "/stdio-prefixed"
+upstreams = ["child", "second-child"]
+
 [upstream.everything]
 url = "{everything}"
 
 [upstream.second]
 url = "{second}"
+
+[upstream.child]
+command = {child}
+eras = ["modern", "legacy"]
+list_timeout = "20s"
+
+[upstream.second-child]
+command = {second_child}
+eras = ["modern", "legacy"]
+list_timeout = "20s"
 """
+#: Two at once: each keeps about one core busy.
+PARALLEL_JOBS = 2
 #: How the suite, as the upstream, finds the client it is to judge; a shell runs it.
 CLIENT_COMMAND = 'exec "$CLIENT_PYTHON" -B -m conformance.upstream_client'
 
@@ -62,12 +83,11 @@ def main():
 
 
 def runs(suites, binary, expected):
-    """Yields the name of each run – the revision and the route – with its complaints by scenario."""
-    with servers(binary) as routes:
-        for suite in suites:
-            yield from judge_servers(suite, routes, expected)
-    for suite in suites:
-        yield from judge_clients(suite, binary, expected)
+    """The name of each run – the revision and the route – with its complaints by scenario; in order, some at once."""
+    jobs = [(judge, suite, binary, expected) for judge in (judge_servers, judge_clients) for suite in suites]
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL_JOBS) as pool:
+        for found in pool.map(lambda job: list(job[0](*job[1:])), jobs):
+            yield from found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,24 +108,27 @@ def servers(binary):
             second = stack.enter_context(everything_server("second"))
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-conformance-"))
             configuration = pathlib.Path(directory, "trunkline.toml")
-            configuration.write_text(CONFIGURATION.format(everything=everything.ready[1], second=second.ready[1]))
+            urls = {"everything": everything.ready[1], "second": second.ready[1]}
+            children = {"child": everything_command("everything"), "second_child": everything_command("second")}
+            configuration.write_text(CONFIGURATION.format(**urls, **children))
             process = stack.enter_context(gateway(binary, configuration))
             base = f"http://{gateway_address(process)}"
-            prefixes = {"name_prefix": "everything__", "uri_prefix": "everything+"}
-            routes.append(Route("transparent", f"{base}/transparent", process))
-            routes.append(Route("prefixed", f"{base}/prefixed", process, prefixes))
+            for over, upstream in (("", "everything"), ("stdio-", "child")):
+                prefixes = {"name_prefix": f"{upstream}__", "uri_prefix": f"{upstream}+"}
+                routes.append(Route(f"{over}transparent", f"{base}/{over}transparent", process))
+                routes.append(Route(f"{over}prefixed", f"{base}/{over}prefixed", process, prefixes))
         yield routes
 
 
-def judge_servers(suite, routes, expected):
-    direct, *through_gateway = routes
-    reference = suite.judge_server(direct.url)
-    complaints = expectations.verdicts(expectations.imperfections(reference), {})
-    yield f"{suite.revision} direct", show_log(complaints, direct.process.log())
-    for route in through_gateway:
-        run = f"{suite.revision} {route.name}"
-        found = expectations.shortfalls(suite.judge_server(route.url, **route.prefixes), reference)
-        yield run, show_log(expectations.verdicts(found, expected[run]), route.process.log())
+def judge_servers(suite, binary, expected):
+    with servers(binary) as (direct, *through_gateway):
+        reference = suite.judge_server(direct.url)
+        complaints = expectations.verdicts(expectations.imperfections(reference), {})
+        yield f"{suite.revision} direct", show_log(complaints, direct.process.log())
+        for route in through_gateway:
+            run = f"{suite.revision} {route.name}"
+            found = expectations.shortfalls(suite.judge_server(route.url, **route.prefixes), reference)
+            yield run, show_log(expectations.verdicts(found, expected[run]), route.process.log())
 
 
 def judge_clients(suite, binary, expected):

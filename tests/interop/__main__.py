@@ -7,6 +7,7 @@ The real SDK clients call the everything servers, directly and through the gatew
 import argparse
 import logging
 import pathlib
+import signal
 import sys
 import unittest
 
@@ -15,14 +16,18 @@ sys.path.insert(0, str(HERE))  # the everything server's fixtures, under the nam
 
 from interop import (  # noqa: E402
     other_clients,
+    python_client,
     real_servers,
+    session_cases,
     test_gateway,
+    test_inspector,
     test_python_calls,
     test_python_input_required,
     test_python_lists,
     test_python_resources,
     test_real_servers,
     topology,
+    transports,
 )
 from interop.cases import add, run  # noqa: E402
 from interop.python_client import MODERN_MODES, MODES  # noqa: E402
@@ -47,6 +52,15 @@ GATEWAY_CASES = (
 )
 #: Routes that offer every fixture to everyone.
 OPEN_ROUTES = ("direct", "transparent", "prefixed", "bare")
+#: Route → the eras the Inspector is told to speak there.
+INSPECTED_ROUTES = {"direct": ("legacy",), "transparent": ("auto",), "prefixed": ("legacy", "modern")}
+INSPECTED_FURTHER_ROUTES = {
+    "http-to-stdio": ("legacy",),
+    "http-to-stdio-one": ("modern",),
+    "connect-to-http": ("legacy", "modern"),
+    "http-to-sse": ("legacy",),
+    "sse-to-http": ("legacy",),
+}
 
 
 def main():
@@ -54,29 +68,64 @@ def main():
     parser.add_argument("--binary", type=pathlib.Path, help="the gateway; without it, only the direct tests run")
     parser.add_argument("--npm", type=pathlib.Path, required=True, help="directory with node_modules")
     parser.add_argument("--python1", type=pathlib.Path, required=True, help="an interpreter with the SDK's version 1")
+    parser.add_argument("--part", choices=("clients", "servers"), help="only that half; they run side by side")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     for chatty in ("asyncio", "mcp", "client"):  # unittest turns on asyncio's debug mode
         logging.getLogger(chatty).setLevel(logging.ERROR)
-    with topology.running(options.binary) as running:
-        counts = [
-            run(python_tests(running)),
-            other_clients.run_python1(running, options.python1, OPEN_ROUTES),
-            other_clients.run_typescript(running, options.npm, OPEN_ROUTES),
-            run(last_tests(running)),
-        ]
-        if any(failed for _, failed in counts):
-            print(running.logs())
-    with real_servers.running(options.binary, options.npm, options.python1) as running:
-        counts.append(run(real_server_tests(running)))
-        if counts[-1][1]:
-            print(running.logs())
+    if options.part == "servers":
+        counts = judge_real_servers(options)
+    elif options.part == "clients":
+        counts = judge_clients(options)
+    else:
+        same = [sys.executable, "-B", "-m", "interop", *sys.argv[1:]]
+        with other_clients.side_by_side([*same, "--part", "servers"]) as servers:
+            counts = [*judge_clients(options), servers()]
     passed, failed = (sum(column) for column in zip(*counts, strict=True))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
+def judge_clients(options):
+    """Every SDK on every route, on every transport: how many passed and failed, by group."""
+    with topology.running(options.binary) as running:
+        counts = [
+            run(python_tests(running)),
+            run(inspector_tests(running, options.npm, INSPECTED_ROUTES)),
+            other_clients.run_python1(running, options.python1, OPEN_ROUTES),
+            other_clients.run_typescript(running, options.npm, OPEN_ROUTES),
+        ]
+        if options.binary:
+            counts += judge_transports(options, running)
+        counts.append(run(last_tests(running)))
+        if any(failed for _, failed in counts):
+            print(running.logs())
+    return counts
+
+
+def judge_transports(options, known):
+    with transports.running(options.binary, known) as running:
+        counts = [
+            run(session_tests(running)),
+            run(inspector_tests(running, options.npm, INSPECTED_FURTHER_ROUTES)),
+            other_clients.run_python1(running, options.python1, ()),
+            other_clients.run_typescript(running, options.npm, ()),
+        ]
+        if any(failed for _, failed in counts):
+            print(running.logs())
+    return counts
+
+
+def judge_real_servers(options):
+    with real_servers.running(options.binary, options.npm, options.python1) as running:
+        counts = [run(real_server_tests(running))]
+        if counts[-1][1]:
+            print(running.logs())
+    return counts
+
+
 def python_tests(running):
-    suite = unittest.TestSuite()
+    suite = session_tests(running)
     for route in running.routes:
         for mode in MODES if route.name in OPEN_ROUTES else ():
             for case in cases_for(route, mode):
@@ -86,6 +135,21 @@ def python_tests(running):
             add(suite, case, running)
         for mode in ("auto", "legacy"):
             add(suite, test_gateway.Policy, running, mode)
+    return suite
+
+
+def session_tests(running):
+    suite = unittest.TestSuite()
+    for route in running.session_routes():
+        add(suite, session_cases.Sessions, "python", python_client.open_session, running, route)
+    return suite
+
+
+def inspector_tests(running, npm, eras_by_route):
+    suite = unittest.TestSuite()
+    for route in running.routes:
+        for era in eras_by_route.get(route.name, ()):
+            add(suite, test_inspector.Inspector, npm.resolve(), running, route, era)
     return suite
 
 

@@ -11,18 +11,19 @@ from mcp.shared import exceptions
 
 #: An answer that is an error, under the name that the installed SDK gives it.
 AnswerError = getattr(exceptions, "MCPError", None) or exceptions.McpError
-TEST_TIMEOUT_S = 30
 
 
 class BoundedCase(unittest.IsolatedAsyncioTestCase):
     """A test method that ends in time, and says in its name what it ran against."""
+
+    timeout_s = 30
 
     def __init__(self, method, against):
         super().__init__(method)
         self.against = against
         test = getattr(self, method)
         if inspect.iscoroutinefunction(test):
-            setattr(self, method, bounded(test))
+            setattr(self, method, bounded(test, self.timeout_s))
 
     def __str__(self):
         return f"{self.against}: {type(self).__name__}.{self._testMethodName}"
@@ -36,10 +37,10 @@ class BoundedCase(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(caught.exception.error.code, code, caught.exception.error)
 
 
-def bounded(test):
+def bounded(test, timeout_s):
     @functools.wraps(test)
     async def in_time():
-        async with asyncio.timeout(TEST_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             await test()
 
     return in_time

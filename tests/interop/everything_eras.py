@@ -6,6 +6,7 @@ in results; and a stream that broke off can be taken up again.
 
 import dataclasses
 
+import everything_sessions as sessions
 import mcp_types as types
 from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.shared.message import ServerMessageMetadata
@@ -21,22 +22,9 @@ def is_modern(context):
 
 # ---- log lines -----------------------------------------------------------------------------------
 
-#: The least level of the log lines that each session asked for.
-_level_by_session = {}
-
-
-def _session(context):
-    return context.request.headers.get("mcp-session-id")
-
-
-async def set_level(context, params):
-    _level_by_session[_session(context)] = params.level
-    return {}
-
-
 async def log(context, level, line):
     """Sends a line on the stream of this call, unless its session asked for graver ones only."""
-    least = "debug" if is_modern(context) else _level_by_session.get(_session(context), "debug")
+    least = "debug" if is_modern(context) else sessions.level(context)
     if LOG_LEVELS.index(level) >= LOG_LEVELS.index(least):
         await context.session.send_log_message(level, line, "everything", related_request_id=context.request_id)
 

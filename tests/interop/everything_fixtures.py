@@ -10,6 +10,7 @@ import json
 
 import everything_eras as eras
 import everything_questions as questions
+import everything_sessions as sessions
 import mcp_types as types
 from everything_results import (
     PICTURE,
@@ -70,6 +71,8 @@ async def require_sampling(context, arguments):
 def announce(change):
     async def handler(context, arguments):
         await BUS.publish(change)
+        if isinstance(change, ResourceUpdated):
+            await sessions.tell_watchers(change.uri)
         return complete(text("announced"))
 
     return handler
@@ -83,8 +86,9 @@ async def echo(context, arguments):
 
 
 async def headers(context, arguments):
-    """The HTTP headers the call arrived with, names in lower case."""
-    return complete(text("see the structured content"), structuredContent={"headers": dict(context.request.headers)})
+    """The HTTP headers the call arrived with, names in lower case; over stdio there are none."""
+    arrived = dict(context.request.headers) if context.request else {}
+    return complete(text("see the structured content"), structuredContent={"headers": arrived})
 
 
 async def links(context, arguments):
@@ -131,6 +135,8 @@ async def hold_outcome(context, arguments):
 
 NO_ARGUMENTS = object_schema()
 KEY = object_schema(["key"], key=STRING)
+MESSAGE = object_schema(["message"], message=STRING)
+QUESTION = object_schema(["kind"], kind=STRING, message=STRING)
 SCHEMA_2020_12 = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -198,6 +204,14 @@ TOOLS = {
     "hold": (KEY, hold),
     "hold_outcome": (KEY, hold_outcome),
     "announce_watched": (NO_ARGUMENTS, announce(ResourceUpdated("test://watched-resource"))),
+    "change_lists": (NO_ARGUMENTS, sessions.change_lists),
+    "log_apart": (MESSAGE, sessions.log_apart),
+    "ask_apart": (QUESTION, sessions.ask_apart),
+    "ask_here": (QUESTION, sessions.ask_here),
+    "ask_with_progress": (MESSAGE, sessions.ask_with_progress),
+    "ask_and_give_up": (MESSAGE, sessions.ask_and_give_up),
+    "ask_url": (MESSAGE, sessions.ask_url),
+    "need_url": (NO_ARGUMENTS, sessions.need_url),
 }
 
 

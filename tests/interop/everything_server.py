@@ -2,11 +2,13 @@
 """An upstream for the tests: an MCP server with every kind of feature, of revision 2026-07-28 and the older ones.
 
 Built on the Python SDK, so that what a proxy in front of it does is judged by code nobody here wrote. It
-listens on a free port of the loopback interface and prints `listening URL` once it accepts connections.
+listens on a free port of the loopback interface and prints `listening URL` once it accepts connections; with
+`--stdio` it is a child that speaks on its standard streams, with `--sse` it speaks the transport of 2024-11-05.
 `whoami` tells which revision a call arrived in, so that a proxy that changes it is noticed.
 """
 
 import argparse
+import asyncio
 import json
 import logging
 import warnings
@@ -14,16 +16,23 @@ import warnings
 import everything_eras as eras
 import everything_fixtures as fixtures
 import everything_results as results
+import everything_sessions as sessions
 import mcp_types as types
 from mcp.server.caching import CacheHint
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.sse import SseServerTransport
+from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from serving import serve
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 OLDER_REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
 #: The code of older revisions for what newer ones call invalid parameters.
 RESOURCE_NOT_FOUND = -32002
+CHANGES = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
 CACHEABLE = (
     "server/discover",
     "tools/list",
@@ -38,8 +47,13 @@ def main():
     options = parse_options()
     warnings.filterwarnings("ignore")  # the SDK deprecates logging and sampling, which are tested here
     logging.basicConfig(level=logging.WARNING)
+    server = build(options)
+    if options.stdio:
+        return asyncio.run(over_stdio(server))
+    if options.sse:
+        return serve(over_sse(server), options.port, "/sse")
     streams = {"json_response": True} if options.json_replies else {"event_store": eras.Events(), "retry_interval": 100}
-    app = build(options).streamable_http_app(**streams)
+    app = server.streamable_http_app(**streams)
     serve(only_modern(app) if options.only_modern else app, options.port)
 
 
@@ -50,7 +64,25 @@ def parse_options():
     parser.add_argument("--port", type=int, default=0, help="where to listen; default: any free port")
     parser.add_argument("--json-replies", action="store_true", help="answer whole, never in a stream")
     parser.add_argument("--only-modern", action="store_true", help="refuse the older revisions")
+    parser.add_argument("--stdio", action="store_true", help="speak on standard input and output")
+    parser.add_argument("--sse", action="store_true", help="speak HTTP+SSE instead of Streamable HTTP")
     return parser.parse_args()
+
+
+async def over_stdio(server):
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options(CHANGES))
+
+
+def over_sse(server):
+    transport = SseServerTransport("/messages/")
+
+    async def connected(request):
+        async with transport.connect_sse(request.scope, request.receive, request._send) as (read, write):
+            await server.run(read, write, server.create_initialization_options(CHANGES))
+        return Response()
+
+    return Starlette(routes=[Route("/sse", connected), Mount("/messages/", transport.handle_post_message)])
 
 
 def build(options):
@@ -109,9 +141,9 @@ def build(options):
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
-        on_subscribe_resource=nothing,
-        on_unsubscribe_resource=nothing,
-        on_set_logging_level=eras.set_level,
+        on_subscribe_resource=sessions.subscribe,
+        on_unsubscribe_resource=sessions.unsubscribe,
+        on_set_logging_level=sessions.set_level,
         on_completion=complete_argument,
         on_subscriptions_listen=ListenHandler(fixtures.BUS),
     )
@@ -154,10 +186,6 @@ async def read_resource(context, params):
         code = types.INVALID_PARAMS if eras.is_modern(context) else RESOURCE_NOT_FOUND
         raise MCPError(code, "resource not found", {"uri": uri})
     return {"resultType": "complete", "contents": [{"uri": uri, **contents}]}
-
-
-async def nothing(context, params):
-    return {}
 
 
 async def complete_argument(context, params):

@@ -1,31 +1,32 @@
-"""Runs the tests of the clients that need an interpreter of their own, and counts what they report.
+"""Runs tests that need an interpreter of their own, and counts what they report.
 
-They reach what is running through the `Topology`, which they get in the environment.
+Clients reach what is running through the `Topology`, which they get in the environment.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).parent
-TIMEOUT_S = 180
+TIMEOUT_S = 300
 
 
 def run_python1(topology, python, routes):
     """The tests of the Python SDK's version 1: how many passed and how many failed."""
     command = [str(python), "-B", "-m", "interop.python1"]
-    status, printed = run(command, topology, routes, {"PYTHONPATH": str(HERE.parent)})
-    reported = re.findall(r"^(\d+) passed, (\d+) failed$", printed, re.M)
-    passed, failed = (int(count) for count in reported[-1]) if reported else (0, 0)
-    return passed, at_least_one(failed, status != 0 or not reported)
+    return reported(*run(command, topology, routes, {"PYTHONPATH": str(HERE.parent)}))
 
 
 def run_typescript(topology, npm, routes):
     """The tests of the TypeScript SDKs, which are written in their own language."""
-    command = ["node", "--test-reporter=spec", str(HERE / "typescript_client.test.mjs")]
-    environment = {"NPM_DIRECTORY": str(npm.resolve()), "NO_COLOR": "1"}
+    tests = [str(HERE / name) for name in ("typescript_client.test.mjs", "typescript_sessions.test.mjs")]
+    session_routes = ",".join(route.name for route in topology.session_routes())
+    environment = {"NPM_DIRECTORY": str(npm.resolve()), "NO_COLOR": "1", "SESSION_ROUTES": session_routes}
+    command = ["node", "--test", "--test-force-exit", "--test-reporter=spec", *tests]
     status, printed = run(command, topology, routes, environment)
     counts = {kind: int(count) for kind, count in re.findall(r"^\S (pass|fail|cancelled) (\d+)$", printed, re.M)}
     failed = counts.get("fail", 0) + counts.get("cancelled", 0)
@@ -53,6 +54,37 @@ def run(command, topology, routes, environment):
     print(ended.stdout)
     sys.stdout.flush()
     return ended.returncode, ended.stdout
+
+
+@contextlib.contextmanager
+def side_by_side(command):
+    """Runs a command that reports its own tests; yields what waits for it, shows what it printed, and counts."""
+    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+    ) as child:
+
+        def ended():
+            try:
+                status = child.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired as error:
+                status = error
+            output.seek(0)
+            printed = output.read()
+            print(printed, flush=True)
+            return reported(status, printed)
+
+        try:
+            yield ended
+        finally:
+            if child.poll() is None:
+                child.terminate()
+
+
+def reported(status, printed):
+    """How many passed and how many failed, by the last line that says so."""
+    found = re.findall(r"^(\d+) passed, (\d+) failed$", printed, re.M)
+    passed, failed = (int(count) for count in found[-1]) if found else (0, 0)
+    return passed, at_least_one(failed, status != 0 or not found)
 
 
 def at_least_one(failed, wrong):

@@ -7,7 +7,7 @@ import os
 import sys
 import unittest
 
-from interop import python1_client, test_python1_calls, test_python1_faults, test_python1_sessions
+from interop import python1_client, session_cases, test_python1_calls, test_python1_faults, test_python1_sessions
 from interop.cases import add, run
 from interop.topology import Topology
 
@@ -26,7 +26,9 @@ def main():
         if route in {known.name for known in topology.routes}:
             for case in ROUTE_CASES:
                 add(suite, case, topology, topology.route(route))
-    if topology.binary:
+    for route in topology.session_routes():
+        add(suite, session_cases.Sessions, "python 1", python1_client.open_session, topology, route)
+    if topology.binary and os.environ["OPEN_ROUTES"]:
         add(suite, test_python1_faults.Faults, topology)
     passed, failed = run(suite)
     print(f"{passed} passed, {failed} failed")

@@ -1,5 +1,6 @@
 """The Python SDK's version 1 as the tests use it, which most hosts still ship: a client of the older revisions only."""
 
+import asyncio
 import contextlib
 import datetime
 import http.client
@@ -9,13 +10,19 @@ import re
 import urllib.parse
 
 import httpx
-from mcp import ClientSession
+from mcp import ClientSession, types
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from pydantic import AnyUrl
 
+from interop import session_cases
 from interop.cases import BoundedCase
 
 REVISION = "2025-11-25"
 ANSWER_TIMEOUT = datetime.timedelta(seconds=10)
+#: For an answer that a child has to be started for, by a busy machine.
+CHILD_TIMEOUT = datetime.timedelta(seconds=60)
 
 
 class RouteCase(BoundedCase):
@@ -77,3 +84,92 @@ def quieten():
     """The SDK reports the errors that the tests provoke."""
     for chatty in ("asyncio", "mcp", "httpx"):
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
+
+
+# ---- sessions with everything in them --------------------------------------------------------------
+
+
+class LegacySession(session_cases.Session):
+    client = None
+    is_concurrent = False
+
+    async def call(self, tool, arguments, progress=None):
+        async def report(done, total, message):
+            progress(done, total)
+
+        return dumped(await self.client.call_tool(tool, arguments, progress_callback=report if progress else None))
+
+    async def call_and_cancel(self, tool, arguments):
+        holding = asyncio.Event()
+
+        async def report(done, total, message):
+            holding.set()
+
+        request_id = self.client._request_id  # the SDK itself sends no notification when a call is given up
+        call = asyncio.create_task(self.client.call_tool(tool, arguments, progress_callback=report))
+        await holding.wait()
+        await self.client.send_notification(cancelled(request_id))
+        await asyncio.wait([call], timeout=0)
+        call.cancel()
+        await asyncio.wait([call])
+
+    async def subscribe(self, uri):
+        await self.client.subscribe_resource(AnyUrl(uri))
+
+    async def unsubscribe(self, uri):
+        await self.client.unsubscribe_resource(AnyUrl(uri))
+
+    async def set_level(self, level):
+        await self.client.set_logging_level(level)
+
+    async def ping(self):
+        await self.client.send_ping()
+
+
+@contextlib.asynccontextmanager
+async def open_session(topology, route, person):
+    session = LegacySession(person)
+
+    def answering(method, result_type):
+        async def answer(context, params=None):
+            async def report(done, total):
+                if context.meta and context.meta.progressToken is not None:
+                    await context.session.send_progress_notification(context.meta.progressToken, done, total)
+
+            return result_type.model_validate(await person.answer(method, dumped(params) if params else {}, report))
+
+        return answer
+
+    async def hear(message):
+        if isinstance(message, types.ServerNotification):
+            await session.hears(message.root.method, dumped(message.root.params) if message.root.params else {})
+
+    options = {
+        "elicitation_callback": answering("elicitation/create", types.ElicitResult),
+        "sampling_callback": answering("sampling/createMessage", types.CreateMessageResult),
+        "list_roots_callback": answering("roots/list", types.ListRootsResult),
+        "message_handler": hear,
+    }
+    async with (
+        transport(topology, route) as (read, write, *_),
+        ClientSession(read, write, read_timeout_seconds=CHILD_TIMEOUT, **options) as session.client,
+    ):
+        await session.client.initialize()
+        yield session
+
+
+def transport(topology, route):
+    if route.transport == "sse":
+        return sse_client(route.url)
+    if route.transport == "connect":
+        return stdio_client(StdioServerParameters(command=topology.binary, args=["connect", route.url]))
+    return streamable_http_client(route.url)
+
+
+def cancelled(request_id):
+    params = types.CancelledNotificationParams(requestId=request_id, reason="a test")
+    return types.ClientNotification(types.CancelledNotification(params=params))
+
+
+def dumped(model):
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)

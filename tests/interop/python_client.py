@@ -1,13 +1,18 @@
 """The Python SDK's client as the tests use it: a test case bound to one route and one way of opening."""
 
+import asyncio
 import contextlib
 import warnings
 
 import mcp_types as types
 from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPDeprecationWarning
 
+from interop import session_cases
 from interop.cases import BoundedCase
 
 REVISION = "2026-07-28"
@@ -17,6 +22,8 @@ MODERN_MODES = ("auto", REVISION)
 #: The ways of a client that speaks both eras; `legacy` opens a session of the newest older revision.
 MODES = (*MODERN_MODES, "legacy")
 ANSWER_TIMEOUT_S = 10
+#: For an answer that a child has to be started for, by a busy machine.
+CHILD_TIMEOUT_S = 60
 
 
 class RouteCase(BoundedCase):
@@ -33,10 +40,10 @@ class RouteCase(BoundedCase):
         return open_client(self.route.url, self.mode, **options)
 
 
-def open_client(target, mode, **options):
+def open_client(target, mode, answer_timeout_s=ANSWER_TIMEOUT_S, **options):
     """A client without a cache of its own, so that every list is asked for."""
-    warnings.filterwarnings("ignore", module="mcp")  # deprecations of features that are tested here
-    return Client(target, mode=mode, read_timeout_seconds=ANSWER_TIMEOUT_S, cache=None, **options)
+    warnings.filterwarnings("ignore", category=MCPDeprecationWarning)  # features that are tested here
+    return Client(target, mode=mode, read_timeout_seconds=answer_timeout_s, cache=None, **options)
 
 
 @contextlib.asynccontextmanager
@@ -75,3 +82,83 @@ class Person:
     async def list_roots(self, context):
         self.asked.append("roots")
         return types.ListRootsResult(roots=[types.Root(uri="file:///srv/project", name="project")])
+
+
+# ---- sessions of the older revisions ---------------------------------------------------------------
+
+
+class LegacySession(session_cases.Session):
+    client = None
+
+    async def call(self, tool, arguments, progress=None):
+        async def report(done, total, message):
+            progress(done, total)
+
+        result = await self.client.call_tool(tool, arguments, progress_callback=report if progress else None)
+        return dumped(result)
+
+    async def call_and_cancel(self, tool, arguments):
+        holding = asyncio.Event()
+
+        async def report(done, total, message):
+            holding.set()
+
+        call = asyncio.create_task(self.client.call_tool(tool, arguments, progress_callback=report))
+        await holding.wait()
+        call.cancel()
+        await asyncio.wait([call])
+
+    async def subscribe(self, uri):
+        await self.client.subscribe_resource(uri)
+
+    async def unsubscribe(self, uri):
+        await self.client.unsubscribe_resource(uri)
+
+    async def set_level(self, level):
+        await self.client.set_logging_level(level)
+
+    async def ping(self):
+        await self.client.send_ping()
+
+
+@contextlib.asynccontextmanager
+async def open_session(topology, route, person):
+    session = LegacySession(person)
+
+    def answering(method, result_type):
+        async def answer(context, params=None):
+            async def report(done, total):
+                token = (context.meta or {}).get("progress_token")
+                if token is not None:
+                    await context.session.send_progress_notification(token, done, total)
+
+            return result_type.model_validate(await person.answer(method, dumped(params) if params else {}, report))
+
+        return answer
+
+    async def hear(message):
+        if not isinstance(message, Exception):
+            await session.hears(message.method, dumped(message.params) if message.params else {})
+
+    options = {
+        "answer_timeout_s": CHILD_TIMEOUT_S,
+        "elicitation_callback": answering("elicitation/create", types.ElicitResult),
+        "sampling_callback": answering("sampling/createMessage", types.CreateMessageResult),
+        "list_roots_callback": answering("roots/list", types.ListRootsResult),
+        "message_handler": hear,
+    }
+    async with open_client(target(topology, route), "legacy", **options) as session.client:
+        yield session
+
+
+def target(topology, route):
+    """What the SDK connects to in order to reach a route by its own transport."""
+    if route.transport == "sse":
+        return sse_client(route.url)
+    if route.transport == "connect":
+        return StdioServerParameters(command=topology.binary, args=["connect", route.url])
+    return route.url
+
+
+def dumped(model):
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)

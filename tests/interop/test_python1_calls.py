@@ -4,16 +4,10 @@ import asyncio
 import json
 import uuid
 
-from mcp.types import (
-    CancelledNotification,
-    CancelledNotificationParams,
-    ClientNotification,
-    PromptReference,
-    ResourceTemplateReference,
-)
+from mcp.types import PromptReference, ResourceTemplateReference
 from pydantic import AnyUrl
 
-from interop.python1_client import REVISION, RouteCase
+from interop.python1_client import REVISION, RouteCase, cancelled
 
 INVALID_PARAMS = -32602
 RESOURCE_NOT_FOUND = -32002
@@ -165,11 +159,6 @@ class Calls(RouteCase):
             for reference, argument in ((prompt, "arg1"), (template, "id")):
                 result = await client.complete(reference, {"name": argument, "value": "park"})
                 self.assertEqual(result.completion.values, ["park"])
-
-
-def cancelled(request_id):
-    params = CancelledNotificationParams(requestId=request_id, reason="a test")
-    return ClientNotification(CancelledNotification(params=params))
 
 
 #: Where each list stands in its answer.

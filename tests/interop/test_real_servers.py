@@ -5,12 +5,12 @@ import contextlib
 import pathlib
 
 from interop.cases import AnswerError, BoundedCase
-from interop.python_client import REVISION, open_client
-from interop.real_servers import TEXT
+from interop.python_client import CHILD_TIMEOUT_S, REVISION, open_client
+from interop.real_servers import TEXT, repository
 from interop.test_python_lists import every_entry
 
 METHOD_NOT_FOUND = -32601
-EVERY_REVISION = ("time", "fetch")
+EVERY_REVISION = ("time", "fetch", "git")
 ALL = (*EVERY_REVISION, "everything", "memory", "files")
 #: Ways to reach the servers: each by itself, or several at an endpoint of the gateway; in which mode; which servers.
 DIRECT_WAYS = (("direct", "legacy", ALL), ("direct", "auto", ALL))
@@ -20,14 +20,21 @@ GATEWAY_WAYS = (
     ("every-revision", "legacy", EVERY_REVISION),
     ("every-revision", "auto", EVERY_REVISION),
     ("every-revision", REVISION, EVERY_REVISION),
+    ("children-of-older-revisions", "legacy", ALL),
+    ("children-of-every-revision", "legacy", EVERY_REVISION),
+    ("children-of-every-revision", "auto", EVERY_REVISION),
 )
 
 
 class RealCase(BoundedCase):
+    timeout_s = 90
+
     def __init__(self, method, servers, way):
         self.endpoint, self.mode, self.names = way
         super().__init__(method, f"real servers, {self.endpoint}, {self.mode}")
         self.servers = servers
+        self.has_children = self.endpoint.startswith("children")
+        self.prefix = "c-" if self.has_children else ""
 
     @contextlib.asynccontextmanager
     async def clients(self, endpoint=None):
@@ -38,14 +45,15 @@ class RealCase(BoundedCase):
                 yield {name: await stack.enter_async_context(client) for name, client in opened}
             else:
                 url = f"{self.servers.gateway_url}/{self.endpoint}"
-                client = await stack.enter_async_context(open_client(url, self.mode))
+                patience = {"answer_timeout_s": CHILD_TIMEOUT_S} if self.has_children else {}
+                client = await stack.enter_async_context(open_client(url, self.mode, **patience))
                 yield dict.fromkeys(self.names, client)
 
     def tool(self, server, inner):
-        return inner if self.endpoint == "direct" else f"{server}__{inner}"
+        return inner if self.endpoint == "direct" else f"{self.prefix}{server}__{inner}"
 
     def uri(self, server, inner):
-        return inner if self.endpoint == "direct" else f"{server}+{inner}"
+        return inner if self.endpoint == "direct" else f"{self.prefix}{server}+{inner}"
 
 
 class Calls(RealCase):
@@ -56,6 +64,7 @@ class Calls(RealCase):
         calls = {
             "time": ("convert_time", noon, "21:00:00+09:00"),
             "fetch": ("fetch", {"url": self.servers.page_url}, TEXT),
+            "git": ("git_log", {"repo_path": str(repository(self.servers.directory))}, TEXT),
             "everything": ("get-sum", {"a": 2, "b": 40}, "42"),
             "memory": ("create_entities", {"entities": [person]}, ""),
             "files": ("read_text_file", {"path": str(note)}, TEXT),

@@ -91,8 +91,6 @@ url = "{modern}"
 """
 #: Tools of beta that can be called where names stay bare.
 ALIASED = ("whoami", "announce_watched", "test_trigger_tool_change")
-
-
 @dataclasses.dataclass(frozen=True)
 class Route:
     """One URL, and how the names and URIs of the upstreams read there (`{}` stands for the upstream's own)."""
@@ -103,6 +101,10 @@ class Route:
     alpha_uri: str = "{}"
     beta_name: str = ""
     beta_uri: str = ""
+    transport: str = "http"
+    """How clients reach it: `http` (Streamable HTTP), `sse` (HTTP+SSE), or `connect` (a child of their own)."""
+    for_sessions: bool = False
+    """Whether everything that a session carries is tried there; where names stay bare, too little can be called."""
 
     @property
     def merges(self):
@@ -134,6 +136,9 @@ class Topology:
     def route(self, name):
         return next(route for route in self.routes if route.name == name)
 
+    def session_routes(self):
+        return [route for route in self.routes if route.for_sessions]
+
     def as_json(self):
         """For tests in another process."""
         known = dataclasses.asdict(dataclasses.replace(self, processes=()))
@@ -151,6 +156,11 @@ class Topology:
 def everything_server(name, *options, python=sys.executable):
     """A `Process`; its URL is `process.ready[1]`."""
     return Process(name, [python, "-B", SERVER, "--name", name, *options], ready=r"^listening (\S+)")
+
+
+def everything_command(name, *options, python=sys.executable):
+    """An everything server as a child on standard streams, as it stands in a configuration."""
+    return json.dumps([str(part) for part in (python, "-B", SERVER, "--stdio", "--name", name, *options)])
 
 
 def gateway(binary, configuration):
@@ -175,7 +185,7 @@ def running(binary):
     """Starts everything, yields the `Topology`, stops everything. Without a binary only the direct route exists."""
     with contextlib.ExitStack() as stack:
         alpha = stack.enter_context(everything_server("alpha"))
-        direct = Route("direct", alpha.ready[1])
+        direct = Route("direct", alpha.ready[1], for_sessions=True)
         if binary is None:
             yield Topology((direct,), (alpha,))
             return
@@ -198,8 +208,8 @@ def gateway_routes(address):
     uris = {"alpha_uri": "a+{}", "beta_uri": "beta+{}"}
     prefixed = {"alpha_name": "a__{}", "beta_name": "beta__{}", **uris}
     return (
-        Route("transparent", f"{base}/transparent"),
-        Route("prefixed", f"{base}/prefixed", **prefixed),
+        Route("transparent", f"{base}/transparent", for_sessions=True),
+        Route("prefixed", f"{base}/prefixed", **prefixed, for_sessions=True),
         Route("bare", f"{base}/bare", **uris),
         Route("narrow", f"{base}/narrow", alpha_name="a__{}", alpha_uri="a+{}"),
         Route("narrow-transparent", f"{base}/narrow-transparent"),

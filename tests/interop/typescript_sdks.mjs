@@ -3,9 +3,11 @@
 import { createRequire } from 'node:module';
 
 const require = createRequire(`${process.env.NPM_DIRECTORY}/`);
-const two = require('@modelcontextprotocol/client');
+const two = { ...require('@modelcontextprotocol/client'), ...require('@modelcontextprotocol/client/stdio') };
 const one = {
   ...require('@modelcontextprotocol/sdk/client/index.js'),
+  ...require('@modelcontextprotocol/sdk/client/sse.js'),
+  ...require('@modelcontextprotocol/sdk/client/stdio.js'),
   ...require('@modelcontextprotocol/sdk/client/streamableHttp.js'),
   ...require('@modelcontextprotocol/sdk/types.js'),
 };
@@ -69,6 +71,92 @@ async function openOne(route, { headers = {} } = {}) {
 
 /** Ends the session, too, where there is one. */
 async function close(client, transport) {
-  if (transport.sessionId) await transport.terminateSession();
+  if (transport.sessionId) await transport.terminateSession?.();
   await client.close();
+}
+
+// ---- sessions with everything in them -----------------------------------------------------------------------------
+
+const ABILITIES = { elicitation: { form: {}, url: {} }, sampling: {}, roots: { listChanged: true } };
+const NOTIFICATIONS = {
+  'notifications/message': one.LoggingMessageNotificationSchema,
+  'notifications/resources/updated': one.ResourceUpdatedNotificationSchema,
+  'notifications/resources/list_changed': one.ResourceListChangedNotificationSchema,
+  'notifications/tools/list_changed': one.ToolListChangedNotificationSchema,
+  'notifications/prompts/list_changed': one.PromptListChangedNotificationSchema,
+  'notifications/elicitation/complete': one.ElicitationCompleteNotificationSchema,
+};
+const QUESTIONS = {
+  'elicitation/create': one.ElicitRequestSchema,
+  'sampling/createMessage': one.CreateMessageRequestSchema,
+  'roots/list': one.ListRootsRequestSchema,
+};
+
+/** How each SDK makes a client, names what it handles, and hands over what surrounds a request. */
+export const SESSION_SDKS = [
+  {
+    name: 'typescript',
+    sdk: two,
+    client: (info) => new two.Client(info, { capabilities: ABILITIES, versionNegotiation: { mode: 'legacy' } }),
+    named: (method) => method,
+    around: ({ mcpReq }) => ({ signal: mcpReq.signal, token: mcpReq._meta?.progressToken, notify: mcpReq.notify }),
+    call: (client, request, options) => client.callTool(request, options),
+  },
+  {
+    name: 'typescript 1',
+    sdk: one,
+    client: (info) => new one.Client(info, { capabilities: ABILITIES }),
+    named: (method) => NOTIFICATIONS[method] ?? QUESTIONS[method],
+    around: ({ signal, _meta, sendNotification }) => ({ signal, token: _meta?.progressToken, notify: sendNotification }),
+    call: (client, request, options) => client.callTool(request, undefined, options),
+  },
+];
+
+/** A session of a client whose `person` answers; `next` and `collect` give what the server notifies of. */
+export async function openSession({ sdk, client: make, named, around, call }, topology, route, person) {
+  const client = make({ name: 'interop', version: '1' });
+  for (const method of Object.keys(QUESTIONS)) {
+    client.setRequestHandler(named(method), ({ params }, context) => {
+      const { signal, token, notify } = around(context);
+      const report = async (progress, total) => {
+        if (token === undefined) return;
+        await notify({ method: 'notifications/progress', params: { progressToken: token, progress, total } });
+      };
+      return person.answer(method, params, { signal, report });
+    });
+  }
+  const listeners = new Set();
+  for (const method of Object.keys(NOTIFICATIONS)) {
+    client.setNotificationHandler(named(method), ({ params }) => listeners.forEach((listen) => listen(method, params)));
+  }
+  const transport = transportTo(sdk, topology, route);
+  await client.connect(transport);
+  return {
+    client,
+    call: (name, args, options) => call(client, { name, arguments: args ?? {} }, options),
+    next: (method, count = 1, accept = () => true) => new Promise((resolve) => {
+      const found = [];
+      const listen = (name, params) => {
+        if (name === method && accept(params) && found.push(params) === count) {
+          listeners.delete(listen);
+          resolve(found);
+        }
+      };
+      listeners.add(listen);
+    }),
+    collect: (method) => {
+      const found = [];
+      listeners.add((name, params) => name === method && found.push(params));
+      return found;
+    },
+    close: () => close(client, transport),
+  };
+}
+
+function transportTo(sdk, topology, route) {
+  if (route.transport === 'sse') return new sdk.SSEClientTransport(new URL(route.url));
+  if (route.transport === 'connect') {
+    return new sdk.StdioClientTransport({ command: topology.binary, args: ['connect', route.url] });
+  }
+  return new sdk.StreamableHTTPClientTransport(new URL(route.url));
 }
