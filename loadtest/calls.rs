@@ -27,9 +27,12 @@ const LEGACY: &str = "2025-11-25";
 /// Everything a connection needs to know to make calls.
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
-    pub(crate) era: Era,
+    /// Whether each connection opens a legacy session first.
+    pub(crate) opens_sessions: bool,
     /// Whether all calls have the first id.
     pub(crate) same_id: bool,
+    /// How many events each reply has; 0 where it need not be a stream.
+    pub(crate) events: u64,
     /// Called in turn.
     pub(crate) calls: Vec<Call>,
     /// Opens a legacy session: `initialize`, then `notifications/initialized`.
@@ -53,13 +56,17 @@ impl Plan {
         if calls.is_empty() {
             calls.push(Call::new(options, None));
         }
-        let initialize = json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": "initialize", "params": {
-            "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client_info() }});
-        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        // What version it will be is not known before the first has been answered.
-        let opening = [(initialize, None), (initialized, Some(LEGACY))]
-            .map(|(body, version)| Call::assemble(options, version, "", body.to_string()));
-        Ok(Self { address, era: options.era, same_id: options.same_id, calls, opening })
+        if options.method == "initialize" {
+            calls = vec![Call::initialize(options)];
+        }
+        Ok(Self {
+            address,
+            opens_sessions: options.era != Era::Modern && options.method != "initialize",
+            same_id: options.same_id,
+            events: options.events,
+            calls,
+            opening: Call::opening(options),
+        })
     }
 }
 
@@ -73,6 +80,8 @@ impl Call {
             }
             if options.era == Era::Modern {
                 params.insert("_meta".into(), modern_meta());
+            } else if options.events > 0 {
+                params.insert("_meta".into(), json!({"progressToken": 1}));
             }
             json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": options.method, "params": params}).to_string()
         };
@@ -84,6 +93,34 @@ impl Call {
         };
         let version = if options.era == Era::Modern { MODERN } else { LEGACY };
         Self::assemble(options, Some(version), &mirrored, body_padded_by(padding))
+    }
+
+    /// What opens a legacy session: `initialize`, then `notifications/initialized`.
+    pub(crate) fn opening(options: &Options) -> [Self; 2] {
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        [Self::initialize(options), Self::assemble(options, Some(LEGACY), "", initialized.to_string())]
+    }
+
+    /// What version it will be is not known before it has been answered.
+    fn initialize(options: &Options) -> Self {
+        let body = json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": "initialize", "params": {
+            "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client_info() }});
+        Self::assemble(options, None, "", body.to_string())
+    }
+
+    /// A legacy call of the first tool.
+    pub(crate) fn first(options: &Options) -> Self {
+        Self::new(options, options.tools.first())
+    }
+
+    /// The GET of a legacy session.
+    pub(crate) fn session_stream(options: &Options) -> Self {
+        let head = format!(
+            "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\nMCP-Protocol-Version: {LEGACY}\r\n",
+            options.url.path(),
+            options.url.authority().map_or("", |authority| authority.as_str()),
+        );
+        Self { head: head.into_bytes(), body: Vec::new(), id_at: None }
     }
 
     /// A `subscriptions/listen` for changes of the tools.
@@ -150,6 +187,11 @@ pub(crate) fn check(reply: &Message<'_>, id: u64, glance: bool) -> Result<(), Fa
     if glance && json.len() >= LARGE_BYTES && begins_as_result(json, id) {
         return Ok(());
     }
+    check_message(json, id)
+}
+
+/// Whether `json` is the result of the call with this `id`.
+pub(crate) fn check_message(json: &[u8], id: u64) -> Result<(), Fault> {
     let reply: Reply<'_> = serde_json::from_slice(json).map_err(|_| Fault::Malformed)?;
     match reply {
         Reply { error: Some(_), .. } => Err(Fault::JsonRpcError),

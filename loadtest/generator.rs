@@ -9,10 +9,11 @@
 //! same for every server under test. Prints `measuring` and `measured` on standard output when the measured window
 //! begins and ends, for whoever samples processes meanwhile, and then the result.
 //!
-//! With `--streams` it makes no calls but holds `subscriptions/listen` streams, as standard input tells it.
+//! With `--streams` it makes no calls but holds idle streams, as standard input tells it.
 
 mod calls;
 mod http1;
+mod inbox;
 mod load;
 mod streams;
 mod tally;
@@ -25,6 +26,7 @@ use tokio::runtime::{Builder, LocalOptions};
 
 /// A load generator for MCP over HTTP/1.1.
 #[derive(Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 struct Options {
     /// The endpoint, such as `http://127.0.0.1:8080/mcp`.
     #[arg(long)]
@@ -41,7 +43,7 @@ struct Options {
     /// Seconds of load before that.
     #[arg(long, default_value = "1", value_parser = seconds)]
     warmup: Duration,
-    /// The method to call.
+    /// The method to call; `initialize` opens a session with every call.
     #[arg(long, default_value = "tools/call")]
     method: String,
     /// The names to call, one after the other; several or separated by commas.
@@ -59,10 +61,17 @@ struct Options {
     /// Give all calls the same id, for a server that answers with a file.
     #[arg(long)]
     same_id: bool,
-    /// Hold idle streams, each on a connection of its own. Standard input says what to do: `open N` opens streams
-    /// until there are N, `notice` asks the URL of `--notice` for a notice and waits until all streams have it.
+    /// Every reply must be a stream of so many events; legacy calls then ask for progress.
+    #[arg(long, default_value_t = 0)]
+    events: u64,
+    /// Hold idle streams, each on a connection of its own; in legacy sessions, their GETs. Standard input says what to
+    /// do: `open N` opens streams until there are N, `notice` asks the URL of `--notice` for a notice and waits until
+    /// all streams have it, `state` tells how many are open and what went wrong.
     #[arg(long)]
     streams: bool,
+    /// Make one call in every session before its stream is opened.
+    #[arg(long, requires = "streams")]
+    call_first: bool,
     /// Where a POST makes the upstream stub send a notice.
     #[arg(long, requires = "streams")]
     notice: Option<http::Uri>,

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -19,11 +20,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::calls::{Call, FIRST_ID, Plan, check};
+use crate::calls::{Call, FIRST_ID, Plan, check, check_message};
+use crate::inbox::Inbox;
 use crate::tally::{Fault, Tally};
-use crate::{Era, Options, http1};
+use crate::{Options, http1};
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How much of a stream is read at once, if there is as much.
+const READ_BYTES: usize = 64 * 1024;
 /// One large reply in so many is read in full.
 const FULL_CHECK_EVERY: u64 = 64;
 const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(10);
@@ -141,6 +145,9 @@ impl Load {
         let calls = &self.plan.calls;
         let call = &calls[usize::try_from(turn).unwrap_or_default() % calls.len()];
         let glance = !turn.is_multiple_of(FULL_CHECK_EVERY);
+        if self.plan.events > 0 {
+            return connection.exchange_stream(call, id, self.plan.events).await;
+        }
         connection.exchange(call, id, |reply| check(reply, id, glance)).await
     }
 
@@ -186,27 +193,31 @@ fn periodic_timer(interval: Duration) -> std::io::Result<OwnedFd> {
     Ok(timer)
 }
 
-struct Connection {
-    stream: TcpStream,
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
     /// Legacy: the session's header line.
-    session: Vec<u8>,
+    pub(crate) session: Vec<u8>,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
 impl Connection {
     async fn open(plan: &Plan) -> Result<Self, Fault> {
-        let stream = TcpStream::connect(plan.address).await.map_err(|_| Fault::Connect)?;
-        stream.set_nodelay(true).map_err(|_| Fault::Connect)?;
-        let mut connection =
-            Self { stream, session: Vec::new(), input: Vec::with_capacity(16 * 1024), output: Vec::new() };
-        if plan.era != Era::Modern {
+        let mut connection = Self::connect(plan.address).await?;
+        if plan.opens_sessions {
             connection.initialize(&plan.opening).await?;
         }
         Ok(connection)
     }
 
-    async fn initialize(&mut self, [initialize, initialized]: &[Call; 2]) -> Result<(), Fault> {
+    pub(crate) async fn connect(address: SocketAddr) -> Result<Self, Fault> {
+        let stream = TcpStream::connect(address).await.map_err(|_| Fault::Connect)?;
+        stream.set_nodelay(true).map_err(|_| Fault::Connect)?;
+        Ok(Self { stream, session: Vec::new(), input: Vec::with_capacity(16 * 1024), output: Vec::new() })
+    }
+
+    /// Opens a legacy session.
+    pub(crate) async fn initialize(&mut self, [initialize, initialized]: &[Call; 2]) -> Result<(), Fault> {
         let session = |reply: &http1::Message<'_>| {
             check(reply, FIRST_ID, false)?;
             let id = reply.header("mcp-session-id");
@@ -220,8 +231,28 @@ impl Connection {
         self.exchange(initialized, FIRST_ID, accepted).await
     }
 
+    /// Sends `call`, whose reply must be a stream of so many `events`, the last of them the result.
+    async fn exchange_stream(&mut self, call: &Call, id: u64, events: u64) -> Result<(), Fault> {
+        self.output.clear();
+        call.write(id, &self.session, &mut self.output);
+        self.stream.write_all(&self.output).await.map_err(|_| Fault::Closed)?;
+        let mut inbox = Inbox::default();
+        inbox.framed.reserve(READ_BYTES);
+        let (mut seen, mut last) = (0, Vec::new());
+        while !inbox.has_ended {
+            if self.stream.read_buf(&mut inbox.framed).await.map_err(|_| Fault::Closed)? == 0 {
+                return Err(Fault::Closed);
+            }
+            while let Some(event) = inbox.next_event()? {
+                seen += 1;
+                last = event;
+            }
+        }
+        if seen == events { check_message(&last, id) } else { Err(Fault::Malformed) }
+    }
+
     /// Sends `call` and hands the reply to `read`.
-    async fn exchange<T>(
+    pub(crate) async fn exchange<T>(
         &mut self,
         call: &Call,
         id: u64,

@@ -30,15 +30,17 @@ class Stubs:
         self.directory = directory
         self._running = {}
 
-    def address(self, tools, number=1):
-        """HOST:PORT of the stub of that `number` among those with so many `tools`."""
-        if (tools, number) not in self._running:
-            stub = Child([self.program, "--tools", tools], self.directory / f"stub-{tools}-{number}.log")
+    def address(self, tools, number=1, options=()):
+        """HOST:PORT of the stub of that `number` among those with so many `tools` and these `options`."""
+        wanted = (tools, number, options)
+        if wanted not in self._running:
+            log = self.directory / f"stub-{len(self._running)}.log"
+            stub = Child([self.program, "--tools", tools, *options], log)
             words = stub.process.stdout.readline().split()
             if len(words) != 2:
                 raise Failed(f"the stub did not start: {stub.last_words()}")
-            self._running[tools, number] = stub, words[1]
-        return self._running[tools, number][1]
+            self._running[wanted] = stub, words[1]
+        return self._running[wanted][1]
 
     def cpu_s(self):
         """CPU time of all of them so far in seconds."""
@@ -67,7 +69,7 @@ def measure(bench, peer, rate=None):
         if peer.tools_listed:
             fetch_tools(peer)
         if peer.holds_sessions:
-            _wait_for_sessions(peer)
+            wait_for_sessions(peer)
         found = {"peer": peer.name, "ready_ms": ready_ms, "closed": _load(bench, peer, child, 0)}
         if not found["closed"]["requests"]:
             raise Failed(f"{peer.name} answered no call: {found['closed']['errors_by_kind']}")
@@ -109,7 +111,7 @@ def fetch_tools(peer):
         time.sleep(0.05)
 
 
-def _wait_for_sessions(peer):
+def wait_for_sessions(peer):
     """A gateway may serve an era only once it has seen that its upstreams speak it."""
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "loadtest", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}

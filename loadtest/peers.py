@@ -14,6 +14,8 @@ import socket
 
 TOOLS = [f"tool_{number}" for number in range(10)]
 WIDE_UPSTREAMS = 500
+EVENTS = 200  # of each streamed reply
+EVENT_LOAD = ["--era", "legacy", "--events", EVENTS]
 WIDE_TOOLS = [f"tool_{number}" for number in range(WIDE_UPSTREAMS)]
 SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
 
@@ -63,6 +65,7 @@ class Peer:
     tools_listed: int | None = None  # how many its `tools/list` must have before the load begins
     holds_sessions: bool = False  # the load is a legacy one
     notice_url: str | None = None  # where a POST makes its upstream send a notice
+    watches_idle: bool = False  # what its idle streams cost in a while is measured
 
 
 def free_address():
@@ -157,6 +160,23 @@ def nginx_streams(site):
     peer = _nginx(site, "nginx-streams", upstreams, "http://stub", "proxy_buffering off;", connections=16384)
     peer.tools_listed = len(TOOLS)
     peer.notice_url = f"http://{site.upstream}/notice"
+    return peer
+
+
+def nginx_sessions(site):
+    """nginx, blind pass-through of the GETs of sessions."""
+    peer = nginx_streams(site)
+    peer.name, peer.notice_url, peer.tools_listed = "nginx-sessions", None, None
+    peer.load, peer.holds_sessions, peer.watches_idle = ["--era", "legacy"], True, True
+    return peer
+
+
+def nginx_events(site):
+    """nginx, blind pass-through of streamed replies, each event as soon as it is there."""
+    stub = site.stubs.address(len(TOOLS), options=("--sse", EVENTS))
+    upstreams = f"upstream stub {{ server {stub}; keepalive 256; }}"
+    peer = _nginx(site, "nginx-events", upstreams, "http://stub", "proxy_buffering off;")
+    peer.load, peer.holds_sessions = EVENT_LOAD, True
     return peer
 
 

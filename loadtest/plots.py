@@ -37,6 +37,16 @@ COLOURS = {
     "trunkline-1000-tools": "tab:orange",
     "trunkline-50000-tools": "tab:red",
     "trunkline-streams": "tab:red",
+    "trunkline-initialize-call": "tab:orange",
+    "trunkline-initialize": "tab:red",
+    "nginx-events": "tab:green",
+    "trunkline-events": "tab:red",
+    "trunkline-events-mapped": "tab:orange",
+    "trunkline-http": "tab:orange",
+    "trunkline-stdio": "tab:red",
+    "nginx-sessions": "tab:green",
+    "trunkline-sessions": "tab:orange",
+    "trunkline-sessions-upstream": "tab:red",
 }
 
 

@@ -72,10 +72,8 @@ impl Replies {
             return write_json("400 Bad Request", "", request.id(), UNKNOWN_VERSION, output);
         }
         if call.method == "initialize" {
-            let asked = &*call.params.protocol_version;
-            let version = LEGACY.iter().find(|version| **version == asked).unwrap_or(&LEGACY[0]);
             let header = format!("mcp-session-id: {}\r\n", sessions.open());
-            return write_json("200 OK", &header, request.id(), &initialize(version), output);
+            return write_json("200 OK", &header, request.id(), &initialize(negotiated(call)), output);
         }
         if let Some((status, error)) = session_refusal(request, call, sessions) {
             return write_json(status, "", request.id(), error, output);
@@ -93,12 +91,32 @@ impl Replies {
         write_json("200 OK", "", request.id(), outcome, output);
     }
 
+    /// Appends the answer to a line that came over stdio, with its line end; nothing where none is due.
+    pub(crate) fn write_line(&self, call: &Call<'_>, output: &mut Vec<u8>) {
+        let Some(id) = call.id else { return };
+        let results = if call.is_modern() { &self.modern } else { &self.legacy };
+        if call.method == "initialize" {
+            write_envelope(id.get(), &initialize(negotiated(call)), output);
+        } else if call.method == "tools/call" && !self.knows(call) {
+            write_envelope(id.get(), UNKNOWN_TOOL, output);
+        } else {
+            write_envelope(id.get(), results.of(&call.method).unwrap_or(UNKNOWN_METHOD), output);
+        }
+        output.push(b'\n');
+    }
+
     /// Appends the last event of a streamed tool call, its result, and the end of the stream.
-    pub(crate) fn write_last_event(&self, request: &Request<'_>, output: &mut Vec<u8>) {
+    pub(crate) fn write_last_event(
+        &self,
+        request: &Request<'_>,
+        event_id: Option<usize>,
+        output: &mut Vec<u8>,
+    ) {
         let refusal = request.call.as_ref().and_then(|call| self.refusal(request, call));
         let results = if request.is_modern() { &self.modern } else { &self.legacy };
         let outcome = refusal.map_or(results.call.as_slice(), |(_, error)| error);
         let mut event = Vec::with_capacity(outcome.len() + 64);
+        write_event_id(event_id, &mut event);
         event.extend_from_slice(b"data: ");
         write_envelope(request.id(), outcome, &mut event);
         event.extend_from_slice(b"\n\n");
@@ -117,10 +135,18 @@ impl Replies {
         if !agrees && mirrors {
             return Some(("400 Bad Request", HEADER_MISMATCH_LEGACY));
         }
-        let number = call.params.name.strip_prefix("tool_").and_then(|number| number.parse::<usize>().ok());
-        let known = number.is_some_and(|number| number < self.tools_count);
-        (named && !known).then_some(("200 OK", UNKNOWN_TOOL))
+        (named && !self.knows(call)).then_some(("200 OK", UNKNOWN_TOOL))
     }
+
+    fn knows(&self, call: &Call<'_>) -> bool {
+        let number = call.params.name.strip_prefix("tool_").and_then(|number| number.parse::<usize>().ok());
+        number.is_some_and(|number| number < self.tools_count)
+    }
+}
+
+fn negotiated(call: &Call<'_>) -> &'static str {
+    let asked = &*call.params.protocol_version;
+    LEGACY.iter().find(|version| **version == asked).unwrap_or(&LEGACY[0])
 }
 
 fn session_refusal(request: &Request<'_>, call: &Call<'_>, sessions: &Sessions) -> Option<Refusal> {
@@ -147,13 +173,30 @@ fn write_end(request: &Request<'_>, sessions: &Sessions, output: &mut Vec<u8>) {
     );
 }
 
-/// Appends one progress notification as a chunk.
-pub(crate) fn write_progress(event: usize, total: usize, output: &mut Vec<u8>) {
-    let event = format!(
-        "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":1,\
+/// Appends one progress notification of this call as a chunk.
+pub(crate) fn write_progress(
+    request: &Request<'_>,
+    (event, total): (usize, usize),
+    event_id: Option<usize>,
+    output: &mut Vec<u8>,
+) {
+    let token = request.call.as_ref().map_or("null", Call::progress_token);
+    let mut text = Vec::with_capacity(160);
+    write_event_id(event_id, &mut text);
+    // Writing to a Vec cannot fail.
+    write!(
+        text,
+        "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":{token},\
          \"progress\":{event},\"total\":{total}}}}}\n\n"
-    );
-    write_chunk(event.as_bytes(), output);
+    )
+    .ok();
+    write_chunk(&text, output);
+}
+
+fn write_event_id(event_id: Option<usize>, output: &mut Vec<u8>) {
+    if let Some(id) = event_id {
+        writeln!(output, "id: {id}").ok();
+    }
 }
 
 const PARSE_ERROR: &[u8] = br#""error":{"code":-32700,"message":"stub: not a JSON-RPC request"}"#;
@@ -265,6 +308,26 @@ mod tests {
             let (found, _, text) = reply(&sessions, verb, headers, body);
             assert_eq!(found, status, "{verb} {headers} {body}");
             assert!(text.contains(part), "{verb} {headers} {body}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_answered_in_the_era_of_its_body() {
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+        let cases = [
+            (format!(r#"{{"id":1,"method":"tools/list","params":{{{meta}}}}}"#), "ttlMs"),
+            (r#"{"id":1,"method":"tools/list"}"#.to_owned(), "tool_2"),
+            (r#"{"id":1,"method":"tools/call","params":{"name":"tool_3"}}"#.to_owned(), "-32602"),
+            (r#"{"id":1,"method":"initialize","params":{"protocolVersion":"x"}}"#.to_owned(), LEGACY[0]),
+            (r#"{"id":1,"method":"server/discover"}"#.to_owned(), "-32601"),
+            (r#"{"method":"notifications/initialized"}"#.to_owned(), ""),
+        ];
+        for (line, part) in cases {
+            let mut output = Vec::new();
+            Replies::new(3, 256).write_line(&serde_json::from_str(&line).unwrap(), &mut output);
+            let text = String::from_utf8(output).unwrap();
+            assert!(text.contains(part), "{line}: {text}");
+            assert_eq!(text.ends_with("}\n"), !part.is_empty(), "{line}: {text}");
         }
     }
 

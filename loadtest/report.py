@@ -27,6 +27,8 @@ FIGURES = {
     "open_p99_9_us": lambda run: run["open"]["p99_9_us"],
     "resident_mib": lambda run: run.get("resident_mib"),
     "ready_ms": lambda run: run["ready_ms"],
+    # Where replies are streams, events per CPU second follow from it: all have as many.
+    "calls_per_cpu_s": lambda run: _quotient(1e6, run["closed"]["cpu_us"]),
 }
 
 # Of a measurement of streams. The growth is from the first step, when what is only needed once is there already.
@@ -41,12 +43,13 @@ STREAM_FIGURES = {
         _kib_per_stream(run["steps"][1], run["steps"][-1]), _kib_per_stream(run["steps"][0], run["steps"][1])),
     "opening_s": lambda run: sum(step["opening_s"] for step in run["steps"][1:]),
     "unacknowledged": lambda run: run["steps"][-1]["streams"] - run["steps"][-1]["acknowledged"],
-    "undelivered": lambda run: run["notice"]["streams"] - run["notice"]["delivered"],
-    "notice_p50_ms": lambda run: run["notice"]["p50_ms"],
-    "notice_last_ms": lambda run: run["notice"]["last_ms"],
-    "notice_cpu_ms": lambda run: run["notice"]["cpu_ms"],
-    "unasked": lambda run: run["notice"]["unasked"],
-    "errors": lambda run: run["notice"]["errors"],
+    "undelivered": lambda run: run["notice"]["streams"] - run["notice"]["delivered"] if "notice" in run else None,
+    "notice_p50_ms": lambda run: run.get("notice", {}).get("p50_ms"),
+    "notice_last_ms": lambda run: run.get("notice", {}).get("last_ms"),
+    "notice_cpu_ms": lambda run: run.get("notice", {}).get("cpu_ms"),
+    "unasked": lambda run: run.get("notice", {}).get("unasked"),
+    "idle_cores": lambda run: run.get("idle", {}).get("cpu_cores"),
+    "errors": lambda run: (run.get("notice") or run["idle"])["errors"],
 }
 
 # What, of which peer, against which (none: the figure itself), which figure, how it must compare, the bound, the goal.
@@ -70,6 +73,17 @@ BOUNDS = [
     ("the same, × the first step's", "trunkline-streams", None, "growth_by_first", "≤", 1.10, None),
     ("streams not acknowledged", "trunkline-streams", None, "unacknowledged", "≤", 0, None),
     ("streams a notice did not reach", "trunkline-streams", None, "undelivered", "≤", 0, None),
+    ("an idle session with a GET, KiB", "trunkline-sessions", None, "all_kib", "≤", 24, None),
+    ("the same with a stream of the upstream, KiB", "trunkline-sessions-upstream", None, "all_kib", "≤", 40, 24),
+    ("idle sessions, cores", "trunkline-sessions", None, "idle_cores", "≤", 0.01, None),
+    ("idle sessions with streams of the upstream, cores", "trunkline-sessions-upstream", None, "idle_cores", "≤", 0.01,
+     None),
+    ("sessions not opened", "trunkline-sessions", None, "unacknowledged", "≤", 0, None),
+    ("the same with a stream of the upstream", "trunkline-sessions-upstream", None, "unacknowledged", "≤", 0, None),
+    ("initialize, CPU × a call", "trunkline-initialize", "trunkline-initialize-call", "cpu_us", "≤", 3.00, None),
+    ("events per CPU second, × nginx", "trunkline-events", "nginx-events", "calls_per_cpu_s", "≥", 0.90, None),
+    ("the same, ids mapped", "trunkline-events-mapped", "nginx-events", "calls_per_cpu_s", "≥", 0.70, None),
+    ("calls through one child, calls/s", "trunkline-stdio", None, "requests_per_s", "≥", 20000, None),
 ]
 
 
@@ -108,7 +122,7 @@ def errors(run):
 
 def stream_errors(run):
     """How many streams of one measurement failed, were not acknowledged, or got no notice."""
-    return sum(STREAM_FIGURES[name](run) for name in ("errors", "unacknowledged", "undelivered"))
+    return sum(STREAM_FIGURES[name](run) or 0 for name in ("errors", "unacknowledged", "undelivered"))
 
 
 def is_overloaded(run):
@@ -185,7 +199,10 @@ def _stream_rows(results, step):
         "CPU ms": ("notice_cpu_ms", 1),
         "not reached": ("undelivered", 0),
         "unasked": ("unasked", 0),
+        "idle cores": ("idle_cores", 4),
     }
+    measured_names = {name for run in measured for name, _ in columns.values() if _value(run, name) is not None}
+    columns = {title: column for title, column in columns.items() if column[0] in measured_names}
     rows = [
         [peer, *(_number(figure(results, peer, name), decimals) for name, decimals in columns.values()),
          str(sum(stream_errors(run) for run in measured if run["peer"] == peer))]

@@ -45,6 +45,28 @@ pub(crate) struct Params<'a> {
     pub(crate) protocol_version: Cow<'a, str>,
     #[serde(default, borrow)]
     notifications: Filter<'a>,
+    #[serde(default, borrow, rename = "_meta")]
+    meta: Meta<'a>,
+}
+
+#[derive(Deserialize, Default)]
+struct Meta<'a> {
+    #[serde(default, borrow, rename = "io.modelcontextprotocol/protocolVersion")]
+    version: Cow<'a, str>,
+    #[serde(borrow, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+}
+
+impl Call<'_> {
+    /// Whether the body says so, which over stdio is all there is.
+    pub(crate) fn is_modern(&self) -> bool {
+        self.params.meta.version.as_bytes() == MODERN
+    }
+
+    /// As it was written.
+    pub(crate) fn progress_token(&self) -> &str {
+        self.params.meta.progress_token.map_or("null", RawValue::get)
+    }
 }
 
 /// What a `subscriptions/listen` asks for.
@@ -98,13 +120,19 @@ impl<'a> Request<'a> {
             .then(|| Subscription::new(self.id(), &call.params.notifications))
     }
 
+    /// Whether it asks for the stream of its session.
+    pub(crate) fn opens_stream(&self) -> bool {
+        self.verb == b"GET" && !self.is_modern()
+    }
+
     /// As it was written.
     pub(crate) fn id(&self) -> &'a str {
         self.call.as_ref().and_then(|call| call.id).map_or("null", RawValue::get)
     }
 }
 
-/// An open `subscriptions/listen`.
+/// An open `subscriptions/listen`; for the stream of a legacy session, one with nothing in it.
+#[derive(Default)]
 pub(crate) struct Subscription {
     /// The events in their chunks, ready to send.
     pub(crate) acknowledgement: Vec<u8>,

@@ -42,7 +42,7 @@ class Rounds:
         return runs
 
     def _measure_streams(self, peer):
-        return listening.measure(self.bench, peer, self.options.streams)
+        return listening.measure(self.bench, peer, self.options.streams, self.options.idle)
 
     def _find_rate(self, step):
         trials = [

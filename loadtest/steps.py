@@ -67,10 +67,42 @@ STEPS = {
         "trunkline-10-tools",
         ("trunkline-10-tools", "trunkline-50000-tools"),
     ),
+    "initialize": Step(
+        "opening legacy sessions",
+        {"trunkline-initialize-call": trunkline.legacy_call, "trunkline-initialize": trunkline.initialize},
+        "trunkline-initialize-call",
+        ("trunkline-initialize",),
+    ),
+    "events": Step(
+        f"replies streamed as {peers.EVENTS} events, in legacy sessions",
+        {
+            "nginx-events": peers.nginx_events,
+            "trunkline-events": trunkline.events,
+            "trunkline-events-mapped": trunkline.events_mapped,
+        },
+        "nginx-events",
+        ("trunkline-events-mapped",),
+    ),
+    "stdio": Step(
+        "tools/call, the upstream a child on standard streams",
+        {"trunkline-http": trunkline.over_http, "trunkline-stdio": trunkline.over_stdio},
+        "trunkline-http",
+        ("trunkline-http", "trunkline-stdio"),
+    ),
     "listen": Step(
         "idle subscriptions/listen streams",
         {"nginx-streams": peers.nginx_streams, "trunkline-streams": trunkline.streams},
         "nginx-streams",
+        holds_streams=True,
+    ),
+    "streams": Step(
+        "idle legacy sessions, each with an open GET",
+        {
+            "nginx-sessions": peers.nginx_sessions,
+            "trunkline-sessions": trunkline.sessions,
+            "trunkline-sessions-upstream": trunkline.sessions_upstream,
+        },
+        "nginx-sessions",
         holds_streams=True,
     ),
 }

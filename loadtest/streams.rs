@@ -1,8 +1,9 @@
-//! Idle `subscriptions/listen` streams, opened and counted as standard input says, one JSON line for each command.
+//! Idle streams, opened and counted as standard input says, one JSON line for each command.
 //!
-//! Every stream's first event must acknowledge it with its own id, every later one must carry that id. A notice is
-//! timed from before the stub is asked for it to when a stream has the whole event. Deliberately nothing is opened
-//! again: a stream that ends is an error of the server under test.
+//! Modern ones are `subscriptions/listen`: the first event must acknowledge it with its own id, every later one must
+//! carry that id. A notice is timed from before the stub is asked for it to when a stream has the whole event. Legacy
+//! ones are the GETs of sessions of their own, open when they are answered. Deliberately nothing is opened again: a
+//! stream that ends is an error of the server under test.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,16 +14,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use memchr::memmem;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
-use crate::calls::{Call, FIRST_ID, address};
+use crate::calls::{Call, FIRST_ID, address, check};
+use crate::inbox::Inbox;
+use crate::load::Connection;
 use crate::tally::Fault;
-use crate::{Options, http1};
+use crate::{Era, Options};
 
 /// How long to wait for the last acknowledgement or notice.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,7 +36,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let notice_url = options.notice.clone();
     let streams = Rc::new(Streams {
         address: address(&options.url)?,
-        listen: Call::listen(&options),
+        kind: Kind::new(&options),
         opening: Semaphore::new(OPENING_MAX),
         opened: Cell::new(0),
         acknowledged: Cell::new(0),
@@ -48,6 +50,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     while let Some(command) = commands.recv().await {
         let answer = match command.split_once(' ').unwrap_or((&command, "")) {
             ("open", count) => streams.open(count.parse().context("open takes a number")?).await,
+            ("state", "") => streams.state(),
             ("notice", "") => streams.notice(notice_url.as_ref().context("--notice is missing")?).await?,
             _ => bail!("unknown command: {command}"),
         };
@@ -71,7 +74,7 @@ fn commands() -> mpsc::UnboundedReceiver<String> {
 
 struct Streams {
     address: SocketAddr,
-    listen: Call,
+    kind: Kind,
     opening: Semaphore,
     /// Also those that failed.
     opened: Cell<u64>,
@@ -84,6 +87,30 @@ struct Streams {
     /// Notices that came before any was asked for, or twice.
     unasked: Cell<u64>,
     progress: Notify,
+}
+
+/// What is held open.
+enum Kind {
+    Listen(Call),
+    Session {
+        opening: [Call; 2],
+        /// Makes the server under test open a session at its upstream.
+        call: Option<Call>,
+        stream: Call,
+    },
+}
+
+impl Kind {
+    fn new(options: &Options) -> Self {
+        if options.era == Era::Modern {
+            return Self::Listen(Call::listen(options));
+        }
+        Self::Session {
+            opening: Call::opening(options),
+            call: options.call_first.then(|| Call::first(options)),
+            stream: Call::session_stream(options),
+        }
+    }
 }
 
 impl Streams {
@@ -101,10 +128,16 @@ impl Streams {
         }
         self.opened.set(count);
         self.wait_for(|| self.acknowledged.get() + self.failed() >= count).await;
+        let mut state = self.state();
+        state["opening_s"] = begin.elapsed().as_secs_f64().into();
+        state
+    }
+
+    /// What is open, and what went wrong so far.
+    fn state(&self) -> serde_json::Value {
         json!({
-            "streams": count,
+            "streams": self.opened.get(),
             "acknowledged": self.acknowledged.get(),
-            "opening_s": begin.elapsed().as_secs_f64(),
             "errors": self.failed(),
             "errors_by_kind": self.faults_by_name(),
         })
@@ -142,11 +175,54 @@ impl Streams {
 
     /// One stream, from the connection to its end, which is a fault.
     async fn hold(&self, id: u64) -> Result<(), Fault> {
+        match &self.kind {
+            Kind::Listen(listen) => self.hold_subscription(listen, id).await,
+            Kind::Session { opening, call, stream } => {
+                self.hold_session(opening, call.as_ref(), stream, id).await
+            }
+        }
+    }
+
+    async fn hold_session(
+        &self,
+        opening: &[Call; 2],
+        call: Option<&Call>,
+        stream: &Call,
+        id: u64,
+    ) -> Result<(), Fault> {
+        let permit = self.opening.acquire().await.map_err(|_| Fault::Connect)?;
+        let mut connection = Connection::connect(self.address).await?;
+        connection.initialize(opening).await?;
+        if let Some(call) = call {
+            connection.exchange(call, id, |reply| check(reply, id, false)).await?;
+        }
+        let mut request = Vec::new();
+        stream.write(id, &connection.session, &mut request);
+        // What it has buffered is not needed any more.
+        let mut stream = connection.stream;
+        stream.write_all(&request).await.map_err(|_| Fault::Closed)?;
+        drop(request);
+        let (mut inbox, mut permit) = (Inbox::default(), Some(permit));
+        while !inbox.has_ended {
+            if stream.read_buf(&mut inbox.framed).await.map_err(|_| Fault::Closed)? == 0 {
+                break;
+            }
+            // Whatever an idle session is told is no fault: keep-alives, changes of lists.
+            while inbox.next_event()?.is_some() {}
+            if inbox.is_past_head && permit.take().is_some() {
+                self.acknowledged.set(self.acknowledged.get() + 1);
+                self.progress.notify_one();
+            }
+        }
+        Err(Fault::Closed)
+    }
+
+    async fn hold_subscription(&self, listen: &Call, id: u64) -> Result<(), Fault> {
         // Closed only when the process ends, hence never.
         let permit = self.opening.acquire().await.map_err(|_| Fault::Connect)?;
         let mut stream = TcpStream::connect(self.address).await.map_err(|_| Fault::Connect)?;
         let mut request = Vec::new();
-        self.listen.write(id, b"", &mut request);
+        listen.write(id, b"", &mut request);
         stream.write_all(&request).await.map_err(|_| Fault::Closed)?;
         drop(request);
         let mut inbox = Inbox::default();
@@ -170,7 +246,8 @@ impl Streams {
                     _ => return Err(Fault::Malformed),
                 }
             }
-            if stream.read_buf(&mut inbox.framed).await.map_err(|_| Fault::Closed)? == 0 {
+            let ended = inbox.has_ended;
+            if ended || stream.read_buf(&mut inbox.framed).await.map_err(|_| Fault::Closed)? == 0 {
                 return Err(Fault::Closed);
             }
         }
@@ -230,89 +307,4 @@ struct Meta {
 struct Notifications {
     #[serde(default)]
     tools_list_changed: bool,
-}
-
-/// Bytes of one stream's reply, from the status line on.
-#[derive(Default)]
-struct Inbox {
-    /// As they came, with chunked framing.
-    framed: Vec<u8>,
-    /// Without it, up to an event that is not whole yet.
-    text: Vec<u8>,
-    is_past_head: bool,
-}
-
-impl Inbox {
-    /// The data of the next whole event; comments and events without data are passed over.
-    fn next_event(&mut self) -> Result<Option<Vec<u8>>, Fault> {
-        if !self.is_past_head {
-            let Some(head) = http1::parse_head(&self.framed) else { return Ok(None) };
-            let status = head.start_line().get(9..12).unwrap_or_default();
-            if status != b"200" {
-                return Err(Fault::Status(String::from_utf8_lossy(status).into_owned()));
-            }
-            if !head.header("content-type").is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
-                return Err(Fault::Malformed);
-            }
-            let length = head.length;
-            self.framed.drain(..length);
-            self.is_past_head = true;
-        }
-        while let Some((data, length)) = http1::next_chunk(&self.framed).map_err(|_| Fault::Malformed)? {
-            if data.is_empty() {
-                return Err(Fault::Closed);
-            }
-            self.text.extend_from_slice(data);
-            self.framed.drain(..length);
-        }
-        while let Some(end) = memmem::find(&self.text, b"\n\n") {
-            let event: Vec<u8> = self.text.drain(..end + 2).collect();
-            let data = event.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"data:"));
-            if let Some(data) = data.filter(|data| !data.trim_ascii().is_empty()) {
-                return Ok(Some(data.to_vec()));
-            }
-        }
-        Ok(None)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HEAD: &str =
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-
-    fn events(bytes: &[u8], step: usize) -> Result<Vec<String>, Fault> {
-        let (mut inbox, mut events) = (Inbox::default(), Vec::new());
-        for part in bytes.chunks(step) {
-            inbox.framed.extend_from_slice(part);
-            while let Some(event) = inbox.next_event()? {
-                events.push(String::from_utf8(event).unwrap());
-            }
-        }
-        Ok(events)
-    }
-
-    #[test]
-    fn events_are_found_however_they_arrive() {
-        let text = format!("{HEAD}8\r\ndata: a\n\r\n1\r\n\n\r\n6\r\n: b\n\nd\r\nA\r\nata:{{}}\n\nda\r\n");
-        for step in 1..text.len() {
-            assert_eq!(events(text.as_bytes(), step).unwrap(), [" a", "{}"], "{step}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_stream_is_a_fault() {
-        let refused = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
-        let json = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-        let ended = format!("{HEAD}0\r\n\r\n");
-        for (text, fault) in [
-            (refused, Fault::Status("503".into())),
-            (json, Fault::Malformed),
-            (ended.as_str(), Fault::Closed),
-        ] {
-            assert_eq!(events(text.as_bytes(), text.len()), Err(fault), "{text}");
-        }
-    }
 }

@@ -5,10 +5,13 @@
 //! It deliberately does no HTTP/2, no TLS and does not look at origins. Prints `listening ADDRESS` on standard output
 //! when it is ready.
 //!
-//! A `subscriptions/listen` is acknowledged and kept open; `POST /notice`, which is not MCP, makes every open one that
+//! With `--stdio` it is a child that answers on standard output instead, line by line.
+//!
+//! A GET of a legacy session is kept open and says nothing. A `subscriptions/listen` is acknowledged and kept open; `POST /notice`, which is not MCP, makes every open one that
 //! asked for it send `notifications/tools/list_changed`, though the tools stay what they are.
 
 mod http1;
+mod pipe;
 mod replies;
 mod request;
 mod results;
@@ -50,6 +53,12 @@ struct Options {
     /// Answer tool calls as a stream of this many events, the last of them the result; 0 answers as JSON.
     #[arg(long, default_value_t = 0)]
     sse: usize,
+    /// Give these events ids.
+    #[arg(long, requires = "sse")]
+    event_ids: bool,
+    /// Answer what comes on standard input instead of listening.
+    #[arg(long)]
+    stdio: bool,
     /// Threads, each with a listening socket of its own.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -57,6 +66,9 @@ struct Options {
 
 fn main() -> anyhow::Result<()> {
     let mut options = Options::parse();
+    if options.stdio {
+        return Ok(pipe::serve(&Replies::new(options.tools, options.reply_bytes))?);
+    }
     let mut listeners = Vec::new();
     for _ in 0..options.threads.max(1) {
         let listener = listen(options.address)?;
@@ -132,7 +144,7 @@ impl Server {
         loop {
             while let Some(message) = http1::parse(&input).map_err(|_| io::ErrorKind::InvalidData)? {
                 let request = Request::read(&message);
-                if let Some(subscription) = request.subscription() {
+                if let Some(subscription) = self.stream_for(&request) {
                     stream.write_all(&output).await?;
                     return Ok(Some(subscription));
                 }
@@ -158,15 +170,24 @@ impl Server {
         }
     }
 
+    /// What the connection is kept open for, if it is.
+    fn stream_for(&self, request: &Request<'_>) -> Option<Subscription> {
+        if request.opens_stream() && self.shared.sessions.stage(request.session).is_some() {
+            return Some(Subscription::default());
+        }
+        request.subscription()
+    }
+
     async fn stream_reply(&self, request: &Request<'_>, stream: &mut TcpStream) -> io::Result<()> {
         stream.write_all(replies::STREAM_HEAD).await?;
         for event in 1..=self.options.sse {
             self.pause().await;
             let mut chunk = Vec::new();
+            let event_id = self.options.event_ids.then_some(event);
             if event < self.options.sse {
-                replies::write_progress(event, self.options.sse, &mut chunk);
+                replies::write_progress(request, (event, self.options.sse), event_id, &mut chunk);
             } else {
-                self.replies.write_last_event(request, &mut chunk);
+                self.replies.write_last_event(request, event_id, &mut chunk);
             }
             stream.write_all(&chunk).await?;
         }

@@ -4,8 +4,9 @@ Metrics are on in all of them. Everything else that matters to a call is as ship
 """
 
 import hashlib
+import json
 
-from peers import TOOLS, WIDE_UPSTREAMS, Missing, Peer, free_address
+from peers import EVENT_LOAD, EVENTS, TOOLS, WIDE_UPSTREAMS, Missing, Peer, free_address
 
 API_KEY = "tl_" + 64 * "7"
 LISTED_UPSTREAMS = 10
@@ -14,6 +15,8 @@ LISTED_TOOLS = 50  # of each
 CALLED_TOOLS_MAX = 1000
 # More than the streams that are opened; all come from one address.
 STREAMS_LIMITS = "connections_max = 6000\nconnections_per_address_max = 6000"
+# More than the load opens; all come from one address.
+SESSIONS = "[session]\ninitialize_rate_max = 1000000"
 # The default is more than some machines' limit of open files allows.
 LIMITS = "connections_max = 4096"
 
@@ -107,12 +110,66 @@ def streams(site):
     return peer
 
 
+def sessions(site, name="trunkline-sessions"):
+    """Trunkline, one upstream, sessions whose streams are held by clients only."""
+    peer = _trunkline(site, name, ["a"], more=SESSIONS, limits=STREAMS_LIMITS)
+    peer.load, peer.holds_sessions, peer.watches_idle = ["--era", "legacy"], True, True
+    return peer
+
+
+def sessions_upstream(site):
+    """The same, each with a session and a stream at the upstream, too."""
+    peer = sessions(site, "trunkline-sessions-upstream")
+    peer.load = [*peer.load, "--call-first"]
+    return peer
+
+
+def initialize(site):
+    """A session opened with every call."""
+    peer = _trunkline(site, "trunkline-initialize", ["a"], more=SESSIONS)
+    peer.load, peer.holds_sessions = ["--method", "initialize", "--era", "legacy"], True
+    return peer
+
+
+def legacy_call(site):
+    """What `legacy` is, measured beside `initialize`."""
+    return _in_sessions(_trunkline(site, "trunkline-initialize-call", ["a"], more=SESSIONS), "legacy")
+
+
+def events(site):
+    """Streamed replies, nothing in them to map."""
+    stubs = {"a": site.stubs.address(len(TOOLS), options=("--sse", EVENTS))}
+    peer = _trunkline(site, "trunkline-events", ["a"], stubs=stubs)
+    peer.load, peer.holds_sessions = EVENT_LOAD, True
+    return peer
+
+
+def events_mapped(site):
+    """Streamed replies of two upstreams whose events have ids, which are mapped."""
+    options = ("--sse", EVENTS, "--event-ids")
+    stubs = {name: site.stubs.address(len(TOOLS), number, options) for number, name in enumerate("ab", 1)}
+    peer = _trunkline(site, "trunkline-events-mapped", ["a", "b"], stubs=stubs)
+    peer.load, peer.holds_sessions = EVENT_LOAD, True
+    return peer
+
+
+def over_stdio(site):
+    """Trunkline, the upstream one child on standard streams."""
+    commands = {"a": [str(site.stubs.program), "--stdio", "--tools", str(len(TOOLS))]}
+    return _trunkline(site, "trunkline-stdio", ["a"], commands=commands)
+
+
+def over_http(site):
+    """What `transparent` is, measured beside `over_stdio`."""
+    return _trunkline(site, "trunkline-http", ["a"])
+
+
 def _wide_names():
     return [f"u{number}" for number in range(WIDE_UPSTREAMS)]
 
 
-def _trunkline(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=None, limits=LIMITS):
-    """`stubs` says where each upstream is, if not at the stubs with TOOLS."""
+def _trunkline(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=None, limits=LIMITS, commands=None):
+    """`stubs` says where each upstream is, if not at the stubs with TOOLS; `commands` what each is as a child."""
     if not site.trunkline.exists():
         raise Missing(f"{site.trunkline} does not exist")
     address = free_address()
@@ -128,6 +185,9 @@ def _trunkline(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=Non
         more,
     ]
     for upstream in upstreams:
+        if commands:
+            sections.append(f"[upstream.{upstream}]\ncommand = {json.dumps(commands[upstream])}")
+            continue
         stub = stubs[upstream] if stubs else site.upstream_second if upstream == "b" else site.upstream
         sections.append(f'[upstream.{upstream}]\nurl = "http://{stub}/mcp"')
     configuration.write_text("\n\n".join(sections) + "\n")
