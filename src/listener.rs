@@ -29,6 +29,8 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
 /// The clocks of a connection are looked at this often, or more often where a clock is shorter.
 const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(5);
+/// How many times more seldom they are looked at while a call is under way.
+const PAUSE_PERIODS_MAX: u32 = 4;
 
 /// Accepts until the drain closes the listener.
 pub async fn serve(worker: Rc<Worker>, config: &config::Listener, socket: std::net::TcpListener) {
@@ -243,7 +245,9 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
     let mut closing = pin!(drain.closing());
     let mut old = pin!(sleep(age_max.unwrap_or(Duration::MAX)));
     let period = limits.header_timeout.min(limits.idle_timeout).div_f32(4.0).min(WATCH_INTERVAL_MAX);
-    let mut clocks = tokio::time::interval(period.max(Duration::from_millis(5)));
+    let period = period.max(Duration::from_millis(5));
+    let mut pause = period;
+    let mut clocks = pin!(sleep(pause));
     let (mut is_quiet, mut is_closing, mut is_old) = (false, false, false);
     loop {
         tokio::select! {
@@ -254,7 +258,10 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
                 }
                 return Ended::ByPeer;
             }
-            _ = clocks.tick() => {
+            () = &mut clocks => {
+                // No clock runs while a call does, and most of those that take so long are idle streams.
+                pause = if peer.calls.get() > 0 { (pause * 2).min(period * PAUSE_PERIODS_MAX) } else { period };
+                clocks.as_mut().reset((Instant::now() + pause).into());
                 match peer.overdue(Instant::now(), limits) {
                     None => {}
                     // A call may be on the wire: GOAWAY lets its client send it elsewhere.
