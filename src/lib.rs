@@ -59,6 +59,7 @@ pub mod drain;
 pub mod eras;
 pub mod gateway;
 pub mod intake;
+pub mod jitter;
 pub mod legacy;
 pub mod limit;
 pub mod listen;

@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::http::Reply;
 use super::replies::{Messages, Position};
 use super::session::Session;
+use crate::jitter::jittered;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The pause before a stream is opened again: at first, doubled with every failure, and at most.
@@ -97,13 +98,6 @@ impl Bridge {
             Some(retry) => grown.max(retry),
             None => grown,
         };
-        tokio::time::sleep(pause.mul_f64(1.0 + jitter())).await;
+        tokio::time::sleep(jittered(pause, 1.0..1.25)).await;
     }
-}
-
-/// From 0 to a quarter, so that clients that lost the same server do not come back at once.
-fn jitter() -> f64 {
-    let mut byte = [0];
-    let _ = getrandom::fill(&mut byte); // no jitter then
-    f64::from(byte[0]) / 1024.0
 }

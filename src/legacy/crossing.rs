@@ -173,7 +173,7 @@ fn ask(
             session: Arc::clone(&session.upstream_session),
         };
         let inner_id = String::from_utf8_lossy(id).into();
-        if !session.desk.expect(&public_id, Question { from, inner_id }) {
+        if !session.desk.put_question(&public_id, Question { from, inner_id }) {
             return Err(TOO_MANY);
         }
         Ok((message, public_id))

@@ -30,7 +30,7 @@ pub fn sweep(worker: &Rc<Worker>) {
     let now = Instant::now();
     let mut due = Vec::new();
     worker.owed.borrow_mut().retain_mut(|owed| {
-        let is_waited_for = owed.session.desk.expects(&owed.public_id);
+        let is_waited_for = owed.session.desk.has_question(&owed.public_id);
         if is_waited_for && owed.due <= now {
             due.push((std::mem::take(&mut owed.public_id), owed.session.clone()));
         }

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::events::Ended;
 pub use self::lost::{announce_updates, come_back};
 use super::InSession;
+use crate::jitter::jittered;
 use crate::protocol::error::UpstreamError;
 use crate::session::desk::Desk;
 use crate::session::heard::Heard;
@@ -39,11 +40,9 @@ const RETRY: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A stream that lived this long shows that the upstream is well.
 const STEADY_AFTER: Duration = Duration::from_secs(30);
-/// How long a client that has enough to read for now keeps its upstream waiting, before it counts as one that does not
-/// read.
+/// How long an upstream is kept waiting by a client that has as much to read as may wait. Then the client counts as one
+/// that does not read.
 const ROOM_PATIENCE: Duration = Duration::from_secs(3);
-/// How often it is looked at meanwhile.
-const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Opens the stream of this upstream session unless it is open. `after`: the id of the last event that the client has
 /// seen; the upstream repeats what came later.
@@ -236,7 +235,7 @@ impl Listening {
             let pause = self.retry.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX).max(self.retry);
             self.failures += 1;
             tokio::select! {
-                () = sleep(jittered(pause)) => {}
+                () = sleep(jittered(pause, 1.0..1.25)) => {}
                 after = self.heard.heard.resumed() => self.after = Some(after),
             }
         }
@@ -347,16 +346,6 @@ fn in_session(
 
 /// Lets a client that reads catch up: an upstream may say more at once than may wait.
 async fn wait_for_room(desk: &Desk) {
-    let until = Instant::now() + ROOM_PATIENCE;
-    while desk.is_reader_behind() && Instant::now() < until {
-        sleep(ROOM_INTERVAL).await;
-    }
-}
-
-/// At least `pause`, and up to a quarter more, so that many streams do not come back at once.
-fn jittered(pause: Duration) -> Duration {
-    let mut byte = [0];
-    // Without randomness the pause is merely regular.
-    let _ = getrandom::fill(&mut byte);
-    pause.mul_f32(1.0 + f32::from(byte[0]) / 1024.0)
+    // One that does not catch up loses its stream.
+    let _ = timeout(ROOM_PATIENCE, desk.room()).await;
 }

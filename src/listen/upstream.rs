@@ -20,6 +20,7 @@ use tokio::time::{sleep, sleep_until};
 use self::stream::{NotOpened, Stream};
 use super::feed::{Ask, Feed, Lane, Need};
 use crate::config::Limits;
+use crate::jitter::jittered;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::Scratch;
 use crate::protocol::subscription::{Acknowledged, Heard, hear};
@@ -330,7 +331,7 @@ impl Carrier {
     fn back_off(&mut self, now: Instant) {
         let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
         self.failures += 1;
-        self.not_before = now + jitter(pause);
+        self.not_before = now + jittered(pause, 0.5..1.0);
     }
 
     /// Passes on what a stream said.
@@ -378,12 +379,4 @@ async fn until(instant: Option<Instant>) {
         Some(instant) => sleep_until(instant.into()).await,
         None => pending().await,
     }
-}
-
-/// Between half of `pause` and all of it, so that many gateways do not come back at once.
-fn jitter(pause: Duration) -> Duration {
-    let mut byte = [0];
-    // Without randomness the pause is merely regular.
-    let _ = getrandom::fill(&mut byte);
-    pause.mul_f32(0.5 + f32::from(byte[0]) / 512.0)
 }

@@ -3,8 +3,10 @@
 //! Answers are refreshed at leisure; where there was none, the pauses grow. Doubts bring the next question forward, but
 //! those that come to nothing do so less and less.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use crate::jitter::jittered;
 use crate::upstream::facts::Fact;
 
 /// How often what is known is asked for again.
@@ -15,6 +17,8 @@ const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_mins(1);
 const DOUBT_INTERVAL_MIN: Duration = Duration::from_secs(5);
 const DOUBT_INTERVAL_MAX: Duration = Duration::from_mins(1);
+/// Somewhat more or less, so that many questions do not come at once for ever.
+const SPREAD: Range<f64> = 0.8..1.2;
 /// So many times in a row an upstream must deny an era that it was known to speak: one wrong answer, such as that of
 /// a proxy whose server restarts, must not end the service.
 const DENIALS_BELIEVED: u32 = 3;
@@ -88,14 +92,14 @@ impl Schedule {
             DOUBT_INTERVAL_MIN
         };
         self.is_doubted = false;
-        self.due = Some(now + jittered(fresh_for.clamp(REFRESH_INTERVAL, REFRESH_INTERVAL_MAX)));
+        self.due = Some(now + jittered(fresh_for.clamp(REFRESH_INTERVAL, REFRESH_INTERVAL_MAX), SPREAD));
     }
 
     /// The answer says nothing.
     pub(super) fn fail(&mut self, now: Instant) {
         let pause = RETRY_INTERVAL_MIN.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
-        self.due = Some(now + jittered(pause.min(RETRY_INTERVAL_MAX)));
+        self.due = Some(now + jittered(pause.min(RETRY_INTERVAL_MAX), SPREAD));
     }
 
     /// The era is denied, which is not yet believed.
@@ -118,12 +122,6 @@ impl Schedule {
             self.is_doubted = true;
         }
     }
-}
-
-/// Somewhat more or less, so that many questions do not come at once for ever.
-fn jittered(duration: Duration) -> Duration {
-    let share = getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX));
-    duration.mul_f64(0.8 + 0.4 * share)
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 //!
 //! Messages that wait for the client's stream, requests of upstreams that the client has not answered yet, calls of
 //! the client that an upstream is working on. In memory only: what is here when the process ends is lost, as calls in
-//! flight are. Any thread may use it; nothing waits in it.
+//! flight are. Any thread may use it; only who has more for the client than may wait ever waits ([`Desk::room`]).
 //!
 //! # The client's stream
 //!
 //! A session has one at a time: a newer one takes over. What comes while there is none waits for one. Where there is
-//! no room, requests stay and notifications go, oldest first, of the upstream that says more before others. A client that holds a stream and lets it come to that
-//! does not read: its stream ends, and it may open another.
+//! no room, requests stay and notifications go, oldest first, of the upstream that says more before others. A client
+//! that holds a stream and lets it come to that does not read: its stream ends, and it may open another.
 //!
 //! Invariants: messages leave in the order in which they came; what one stream was handed, no other is handed, unless
 //! the client asks its upstream to repeat it.
@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 pub use self::queue::Parcel;
 use self::queue::Queue;
@@ -40,6 +41,8 @@ const GIVEN_OUT_MAX: usize = 128;
 pub struct Desk {
     streams: Arc<Streams>,
     inner: Mutex<Inner>,
+    /// The client's stream may have room again, or is gone.
+    room: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -140,7 +143,7 @@ pub struct Ticket {
 impl Desk {
     /// An empty one.
     pub fn new(streams: Arc<Streams>) -> Self {
-        Self { streams, inner: Mutex::default() }
+        Self { streams, inner: Mutex::default(), room: Notify::new() }
     }
 
     /// Puts a message on the client's stream, or keeps it until there is one. It must hold no more memory than itself.
@@ -169,6 +172,7 @@ impl Desk {
             self.streams.series.dropped.inc();
         }
         if ended.is_some() {
+            self.room.notify_waiters();
             self.streams.series.unread.inc();
             tracing::debug!("a client does not read its stream; it is ended");
         }
@@ -183,10 +187,16 @@ impl Desk {
         self.lock().reader.is_some()
     }
 
-    /// Whether the client's stream would be ended by one more message.
-    pub fn is_reader_behind(&self) -> bool {
-        let inner = self.lock();
-        inner.reader.is_some() && inner.queue.is_full(self.streams.queue_bytes_max())
+    /// Waits for as long as the client's stream would be ended by one more message.
+    pub async fn room(&self) {
+        loop {
+            // Before the look, so that no change is missed.
+            let changed = self.room.notified();
+            if !self.is_reader_behind() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// A stream of the client's: it takes over from the one there is, which ends. `admit` counts it.
@@ -216,6 +226,7 @@ impl Desk {
             }
         }
         if !is_attached {
+            self.room.notify_waiters();
             return Err(NotAttached::TooMany);
         }
         Ok(Ticket { desk: Arc::clone(self), number })
@@ -231,6 +242,7 @@ impl Desk {
     pub fn resume(&self, mut last_ids: Vec<(Box<str>, Bytes)>) -> Vec<(Box<str>, Bytes)> {
         let mut inner = self.lock();
         last_ids.retain(|(upstream, id)| inner.rewind(upstream, id));
+        self.room.notify_waiters();
         last_ids
     }
 
@@ -242,13 +254,14 @@ impl Desk {
         inner.queue = Queue::default();
         inner.questions = HashMap::new();
         drop(inner);
+        self.room.notify_waiters();
         if let Some(waker) = reader.and_then(|mut reader| reader.waker.take()) {
             waker.wake();
         }
     }
 
     /// Expects an answer with the public id. False: the client owes too many.
-    pub fn expect(&self, public_id: &str, question: Question) -> bool {
+    pub fn put_question(&self, public_id: &str, question: Question) -> bool {
         let mut inner = self.lock();
         let is_of_same = |asked: &&Question| asked.from.upstream == question.from.upstream;
         let has_room = inner.questions.len() < QUESTIONS_MAX
@@ -260,7 +273,7 @@ impl Desk {
     }
 
     /// Whether an answer with the public id is expected.
-    pub fn expects(&self, public_id: &str) -> bool {
+    pub fn has_question(&self, public_id: &str) -> bool {
         self.lock().questions.contains_key(public_id)
     }
 
@@ -271,6 +284,7 @@ impl Desk {
         let question = inner.questions.remove(public_id);
         if question.is_some() {
             inner.queue.retain(|parcel| parcel.question.as_deref() != Some(public_id));
+            self.room.notify_waiters();
         }
         question
     }
@@ -286,6 +300,11 @@ impl Desk {
         self.lock().calls.get(id).cloned()
     }
 
+    fn is_reader_behind(&self) -> bool {
+        let inner = self.lock();
+        inner.reader.is_some() && inner.queue.is_full(self.streams.queue_bytes_max())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -299,7 +318,11 @@ impl Ticket {
             return Poll::Ready(None);
         };
         let has_several = reader.has_several_upstreams;
+        let was_full = inner.queue.is_full(self.desk.streams.queue_bytes_max());
         let next = inner.queue.pop();
+        if was_full {
+            self.desk.room.notify_waiters();
+        }
         let Some(parcel) = next else {
             if let Some(reader) = &mut inner.reader {
                 reader.waker = Some(cx.waker().clone());
@@ -316,6 +339,7 @@ impl Drop for Ticket {
         let mut inner = self.desk.lock();
         if inner.reader.as_ref().is_some_and(|reader| reader.number == self.number) {
             inner.reader = None;
+            self.desk.room.notify_waiters();
         }
     }
 }

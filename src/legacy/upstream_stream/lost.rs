@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{Listening, PAUSE_MAX, RETRY, ensure, events, in_session, jittered, wait_for_room};
+use super::{Listening, PAUSE_MAX, RETRY, ensure, events, in_session, wait_for_room};
 use crate::config::SessionLoss;
+use crate::jitter::jittered;
 use crate::legacy::{self, Holder};
 use crate::protocol::error::Error;
 use crate::session::desk::Desk;
@@ -101,7 +102,7 @@ async fn reopen(
             }
         }
         drop(view);
-        sleep(jittered(pause)).await;
+        sleep(jittered(pause, 1.0..1.25)).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }

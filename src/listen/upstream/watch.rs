@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::promised::Promised;
 use super::stream::Counted;
-use super::{LINGER, PAUSE_MAX, PAUSE_MIN, STEADY_AFTER, Thread, jitter};
+use super::{LINGER, PAUSE_MAX, PAUSE_MIN, STEADY_AFTER, Thread};
+use crate::jitter::jittered;
 use crate::listen::feed::{Feed, Lane};
 use crate::protocol::asking::{NO_METHOD, NotAsked};
 use crate::protocol::envelope::{Envelope, MessageKind};
@@ -147,7 +148,7 @@ impl Watch {
                 Over::Broken => {
                     let pause = self.retry.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
                     self.failures += 1;
-                    sleep(jitter(pause).max(self.retry)).await;
+                    sleep(jittered(pause, 0.5..1.0).max(self.retry)).await;
                 }
                 Over::Refused(session_ended) => {
                     tracing::debug!(upstream = self.feed.upstream.config.name, "tells of no changes");

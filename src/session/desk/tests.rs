@@ -42,7 +42,7 @@ fn request(id: &str) -> Parcel {
 fn question(desk: &Desk, id: &str) {
     let session = Arc::new(UpstreamSession::new(None, LegacyVersion::NEWEST));
     let from = Addressee { upstream: "a".into(), session };
-    assert!(desk.expect(id, Question { from, inner_id: "1".into() }));
+    assert!(desk.put_question(id, Question { from, inner_id: "1".into() }));
 }
 
 fn next(ticket: &Ticket) -> Poll<Option<Handed>> {
@@ -173,7 +173,7 @@ fn one_upstream_does_not_ask_everything() {
     let expect = |upstream: &str| {
         let session = Arc::new(UpstreamSession::new(None, LegacyVersion::NEWEST));
         let from = Addressee { upstream: upstream.into(), session };
-        desk.expect("more", Question { from, inner_id: "1".into() })
+        desk.put_question("more", Question { from, inner_id: "1".into() })
     };
     assert!(!expect("a") && expect("b"));
 }
@@ -341,4 +341,36 @@ fn of_ids_alone_the_last_counts() {
         desk.deliver(parcel(upstream, id, "")).expect("room");
     }
     assert_eq!(read(&attach(&desk, false)), ["2:", "2:"]);
+}
+
+/// What becomes of a client's stream.
+type Ending = fn(&Desk, Ticket);
+
+#[test]
+fn who_waits_for_room_goes_on_once_there_is_some_or_nobody_reads() {
+    let endings: [(&str, Ending); 3] = [
+        ("a message is taken", |_, ticket| assert!(next(&ticket).is_ready())),
+        ("the client leaves", |_, ticket| drop(ticket)),
+        ("the session ends", |desk, ticket| {
+            desk.close();
+            drop(ticket);
+        }),
+    ];
+    for (why, end) in endings {
+        let desk = desk();
+        let ticket = attach(&desk, false);
+        for number in 0..PARCELS_MAX {
+            let room = std::pin::pin!(desk.room());
+            assert!(room.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "{number}");
+            desk.deliver(parcel("a", "", "x")).expect("room");
+        }
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        let mut room = std::pin::pin!(desk.room());
+        assert!(room.as_mut().poll(&mut cx).is_pending(), "{why}");
+        end(&desk, ticket);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1, "{why}");
+        assert!(room.as_mut().poll(&mut cx).is_ready(), "{why}");
+    }
 }

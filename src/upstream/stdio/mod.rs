@@ -28,6 +28,7 @@ use self::pace::{Pace, Say};
 use self::shared::SharedChildren;
 use self::starts::Starts;
 use crate::config::{self, Command, Isolation};
+use crate::jitter;
 use crate::protocol::error::UpstreamError;
 use crate::session::room::Room;
 use crate::telemetry::logs::may_be_logged;
@@ -135,7 +136,7 @@ impl Children {
 
     /// A start came to nothing. Returns the pause until the next.
     fn note_vain_start(&self, since: Instant, now: Instant) -> Duration {
-        let random = getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX));
+        let random = jitter::random();
         let (pause, is_loop) = lock(&self.starts).fail(since, now, random);
         if is_loop {
             self.series.crash_loop.set(1);
