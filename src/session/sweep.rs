@@ -1,0 +1,83 @@
+//! What is dropped once in a while: the state of sessions that expired or were idle, and the memory of those that were
+//! ended before they expired.
+//!
+//! Whoever works with a session holds its entry, so that nothing is dropped that is in use.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::entry::{Closed, Entry};
+use super::journal::Record;
+use super::{SessionId, Sessions};
+
+impl Sessions {
+    /// [`Sessions::sweep_with`], by whichever thread comes first in this second.
+    pub fn sweep_once(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
+        if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s {
+            return Vec::new();
+        }
+        self.sweep_with(now_s, is_irreplaceable)
+    }
+
+    /// Drops the state of sessions that expired or were idle, and ended sessions that would have expired. What an idle
+    /// client asked for is kept where there is room, and one with a session that `is_irreplaceable` with an upstream is
+    /// ended. The upstream sessions are the caller's to close.
+    pub fn sweep_with(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
+        self.hear_time(now_s);
+        let idle_s = self.idle_s.load(Ordering::Relaxed);
+        self.principals.sweep();
+        let stranded = std::mem::take(&mut *self.stranded.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
+        for mut shard in self.table.shards() {
+            let shard = &mut *shard;
+            shard.revoked.retain(|_, expires_s| *expires_s > now_s);
+            let mut ended = Vec::new();
+            shard.live.retain(|session, entry| {
+                let has_expired = entry.expires_s <= now_s;
+                // Whoever works with an entry holds it, and new holders wait for the shard.
+                let is_idle = || Arc::strong_count(entry) == 1 && entry.is_idle(now_s, idle_s);
+                if has_expired {
+                    closed.extend(entry.close());
+                    return false;
+                }
+                if !is_idle() {
+                    return true;
+                }
+                if !session.is_own() && entry.lock().has_opened(&is_irreplaceable) {
+                    closed.extend(entry.close());
+                    self.journal.write(&Record::Ended { session: *session, expires_s: entry.expires_s });
+                    ended.push((*session, entry.expires_s));
+                    return false;
+                }
+                if self.room.is_half_empty() && entry.lock().has_wishes() {
+                    closed.extend(self.rest(*session, entry, now_s));
+                    return true;
+                }
+                closed.extend(entry.close());
+                self.journal.write(&Record::Dropped { session: *session });
+                false
+            });
+            for (session, expires_s) in ended {
+                if shard.revoke(session, expires_s) {
+                    self.forgotten.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        let forgotten = self.forgotten.swap(0, Ordering::Relaxed);
+        if forgotten > 0 {
+            tracing::warn!(forgotten, "too many ended sessions: some ids open again until they expire");
+        }
+        closed
+    }
+
+    /// Takes the upstream sessions of an idle session, and leaves what its client asked for.
+    fn rest(&self, session: SessionId, entry: &Entry, now_s: u64) -> Vec<Closed> {
+        let mut changing = entry.lock();
+        entry.touch(now_s);
+        let closed = changing.take_all();
+        for (upstream, _) in &closed {
+            self.journal.write(&Record::Lost { session, upstream });
+        }
+        closed
+    }
+}
