@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream, eventually,
-    in_session, legacy, open_session, result_body,
+    in_session, legacy, open_session, open_session_with, result_body,
 };
 
 /// A server that speaks HTTP+SSE alone: its streams by their number, and how it goes wrong.
@@ -277,9 +277,7 @@ fn a_question_and_its_answer_cross() {
     });
     let upstream = server.start();
     let daemon = Daemon::start(&configured(&upstream));
-    let capable = crate::harness::initialize("0", LEGACY_VERSION)
-        .replacing(r#""capabilities":{}"#, r#""capabilities":{"roots":{}}"#);
-    let session = daemon.send(&capable).header("mcp-session-id").expect("a session").to_owned();
+    let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
     let mut calling = daemon.connect();
     calling.write(&in_session(&session, tool_call("1", "echo")).bytes());
     assert_eq!(calling.head().status, 200);
@@ -315,9 +313,7 @@ fn what_the_gateway_asks_swallows_no_question() {
     });
     let upstream = server.start();
     let daemon = Daemon::start(&configured(&upstream));
-    let capable = crate::harness::initialize("0", LEGACY_VERSION)
-        .replacing(r#""capabilities":{}"#, r#""capabilities":{"roots":{}}"#);
-    let session = daemon.send(&capable).header("mcp-session-id").expect("a session").to_owned();
+    let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
     assert_eq!(daemon.send(&in_session(&session, tool_call("1", "echo"))).status, 200);
     let get = legacy("1", "x", "{}").method("GET").body("").set("Accept", "text/event-stream");
     let mut listening = daemon.connect();

@@ -339,7 +339,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt as _, BufReader};
 
     use super::*;
-    use crate::config::{self, Isolation};
+    use crate::config;
     use crate::session::room::Room;
 
     /// One that was killed may not be waited for by anybody here.
@@ -350,17 +350,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_child_that_is_dropped_takes_its_own_children_along() {
-        let command = config::Command {
-            program: "sh".into(),
-            args: vec!["-c".into(), "sleep 1000 & echo $!; wait".into()],
-            env: Vec::new(),
-            env_pass: Vec::new(),
-            directory: None,
-            isolation: Isolation::Session,
-            children_max: 1,
-            stop_timeout: Duration::ZERO,
-            idle_timeout: Duration::ZERO,
-        };
+        let args = vec!["-c".into(), "sleep 1000 & echo $!; wait".into()];
+        let command = config::Command { args, ..program::tests::command("sh") };
         let room = Room::new(2);
         let places = room.take().zip(room.take()).expect("room");
         let mut started = start(&command, places).expect("it starts");

@@ -69,13 +69,14 @@ fn is_executable(path: &Path) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::config::Isolation;
 
-    fn command(program: &str) -> Command {
+    /// A child with nothing but its program.
+    pub(in crate::upstream::stdio) fn command(program: &str) -> Command {
         Command {
             program: program.into(),
             args: Vec::new(),
