@@ -14,8 +14,11 @@ use serde::forward_to_deserialize_any;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::credentials::looks_secret;
 use super::error::{ConfigError, nearest};
 use super::file::{Admin, ApiKey, Drain, Endpoint, File, Limits, Listener, Log, Session, Upstream};
+use super::identity::{ClientCertificateFile, JwtFile};
+use super::policy::RuleFile;
 
 /// What was read, and what was wrong on the way.
 #[derive(Debug)]
@@ -112,6 +115,9 @@ impl Reader {
                 "session" => self.table::<Session>(value, "[session]"),
                 "log" => self.table::<Log>(value, "[log]"),
                 "api_key" => self.array::<ApiKey>(value, "[[api_key]]"),
+                "jwt" => self.array::<JwtFile>(value, "[[jwt]]"),
+                "client_certificate" => self.table::<ClientCertificateFile>(value, "[client_certificate]"),
+                "rule" => self.array::<RuleFile>(value, "[[rule]]"),
                 "endpoint" => self.array::<Endpoint>(value, "[[endpoint]]"),
                 "upstream" => self.upstreams(value),
                 _ => true,
@@ -196,7 +202,24 @@ fn does_not_fit<'i, T: DeserializeOwned>(
     let error =
         T::deserialize(Spanned::new(value.span(), DeValue::Table(alone)).into_deserializer()).err()?;
     let span = error.span().unwrap_or_else(|| value.span());
-    Some(ConfigError::new(span, format!("`{}`: {}", key.get_ref(), in_toml_terms(error.message()))))
+    let key = key.get_ref();
+    let message = in_toml_terms(error.message());
+    if MAY_HOLD_SECRETS.contains(&key.as_ref()) {
+        return Some(ConfigError::new(span, format!("`{key}`: {}", without_value(&message))).secret());
+    }
+    Some(ConfigError::new(span, format!("`{key}`: {message}")))
+}
+
+/// Keys under which somebody may have written a secret.
+const MAY_HOLD_SECRETS: [&str; 9] =
+    ["basic", "bearer", "env", "forward_headers", "headers", "key", "oauth", "password", "tls"];
+
+/// serde says what it found and what it expected: only the latter.
+fn without_value(message: &str) -> String {
+    match message.rsplit_once(", expected ") {
+        Some((found, expected)) if found.starts_with("invalid ") => format!("expected {expected}"),
+        _ => message.to_owned(),
+    }
 }
 
 /// serde and the TOML reader speak of what they implement; the operator wrote TOML.
@@ -219,7 +242,8 @@ fn unknown_key(key: &Spanned<Cow<'_, str>>, known: &[&str], place: &str) -> Conf
     };
     let suggestion = nearest(name, known.iter().copied())
         .unwrap_or_else(|| format!("the keys here are: {}", known.join(", ")));
-    ConfigError::new(key.span(), message).suggest(Some(suggestion))
+    let error = ConfigError::new(key.span(), message).suggest(Some(suggestion));
+    if looks_secret(name) { error.secret() } else { error }
 }
 
 /// The keys that the struct `T` takes, as serde's derive names them.

@@ -10,7 +10,7 @@ use super::error::{ConfigError, nearest};
 use super::file::{self, File};
 use super::resolve::Findings;
 use super::value::{At, Key};
-use super::{Alias, AuthMethod, Endpoint, Listener, Names, Upstream};
+use super::{Alias, AuthMethod, Endpoint, Listener, Names, Upstream, identity};
 
 /// Between an upstream's prefix and the name it gave.
 const SEPARATOR: &str = "__";
@@ -30,7 +30,7 @@ pub(super) fn resolve(
         let path = path(written, &mut paths, findings);
         let members = members(written, upstreams, findings);
         let endpoint = &written.value;
-        endpoints.push(Endpoint {
+        let resolved = Endpoint {
             path,
             names: names(endpoint, findings),
             legacy_errors: endpoint.legacy_errors.value().copied().unwrap_or_default(),
@@ -46,13 +46,17 @@ pub(super) fn resolve(
             origins: all(&endpoint.origins, origin, findings),
             hosts: hosts(&endpoint.hosts, findings),
             public_url: public_url(&endpoint.public_url, findings),
+            audiences: identity::plain_words(&endpoint.audiences, "an audience", findings),
+            scopes: identity::scopes(&endpoint.scopes, findings),
             list_page_bytes_max: endpoint
                 .list_page_bytes_max
                 .0
                 .is_some()
                 .then(|| endpoint.list_page_bytes_max.or(0)),
             instructions: instructions(&endpoint.instructions, findings),
-        });
+        };
+        identity::check_endpoint(written, &resolved, findings);
+        endpoints.push(resolved);
     }
     endpoints
 }
@@ -188,7 +192,7 @@ fn alias_target_error(target: &At<String>, name: &str, inner: &str, members: &[&
 }
 
 /// The globs of a list, all of which must be valid.
-fn globs(written: &Key<Vec<At<String>>>, findings: &mut Findings) -> Option<Vec<String>> {
+pub(super) fn globs(written: &Key<Vec<At<String>>>, findings: &mut Findings) -> Option<Vec<String>> {
     let check = |glob: &str| match Glob::new(glob) {
         Ok(_) => Ok(glob.to_owned()),
         Err(error) => Err(format!("not a glob: {}", error.kind())),
@@ -204,8 +208,9 @@ fn auth(
 ) -> Vec<AuthMethod> {
     let endpoint = &written.value;
     let Some(At { value: methods, span }) = &endpoint.auth.0 else {
-        if !file.api_key.is_empty() {
-            return vec![AuthMethod::ApiKey];
+        let configured = identity::default_methods(file);
+        if !configured.is_empty() {
+            return configured;
         }
         // A misspelt `auth` or [[api_key]] has been reported; it was meant to close the endpoint.
         if !findings.damaged.root() && !findings.damaged.table(&written.span) {
@@ -216,15 +221,15 @@ fn auth(
     if methods.is_empty() {
         open_only_on_loopback(written, span, listeners, findings);
     }
-    if let Some(method) = methods.first()
-        && file.api_key.is_empty()
-        && !findings.damaged.root()
-    {
-        let message = "no client could authenticate: add an [[api_key]], made by `trunkline key NAME`";
-        findings.error(method.span.clone(), message);
+    for method in methods {
+        identity::check_method(method, file, listeners, findings);
     }
-    let mut distinct: Vec<AuthMethod> = methods.iter().map(|method| method.value).collect();
-    distinct.dedup();
+    let mut distinct: Vec<AuthMethod> = Vec::new();
+    for method in methods {
+        if !distinct.contains(&method.value) {
+            distinct.push(method.value);
+        }
+    }
     distinct
 }
 
@@ -237,7 +242,7 @@ fn open_only_on_loopback(
 ) {
     let allowed = written.value.allow_unauthenticated.value().copied().unwrap_or(false);
     let public = listeners.iter().find(|listener| !listener.address.ip().to_canonical().is_loopback());
-    if let Some(Listener { address }) = public
+    if let Some(Listener { address, .. }) = public
         && !allowed
     {
         let message = format!(

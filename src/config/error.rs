@@ -131,14 +131,15 @@ impl Excerpt<'_> {
 
         // Of a line that is too long, what is shown begins shortly before the span.
         let skipped = if column + marked > LINE_CHARS_MAX { column.saturating_sub(40) } else { 0 };
-        let shown: String = text[line_start..line_end]
-            .trim_end()
+        let line = text[line_start..line_end].trim_end();
+        let hidden = strings(line);
+        let shown: String = line
             .chars()
             .enumerate()
             .skip(skipped)
             .take(LINE_CHARS_MAX)
             .map(|(at, character)| match character {
-                _ if self.secret && (column..column + marked).contains(&at) => '*',
+                _ if self.secret && (hidden[at] || (column..column + marked).contains(&at)) => '*',
                 '\t' => ' ',
                 other if other.is_control() => char::REPLACEMENT_CHARACTER,
                 other => other,
@@ -161,6 +162,32 @@ impl Excerpt<'_> {
         out.push('\n');
         out
     }
+}
+
+/// For each character of a line, whether it is inside of a string. Of two secrets on one line, neither is shown.
+fn strings(line: &str) -> Vec<bool> {
+    let mut open = None;
+    let mut escaped = false;
+    line.chars()
+        .map(|character| match open {
+            Some(_) if escaped => {
+                escaped = false;
+                true
+            }
+            Some(quote) if quote == character => {
+                open = None;
+                false
+            }
+            Some(quote) => {
+                escaped = character == '\\' && quote == '"';
+                true
+            }
+            None => {
+                open = Some(character).filter(|character| matches!(character, '"' | '\''));
+                false
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -197,6 +224,13 @@ mod tests {
         assert_eq!(
             errors.render("f", "k = \"abc\" # c"),
             "f:1:5: error: m\n  |\n1 | k = ***** # c\n  |     ^^^^^\n"
+        );
+        let text = r#"a = "b\"c", d = 'e', f = 1"#;
+        let errors = ConfigErrors::new(vec![ConfigError::new(0..1, "m").secret()]);
+        assert!(
+            errors.render("f", text).contains(r#"1 | * = "****", d = '*', f = 1"#),
+            "{}",
+            errors.render("f", text)
         );
     }
 

@@ -9,8 +9,18 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
+use super::credentials::{WrittenBasic, WrittenHeaders, WrittenOAuth, WrittenTls};
+use super::identity::{ClientCertificateFile, JwtFile};
+use super::policy::RuleFile;
+use super::rate::WrittenLimit;
+use super::replicas::{BreakerKeys, HealthKeys, RetryKeys};
+use super::secret::{TextOrSecret, WrittenSecret};
+use super::shared::WrittenShared;
+use super::tls::WrittenListenerTls;
 use super::value::{At, Count, DAY_MS, GIB, HOUR_MS, KIB, Key, MIB, MINUTE_MS, Period, SECOND_MS, Size, TIB};
-use super::{AuthMethod, Isolation, LegacyErrors, LogFormat, LogLevel, Names, SessionLoss, Transport};
+use super::{
+    Audit, AuthMethod, Isolation, LegacyErrors, LogFormat, LogLevel, Names, PinMode, SessionLoss, Transport,
+};
 use crate::protocol::version::Era;
 
 /// Configuration of Trunkline.
@@ -27,6 +37,9 @@ pub(super) struct File {
     /// Where clients connect: one `[listener]`, or several `[[listener]]`.
     #[schemars(schema_with = "one_or_many::<Listener>")]
     pub(super) listener: Vec<At<Listener>>,
+    /// Networks of the proxies whose `Forwarded`, `X-Forwarded-For` and PROXY headers are believed. Default: none.
+    #[schemars(example = ["10.0.0.0/8"])]
+    pub(super) trusted_proxies: Key<Vec<At<String>>>,
     /// Where `/metrics`, `/livez` and `/readyz` are served. Default: nowhere.
     pub(super) admin: Key<Admin>,
     /// Bounds of the process.
@@ -37,8 +50,18 @@ pub(super) struct File {
     pub(super) log: Log,
     /// Sessions of legacy clients.
     pub(super) session: Session,
+    /// What several gateways that serve the same clients share. Default: nothing. Takes effect at the next start.
+    pub(super) shared: Key<WrittenShared>,
     /// The keys clients may present.
     pub(super) api_key: Vec<At<ApiKey>>,
+    /// How many calls who may make.
+    pub(super) limit: Vec<At<WrittenLimit>>,
+    /// The issuers whose tokens (JWT) clients may present.
+    pub(super) jwt: Vec<At<JwtFile>>,
+    /// Whom the certificates of clients name, where a listener checks them.
+    pub(super) client_certificate: Key<ClientCertificateFile>,
+    /// Who may call what.
+    pub(super) rule: Vec<At<RuleFile>>,
     /// The paths clients see.
     #[schemars(extend("minItems" = 1))]
     pub(super) endpoint: Vec<At<Endpoint>>,
@@ -56,6 +79,11 @@ pub(super) struct Listener {
     /// IP address and port; port 0 lets the system choose one.
     #[schemars(example = "127.0.0.1:8080")]
     pub(super) address: Key<String>,
+    /// Whether every connection begins with a PROXY header of version 2, which `trusted_proxies` send.
+    #[schemars(extend("default" = false))]
+    pub(super) proxy_protocol: Key<bool>,
+    /// TLS. Default: none.
+    pub(super) tls: Key<WrittenListenerTls>,
 }
 
 /// The address of metrics and health.
@@ -77,6 +105,15 @@ pub(super) struct Limits {
     /// Client connections from one IP address; at most `connections_max`, and that where it is less than the default.
     #[schemars(extend("default" = 1024))]
     pub(super) connections_per_address_max: Key<Count<1, 1_048_576>>,
+    /// TLS handshakes under way, per worker. More wait for their turn within `handshake_timeout`.
+    #[schemars(extend("default" = 32))]
+    pub(super) handshakes_max: Key<Count<1, 65_536>>,
+    /// TLS handshakes under way from one address (IPv6: one /64), waiting ones among them.
+    #[schemars(extend("default" = 16))]
+    pub(super) handshakes_per_address_max: Key<Count<1, 65_536>>,
+    /// Time from the start of a connection to the end of its TLS handshake, with its PROXY header; up to 10m.
+    #[schemars(extend("default" = "5s"))]
+    pub(super) handshake_timeout: Key<Period<1, { 10 * MINUTE_MS }>>,
     /// Size of the head of a request; 8KiB to 1MiB.
     #[schemars(extend("default" = "32KiB"))]
     pub(super) header_bytes_max: Key<Size<{ 8 * KIB }, MIB>>,
@@ -102,9 +139,15 @@ pub(super) struct Limits {
     /// Size of all lists kept in memory; 0 to 1TiB. Takes effect at the next start.
     #[schemars(extend("default" = "64MiB"))]
     pub(super) cache_bytes_max: Key<Size<0, TIB>>,
+    /// Size of all pinned definitions of one upstream; 1KiB to 1GiB.
+    #[schemars(extend("default" = "16MiB"))]
+    pub(super) pins_bytes_max: Key<Size<KIB, GIB>>,
     /// Child processes of all upstreams.
     #[schemars(extend("default" = 256))]
     pub(super) children_max: Key<Count<1, 65_536>>,
+    /// Size of a token (JWT) that a client presents; 1KiB to 64KiB.
+    #[schemars(extend("default" = "8KiB"))]
+    pub(super) token_bytes_max: Key<Size<KIB, { 64 * KIB }>>,
     /// Nesting of a JSON message.
     #[schemars(extend("default" = 128))]
     pub(super) json_depth_max: Key<Count<16, 1024>>,
@@ -114,6 +157,10 @@ pub(super) struct Limits {
     /// Open subscriptions (`subscriptions/listen`) of all clients.
     #[schemars(extend("default" = 10000))]
     pub(super) subscriptions_max: Key<Count<1, 1_048_576>>,
+    /// Callers, addresses and the like that each `[[limit]]` tells apart; those beyond are counted together. A key takes
+    /// up to 120 bytes.
+    #[schemars(extend("default" = 100_000))]
+    pub(super) limiter_keys_max: Key<Count<1, 100_000_000>>,
     /// URIs and task ids of one subscription.
     #[schemars(extend("default" = 1000))]
     pub(super) subscription_uris_max: Key<Count<0, 100_000>>,
@@ -210,6 +257,10 @@ pub(super) struct Log {
     /// Lines a second about refused or failed calls; the rest are counted in one line.
     #[schemars(extend("default" = 100))]
     pub(super) refusals_per_second_max: Key<Count<0, 1_000_000>>,
+    /// Which decisions of rules are logged, with target `audit`: `refusals`, `all`, which is a line for each call, or
+    /// `none`. Of refusals at most `refusals_per_second_max` lines a second.
+    #[schemars(extend("default" = "refusals"))]
+    pub(super) audit: Key<Audit>,
 }
 
 /// A key clients may present. `trunkline key NAME` makes one, and this entry.
@@ -223,6 +274,10 @@ pub(super) struct ApiKey {
     /// SHA-256 of the key, in hexadecimal.
     #[schemars(extend("pattern" = "^[0-9A-Fa-f]{64}$"))]
     pub(super) sha256: Key<String>,
+    /// The groups of the principal, for rules. Default: none.
+    pub(super) groups: Key<Vec<At<String>>>,
+    /// The scopes of the principal. Default: none.
+    pub(super) scopes: Key<Vec<At<String>>>,
 }
 
 /// A path clients see, and what is behind it.
@@ -250,7 +305,8 @@ pub(super) struct Endpoint {
     /// Globs over public names and URIs of what is not offered, whatever `allow` says.
     #[schemars(extend("default" = []))]
     pub(super) deny: Key<Vec<At<String>>>,
-    /// How clients authenticate; empty: anyone may call. Default: `api_key` where any `[[api_key]]` exists, else none.
+    /// How clients authenticate, by any of these; empty: anyone may call. A key or token that is presented decides,
+    /// whatever the certificate. Default: what is configured of `[[api_key]]`, `[[jwt]]` and `[client_certificate]`.
     pub(super) auth: Key<Vec<At<AuthMethod>>>,
     /// Lets anyone call although a listener is not loopback.
     #[schemars(extend("default" = false))]
@@ -260,9 +316,16 @@ pub(super) struct Endpoint {
     /// `Host` values that are served. Default: localhost names on loopback listeners, the host of `public_url` where
     /// set, else any.
     pub(super) hosts: Key<Vec<At<String>>>,
-    /// The URL by which clients reach the endpoint.
+    /// The URL by which clients reach the endpoint. Required with `jwt`: it is the audience of tokens, and named in
+    /// what clients are told of how to get one.
     #[schemars(example = "https://mcp.example.com/mcp")]
     pub(super) public_url: Key<String>,
+    /// What the audience of a token may be beside `public_url`, byte for byte.
+    #[schemars(extend("default" = []))]
+    pub(super) audiences: Key<Vec<At<String>>>,
+    /// Scopes that every caller must have been granted.
+    #[schemars(extend("default" = []))]
+    pub(super) scopes: Key<Vec<At<String>>>,
     /// How the failure of a request is shown to clients with sessions: in an HTTP 200 (`jsonrpc`), which every client
     /// survives, or with its own status (`http`).
     #[schemars(extend("default" = "jsonrpc"))]
@@ -285,19 +348,35 @@ pub(super) struct Endpoint {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["url"] }, { "required": ["urls"] }, { "required": ["command"] }]))]
 pub(super) struct Upstream {
-    /// Its URL; `http` only in this version.
-    #[schemars(extend("pattern" = "^[Hh][Tt][Tt][Pp]://[^@#]+$"))]
+    /// Its URL: `https`, or `http` over a network you trust.
+    #[schemars(extend("pattern" = "^[Hh][Tt][Tt][Pp][Ss]?://[^@#]+$"))]
     pub(super) url: Key<String>,
     /// The URLs of its replicas.
     #[schemars(extend("minItems" = 1))]
     pub(super) urls: Key<Vec<At<String>>>,
+    /// TLS towards it; for `https` URLs.
+    pub(super) tls: Key<WrittenTls>,
+    /// Headers of every request to it: text, or where a secret is read from. What may be a secret by its name cannot be
+    /// text.
+    #[schemars(with = "BTreeMap<String, TextOrSecret>")]
+    pub(super) headers: Key<WrittenHeaders>,
+    /// The token that it is shown as `Authorization: Bearer`.
+    pub(super) bearer: Key<WrittenSecret>,
+    /// The user and the password that it is shown as `Authorization: Basic`.
+    pub(super) basic: Key<WrittenBasic>,
+    /// How the token is fetched that it is shown as `Authorization: Bearer`.
+    pub(super) oauth: Key<WrittenOAuth>,
+    /// Headers of a client's requests that are handed on to it. Lists, probes and whatever else the gateway asks for itself
+    /// go without them.
+    pub(super) forward_headers: Key<Vec<At<String>>>,
     /// The program of a server that speaks over its standard input and output, alone or with its arguments.
     #[schemars(example = ["mcp-server-filesystem", "/srv/files"])]
     pub(super) command: Key<Words>,
     /// Arguments of `command`, after those that stand there.
     pub(super) args: Key<Vec<At<String>>>,
-    /// Environment variables of the child process, as they are written here.
-    pub(super) env: Key<BTreeMap<At<String>, At<String>>>,
+    /// Environment variables of the child process: text, or where a secret is read from.
+    #[schemars(with = "BTreeMap<String, TextOrSecret>")]
+    pub(super) env: Key<BTreeMap<At<String>, At<TextOrSecret>>>,
     /// Environment variables that the child process inherits beside `HOME`, `LANG`, `LC_ALL`, `LC_CTYPE`, `LOGNAME`,
     /// `PATH`, `SHELL`, `TMPDIR`, `TZ` and `USER`. It inherits no others.
     pub(super) env_pass: Key<Vec<At<String>>>,
@@ -330,6 +409,11 @@ pub(super) struct Upstream {
     /// Time to the head of a reply, and to the end of a JSON reply; up to 24h.
     #[schemars(extend("default" = "60s"))]
     pub(super) reply_timeout: Key<Period<1, DAY_MS>>,
+    /// Time to the head of a reply; up to 24h, at most `reply_timeout`. Default: `reply_timeout`.
+    pub(super) first_byte_timeout: Key<Period<1, DAY_MS>>,
+    /// Time to the end of an SSE reply, however busy; 0s to 24h. 0s: no bound.
+    #[schemars(extend("default" = "0s"))]
+    pub(super) answer_timeout: Key<Period<0, DAY_MS>>,
     /// Time between two chunks of an SSE reply; up to 24h.
     #[schemars(extend("default" = "5m"))]
     pub(super) stream_idle_timeout: Key<Period<1, DAY_MS>>,
@@ -355,12 +439,41 @@ pub(super) struct Upstream {
     /// one (`reopen`), or is told to start anew (`end`).
     #[schemars(extend("default" = "reopen"))]
     pub(super) session_loss: Key<SessionLoss>,
+    /// What happens when the definition of a tool changes: nothing (`off`), a metric and a log line (`warn`), the tool is
+    /// withheld until it is approved (`quarantine`), or all tools are, and new ones need approval as well (`block`).
+    #[schemars(extend("default" = "off"))]
+    pub(super) pins: Key<PinMode>,
+    /// Age of the list of tools beyond which it is fetched anew before a call, where `pins` withholds tools; 1s to 24h.
+    #[schemars(extend("default" = "1m"))]
+    pub(super) pins_age_max: Key<Period<SECOND_MS, DAY_MS>>,
     /// Time a pooled connection may be idle; up to 1h. Keep it below the upstream's own limit.
     #[schemars(extend("default" = "4s"))]
     pub(super) idle_timeout: Key<Period<1, HOUR_MS>>,
+    /// Calls under way at once, of all clients. Default: as many as come.
+    pub(super) calls_max: Key<Count<1, 1_048_576>>,
+    /// Calls that may wait for one of these to end; the principals that wait take turns. Default: 1000.
+    pub(super) calls_waiting_max: Key<Count<0, 1_048_576>>,
+    /// Time for which a call may wait; up to 1h. Default: 10s.
+    pub(super) calls_wait_max: Key<Period<1, HOUR_MS>>,
     /// Idle connections kept, per worker; 0 keeps none.
     #[schemars(extend("default" = 64))]
     pub(super) idle_connections_max: Key<Count<0, 65_536>>,
+    /// Connections to all replicas, per worker, so that a server that hangs does not take those of others.
+    #[schemars(extend("default" = 1024))]
+    pub(super) connections_max: Key<Count<1, 65_536>>,
+    /// How often the names of hosts in its URLs are looked up again; 0s to 24h. 0s: at start alone. Each address is a
+    /// replica.
+    #[schemars(extend("default" = "30s"))]
+    pub(super) resolve_interval: Key<Period<0, DAY_MS>>,
+    /// Time in which a replica that is new or has come back gets more and more calls; 0s to 1h. 0s: at once.
+    #[schemars(extend("default" = "10s"))]
+    pub(super) slow_start: Key<Period<0, HOUR_MS>>,
+    /// When calls keep away from a replica that fails.
+    pub(super) breaker: Key<BreakerKeys>,
+    /// How replicas are asked whether they are fit.
+    pub(super) health: Key<HealthKeys>,
+    /// What is sent again when a connection that was kept open turns out to be dead.
+    pub(super) retry: Key<RetryKeys>,
 }
 
 /// A program, or an array of a program and its arguments.

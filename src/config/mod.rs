@@ -19,14 +19,23 @@
 //! Invariants of a `Config`: at least one listener, endpoint and upstream; every name an endpoint uses exists and its
 //! prefixes differ; no endpoint is open to a network unless the operator says so; every number lies in its range.
 
+mod credentials;
 mod document;
 mod endpoint;
 mod error;
 mod file;
+mod identity;
+mod pins;
+mod policy;
+mod rate;
+mod replicas;
 mod resolve;
 mod schema;
+mod secret;
+mod shared;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod upstream;
 mod value;
 
@@ -40,9 +49,18 @@ use serde::Deserialize;
 
 use crate::protocol::version::Eras;
 
+pub use self::credentials::{Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth};
 pub use self::error::{ConfigError, ConfigErrors, Warning};
+pub use self::identity::{Algorithm, CertificateNames, Jwt, KeySource, SubjectName};
+pub use self::pins::{PinMode, Pins};
+pub use self::policy::{Effect, Rule};
+pub use self::rate::{Concurrency, CountedBy, Fallback, RateLimit};
+pub use self::replicas::{Breaker, Health, Replicas, Retry};
 pub use self::resolve::is_key_name;
 pub use self::schema::json_schema;
+pub use self::secret::SecretSource;
+pub use self::shared::{RedisAddress, Shared};
+pub use self::tls::{CertificateDemand, CertificateFiles, ListenerTls, Networks, TlsVersion};
 pub use self::upstream::server_url;
 
 /// Reads and checks a whole configuration.
@@ -63,6 +81,8 @@ pub struct Config {
     pub state_directory: Option<PathBuf>,
     /// Where clients connect; at least one.
     pub listeners: Vec<Listener>,
+    /// Those whose word on a client's address is believed.
+    pub trusted_proxies: Networks,
     /// Where metrics and health are served, if at all.
     pub admin: Option<Admin>,
     /// Limits of the process.
@@ -73,8 +93,18 @@ pub struct Config {
     pub log: Log,
     /// Sessions of legacy clients.
     pub session: Session,
+    /// What replicas share, if anything.
+    pub shared: Option<Shared>,
     /// Digests of the keys clients may present, with distinct names and digests.
     pub api_keys: Vec<ApiKey>,
+    /// How many calls who may make, in the order of the text.
+    pub rate_limits: Vec<RateLimit>,
+    /// Issuers of tokens, with distinct names and issuers.
+    pub jwt: Vec<Jwt>,
+    /// Whom the certificates of clients name.
+    pub client_certificates: CertificateNames,
+    /// Who may call what, with distinct names, in the order of the text.
+    pub rules: Vec<Rule>,
     /// The paths clients see, with distinct paths; at least one.
     pub endpoints: Vec<Endpoint>,
     /// The servers behind them, in the order of the text, with distinct names; at least one.
@@ -88,6 +118,10 @@ pub struct Config {
 pub struct Listener {
     /// Address to listen on; port 0 lets the system choose.
     pub address: SocketAddr,
+    /// Whether connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// TLS, if it is spoken.
+    pub tls: Option<ListenerTls>,
 }
 
 /// `[admin]`.
@@ -104,6 +138,12 @@ pub struct Limits {
     pub connections_max: Option<usize>,
     /// Client connections from one IP address, at most `connections_max`.
     pub connections_per_address_max: usize,
+    /// TLS handshakes under way, per worker.
+    pub handshakes_max: usize,
+    /// TLS handshakes from one client network, waiting ones among them.
+    pub handshakes_per_address_max: usize,
+    /// Time from the start of a connection to the end of its TLS handshake.
+    pub handshake_timeout: Duration,
     /// Bytes of the head of a request.
     pub header_bytes_max: usize,
     /// Header fields of a request.
@@ -120,14 +160,20 @@ pub struct Limits {
     pub list_pages_max: usize,
     /// Bytes of all lists kept in memory.
     pub cache_bytes_max: usize,
+    /// Bytes of all pinned definitions of one upstream.
+    pub pins_bytes_max: usize,
     /// Child processes of all upstreams.
     pub children_max: usize,
+    /// Bytes of a token (JWT).
+    pub token_bytes_max: usize,
     /// Nesting of a JSON message.
     pub json_depth_max: usize,
     /// Concurrent streams of one HTTP/2 connection.
     pub streams_per_connection_max: u32,
     /// Open subscriptions of all clients.
     pub subscriptions_max: usize,
+    /// Keys that each limit of rate tells apart.
+    pub limiter_keys_max: usize,
     /// URIs and task ids of one subscription.
     pub subscription_uris_max: usize,
     /// Time from the first byte of a request to the end of its head.
@@ -187,6 +233,8 @@ pub struct Log {
     pub level: LogLevel,
     /// Lines a second about refused or failed calls; the rest are counted in one line.
     pub refusals_per_second_max: usize,
+    /// Which decisions of rules are logged.
+    pub audit: Audit,
 }
 
 /// `[[api_key]]`: one key a client may present.
@@ -196,6 +244,10 @@ pub struct ApiKey {
     pub name: String,
     /// SHA-256 of the key.
     pub sha256: [u8; 32],
+    /// The groups its holder is in.
+    pub groups: Vec<String>,
+    /// The scopes its holder has.
+    pub scopes: Vec<String>,
 }
 
 /// `[[endpoint]]`: a path clients see, and what is behind it.
@@ -226,6 +278,10 @@ pub struct Endpoint {
     pub hosts: Option<Vec<String>>,
     /// The URL by which clients reach the endpoint: `http` or `https`.
     pub public_url: Option<String>,
+    /// What else the audience of a token may be.
+    pub audiences: Vec<String>,
+    /// What every caller must have been granted.
+    pub scopes: Vec<String>,
     /// How the failure of a request is shown to clients with sessions.
     pub legacy_errors: LegacyErrors,
     /// Whether clients of HTTP+SSE are served.
@@ -289,6 +345,23 @@ pub enum LegacyErrors {
 pub enum AuthMethod {
     /// `Authorization: Bearer` with the key of an `[[api_key]]`.
     ApiKey,
+    /// `Authorization: Bearer` with a token of a `[[jwt]]`.
+    Jwt,
+    /// The certificate of the connection.
+    ClientCertificate,
+}
+
+/// Which decisions of rules are logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Audit {
+    /// None.
+    None,
+    /// What was refused.
+    #[default]
+    Refusals,
+    /// Every one.
+    All,
 }
 
 /// Form of log lines.
@@ -326,6 +399,10 @@ pub struct Upstream {
     pub prefix: String,
     /// Its replicas, distinct; at least one, unless it has a command.
     pub urls: Vec<Url>,
+    /// Whom to believe there, and what to show.
+    pub tls: ClientTls,
+    /// How it knows the gateway.
+    pub credentials: Credentials,
     /// How it is spoken to.
     pub transport: Transport,
     /// How it is started, if it is a child process.
@@ -336,6 +413,10 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// Time to the head of a reply, and to the end of a JSON reply.
     pub reply_timeout: Duration,
+    /// Time to the head of a reply; at most `reply_timeout`.
+    pub first_byte_timeout: Duration,
+    /// Time to the end of an SSE reply; zero: no bound.
+    pub answer_timeout: Duration,
     /// Time between two chunks of an SSE reply.
     pub stream_idle_timeout: Duration,
     /// Time for a client to answer a request of this server.
@@ -352,10 +433,16 @@ pub struct Upstream {
     pub trust_public_cache: bool,
     /// What becomes of a client's session when this upstream loses the session it had for it.
     pub session_loss: SessionLoss,
+    /// How the definitions of its tools are watched.
+    pub pins: Pins,
     /// Time a pooled connection may be idle.
     pub idle_timeout: Duration,
+    /// How many calls it gets at once; `None`: as many as come.
+    pub concurrency: Option<Concurrency>,
     /// Idle connections kept, per worker; 0 keeps none.
     pub idle_connections_max: usize,
+    /// Which replica a call goes to, and what becomes of those that fail.
+    pub replicas: Replicas,
 }
 
 /// How an upstream is spoken to over HTTP.
@@ -378,6 +465,8 @@ pub struct Command {
     pub args: Vec<String>,
     /// Its environment as the operator wrote it, sorted by name.
     pub env: Vec<(String, String)>,
+    /// Variables of its environment that are secrets, sorted by name.
+    pub secret_env: Vec<(String, SecretSource)>,
     /// What it inherits beside [`INHERITED`].
     pub env_pass: Vec<String>,
     /// Its working directory, an absolute path; `None`: that of the gateway.
@@ -409,15 +498,17 @@ pub enum Isolation {
     Shared,
 }
 
-/// Where a replica is: an `http` URL in parts.
+/// Where a replica is: an `http` or `https` URL in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// `host` or `host:port` as written: the value of the `Host` header.
     pub authority: String,
     /// Host name or IP address, without the brackets of IPv6.
     pub host: String,
-    /// Port; 80 unless written.
+    /// Port; 80 or 443 unless written.
     pub port: u16,
+    /// Whether it is reached over TLS.
+    pub is_tls: bool,
     /// Path and query; at least `/`.
     pub path_and_query: String,
 }

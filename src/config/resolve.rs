@@ -14,8 +14,10 @@ use std::time::Duration;
 use super::document::{Damaged, Document};
 use super::error::{ConfigError, Warning};
 use super::value::{At, Key};
-use super::{Admin, ApiKey, Config, Drain, Limits, Listener, Log, LogFormat, LogLevel, Session};
-use super::{endpoint, file, upstream};
+use super::{
+    Admin, ApiKey, Config, Drain, Limits, Listener, Log, LogFormat, LogLevel, Networks, Session, endpoint,
+    file, identity, policy, rate, shared, tls, upstream,
+};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -28,14 +30,20 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
     let Document { file, errors, damaged } = document;
     let mut findings = Findings { errors, warnings: Vec::new(), damaged };
 
-    let (listeners, admin) = addresses(&file, &mut findings);
+    let trusted_proxies = tls::trusted_proxies(&file.trusted_proxies, &mut findings);
+    let (listeners, admin) = addresses(&file, &trusted_proxies, &mut findings);
     let limits = limits(&file.limits, &mut findings);
     let drain = drain(&file.drain, &mut findings);
     let state_directory = absolute(&file.state_directory, "/var/lib/trunkline", &mut findings);
     let session = session(&file.session, &mut findings);
+    let shared = shared::resolve(&file, &mut findings);
     let api_keys = api_keys(&file.api_key, &mut findings);
+    let jwt = identity::issuers(&file, &mut findings);
+    let client_certificates = identity::client_certificates(&file, &mut findings).unwrap_or_default();
     let upstreams = upstream::resolve(&file, &mut findings);
     let endpoints = endpoint::resolve(&file, &listeners, &upstreams, &mut findings);
+    let rules = policy::resolve(&file, &endpoints, &upstreams, &mut findings);
+    let rate_limits = rate::resolve(&file, &endpoints, &upstreams, shared.is_some(), &mut findings);
     at_least_one_of_each(&file, &mut findings);
 
     if !findings.errors.is_empty() {
@@ -46,6 +54,7 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
         workers: NonZeroUsize::new(file.workers.or(0)),
         state_directory,
         listeners,
+        trusted_proxies,
         admin,
         limits,
         drain,
@@ -53,9 +62,15 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
             format: file.log.format.value().copied().unwrap_or(LogFormat::Text),
             level: file.log.level.value().copied().unwrap_or(LogLevel::Info),
             refusals_per_second_max: file.log.refusals_per_second_max.or(100),
+            audit: file.log.audit.value().copied().unwrap_or_default(),
         },
         session,
+        shared,
         api_keys,
+        rate_limits,
+        jwt,
+        client_certificates,
+        rules,
         endpoints,
         upstreams,
         warnings: findings.warnings,
@@ -113,14 +128,21 @@ fn at_least_one_of_each(file: &file::File, findings: &mut Findings) {
     }
 }
 
-fn addresses(file: &file::File, findings: &mut Findings) -> (Vec<Listener>, Option<Admin>) {
+fn addresses(
+    file: &file::File,
+    proxies: &Networks,
+    findings: &mut Findings,
+) -> (Vec<Listener>, Option<Admin>) {
     let mut taken = BTreeSet::new();
     let mut listeners = Vec::new();
     for At { value: listener, span } in &file.listener {
         let message = "the listener has no `address`: write `address = \"127.0.0.1:8080\"`";
         let written = findings.required(&listener.address, span, message);
+        let proxy_protocol = listener.proxy_protocol.value().copied().unwrap_or(false);
+        tls::check_proxy_protocol(proxy_protocol, listener.proxy_protocol.span(), proxies, findings);
+        let tls = tls::listener_tls(&listener.tls, findings);
         if let Some(address) = written.and_then(|written| address(written, &mut taken, findings)) {
-            listeners.push(Listener { address });
+            listeners.push(Listener { address, proxy_protocol, tls });
         }
     }
     let mut admin = None;
@@ -157,6 +179,9 @@ fn limits(written: &file::Limits, findings: &mut Findings) -> Limits {
         connections_per_address_max: written
             .connections_per_address_max
             .or(connections_max.unwrap_or(1024).min(1024)),
+        handshakes_max: written.handshakes_max.or(32),
+        handshakes_per_address_max: written.handshakes_per_address_max.or(16),
+        handshake_timeout: written.handshake_timeout.or(Duration::from_secs(5)),
         header_bytes_max: written.header_bytes_max.or(32 * KIB),
         headers_max: written.headers_max.or(100),
         body_bytes_max: written.body_bytes_max.or(4 * MIB),
@@ -165,11 +190,14 @@ fn limits(written: &file::Limits, findings: &mut Findings) -> Limits {
         list_bytes_max: written.list_bytes_max.or(16 * MIB),
         list_pages_max: written.list_pages_max.or(100),
         cache_bytes_max: written.cache_bytes_max.or(64 * MIB),
+        pins_bytes_max: written.pins_bytes_max.or(16 * MIB),
         children_max: written.children_max.or(256),
+        token_bytes_max: written.token_bytes_max.or(8 * KIB),
         json_depth_max: written.json_depth_max.or(128),
         streams_per_connection_max: u32::try_from(written.streams_per_connection_max.or(128))
             .unwrap_or(u32::MAX),
         subscriptions_max: written.subscriptions_max.or(10_000),
+        limiter_keys_max: written.limiter_keys_max.or(100_000),
         subscription_uris_max: written.subscription_uris_max.or(1000),
         header_timeout: written.header_timeout.or(Duration::from_secs(10)),
         body_timeout: written.body_timeout.or(Duration::from_secs(30)),
@@ -240,7 +268,7 @@ fn session(written: &file::Session, findings: &mut Findings) -> Session {
 }
 
 /// A path that means the same wherever the process was started.
-fn absolute(written: &Key<String>, example: &str, findings: &mut Findings) -> Option<PathBuf> {
+pub(super) fn absolute(written: &Key<String>, example: &str, findings: &mut Findings) -> Option<PathBuf> {
     let At { value: path, span } = written.0.as_ref()?;
     if !path.starts_with('/') {
         findings.error(span.clone(), format!("not an absolute path: write for example \"{example}\""));
@@ -271,7 +299,9 @@ fn api_keys(written: &[At<file::ApiKey>], findings: &mut Findings) -> Vec<ApiKey
                     format!("the same key as `{other}`: give each its own, made by `trunkline key NAME`");
                 findings.error(span.clone(), message);
             }
-            keys.push(ApiKey { name: name.clone(), sha256 });
+            let groups = identity::scopes(&key.groups, findings);
+            let scopes = identity::scopes(&key.scopes, findings);
+            keys.push(ApiKey { name: name.clone(), sha256, groups, scopes });
         }
     }
     keys

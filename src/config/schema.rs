@@ -53,7 +53,9 @@ mod tests {
                     upstreams.values().filter_map(toml::Value::as_table).collect()
                 }
                 toml::Value::Table(table) => vec![table],
-                toml::Value::Array(tables) => tables.iter().filter_map(toml::Value::as_table).collect(),
+                toml::Value::Array(tables) if tables.iter().any(toml::Value::is_table) => {
+                    tables.iter().filter_map(toml::Value::as_table).collect()
+                }
                 _ => {
                     keys.insert(section.clone());
                     continue;

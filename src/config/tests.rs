@@ -1,8 +1,16 @@
 //! What operators see of every error, what a good file becomes, and that no text whatever makes the parser panic.
 
+mod credentials;
 mod endpoints;
+mod identity;
 mod keys;
+mod pins;
+mod policy;
 mod process;
+mod rate;
+mod replicas;
+mod shared;
+mod tls;
 mod upstreams;
 
 use std::fs;
@@ -46,7 +54,20 @@ fn parsed(text: &str) -> Config {
 
 #[test]
 fn every_error_says_where_it_is_and_what_to_do() {
-    for case in [keys::CASES, process::CASES, endpoints::CASES, upstreams::CASES].into_iter().flatten() {
+    for case in [
+        rate::CASES,
+        keys::CASES,
+        shared::CASES,
+        process::CASES,
+        policy::CASES,
+        endpoints::CASES,
+        replicas::CASES,
+        upstreams::CASES,
+        credentials::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    {
         let text = base_with(case.replace, case.by);
         let rendered = match parse(&text) {
             Ok(config) => format!("{config:?}"),
@@ -61,11 +82,20 @@ fn a_small_configuration_gets_its_defaults() {
     let expected = Config {
         workers: None,
         state_directory: None,
-        listeners: vec![Listener { address: "127.0.0.1:8080".parse().unwrap() }],
+        shared: None,
+        listeners: vec![Listener {
+            address: "127.0.0.1:8080".parse().unwrap(),
+            proxy_protocol: false,
+            tls: None,
+        }],
+        trusted_proxies: Networks::default(),
         admin: None,
         limits: Limits {
             connections_max: None,
             connections_per_address_max: 1024,
+            handshakes_max: 32,
+            handshakes_per_address_max: 16,
+            handshake_timeout: Duration::from_secs(5),
             header_bytes_max: 32 << 10,
             headers_max: 100,
             body_bytes_max: 4 << 20,
@@ -74,10 +104,13 @@ fn a_small_configuration_gets_its_defaults() {
             list_bytes_max: 16 << 20,
             list_pages_max: 100,
             cache_bytes_max: 64 << 20,
+            pins_bytes_max: 16 << 20,
             children_max: 256,
+            token_bytes_max: 8 << 10,
             json_depth_max: 128,
             streams_per_connection_max: 128,
             subscriptions_max: 10_000,
+            limiter_keys_max: 100_000,
             subscription_uris_max: 1000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
@@ -85,7 +118,12 @@ fn a_small_configuration_gets_its_defaults() {
             connection_age_max: Duration::from_mins(10),
         },
         drain: Drain { quiet: Duration::from_secs(2), max: Duration::from_secs(20) },
-        log: Log { format: LogFormat::Text, level: LogLevel::Info, refusals_per_second_max: 100 },
+        log: Log {
+            format: LogFormat::Text,
+            level: LogLevel::Info,
+            refusals_per_second_max: 100,
+            audit: Audit::Refusals,
+        },
         session: Session {
             key_file: None,
             expiry: Duration::from_hours(24),
@@ -101,6 +139,10 @@ fn a_small_configuration_gets_its_defaults() {
             initialize_rate_max: 1000,
         },
         api_keys: Vec::new(),
+        rate_limits: Vec::new(),
+        jwt: Vec::new(),
+        client_certificates: CertificateNames::default(),
+        rules: Vec::new(),
         endpoints: vec![Endpoint {
             path: "/mcp".to_owned(),
             upstreams: vec!["a".to_owned(), "b".to_owned()],
@@ -117,6 +159,8 @@ fn a_small_configuration_gets_its_defaults() {
             origins: None,
             hosts: None,
             public_url: None,
+            audiences: Vec::new(),
+            scopes: Vec::new(),
             list_page_bytes_max: None,
             instructions: None,
         }],
@@ -134,8 +178,11 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
             authority: format!("127.0.0.1:{port}"),
             host: "127.0.0.1".to_owned(),
             port,
+            is_tls: false,
             path_and_query: "/".to_owned(),
         }],
+        tls: ClientTls::default(),
+        credentials: Credentials::default(),
         command: None,
         transport: Transport::Http,
         eras: None,
@@ -149,8 +196,13 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
         list_stale_max: Duration::from_hours(1),
         trust_public_cache: false,
         session_loss: SessionLoss::Reopen,
+        pins: Pins { mode: PinMode::Off, age_max: Duration::from_mins(1) },
         idle_timeout: Duration::from_secs(4),
+        concurrency: None,
         idle_connections_max: 64,
+        first_byte_timeout: Duration::from_mins(1),
+        answer_timeout: Duration::ZERO,
+        replicas: replicas::defaults(),
     }
 }
 
@@ -305,4 +357,34 @@ proptest! {
         }
         parses_or_explains(&text.into_iter().collect::<String>())?;
     }
+}
+
+#[test]
+fn a_limit_gets_its_defaults() {
+    let text = base_with(
+        "[[endpoint]]",
+        "[[limit]]\nname = \"own\"\nby = [\"tool\", \"principal\"]\ncalls = 10\nperiod = \"1m\"\n[[endpoint]]",
+    );
+    let text = text.replace("[upstream.b]", "[upstream.b]\ncalls_max = 5");
+    let config = parsed(&text);
+    let expected = RateLimit {
+        name: "own".to_owned(),
+        by: vec![CountedBy::Principal, CountedBy::Tool],
+        calls: 10,
+        period: Duration::from_mins(1),
+        burst: 10,
+        weights: Vec::new(),
+        endpoints: Vec::new(),
+        upstreams: Vec::new(),
+        tools: Vec::new(),
+        principals: Vec::new(),
+        groups: Vec::new(),
+        shared: false,
+        exact: false,
+        fallback: Fallback::Local,
+    };
+    assert_eq!(config.rate_limits, [expected]);
+    let waiting =
+        Concurrency { calls_max: 5, calls_waiting_max: 1000, calls_wait_max: Duration::from_secs(10) };
+    assert_eq!([&config.upstreams[0].concurrency, &config.upstreams[1].concurrency], [&None, &Some(waiting)]);
 }

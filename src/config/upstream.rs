@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::error::{ConfigError, Warning};
 use super::file::{self, File, Words};
 use super::resolve::Findings;
+use super::secret::{TextOrSecret, WrittenSecret};
 use super::value::At;
-use super::{Command, Transport, Upstream, Url};
+use super::{Command, Transport, Upstream, Url, credentials};
+use super::{pins, rate, replicas};
 use crate::protocol::version::{Era, Eras};
 
 const NAME_GRAMMAR: &str = "use a lower-case letter, then up to 31 of a-z, 0-9 and -";
@@ -28,6 +30,8 @@ pub(super) fn resolve(file: &File, findings: &mut Findings) -> Vec<Upstream> {
 
 fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Findings) -> Upstream {
     let At { value: written, .. } = upstream;
+    let urls = if written.command.0.is_some() { Vec::new() } else { urls(name, upstream, findings) };
+    let (tls, credentials) = credentials::resolve(written, &urls, findings);
     if !is_name(&name.value) {
         findings
             .error(name.span.clone(), format!("`{}` cannot name an upstream: {NAME_GRAMMAR}", name.value));
@@ -37,15 +41,20 @@ fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut 
     {
         findings.error(span.clone(), format!("`{prefix}` cannot be a prefix: {NAME_GRAMMAR}"));
     }
+    let reply_timeout = written.reply_timeout.or(Duration::from_mins(1));
     Upstream {
         name: name.value.clone(),
         prefix: written.prefix.value().unwrap_or(&name.value).clone(),
-        urls: if written.command.0.is_some() { Vec::new() } else { urls(name, upstream, findings) },
+        urls,
+        tls,
+        credentials,
         command: command(written, findings),
         transport: written.transport.value().copied().unwrap_or_default(),
         eras: eras(written, findings),
         connect_timeout: written.connect_timeout.or(Duration::from_secs(5)),
-        reply_timeout: written.reply_timeout.or(Duration::from_mins(1)),
+        reply_timeout,
+        first_byte_timeout: first_byte_timeout(written, reply_timeout, findings),
+        answer_timeout: written.answer_timeout.or(Duration::ZERO),
         stream_idle_timeout: written.stream_idle_timeout.or(Duration::from_mins(5)),
         request_timeout: written.request_timeout.or(Duration::from_mins(5)),
         list_timeout: written.list_timeout.or(Duration::from_secs(5)),
@@ -54,9 +63,24 @@ fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut 
         list_stale_max: written.list_stale_max.or(Duration::from_hours(1)),
         trust_public_cache: written.trust_public_cache.value().copied().unwrap_or(false),
         session_loss: written.session_loss.value().copied().unwrap_or_default(),
+        pins: pins::resolve(written),
         idle_timeout: written.idle_timeout.or(Duration::from_secs(4)),
+        concurrency: rate::concurrency(written, findings),
         idle_connections_max: written.idle_connections_max.or(64),
+        replicas: replicas::resolve(written, findings),
     }
+}
+
+fn first_byte_timeout(
+    written: &file::Upstream,
+    reply_timeout: Duration,
+    findings: &mut Findings,
+) -> Duration {
+    let first_byte_timeout = written.first_byte_timeout.or(reply_timeout);
+    if let Some(span) = written.first_byte_timeout.span().filter(|_| first_byte_timeout > reply_timeout) {
+        findings.error(span, "`first_byte_timeout` is more than `reply_timeout`");
+    }
+    first_byte_timeout
 }
 
 fn warn_if_unused(name: &At<String>, file: &File, findings: &mut Findings) {
@@ -142,18 +166,29 @@ fn command(upstream: &file::Upstream, findings: &mut Findings) -> Option<Command
         findings.error(span.clone(), "a command cannot hold a NUL character");
     }
     let program = words.remove(0);
-    let env = upstream.env.value().into_iter().flatten().map(|(name, value)| {
-        if !is_variable(&name.value) {
-            findings.error(name.span.clone(), "not the name of an environment variable");
+    let (mut env, mut secret_env) = (Vec::new(), Vec::new());
+    for (At { value: name, span: name_span }, At { value, span }) in
+        upstream.env.value().into_iter().flatten()
+    {
+        if !is_variable(name) {
+            let message = "not the name of an environment variable";
+            findings.errors.push(ConfigError::new(name_span.clone(), message).secret());
         }
-        if value.value.contains('\0') {
-            findings
-                .errors
-                .push(ConfigError::new(value.span.clone(), "a value cannot hold a NUL character").secret());
+        match value {
+            TextOrSecret::Text(text) => {
+                if text.contains('\0') {
+                    let message = "a value cannot hold a NUL character";
+                    findings.errors.push(ConfigError::new(span.clone(), message).secret());
+                }
+                env.push((name.clone(), text.clone()));
+            }
+            TextOrSecret::Secret(secret) => {
+                let written = At { value: secret.clone(), span: span.clone() };
+                let source = WrittenSecret::resolve(&written, findings);
+                secret_env.extend(source.map(|source| (name.clone(), source)));
+            }
         }
-        (name.value.clone(), value.value.clone())
-    });
-    let env = env.collect();
+    }
     let mut env_pass = Vec::new();
     for At { value, span } in upstream.env_pass.value().into_iter().flatten() {
         if !is_variable(value) {
@@ -171,6 +206,7 @@ fn command(upstream: &file::Upstream, findings: &mut Findings) -> Option<Command
         program,
         args: words,
         env,
+        secret_env,
         env_pass,
         directory,
         isolation: upstream.isolation.value().copied().unwrap_or_default(),
@@ -215,7 +251,9 @@ fn urls(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Finding
     let mut urls = Vec::new();
     for text in texts {
         match url(&text.value) {
-            Ok(url) if distinct.insert((url.host.clone(), url.port, url.path_and_query.clone())) => {
+            Ok(url)
+                if distinct.insert((url.host.clone(), url.port, url.is_tls, url.path_and_query.clone())) =>
+            {
                 urls.push(url);
             }
             Ok(_) => findings.error(text.span.clone(), "the same URL twice: name each replica once"),
@@ -233,7 +271,6 @@ fn urls(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut Finding
 enum UrlFault {
     Malformed,
     Scheme,
-    Https,
     UserInfo,
     Fragment,
     Port,
@@ -243,10 +280,7 @@ impl UrlFault {
     fn message(self) -> &'static str {
         match self {
             Self::Malformed => "not a URL: write for example \"http://127.0.0.1:9101/mcp\"",
-            Self::Scheme => "an upstream's URL begins with `http://`",
-            Self::Https => {
-                "TLS towards upstreams is not in this version: use `http://`, over a network you trust"
-            }
+            Self::Scheme => "an upstream's URL begins with `http://` or `https://`",
             Self::UserInfo => "a URL must not hold a user or password: remove what stands before `@`",
             Self::Fragment => "a URL to call has no fragment: remove `#` and what follows",
             Self::Port => "not a port: write a number from 1 to 65535 after the host",
@@ -261,10 +295,8 @@ pub fn server_url(text: &str) -> Result<Url, &'static str> {
 
 fn url(text: &str) -> Result<Url, UrlFault> {
     let Some((scheme, rest)) = text.split_once("://") else { return Err(UrlFault::Scheme) };
-    if scheme.eq_ignore_ascii_case("https") {
-        return Err(UrlFault::Https);
-    }
-    if !scheme.eq_ignore_ascii_case("http") {
+    let is_tls = scheme.eq_ignore_ascii_case("https");
+    if !is_tls && !scheme.eq_ignore_ascii_case("http") {
         return Err(UrlFault::Scheme);
     }
     if text.contains('#') {
@@ -275,7 +307,7 @@ fn url(text: &str) -> Result<Url, UrlFault> {
     if authority.contains('@') {
         return Err(UrlFault::UserInfo);
     }
-    let (host, port) = host_and_port(authority)?;
+    let (host, port) = host_and_port(authority, if is_tls { 443 } else { 80 })?;
     let path_and_query = text
         .parse::<http::Uri>()
         .ok()
@@ -285,11 +317,12 @@ fn url(text: &str) -> Result<Url, UrlFault> {
         authority: authority.to_owned(),
         host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
         port,
+        is_tls,
         path_and_query,
     })
 }
 
-fn host_and_port(authority: &str) -> Result<(&str, u16), UrlFault> {
+fn host_and_port(authority: &str, default_port: u16) -> Result<(&str, u16), UrlFault> {
     // The colons of an IPv6 address are inside its brackets.
     let host_end = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match authority[host_end..].find(':') {
@@ -297,7 +330,7 @@ fn host_and_port(authority: &str) -> Result<(&str, u16), UrlFault> {
             let (host, port) = authority.split_at(host_end + colon);
             (host, port[1..].parse().ok().filter(|port| *port != 0).ok_or(UrlFault::Port)?)
         }
-        None => (authority, 80),
+        None => (authority, default_port),
     };
     if host.is_empty() || host == "[]" {
         return Err(UrlFault::Malformed);
@@ -317,6 +350,8 @@ mod tests {
             ("http://[::1]:9101/mcp?tenant=a", ("[::1]:9101", "::1", 9101, "/mcp?tenant=a")),
             ("http://[::1]", ("[::1]", "::1", 80, "/")),
             ("http://host?tenant=a", ("host", "host", 80, "/?tenant=a")),
+            ("https://host/mcp", ("host", "host", 443, "/mcp")),
+            ("https://[::1]:8443/", ("[::1]:8443", "::1", 8443, "/")),
             ("http://host/a@b", ("host", "host", 80, "/a@b")),
         ];
         for (text, (authority, host, port, path_and_query)) in cases {
@@ -324,6 +359,7 @@ mod tests {
                 authority: authority.to_owned(),
                 host: host.to_owned(),
                 port,
+                is_tls: text.starts_with("https"),
                 path_and_query: path_and_query.to_owned(),
             };
             assert_eq!(url(text), Ok(expected), "{text}");
@@ -337,7 +373,6 @@ mod tests {
             ("127.0.0.1:9101/mcp", UrlFault::Scheme),
             ("/mcp", UrlFault::Scheme),
             ("ftp://host/", UrlFault::Scheme),
-            ("https://host/mcp", UrlFault::Https),
             ("http://user:word@host/mcp", UrlFault::UserInfo),
             ("http://host/mcp#top", UrlFault::Fragment),
             ("http://host:0/mcp", UrlFault::Port),

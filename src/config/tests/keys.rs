@@ -77,7 +77,7 @@ colour = 1",
 f.toml:2:1: error: unknown key `colour` in [listener]
   |
 2 | colour = 1
-  | ^^^^^^ the keys here are: address
+  | ^^^^^^ the keys here are: address, proxy_protocol, tls
 ",
     },
     Case {
@@ -253,12 +253,12 @@ f.toml:4:9: error: `names`: unknown variant `prefix`, expected one of `transpare
         name: "wrong method",
         replace: "[[endpoint]]",
         by: r#"[[endpoint]]
-auth = ["jwt"]"#,
+auth = ["password"]"#,
         rendered: r#"
-f.toml:4:9: error: `auth`: unknown variant `jwt`, expected `api_key`
+f.toml:4:9: error: `auth`: unknown variant `password`, expected one of `api_key`, `jwt`, `client_certificate`
   |
-4 | auth = ["jwt"]
-  |         ^^^^^
+4 | auth = ["password"]
+  |         ^^^^^^^^^^
 "#,
     },
     Case {
