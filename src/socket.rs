@@ -51,20 +51,20 @@ pub fn listen(address: SocketAddr, is_shared: bool) -> io::Result<std::net::TcpL
 ///
 /// Deliberately not vectored: hyper then copies head and body into one buffer, which for messages of a few
 /// kilobytes costs less than a second vector (7 % of a call's CPU on both sides together).
-pub struct Observed<F> {
+pub struct Observed<S, F> {
     start: Vec<u8>,
-    inner: TcpStream,
+    inner: S,
     on_read: F,
 }
 
-impl<F: Fn(usize)> Observed<F> {
+impl<S, F: Fn(usize)> Observed<S, F> {
     /// `start` was read before; `on_read` is not told of it.
-    pub fn new(start: Vec<u8>, inner: TcpStream, on_read: F) -> Self {
+    pub fn new(start: Vec<u8>, inner: S, on_read: F) -> Self {
         Self { start, inner, on_read }
     }
 }
 
-impl<F: Fn(usize) + Unpin> AsyncRead for Observed<F> {
+impl<S: AsyncRead + Unpin, F: Fn(usize) + Unpin> AsyncRead for Observed<S, F> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -86,7 +86,7 @@ impl<F: Fn(usize) + Unpin> AsyncRead for Observed<F> {
     }
 }
 
-impl<F: Unpin> AsyncWrite for Observed<F> {
+impl<S: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Observed<S, F> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
