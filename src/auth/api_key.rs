@@ -11,9 +11,8 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::Principal;
-use crate::protocol::error::PolicyError;
-use crate::protocol::head::Field;
+use super::{Identity, Principal};
+use crate::config;
 
 /// What every key starts with, so that leaked keys are easy to search for.
 const KEY_PREFIX: &str = "tl_";
@@ -27,39 +26,42 @@ pub struct ApiKeys {
 #[derive(Debug, PartialEq, Eq)]
 struct Holder {
     digest: [u8; 32],
-    name: Arc<str>,
+    principal: Principal,
 }
 
 impl ApiKeys {
-    /// Builds the table from (name, SHA-256 of the key).
-    pub fn new(keys: impl IntoIterator<Item = (String, [u8; 32])>) -> Self {
+    /// The table of the configured keys.
+    pub fn new(keys: &[config::ApiKey]) -> Self {
         let mut table = Self::default();
-        for (name, digest) in keys {
-            table.by_tag.entry(tag(&digest)).or_default().push(Holder { digest, name: name.into() });
+        for key in keys {
+            let words = |words: &[String]| words.iter().map(|word| word.as_str().into()).collect();
+            let principal = Principal::Known(Arc::new(Identity {
+                id: format!("key:{}", key.name).into(),
+                name: key.name.as_str().into(),
+                groups: words(&key.groups),
+                scopes: words(&key.scopes),
+                ..Identity::default()
+            }));
+            table.by_tag.entry(tag(&key.sha256)).or_default().push(Holder { digest: key.sha256, principal });
         }
         table
     }
 
-    /// Whose key `Authorization` presents.
-    pub fn authenticate(&self, authorization: Field<'_>) -> Result<Principal, PolicyError> {
-        let value = match authorization {
-            Field::Absent => return Err(PolicyError::NoCredentials),
-            Field::Many | Field::Malformed => return Err(PolicyError::BadCredentials),
-            Field::One(value) => value.as_bytes(),
-        };
-        let (scheme, key) = value.split_at_checked(7).ok_or(PolicyError::BadCredentials)?;
-        if !scheme.eq_ignore_ascii_case(b"bearer ") {
-            return Err(PolicyError::BadCredentials);
-        }
-        let digest: [u8; 32] = Sha256::digest(key.trim_ascii()).into();
+    /// Whose key it is.
+    pub fn find(&self, key: &str) -> Option<&Principal> {
+        let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         self.by_tag
             .get(&tag(&digest))
             .into_iter()
             .flatten()
             .find(|holder| bool::from(holder.digest.ct_eq(&digest)))
-            .map(|holder| Principal::ApiKey(Arc::clone(&holder.name)))
-            .ok_or(PolicyError::BadCredentials)
+            .map(|holder| &holder.principal)
     }
+}
+
+/// True for what can only be meant as a key.
+pub fn is_key(credential: &str) -> bool {
+    credential.starts_with(KEY_PREFIX)
 }
 
 fn tag(digest: &[u8; 32]) -> u64 {
@@ -88,23 +90,27 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    fn key(name: &str, key: &str) -> config::ApiKey {
+        let sha256 = Sha256::digest(key.as_bytes()).into();
+        config::ApiKey { name: name.into(), sha256, groups: vec!["g".into()], scopes: vec!["s".into()] }
+    }
+
     #[test]
     fn finds_whose_key_it_is() {
-        let digest = |key: &str| Sha256::digest(key.as_bytes()).into();
-        let keys = ApiKeys::new([("a".to_owned(), digest("tl_a")), ("b".to_owned(), digest("tl_b"))]);
-        let refused = Err(PolicyError::BadCredentials);
-        for (field, expected) in [
-            (Field::One("Bearer tl_a"), Ok(Principal::ApiKey("a".into()))),
-            (Field::One("bearer  tl_b "), Ok(Principal::ApiKey("b".into()))),
-            (Field::One("Bearer tl_c"), refused.clone()),
-            (Field::One("Bearer "), refused.clone()),
-            (Field::One("Basic tl_a"), refused.clone()),
-            (Field::One("tl_a"), refused.clone()),
-            (Field::Many, refused.clone()),
-            (Field::Absent, Err(PolicyError::NoCredentials)),
+        let keys = ApiKeys::new(&[key("a", "tl_a"), key("b", "tl_b")]);
+        for (presented, id) in [
+            ("tl_a", Some("key:a")),
+            ("tl_b", Some("key:b")),
+            ("tl_c", None),
+            ("tl_", None),
+            ("tl_aa", None),
+            ("TL_A", None),
+            ("", None),
         ] {
-            assert_eq!(keys.authenticate(field), expected, "{field:?}");
+            assert_eq!(keys.find(presented).map(Principal::id), id, "{presented}");
         }
+        let Some(Principal::Known(identity)) = keys.find("tl_a") else { panic!("nobody") };
+        assert_eq!((&*identity.groups[0], &*identity.scopes[0]), ("g", "s"));
     }
 
     #[test]

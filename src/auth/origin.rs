@@ -35,8 +35,13 @@ impl Doors {
     }
 
     /// Checks the host a request names: its `Host` header, and the authority of its target where it has one
-    /// (HTTP/2, and HTTP/1.1 in absolute form).
-    pub fn check_host(&self, host: Field<'_>, target: &Uri, on_loopback: bool) -> Result<(), Error> {
+    /// (HTTP/2, and HTTP/1.1 in absolute form). The host without its port.
+    pub fn check_host<'h>(
+        &self,
+        host: Field<'h>,
+        target: &'h Uri,
+        on_loopback: bool,
+    ) -> Result<&'h str, Error> {
         let authority = target.authority().map(http::uri::Authority::as_str);
         let named = match (host, host.as_str(), authority) {
             (Field::One(_), Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => None,
@@ -45,7 +50,7 @@ impl Doors {
             _ => None,
         };
         let named = named.filter(|named| is_authority(named)).ok_or(ClientError::Host)?;
-        if self.serves(named, on_loopback) { Ok(()) } else { Err(PolicyError::Host.into()) }
+        if self.serves(named, on_loopback) { Ok(without_port(named)) } else { Err(PolicyError::Host.into()) }
     }
 
     fn serves(&self, named: &str, on_loopback: bool) -> bool {
