@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use super::Kind;
+
 /// The names one upstream offers, as it spells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberNames {
@@ -18,16 +20,28 @@ pub struct MemberNames {
     pub templates: Vec<String>,
 }
 
+type Table<V> = HashMap<Box<str>, V>;
+
 /// The names of all upstreams of an endpoint.
 #[derive(Debug, Default)]
 pub struct Directory {
-    tools: HashMap<Box<str>, Offer>,
-    prompts: HashMap<Box<str>, Offer>,
-    resources: HashMap<Box<str>, Offer>,
+    tools: Table<Offer>,
+    prompts: Table<Offer>,
+    resources: Table<Offer>,
     /// The text before a template's first `{`, longest first.
     templates: Vec<(Box<str>, usize)>,
+    /// Of names that several members offer, those of all but the first.
+    others: HashMap<usize, Others>,
+    names: usize,
     is_complete: bool,
     is_settled: bool,
+}
+
+#[derive(Debug, Default)]
+struct Others {
+    tools: Table<usize>,
+    prompts: Table<usize>,
+    resources: Table<usize>,
 }
 
 /// Who offers a name.
@@ -37,6 +51,8 @@ pub struct Offer {
     pub first: usize,
     /// True if no other member does.
     pub is_only: bool,
+    /// The number of the name as that member offers it, below [`Directory::names`].
+    index: usize,
 }
 
 impl Directory {
@@ -46,9 +62,11 @@ impl Directory {
         let mut directory = Self { is_complete, is_settled, ..Self::default() };
         for (member, names) in members.iter().enumerate() {
             let Some(names) = names else { continue };
-            offer(&mut directory.tools, &names.tools, member);
-            offer(&mut directory.prompts, &names.prompts, member);
-            offer(&mut directory.resources, &names.resources, member);
+            let others = directory.others.entry(member).or_default();
+            let next = &mut directory.names;
+            offer((&mut directory.tools, &mut others.tools), &names.tools, member, next);
+            offer((&mut directory.prompts, &mut others.prompts), &names.prompts, member, next);
+            offer((&mut directory.resources, &mut others.resources), &names.resources, member, next);
             for template in &names.templates {
                 let literal = template.split('{').next().unwrap_or_default();
                 if !literal.is_empty() {
@@ -85,17 +103,73 @@ impl Directory {
         self.resources.get(uri).copied().or_else(|| {
             let (start, first) = self.templates.iter().find(|(start, _)| uri.starts_with(&**start))?;
             let is_only = self.templates.iter().all(|(other, member)| other != start || member == first);
-            Some(Offer { first: *first, is_only })
+            Some(Offer { first: *first, is_only, index: usize::MAX })
         })
+    }
+
+    /// How many names are listed, each counted once for each member that offers it.
+    pub fn names(&self) -> usize {
+        self.names
+    }
+
+    /// The number of a listed name of a member. Templates have none.
+    pub fn index(&self, kind: Kind, member: usize, name: &str) -> Option<usize> {
+        let offer = self.table(kind)?.get(name)?;
+        if offer.first == member {
+            return Some(offer.index);
+        }
+        self.others.get(&member)?.table(kind)?.get(name).copied()
+    }
+
+    /// Every listed name of every member, with its number.
+    pub fn each(&self, mut visit: impl FnMut(usize, Kind, usize, &str)) {
+        for kind in [Kind::Tool, Kind::Prompt, Kind::Resource] {
+            for (name, offer) in self.table(kind).into_iter().flatten() {
+                visit(offer.index, kind, offer.first, name);
+            }
+            for (member, others) in &self.others {
+                for (name, index) in others.table(kind).into_iter().flatten() {
+                    visit(*index, kind, *member, name);
+                }
+            }
+        }
+    }
+
+    fn table(&self, kind: Kind) -> Option<&Table<Offer>> {
+        match kind {
+            Kind::Tool => Some(&self.tools),
+            Kind::Prompt => Some(&self.prompts),
+            Kind::Resource => Some(&self.resources),
+            Kind::Task => None,
+        }
     }
 }
 
-fn offer(table: &mut HashMap<Box<str>, Offer>, names: &[String], member: usize) {
+impl Others {
+    fn table(&self, kind: Kind) -> Option<&Table<usize>> {
+        match kind {
+            Kind::Tool => Some(&self.tools),
+            Kind::Prompt => Some(&self.prompts),
+            Kind::Resource => Some(&self.resources),
+            Kind::Task => None,
+        }
+    }
+}
+
+fn offer(
+    (table, others): (&mut Table<Offer>, &mut Table<usize>),
+    names: &[String],
+    member: usize,
+    next: &mut usize,
+) {
     for name in names {
-        table
-            .entry(name.as_str().into())
-            .and_modify(|offer| offer.is_only &= offer.first == member)
-            .or_insert(Offer { first: member, is_only: true });
+        let offer =
+            table.entry(name.as_str().into()).or_insert(Offer { first: member, is_only: true, index: *next });
+        if offer.first != member {
+            offer.is_only = false;
+            others.insert(name.as_str().into(), *next);
+        }
+        *next += 1;
     }
 }
 
@@ -119,9 +193,10 @@ mod tests {
             &[Some(names(&["a", "b", "b"], &[], &[])), Some(names(&["b", "c"], &[], &[]))],
             true,
         );
-        assert_eq!(directory.tool("a"), Some(Offer { first: 0, is_only: true }));
-        assert_eq!(directory.tool("b"), Some(Offer { first: 0, is_only: false }));
-        assert_eq!(directory.tool("c"), Some(Offer { first: 1, is_only: true }));
+        let offer = |name| directory.tool(name).map(|offer| (offer.first, offer.is_only));
+        assert_eq!(offer("a"), Some((0, true)));
+        assert_eq!(offer("b"), Some((0, false)));
+        assert_eq!(offer("c"), Some((1, true)));
         assert_eq!(directory.tool("d"), None);
         assert!(directory.is_complete());
         assert!(!Directory::build(&[None], true).is_complete());

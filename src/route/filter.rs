@@ -2,7 +2,7 @@
 //!
 //! `*` matches any run of characters, `/` and `.` included; names are compared with case.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
 /// Compiled patterns.
 #[derive(Clone, Debug)]
@@ -40,12 +40,18 @@ impl Filter {
     }
 }
 
-fn compile(patterns: &[String]) -> Result<GlobSet, globset::Error> {
+/// Compiles patterns over names.
+pub fn compile(patterns: &[String]) -> Result<GlobSet, globset::Error> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        set.add(GlobBuilder::new(pattern).literal_separator(false).backslash_escape(true).build()?);
+        set.add(glob(pattern)?);
     }
     set.build()
+}
+
+/// Reads one pattern over names.
+pub fn glob(pattern: &str) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(pattern).literal_separator(false).backslash_escape(true).build()
 }
 
 #[cfg(test)]

@@ -162,7 +162,8 @@ impl Naming {
             Kind::Resource => self.route_uri(public, directory)?,
             Kind::Task => self.route_task(public)?,
         };
-        let is_hidden = kind == Kind::Resource && !self.filter.allows_everything() && is_disguised(public);
+        let is_hidden =
+            kind == Kind::Resource && !self.filter.allows_everything() && is_disguised(&route.inner);
         if is_hidden || (kind != Kind::Task && !self.is_visible(kind, route.member, &route.inner, public)) {
             return Err(NoRoute::Unknown);
         }
@@ -215,7 +216,15 @@ impl Naming {
         if self.filter.allows_everything() {
             return true;
         }
-        let prefixed_uri = || [self.prefix(member), "+", inner].concat();
+        let names = self.names(kind, member, inner);
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        self.filter.allows(&names) && !self.filter.denies(used)
+    }
+
+    /// Every name that a thing has here, whether or not it leads to it: the canonical one, aliases, and of web resources
+    /// the prefixed one.
+    pub fn names<'i>(&'i self, kind: Kind, member: usize, inner: &'i str) -> Vec<Cow<'i, str>> {
+        let prefixed_uri = || Cow::Owned([self.prefix(member), "+", inner].concat());
         let canonical = match (self.style, kind) {
             (Style::Prefixed, Kind::Tool | Kind::Prompt) => {
                 Cow::Owned([self.prefix(member), NAME_SEPARATOR, inner].concat())
@@ -226,12 +235,12 @@ impl Naming {
         let aliases = self.aliases.iter().filter(|(_, (of, name))| {
             matches!(kind, Kind::Tool | Kind::Prompt) && (*of, &**name) == (member, inner)
         });
-        let mut names: Vec<&str> = aliases.map(|(alias, _)| &**alias).collect();
-        names.push(&canonical);
+        let mut names: Vec<Cow<'_, str>> = aliases.map(|(alias, _)| Cow::Borrowed(&**alias)).collect();
+        names.push(canonical);
         let web =
             (self.style != Style::Transparent && kind == Kind::Resource && is_web(inner)).then(prefixed_uri);
-        names.extend(web.as_deref());
-        self.filter.allows(&names) && !self.filter.denies(used)
+        names.extend(web);
+        names
     }
 
     fn route_name<'n>(
@@ -319,19 +328,53 @@ impl Naming {
 }
 
 /// True for spellings of a URI that a server may read as another one, and that patterns over its text therefore
-/// cannot judge: dot segments, percent-encoded characters that need none, a scheme in capitals.
-fn is_disguised(uri: &str) -> bool {
+/// cannot judge: dot segments, percent-encoded characters that need none, a scheme in capitals, characters that
+/// readers drop, other ways to write a host.
+pub fn is_disguised(uri: &str) -> bool {
     let path = uri.split(['?', '#']).next().unwrap_or_default();
     let has_dots = path.split('/').any(|segment| matches!(segment, "." | ".."));
-    let has_needless_escape = uri.match_indices('%').any(|(at, _)| {
-        let byte = uri.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        byte.is_none_or(|byte| byte.is_ascii_alphanumeric() || b"-._~/\\".contains(&byte))
-    });
-    let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
+    let (scheme, rest) = uri.split_once(':').unwrap_or_default();
     has_dots
-        || has_needless_escape
+        || has_needless_escape(uri)
         || uri.contains('\\')
+        || uri.contains(char::is_control)
+        || uri.trim() != uri
         || scheme.bytes().any(|byte| byte.is_ascii_uppercase())
+        || match scheme {
+            "file" => {
+                !rest.starts_with("///")
+                    || path.get(8..).is_some_and(|path| path.contains("//"))
+                    || path.get(8..9) == Some("/")
+            }
+            "http" | "https" => has_other_host(scheme, rest),
+            _ => false,
+        }
+}
+
+/// Escapes of what needs none, of control characters, of an escape, and of no text at all.
+fn has_needless_escape(uri: &str) -> bool {
+    let hex = |at: usize| uri.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+    uri.match_indices('%').any(|(at, _)| {
+        hex(at + 1).is_none_or(|byte| {
+            let is_plain = byte.is_ascii_alphanumeric() || b"-._~/\\".contains(&byte);
+            let is_escape = byte == b'%' && hex(at + 3).is_some();
+            // These begin no character of UTF-8, or one that has a shorter form.
+            is_plain || is_escape || byte.is_ascii_control() || matches!(byte, 0xc0 | 0xc1 | 0xf5..)
+        })
+    })
+}
+
+/// Whether the host of a web address could be written in another way.
+fn has_other_host(scheme: &str, rest: &str) -> bool {
+    let Some(rest) = rest.strip_prefix("//") else { return true };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let own_port = if scheme == "http" { ":80" } else { ":443" };
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    authority.contains('@')
+        || authority.ends_with(own_port)
+        || authority.ends_with(':')
+        || host.ends_with('.')
+        || authority.bytes().any(|byte| byte.is_ascii_uppercase() || byte == b'%')
 }
 
 fn is_web(uri: &str) -> bool {
@@ -449,6 +492,24 @@ mod tests {
             ("FILE:///a", true),
             ("file:///a/%zz", true),
             ("urn:x:..", false),
+            ("file://localhost/a", true),
+            ("file:/a", true),
+            ("file:////a", true),
+            ("file:///a//b", true),
+            ("file:///{path}", false),
+            ("file:///a%252e", true),
+            ("file:///a%00", true),
+            ("file:///a%c0%ae", true),
+            ("file:///%C3%A9", false),
+            ("file:///a\tb", true),
+            (" file:///a", true),
+            ("file:///a b", false),
+            ("https://h/a", false),
+            ("https://H/a", true),
+            ("https://h:443/a", true),
+            ("https://u@h/a", true),
+            ("https://h./a", true),
+            ("https:/h/a", true),
         ] {
             assert_eq!(is_disguised(uri), is_it, "{uri}");
         }
