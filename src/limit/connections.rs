@@ -1,23 +1,21 @@
 //! How many client connections are open, in all and per address.
 //!
-//! Invariant: a [`Slot`] counts as long as it lives. IPv6 clients are counted by /64, the least that one
-//! client is given.
+//! Invariant: a [`Slot`] counts as long as it lives.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Locks are spread over this many shards, so that accepting workers seldom meet.
-const SHARDS: usize = 16;
+use super::per_address::{PerAddress, Share};
+
+pub use super::per_address::client_network;
 
 /// The counters and their bounds.
 #[derive(Debug)]
 pub struct Connections {
     open: AtomicUsize,
     open_max: AtomicUsize,
-    per_address_max: AtomicUsize,
-    by_address: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
+    per_address: Arc<PerAddress>,
 }
 
 /// Which bound a new connection met.
@@ -45,15 +43,14 @@ impl Connections {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             open_max: AtomicUsize::new(open_max),
-            per_address_max: AtomicUsize::new(per_address_max),
-            by_address: std::array::from_fn(|_| Mutex::default()),
+            per_address: PerAddress::new(per_address_max),
         })
     }
 
     /// Changes the bounds; open connections stay open.
     pub fn set_max(&self, open_max: usize, per_address_max: usize) {
         self.open_max.store(open_max, Ordering::Relaxed);
-        self.per_address_max.store(per_address_max, Ordering::Relaxed);
+        self.per_address.set_max(per_address_max);
     }
 
     /// How many may be open.
@@ -68,41 +65,18 @@ impl Connections {
 
     /// Counts a new connection from `address`, or says which bound it met.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Slot, Refused> {
+        let mut slot = self.admit_proxy()?;
+        slot.charge(address)?;
+        Ok(slot)
+    }
+
+    /// Counts a new connection of a proxy, which many clients may use: in all only.
+    pub fn admit_proxy(self: &Arc<Self>) -> Result<Slot, Refused> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.open_max.load(Ordering::Relaxed) {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(Refused::InAll);
         }
-        let address = client_network(address);
-        let mut shard = self.shard(address);
-        let count = shard.entry(address).or_insert(0);
-        if *count >= self.per_address_max.load(Ordering::Relaxed) {
-            if *count == 0 {
-                shard.remove(&address);
-            }
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::PerAddress);
-        }
-        *count += 1;
-        Ok(Slot { connections: Arc::clone(self), address })
-    }
-
-    fn shard(&self, address: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        let sum: usize = match address {
-            IpAddr::V4(address) => address.octets().iter().map(|byte| usize::from(*byte)).sum(),
-            IpAddr::V6(address) => address.octets().iter().map(|byte| usize::from(*byte)).sum(),
-        };
-        // A count is right after every statement, so a panic elsewhere leaves nothing half done.
-        self.by_address[sum % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What counts as one client: an address, or of IPv6 a network of one.
-pub fn client_network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
-        }
-        other => other,
+        Ok(Slot { connections: Arc::clone(self), share: None })
     }
 }
 
@@ -110,19 +84,19 @@ pub fn client_network(address: IpAddr) -> IpAddr {
 #[derive(Debug)]
 pub struct Slot {
     connections: Arc<Connections>,
-    address: IpAddr,
+    share: Option<Share>,
+}
+
+impl Slot {
+    /// The connection turned out to be that of `address`.
+    pub fn charge(&mut self, address: IpAddr) -> Result<(), Refused> {
+        self.share = Some(self.connections.per_address.admit(address).ok_or(Refused::PerAddress)?);
+        Ok(())
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut shard = self.connections.shard(self.address);
-        if let Some(count) = shard.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                shard.remove(&self.address);
-            }
-        }
-        drop(shard);
         self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -146,14 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn one_client_network_is_one_client() {
-        let connections = Connections::new(10, 1);
-        let _a = connections.admit("2001:db8::1".parse().expect("address")).expect("first");
-        for (address, passes) in [("2001:db8::2", false), ("2001:db8:0:1::1", true), ("::1", true)] {
-            let address = address.parse().expect("address");
-            assert_eq!(connections.admit(address).is_ok(), passes, "{address}");
-        }
-        let _mapped = connections.admit("::ffff:192.0.2.1".parse().expect("address")).expect("mapped");
-        assert!(connections.admit("192.0.2.1".parse().expect("address")).is_err());
+    fn a_proxys_connection_counts_for_its_client() {
+        let connections = Connections::new(4, 1);
+        let client: IpAddr = "192.0.2.1".parse().expect("address");
+        let mut slots: Vec<Slot> =
+            (0..3).map(|_| connections.admit_proxy().expect("a proxy is not bounded by itself")).collect();
+        assert!(slots[0].charge(client).is_ok());
+        assert_eq!(slots[1].charge(client), Err(Refused::PerAddress));
+        slots.clear();
+        assert!(connections.admit(client).is_ok());
+        assert_eq!(connections.open(), 0);
     }
 }

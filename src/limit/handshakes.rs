@@ -1,0 +1,239 @@
+//! Turns for TLS handshakes: a worker has so many under way, the others wait.
+//!
+//! A turn is asked for when the client's first message is whole, so that silence costs nobody a turn. Those who
+//! wait get one in the order in which they came, but clients that have few turns before clients that have many.
+//! Who holds a turn for long while others wait gives way: else a few clients that fall silent in the middle would
+//! keep out everybody else until they run out of time.
+//!
+//! Invariant: a [`Turn`] counts as long as it lives, and there are never more than the bound.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::per_address::client_network;
+
+/// How long a turn is nobody else's business: enough for two round trips around the world.
+const UNDISTURBED: Duration = Duration::from_millis(500);
+/// So many times more than have a turn may wait for one; beyond, who waits longest is sent away.
+const WAITING_PER_TURN: usize = 32;
+
+/// The turns of one worker.
+#[derive(Debug, Default)]
+pub struct Handshakes {
+    held: RefCell<HashMap<IpAddr, usize>>,
+    held_count: Cell<usize>,
+    waiting: RefCell<VecDeque<Waiting>>,
+    /// Turns that are being given up for one who waits.
+    yielding: Cell<usize>,
+    arrived: Notify,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    network: IpAddr,
+    grant: oneshot::Sender<Turn>,
+}
+
+/// Leave to go on with a handshake.
+#[derive(Debug)]
+pub struct Turn {
+    handshakes: Rc<Handshakes>,
+    network: IpAddr,
+    since: Instant,
+    is_yielding: Cell<bool>,
+    is_passed_on: Cell<bool>,
+}
+
+impl Handshakes {
+    /// Waits for a turn, of which there are `turns_max`. `None`: too many wait. May be dropped at any time.
+    pub async fn turn(self: &Rc<Self>, address: IpAddr, turns_max: usize) -> Option<Turn> {
+        let network = client_network(address);
+        if self.held_count.get() < turns_max && self.waiting.borrow().is_empty() {
+            return Some(self.grant(network));
+        }
+        let granted = {
+            let mut waiting = self.waiting.borrow_mut();
+            if waiting.len() >= turns_max.saturating_mul(WAITING_PER_TURN) {
+                waiting.pop_front();
+            }
+            let (grant, granted) = oneshot::channel();
+            waiting.push_back(Waiting { network, grant });
+            granted
+        };
+        self.arrived.notify_waiters();
+        granted.await.ok()
+    }
+
+    fn grant(self: &Rc<Self>, network: IpAddr) -> Turn {
+        *self.held.borrow_mut().entry(network).or_insert(0) += 1;
+        self.held_count.set(self.held_count.get() + 1);
+        Turn {
+            handshakes: Rc::clone(self),
+            network,
+            since: Instant::now(),
+            is_yielding: Cell::new(false),
+            is_passed_on: Cell::new(true),
+        }
+    }
+
+    /// Gives a turn that has become free to one who still waits.
+    fn pass_on(self: &Rc<Self>) {
+        while let Some(next) = self.next() {
+            let turn = self.grant(next.network);
+            match next.grant.send(turn) {
+                Ok(()) => return,
+                // It does not wait any longer: on to the one after it.
+                Err(turn) => turn.give_back(),
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Waiting> {
+        let mut waiting = self.waiting.borrow_mut();
+        let held = self.held.borrow();
+        waiting.retain(|one| !one.grant.is_closed());
+        let turns = |one: &Waiting| held.get(&one.network).copied().unwrap_or(0);
+        let first_of_fewest = match waiting.iter().position(|one| turns(one) == 0) {
+            Some(place) => place,
+            None => waiting.iter().enumerate().min_by_key(|(place, one)| (turns(one), *place))?.0,
+        };
+        waiting.remove(first_of_fewest)
+    }
+
+    fn release(&self, network: IpAddr) {
+        let mut held = self.held.borrow_mut();
+        if let Some(count) = held.get_mut(&network) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&network);
+            }
+        }
+        self.held_count.set(self.held_count.get().saturating_sub(1));
+    }
+
+    fn is_waited_for(&self) -> bool {
+        let waiting = self.waiting.borrow();
+        waiting.iter().filter(|one| !one.grant.is_closed()).count() > self.yielding.get()
+    }
+}
+
+impl Turn {
+    /// Returns when this turn must be given up for another.
+    pub async fn overstayed(&self) {
+        sleep_until(self.since + UNDISTURBED).await;
+        loop {
+            let arrived = self.handshakes.arrived.notified();
+            if self.handshakes.is_waited_for() {
+                self.is_yielding.set(true);
+                self.handshakes.yielding.set(self.handshakes.yielding.get() + 1);
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// Gives the turn back, for the one who holds it to pass on.
+    fn give_back(self) {
+        self.is_passed_on.set(false);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_yielding.get() {
+            self.handshakes.yielding.set(self.handshakes.yielding.get().saturating_sub(1));
+        }
+        self.handshakes.release(self.network);
+        if self.is_passed_on.get() {
+            self.handshakes.pass_on();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::runtime::Builder;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("address")
+    }
+
+    #[test]
+    fn who_has_fewest_turns_is_next_and_then_who_came_first() {
+        let handshakes = Rc::new(Handshakes::default());
+        let take = |from: &str| {
+            let mut turn = Box::pin({
+                let (handshakes, from) = (Rc::clone(&handshakes), address(from));
+                async move { handshakes.turn(from, 2).await }
+            });
+            let now = turn.as_mut().now_or_never().flatten();
+            (now, turn)
+        };
+        let (first, _) = take("192.0.2.1");
+        let (second, _) = take("192.0.2.1");
+        let (first, second) = (first.expect("a turn"), second.expect("a turn"));
+        let (none, mut third) = take("192.0.2.1");
+        assert!(none.is_none());
+        let (_, given_up) = take("192.0.2.3");
+        let (_, mut other) = take("192.0.2.2");
+        drop(given_up);
+        drop(first);
+        let other = other.as_mut().now_or_never().flatten().expect("the one without a turn is next");
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(second);
+        assert!(third.as_mut().now_or_never().flatten().is_some());
+        drop((third, other));
+        assert_eq!(handshakes.held_count.get(), 0);
+        assert!(handshakes.held.borrow().is_empty());
+    }
+
+    #[test]
+    fn who_waits_longest_is_sent_away_when_too_many_wait() {
+        let handshakes = Rc::new(Handshakes::default());
+        let held = handshakes.turn(address("192.0.2.1"), 1).now_or_never().flatten();
+        assert!(held.is_some());
+        let mut waiting: Vec<_> = (0..=WAITING_PER_TURN)
+            .map(|_| {
+                let handshakes = Rc::clone(&handshakes);
+                let mut turn = Box::pin(async move { handshakes.turn(address("192.0.2.2"), 1).await });
+                assert!(turn.as_mut().now_or_never().is_none());
+                turn
+            })
+            .collect();
+        assert!(waiting[0].as_mut().now_or_never().expect("an answer").is_none());
+        assert!(waiting[1].as_mut().now_or_never().is_none());
+        drop(held);
+        assert!(waiting[1].as_mut().now_or_never().flatten().is_some());
+    }
+
+    #[test]
+    fn a_long_turn_ends_when_another_waits_and_only_then() {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("runtime");
+        runtime.block_on(async {
+            let handshakes = Rc::new(Handshakes::default());
+            let one = handshakes.turn(address("192.0.2.1"), 2).await.expect("a turn");
+            let two = handshakes.turn(address("192.0.2.2"), 2).await.expect("a turn");
+            assert!(timeout(UNDISTURBED * 2, one.overstayed()).await.is_err(), "nobody waits");
+            let (first, waiting) = {
+                let handshakes = Rc::clone(&handshakes);
+                let mut turn = Box::pin(async move { handshakes.turn(address("192.0.2.3"), 2).await });
+                (turn.as_mut().now_or_never(), turn)
+            };
+            assert!(first.is_none());
+            one.overstayed().await;
+            assert!(two.overstayed().now_or_never().is_none(), "one turn is enough");
+            drop(one);
+            assert!(waiting.await.is_some());
+        });
+    }
+}
