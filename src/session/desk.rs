@@ -27,6 +27,7 @@ pub use self::queue::Parcel;
 use self::queue::Queue;
 use super::entry::UpstreamSession;
 use super::streams::{StreamPlace, Streams};
+use crate::policy::Class;
 use crate::protocol::event_id;
 
 /// How many requests of upstreams one client may owe answers to, and how many may wait for its stream.
@@ -41,6 +42,8 @@ const GIVEN_OUT_MAX: usize = 128;
 pub struct Desk {
     streams: Arc<Streams>,
     inner: Mutex<Inner>,
+    /// What the client may use, as it was when it last asked for something.
+    class: Mutex<Option<Arc<Class>>>,
     /// The client's stream may have room again, or is gone.
     room: Notify,
 }
@@ -143,7 +146,17 @@ pub struct Ticket {
 impl Desk {
     /// An empty one.
     pub fn new(streams: Arc<Streams>) -> Self {
-        Self { streams, inner: Mutex::default(), room: Notify::new() }
+        Self { streams, inner: Mutex::default(), class: Mutex::default(), room: Notify::new() }
+    }
+
+    /// What the client may use from now on.
+    pub fn set_class(&self, class: &Arc<Class>) {
+        *self.class.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(class));
+    }
+
+    /// What the client may use. `None`: it asked for nothing yet.
+    pub fn class(&self) -> Option<Arc<Class>> {
+        self.class.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Puts a message on the client's stream, or keeps it until there is one. It must hold no more memory than itself.

@@ -4,7 +4,7 @@
 //! is journalled under it, so that the journal has the order of events.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
@@ -17,6 +17,8 @@ use super::room::{Place, Places};
 use super::streams::Streams;
 use super::subscribed::Subscribed;
 use crate::protocol::version::LegacyVersion;
+use crate::upstream::ReplicaKey;
+use crate::upstream::ask::Named;
 
 /// A session that the gateway has with an upstream.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct UpstreamSession {
     pub id: Option<http::HeaderValue>,
     /// The version they agreed on.
     pub version: LegacyVersion,
+    /// The replica that knows it; `None`: every one does, or it was not written down.
+    pub replica: Option<ReplicaKey>,
     /// Another one for each that this process has opened or read back, so that what is left of an earlier session
     /// with the same upstream is told apart.
     pub generation: u64,
@@ -39,7 +43,25 @@ impl UpstreamSession {
     pub fn new(id: Option<http::HeaderValue>, version: LegacyVersion) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
-        Self { id, version, generation, ended: CancellationToken::new(), heard: Arc::default() }
+        Self {
+            id,
+            version,
+            replica: None,
+            generation,
+            ended: CancellationToken::new(),
+            heard: Arc::default(),
+        }
+    }
+
+    /// As requests name it.
+    pub fn named(&self) -> Named<'_> {
+        Named { id: self.id.as_ref(), version: self.version.as_str(), replica: self.replica }
+    }
+
+    /// One that this replica knows, if it has an id that others might not know.
+    #[must_use]
+    pub fn at(self, replica: Option<ReplicaKey>) -> Self {
+        Self { replica: replica.filter(|_| self.id.is_some()), ..self }
     }
 }
 
@@ -60,6 +82,10 @@ pub(super) struct Entry {
     pub(super) expires_s: u64,
     pub(super) desk: Arc<Desk>,
     used_s: AtomicU64,
+    /// When others were last told of its use.
+    shared_s: AtomicU64,
+    /// It is idle, and nobody else uses it.
+    pub(super) is_unused: AtomicBool,
     changing: Mutex<Changing>,
     _place: Place,
 }
@@ -79,6 +105,8 @@ pub(super) struct Changing {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     held: ArcSwapOption<Held>,
+    /// What the upstream called the one that it forgot last.
+    lost: ArcSwapOption<http::HeaderValue>,
     /// Whoever holds it opens the upstream session.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -96,6 +124,8 @@ impl Entry {
             expires_s,
             desk: Arc::new(Desk::new(Arc::clone(streams))),
             used_s: AtomicU64::new(used_s),
+            shared_s: AtomicU64::new(0),
+            is_unused: AtomicBool::new(false),
             changing: Mutex::default(),
             _place: place,
         }
@@ -108,7 +138,15 @@ impl Entry {
     pub(super) fn touch(&self, now_s: u64) {
         if self.used_s.load(Ordering::Relaxed) < now_s {
             self.used_s.store(now_s, Ordering::Relaxed);
+            self.is_unused.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Whether others are to be told now that it is used: once in `interval_s`.
+    pub(super) fn is_use_news(&self, now_s: u64, interval_s: u64) -> bool {
+        let told_s = self.shared_s.load(Ordering::Relaxed);
+        let is_due = told_s.saturating_add(interval_s) <= now_s;
+        is_due && self.shared_s.compare_exchange(told_s, now_s, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether nothing was asked of it for `idle_s`, its client holds no stream, and no call holds one of its upstream
@@ -191,8 +229,14 @@ impl Slot {
         if is_that_one {
             session.ended.cancel();
             self.held.store(None);
+            self.lost.store(session.id.clone().map(Arc::new));
         }
         is_that_one
+    }
+
+    /// Whether its upstream has forgotten it.
+    pub(super) fn has_lost(&self, session: &UpstreamSession) -> bool {
+        self.lost.load().as_deref().is_some_and(|lost| session.id.as_ref() == Some(lost))
     }
 
     fn is_in_use(&self) -> bool {

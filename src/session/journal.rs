@@ -19,6 +19,7 @@ use super::entry::UpstreamSession;
 use super::level::Level;
 use super::subscribed::Subscribed;
 use crate::protocol::version::LegacyVersion;
+use crate::upstream::ReplicaKey;
 
 /// Upstream session ids longer than this are not written.
 const UPSTREAM_ID_BYTES_MAX: usize = 4 << 10;
@@ -44,6 +45,19 @@ pub(super) enum Record<'a> {
 }
 
 impl Record<'_> {
+    /// Whose state changes.
+    pub(super) fn session(&self) -> SessionId {
+        match *self {
+            Self::Opened { session, .. }
+            | Self::Lost { session, .. }
+            | Self::Level { session, .. }
+            | Self::Subscribed { session, .. }
+            | Self::Unsubscribed { session, .. }
+            | Self::Ended { session, .. }
+            | Self::Dropped { session } => session,
+        }
+    }
+
     /// The line, with its end. `None` if it would be longer than any line may be.
     pub(super) fn line(&self) -> Option<String> {
         // The checksum is put where these stand.
@@ -57,7 +71,8 @@ impl Record<'_> {
                     Some(id) => format!("={}", URL_SAFE_NO_PAD.encode(id)),
                     None => "-".to_owned(),
                 };
-                write!(line, "opened {session:?} {expires_s} {upstream} {version} {id}")
+                let replica = opened.replica.map(|ReplicaKey(key)| format!(" {key:x}")).unwrap_or_default();
+                write!(line, "opened {session:?} {expires_s} {upstream} {version} {id}{replica}")
             }
             Self::Lost { session, upstream } => write!(line, "lost {session:?} {upstream}"),
             Self::Level { session, expires_s, level } => {
@@ -161,8 +176,12 @@ impl Replay {
                     "-" => None,
                     id => Some(upstream_id(id)?),
                 };
+                let replica = match words.next() {
+                    Some(key) => Some(ReplicaKey(u64::from_str_radix(key, 16).ok()?)),
+                    None => None,
+                };
                 if let Some(live) = self.live(session, expires_s) {
-                    live.upstreams.insert(upstream, UpstreamSession::new(id, version));
+                    live.upstreams.insert(upstream, UpstreamSession::new(id, version).at(replica));
                 }
             }
             "lost" => {
@@ -254,6 +273,21 @@ mod tests {
     fn session(expires_s: u64, level: Option<Level>, upstreams: &[(&str, UpstreamSession)]) -> Replayed {
         let upstreams = upstreams.iter().map(|(name, opened)| ((*name).into(), opened.clone())).collect();
         Replayed { expires_s, level, upstreams, subscribed: Subscribed::default() }
+    }
+
+    #[test]
+    fn the_replica_that_knows_it_is_kept() {
+        for (id, replica, kept) in [
+            (Some("one"), Some(ReplicaKey(u64::MAX)), Some(ReplicaKey(u64::MAX))),
+            (Some("one"), Some(ReplicaKey(0)), Some(ReplicaKey(0))),
+            (Some("one"), None, None),
+            (None, Some(ReplicaKey(7)), None),
+        ] {
+            let opened = opened(id).at(replica);
+            let record = Record::Opened { session: A, expires_s: 100, upstream: "x", opened: &opened };
+            let replay = read(text(&[record]), 1);
+            assert_eq!(replay.sessions[&A].upstreams["x"].replica, kept, "{id:?} {replica:?}");
+        }
     }
 
     #[test]

@@ -79,6 +79,12 @@ impl Keys {
         self.keys.first().map_or_else(Default::default, |key| key.id)
     }
 
+    /// The names of all keys, the one that seals first.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<String> = self.keys.iter().map(|key| super::hex(&key.id)).collect();
+        names.join(",")
+    }
+
     /// Seals `text` in place with the newest key. `None` only if it is longer than the cipher can take.
     pub(super) fn seal(
         &self,

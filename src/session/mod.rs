@@ -32,13 +32,14 @@ pub mod keys;
 pub mod level;
 mod rate;
 pub mod room;
+pub mod shared;
 pub mod store;
 pub mod streams;
 mod subscribed;
 mod sweep;
 mod table;
 #[cfg(test)]
-mod test_folder;
+pub(crate) mod test_folder;
 #[cfg(test)]
 mod tests;
 pub mod token;
@@ -68,6 +69,7 @@ use self::room::{Places, Principals, Room};
 use self::streams::{StreamPlace, Streams};
 use self::table::Table;
 use self::writer::Journal;
+use crate::shared::Shared;
 
 /// Seconds since 1970: sessions outlive the process, so their times are those of the calendar.
 pub fn now_s() -> u64 {
@@ -138,7 +140,9 @@ pub struct Sessions {
     stream_room: Arc<Room>,
     initialize_rate: Rate,
     /// Opened for sessions that were gone by then; closed by the next sweep.
-    stranded: Mutex<Vec<(Closed, Places)>>,
+    stranded: Mutex<Vec<(Closed, Option<Places>)>>,
+    /// Idle here, and perhaps used elsewhere; asked for by and by.
+    unsure: Mutex<Vec<SessionId>>,
     expiry_s: AtomicU64,
     idle_s: AtomicU64,
     /// The latest time that was heard of.
@@ -148,6 +152,7 @@ pub struct Sessions {
     /// Forgotten before they expired, since the last sweep.
     forgotten: AtomicU64,
     journal: Journal,
+    shared: Option<Arc<Shared>>,
     store: store::Store,
 }
 
@@ -197,6 +202,7 @@ impl Sessions {
         }
         if let Some(entry) = shard.live.get(&grant.id) {
             entry.touch(now_s);
+            self.tell_use(grant.id, entry, now_s);
         }
         Ok(Session { grant: Arc::new(grant), has_resumption: true })
     }
@@ -209,7 +215,7 @@ impl Sessions {
             self.forgotten.fetch_add(1, Ordering::Relaxed);
         }
         let closed = entry.map(|entry| entry.close()).unwrap_or_default();
-        self.journal.write(&Record::Ended { session, expires_s });
+        self.note(&Record::Ended { session, expires_s });
         closed
     }
 
@@ -263,6 +269,7 @@ impl Sessions {
         let mut changing = entry.lock();
         let is_lost = changing.slot(upstream).forget(lost);
         if is_lost {
+            // To others it stays what it was, until another is in its place.
             self.journal.write(&Record::Lost { session, upstream });
         }
         is_lost
@@ -289,7 +296,7 @@ impl Sessions {
         }
         let is_new = changing.subscribed.add(upstream, uri, uris_max)?;
         if is_new {
-            self.journal.write(&Record::Subscribed { session, expires_s, upstream, uri });
+            self.note(&Record::Subscribed { session, expires_s, upstream, uri });
         }
         Ok(is_new)
     }
@@ -299,7 +306,7 @@ impl Sessions {
         let Some(entry) = self.table.entry(session) else { return };
         let mut changing = entry.lock();
         if changing.subscribed.remove(upstream, uri) {
-            self.journal.write(&Record::Unsubscribed { session, upstream, uri });
+            self.note(&Record::Unsubscribed { session, upstream, uri });
         }
     }
 
@@ -331,7 +338,7 @@ impl Sessions {
             return Err(NoState::Ended);
         }
         changing.level = Some(level);
-        self.journal.write(&Record::Level { session, expires_s, level });
+        self.note(&Record::Level { session, expires_s, level });
         Ok(())
     }
 
@@ -345,9 +352,12 @@ impl Sessions {
         self.initialize_rate.admit(who, now)
     }
 
-    /// Waits until every change so far would survive the end of the process.
+    /// Waits until every change so far would survive the end of the process, and others know of it.
     pub async fn kept(&self) {
         self.journal.written().await;
+        if let Some(shared) = &self.shared {
+            shared.said().await;
+        }
     }
 
     /// How many there are.
@@ -387,18 +397,37 @@ impl Sessions {
         Ok(entry)
     }
 
+    /// Writes a change down, and tells others.
+    fn note(&self, record: &Record<'_>) {
+        self.journal.write(record);
+        self.share(record);
+    }
+
+    fn tell_use(&self, session: SessionId, entry: &Entry, now_s: u64) {
+        let interval_s = self.idle_s.load(Ordering::Relaxed) / 4;
+        if self.shared.is_some() && entry.is_use_news(now_s, interval_s.max(1)) {
+            self.share_use(session, entry.expires_s, now_s);
+        }
+    }
+
+    /// Leaves upstream sessions to the next sweep to be closed.
+    fn strand(&self, closed: Vec<Closed>) {
+        let mut stranded = self.stranded.lock().unwrap_or_else(PoisonError::into_inner);
+        stranded.extend(closed.into_iter().map(|closed| (closed, None)));
+    }
+
     /// False: the session was ended meanwhile.
     fn keep(&self, session: SessionId, entry: &Entry, slot: &Slot, opened: Closed, places: Places) -> bool {
         let changing = entry.lock();
         if changing.is_closed {
             opened.1.ended.cancel();
-            self.stranded.lock().unwrap_or_else(PoisonError::into_inner).push((opened, places));
+            self.stranded.lock().unwrap_or_else(PoisonError::into_inner).push((opened, Some(places)));
             return false;
         }
         let (upstream, opened) = opened;
         slot.keep(Arc::clone(&opened), places);
         let expires_s = entry.expires_s;
-        self.journal.write(&Record::Opened { session, expires_s, upstream: &upstream, opened: &opened });
+        self.note(&Record::Opened { session, expires_s, upstream: &upstream, opened: &opened });
         true
     }
 

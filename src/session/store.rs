@@ -24,6 +24,7 @@ use super::table::Table;
 use super::writer::{Journal, Writer};
 use super::{Sessions, place_for};
 use crate::config::{self, Config};
+use crate::shared::Shared;
 
 const KEY_FILE: &str = "session.key";
 const JOURNAL_FILE: &str = "sessions.journal";
@@ -75,6 +76,7 @@ impl Sessions {
         config: &Config,
         lost: IntCounter,
         series: StreamSeries,
+        shared: Option<Arc<Shared>>,
     ) -> Result<Arc<Self>, StoreError> {
         let Some(folder) = &config.state_directory else {
             let keys = match &config.session.key_file {
@@ -82,7 +84,8 @@ impl Sessions {
                 None => Keys::ephemeral().map_err(KeyFileError::Randomness)?,
             };
             let store = Store { folder: None, _lock: None, writer: Mutex::default() };
-            return Ok(Arc::new(Self::new(&config.session, keys, Journal::none(lost), store, series)));
+            let journal = Journal::none(lost);
+            return Ok(Arc::new(Self::new(&config.session, keys, journal, (store, shared), series)));
         };
         let lock = lock(folder)?;
         let keys = match &config.session.key_file {
@@ -94,7 +97,7 @@ impl Sessions {
             Writer::open(&path, now_s(), lost).map_err(|reason| StoreError::Journal { path, reason })?;
         let store =
             Store { folder: Some(folder.clone()), _lock: Some(lock), writer: Mutex::new(Some(writer)) };
-        let sessions = Self::new(&config.session, keys, journal, store, series);
+        let sessions = Self::new(&config.session, keys, journal, (store, shared), series);
         sessions.restore(replay);
         Ok(Arc::new(sessions))
     }
@@ -137,7 +140,7 @@ impl Sessions {
         config: &config::Session,
         keys: Keys,
         journal: Journal,
-        store: Store,
+        (store, shared): (Store, Option<Arc<Shared>>),
         series: StreamSeries,
     ) -> Self {
         let sessions = Self {
@@ -150,12 +153,14 @@ impl Sessions {
             stream_room: Room::new(0),
             initialize_rate: Rate::default(),
             stranded: Mutex::default(),
+            unsure: Mutex::default(),
             expiry_s: AtomicU64::new(0),
             idle_s: AtomicU64::new(0),
             now_s: AtomicU64::new(now_s()),
             swept_s: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             journal,
+            shared,
             store,
         };
         sessions.reconfigure(config, None);

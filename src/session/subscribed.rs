@@ -64,6 +64,10 @@ impl Subscribed {
         self.by_upstream.contains_key(upstream)
     }
 
+    pub(super) fn has(&self, upstream: &str, uri: &str) -> bool {
+        self.by_upstream.get(upstream).is_some_and(|uris| uris.contains(uri))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_upstream.is_empty()
     }
@@ -92,7 +96,7 @@ mod tests {
         let fit = (0..99).take_while(|number| subscribed.add("c", &long(*number), 9999).is_ok()).count();
         assert_eq!(fit, BYTES_MAX / URI_BYTES_MAX - 1);
         assert!((0..fit).all(|number| subscribed.remove("c", &long(number))));
-        assert_eq!(subscribed.of("b"), ["x".into(), "y".into()]);
+        assert_eq!(subscribed.of("b"), ["x", "y"].map(Box::<str>::from));
         assert_eq!(subscribed.iter().count(), 2);
         assert!(subscribed.remove("b", "x") && subscribed.remove("b", "y") && subscribed.is_empty());
     }

@@ -10,6 +10,9 @@ use super::entry::{Closed, Entry};
 use super::journal::Record;
 use super::{SessionId, Sessions};
 
+/// Of how many idle sessions others are asked after one sweep.
+const UNSURE_MAX: usize = 1000;
+
 impl Sessions {
     /// [`Sessions::sweep_with`], by whichever thread comes first in this second.
     pub fn sweep_once(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
@@ -28,6 +31,7 @@ impl Sessions {
         self.principals.sweep();
         let stranded = std::mem::take(&mut *self.stranded.lock().unwrap_or_else(PoisonError::into_inner));
         let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
+        let mut unsure = Vec::new();
         for mut shard in self.table.shards() {
             let shard = &mut *shard;
             shard.revoked.retain(|_, expires_s| *expires_s > now_s);
@@ -43,9 +47,15 @@ impl Sessions {
                 if !is_idle() {
                     return true;
                 }
+                if !self.is_unused_elsewhere(*session, entry) {
+                    if unsure.len() < UNSURE_MAX {
+                        unsure.push(*session);
+                    }
+                    return true;
+                }
                 if !session.is_own() && entry.lock().has_opened(&is_irreplaceable) {
                     closed.extend(entry.close());
-                    self.journal.write(&Record::Ended { session: *session, expires_s: entry.expires_s });
+                    self.note(&Record::Ended { session: *session, expires_s: entry.expires_s });
                     ended.push((*session, entry.expires_s));
                     return false;
                 }
@@ -54,7 +64,7 @@ impl Sessions {
                     return true;
                 }
                 closed.extend(entry.close());
-                self.journal.write(&Record::Dropped { session: *session });
+                self.note(&Record::Dropped { session: *session });
                 false
             });
             for (session, expires_s) in ended {
@@ -63,6 +73,7 @@ impl Sessions {
                 }
             }
         }
+        *self.unsure.lock().unwrap_or_else(PoisonError::into_inner) = unsure;
         let forgotten = self.forgotten.swap(0, Ordering::Relaxed);
         if forgotten > 0 {
             tracing::warn!(forgotten, "too many ended sessions: some ids open again until they expire");
@@ -76,7 +87,7 @@ impl Sessions {
         entry.touch(now_s);
         let closed = changing.take_all();
         for (upstream, _) in &closed {
-            self.journal.write(&Record::Lost { session, upstream });
+            self.note(&Record::Lost { session, upstream });
         }
         closed
     }

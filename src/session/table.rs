@@ -9,11 +9,15 @@ use super::entry::Entry;
 const SHARDS: usize = 64;
 /// Ended sessions that a shard remembers: half a million in all, which is 30 MiB of journal.
 pub(super) const REVOKED_PER_SHARD_MAX: usize = 8192;
+/// Sessions of which a shard remembers that others were asked: a quarter of a million in all, about 10 MiB.
+pub(super) const SEEN_PER_SHARD_MAX: usize = 4096;
 
 /// The shards.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
+    /// Whoever holds one asks others of sessions.
+    turns: Box<[tokio::sync::Mutex<()>]>,
 }
 
 /// Some of the sessions.
@@ -22,19 +26,27 @@ pub(super) struct Shard {
     pub(super) live: HashMap<SessionId, Arc<Entry>>,
     /// With the time when they would have expired.
     pub(super) revoked: HashMap<SessionId, u64>,
+    /// At which epoch others were asked.
+    seen: HashMap<SessionId, u64>,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            turns: (0..SHARDS).map(|_| tokio::sync::Mutex::default()).collect(),
+        }
     }
 }
 
 impl Table {
     pub(super) fn shard(&self, session: SessionId) -> MutexGuard<'_, Shard> {
-        // What is left of a division by the number of shards is smaller than it.
-        let index = usize::try_from(session.0 % SHARDS as u128).unwrap_or_default();
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[index(session)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn to ask others of a session, among others.
+    pub(super) fn turn(&self, session: SessionId) -> &tokio::sync::Mutex<()> {
+        &self.turns[index(session)]
     }
 
     pub(super) fn entry(&self, session: SessionId) -> Option<Arc<Entry>> {
@@ -47,7 +59,26 @@ impl Table {
     }
 }
 
+fn index(session: SessionId) -> usize {
+    // What is left of a division by the number of shards is smaller than it.
+    usize::try_from(session.0 % SHARDS as u128).unwrap_or_default()
+}
+
 impl Shard {
+    /// Whether others were asked of it at this epoch.
+    pub(super) fn has_seen(&self, session: SessionId, epoch: u64) -> bool {
+        self.seen.get(&session) == Some(&epoch)
+    }
+
+    /// Remembers that they were. Where there are too many any other is forgotten, and asked for again.
+    pub(super) fn see(&mut self, session: SessionId, epoch: u64, seen_max: usize) {
+        if self.seen.len() >= seen_max && !self.seen.contains_key(&session) {
+            let any = self.seen.keys().next().copied();
+            any.and_then(|any| self.seen.remove(&any));
+        }
+        self.seen.insert(session, epoch);
+    }
+
     pub(super) fn is_revoked(&self, session: SessionId) -> bool {
         self.revoked.contains_key(&session)
     }

@@ -47,7 +47,7 @@ fn lost() -> IntCounter {
 }
 
 fn store(folder: Option<&Path>) -> Arc<Sessions> {
-    let sessions = Sessions::open_store(&config(folder), lost(), series()).expect("a store");
+    let sessions = Sessions::open_store(&config(folder), lost(), series(), None).expect("a store");
     sessions.hear_time(NOW_S);
     sessions
 }
@@ -491,7 +491,7 @@ fn a_restart_goes_on_with_the_same_sessions() {
     assert_eq!(sessions.open(&ended_token, "/mcp", "key:ci", NOW_S), Err(NoSession::Revoked));
     assert_eq!(*open(&sessions, session, "a", "third").expect("is there"), upstream_session("second"));
     assert_eq!(sessions.level(session), Some(Level::Warning));
-    assert_eq!(sessions.subscribed(session, "a"), ["x y".into()]);
+    assert_eq!(sessions.subscribed(session, "a"), ["x y"].map(Box::<str>::from));
     stop(sessions, writer);
 }
 
@@ -500,7 +500,7 @@ fn a_state_directory_is_for_one_process() {
     let folder = Folder::new();
     let path = folder.path().join("made");
     let first = store(Some(&path));
-    let error = Sessions::open_store(&config(Some(&path)), lost(), series()).expect_err("in use");
+    let error = Sessions::open_store(&config(Some(&path)), lost(), series(), None).expect_err("in use");
     assert!(matches!(&error, StoreError::InUse { .. }), "{error}");
     assert!(error.to_string().contains(path.to_str().expect("text")));
     drop(first);
@@ -516,7 +516,7 @@ fn what_cannot_be_kept_is_refused_at_start() {
     let refused = |state_directory: Option<&Path>, key_file: Option<&Path>| {
         let mut config = config(state_directory);
         config.session.key_file = key_file.map(Path::to_owned);
-        Sessions::open_store(&config, lost(), series()).expect_err("refused").to_string()
+        Sessions::open_store(&config, lost(), series(), None).expect_err("refused").to_string()
     };
     for (error, says) in [
         (refused(Some(&file), None), "state directory"),

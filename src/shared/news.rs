@@ -1,0 +1,116 @@
+//! What replicas tell each other as it happens: a message of one channel.
+//!
+//! A message is the teller's number, a letter and what it is about. One that cannot be read is left out: it is of a
+//! version that says something else.
+
+use redis::cmd;
+
+use super::{Shared, Urgency};
+
+/// Bytes of the name of an upstream's lists.
+pub const NAME_BYTES: usize = 32;
+const REPLICA_BYTES: usize = 8;
+
+/// Something that another replica should know at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A session was ended; sealed, for those who keep sessions.
+    Ended(Vec<u8>),
+    /// Lists have changed: the digest of an upstream's session key, and a bit for each kind.
+    Changed(Vec<([u8; NAME_BYTES], u8)>),
+}
+
+impl Shared {
+    /// The name of what an upstream's lists are known by to all replicas.
+    pub fn name_of_lists(session_key: &str) -> [u8; NAME_BYTES] {
+        let digest = super::digest(&[b"lists", session_key.as_bytes()]);
+        digest.as_bytes().try_into().unwrap_or([0; NAME_BYTES])
+    }
+
+    /// Tells the other replicas, behind whatever was told before.
+    pub fn announce(&self, news: &News, urgency: Urgency) {
+        self.tell(vec![self.publish(news)], urgency);
+    }
+
+    /// The command that tells the other replicas.
+    pub fn publish(&self, news: &News) -> redis::Cmd {
+        let mut command = cmd("PUBLISH");
+        command.arg(self.channel()).arg(write(self.replica, news));
+        command
+    }
+
+    pub(super) fn channel(&self) -> String {
+        self.name("news")
+    }
+
+    /// `None`: nothing that was told by somebody else, or nothing that can be read.
+    pub(super) fn read_news(&self, message: &[u8]) -> Option<News> {
+        let (replica, news) = message.split_at_checked(REPLICA_BYTES)?;
+        if replica == self.replica.to_be_bytes() {
+            return None;
+        }
+        let news = read(news);
+        if news.is_none() {
+            tracing::debug!("a message of another replica cannot be read");
+        }
+        news
+    }
+}
+
+fn write(replica: u64, news: &News) -> Vec<u8> {
+    let mut message = replica.to_be_bytes().to_vec();
+    match news {
+        News::Ended(sealed) => {
+            message.push(b'e');
+            message.extend_from_slice(sealed);
+        }
+        News::Changed(lists) => {
+            message.push(b'c');
+            for (name, kinds) in lists {
+                message.extend_from_slice(name);
+                message.push(*kinds);
+            }
+        }
+    }
+    message
+}
+
+fn read(news: &[u8]) -> Option<News> {
+    let (letter, body) = news.split_first()?;
+    match letter {
+        b'e' => Some(News::Ended(body.to_vec())),
+        b'c' => {
+            let (lists, rest) = body.as_chunks::<{ NAME_BYTES + 1 }>();
+            let list = |list: &[u8; NAME_BYTES + 1]| {
+                let (name, kinds) = list.split_first_chunk()?;
+                Some((*name, *kinds.first()?))
+            };
+            rest.is_empty().then(|| lists.iter().filter_map(list).collect()).map(News::Changed)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let name = Shared::name_of_lists("a");
+        assert_ne!(name, Shared::name_of_lists("b"));
+        for news in [
+            News::Ended(b"sealed".to_vec()),
+            News::Ended(Vec::new()),
+            News::Changed(vec![(name, 5), (Shared::name_of_lists("b"), 1)]),
+            News::Changed(Vec::new()),
+        ] {
+            let message = write(7, &news);
+            assert_eq!(message[..REPLICA_BYTES], 7_u64.to_be_bytes());
+            assert_eq!(read(&message[REPLICA_BYTES..]), Some(news));
+        }
+        for nonsense in [&b""[..], b"x", b"c1", b"\xff\xff"] {
+            assert_eq!(read(nonsense), None, "{nonsense:?}");
+        }
+    }
+}
