@@ -96,14 +96,20 @@ pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Fi
     }
 }
 
-async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> Finding {
-    let question = Question {
+/// `server/discover`.
+pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> Question {
+    Question {
         headers: modern_headers(MODERN[0], Method::Discover),
         body: Bytes::from_static(DISCOVER.as_bytes()),
         is_safe_to_repeat: true,
+        replica: None,
         bytes_max: asker.limits.reply_bytes_max,
         deadline,
-    };
+    }
+}
+
+async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> Finding {
+    let question = discover_question(asker, deadline);
     match asker.ask(upstream, question).await {
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
         // Over a pipe nothing stands in between: silence is the server's own.
@@ -231,8 +237,12 @@ mod tests {
 
     fn judged(status: u16, body: &str) -> &'static str {
         let status = StatusCode::from_u16(status).expect("a status");
-        let answer =
-            Answer { status, headers: HeaderMap::new(), body: Bytes::copy_from_slice(body.as_bytes()) };
+        let answer = Answer {
+            status,
+            headers: HeaderMap::new(),
+            body: Bytes::copy_from_slice(body.as_bytes()),
+            replica: None,
+        };
         judge(&answer, &mut Scratch::default(), 128).label(Era::Modern)
     }
 

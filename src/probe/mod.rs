@@ -8,7 +8,9 @@
 
 mod ask;
 mod endpoints;
+mod health;
 mod memory;
+mod names;
 mod schedule;
 
 use std::cell::RefCell;
@@ -21,15 +23,20 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::timeout;
 
 use self::ask::Finding;
 use self::endpoints::Endpoints;
+use self::health::{Checked, Checks};
 use self::memory::Memory;
+use self::names::Names;
 use self::schedule::Schedule;
+use crate::limit::buffered::Buffered;
 use crate::protocol::json::Scratch;
 use crate::protocol::version::{Era, Eras, MODERN};
 use crate::snapshot::Snapshot;
 use crate::state::State;
+use crate::upstream::Aim;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
 use crate::upstream::facts::{Fact, Introduction, Known};
@@ -40,6 +47,8 @@ const CONCURRENT_MAX: usize = 32;
 /// How long a process may take over `server/discover` before it is asked to `initialize` as well. Its answer counts
 /// whenever it comes before the one to `initialize`: most of that time it may have taken to start.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the start waits for the names of hosts.
+const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -50,6 +59,8 @@ pub struct Prober {
     entries: HashMap<UpstreamId, Entry>,
     endpoints: Endpoints,
     memory: Memory,
+    checks: Checks,
+    names: Names,
     followed: Arc<Snapshot>,
 }
 
@@ -57,6 +68,7 @@ pub struct Prober {
 struct Asking {
     client: Client,
     scratch: RefCell<Scratch>,
+    budget: Arc<Buffered>,
 }
 
 /// One upstream; each era that is asked for has its schedule.
@@ -79,13 +91,16 @@ impl Prober {
     pub fn new(state: Arc<State>, client: Client, directory: Option<PathBuf>) -> Self {
         let snapshot = state.snapshot.load_full();
         let memory = Memory::open(directory);
-        let asking = Rc::new(Asking { client, scratch: RefCell::default() });
+        let budget = Arc::clone(&state.buffered);
+        let asking = Rc::new(Asking { client, scratch: RefCell::default(), budget });
         let mut prober = Self {
             state,
             asking,
             entries: HashMap::new(),
             endpoints: Endpoints::default(),
             memory,
+            checks: Checks::default(),
+            names: Names::new(names::by_system()),
             followed: Arc::clone(&snapshot),
         };
         prober.follow(&snapshot, Instant::now());
@@ -93,14 +108,25 @@ impl Prober {
         prober
     }
 
+    /// Looks up the names of hosts before the first call.
+    pub async fn resolve(&mut self) {
+        let now = Instant::now();
+        self.names.follow(&self.followed, now);
+        // Whatever is not found by then is looked up later.
+        let _ = timeout(FIRST_LOOKUPS_TIMEOUT, self.names.look_up_all(now)).await;
+    }
+
     /// Asks until the process ends.
     pub async fn run(mut self) {
         let mut asked: FuturesUnordered<LocalBoxFuture<'static, Found>> = FuturesUnordered::new();
+        let mut checked: FuturesUnordered<LocalBoxFuture<'static, Checked>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
         loop {
             let mut is_changed = false;
             tokio::select! {
                 _ = interval.tick() => {}
+                Some(checked) = checked.next() => self.note_checked(checked),
+                Some(found) = self.names.next() => self.names.take(found, Instant::now()),
                 // Each finding counts as soon as it is there: a slow upstream holds up nobody.
                 Some((id, era, finding)) = asked.next() => is_changed = self.note(id, era, finding),
             }
@@ -115,8 +141,10 @@ impl Prober {
             for (id, era) in self.due(now, CONCURRENT_MAX.saturating_sub(asked.len())) {
                 let Some(entry) = self.entries.get(&id) else { continue };
                 let (asking, upstream) = (Rc::clone(&self.asking), Arc::clone(&entry.upstream));
-                asked.push(asking.find(upstream, era, Arc::clone(&self.state), Arc::clone(&snapshot)));
+                asked.push(asking.find(upstream, era, Arc::clone(&snapshot)));
             }
+            self.begin_checks(&snapshot, &mut checked, now);
+            self.names.begin(now);
             if is_changed {
                 self.endpoints.refresh(&snapshot);
                 self.memory.change();
@@ -125,8 +153,32 @@ impl Prober {
         }
     }
 
+    fn begin_checks(
+        &mut self,
+        snapshot: &Arc<Snapshot>,
+        checked: &mut FuturesUnordered<LocalBoxFuture<'static, Checked>>,
+        now: Instant,
+    ) {
+        let left = self.checks.follow(snapshot, now);
+        if !left.is_empty() {
+            let closing = health::close(Rc::clone(&self.asking), Arc::clone(snapshot), left);
+            self.asking.client.tasks.spawn(closing);
+        }
+        for check in self.checks.due(now, CONCURRENT_MAX.saturating_sub(checked.len())) {
+            checked.push(check.ask(Rc::clone(&self.asking), Arc::clone(snapshot)));
+        }
+    }
+
+    fn note_checked(&mut self, checked: Checked) {
+        if let Some((upstream, is_fit)) = self.checks.note(checked, Instant::now()) {
+            let series = &upstream.series.health_checks;
+            series[usize::from(!is_fit)].inc();
+        }
+    }
+
     /// Takes up the upstreams of the snapshot and drops those that are gone.
     fn follow(&mut self, snapshot: &Snapshot, now: Instant) {
+        self.names.follow(snapshot, now);
         let living: HashMap<UpstreamId, &Arc<Upstream>> =
             snapshot.upstreams.iter().map(|upstream| (upstream.id, upstream)).collect();
         let metrics = &self.state.metrics;
@@ -252,20 +304,25 @@ impl Prober {
 }
 
 impl Asking {
+    fn asker<'a>(&'a self, snapshot: &'a Snapshot, aim: Aim) -> Asker<'a> {
+        Asker {
+            client: &self.client,
+            scratch: &self.scratch,
+            limits: &snapshot.limits,
+            budget: &self.budget,
+            aim,
+        }
+    }
+
     fn find(
         self: Rc<Self>,
         upstream: Arc<Upstream>,
         era: Era,
-        state: Arc<State>,
         snapshot: Arc<Snapshot>,
     ) -> LocalBoxFuture<'static, Found> {
         async move {
-            let asker = Asker {
-                client: &self.client,
-                scratch: &self.scratch,
-                limits: &snapshot.limits,
-                budget: &state.buffered,
-            };
+            // Fit or not: what it is may be what makes it fit.
+            let asker = self.asker(&snapshot, Aim::Probe);
             (upstream.id, era, ask::find(&asker, &upstream, era).await)
         }
         .boxed_local()

@@ -13,11 +13,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, St
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
-use super::Upstream;
-use super::exchange::{Client, Reply, RequestBody};
+use super::exchange::{Client, Delivery, Reply, RequestBody};
 use super::incoming::Incoming;
 use super::pipe::Own;
 use super::pool;
+use super::{Aim, ReplicaKey, Upstream};
 use crate::config::Limits;
 use crate::limit::buffered::Buffered;
 use crate::protocol::envelope::{Envelope, MessageKind};
@@ -47,6 +47,19 @@ pub struct Asker<'a> {
     pub limits: &'a Limits,
     /// What answers are counted against while they are read.
     pub budget: &'a Arc<Buffered>,
+    /// Which replica is asked what is part of no session.
+    pub aim: Aim,
+}
+
+/// A legacy session, as requests name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// Its id; `None` for an upstream that gives none.
+    pub id: Option<&'a HeaderValue>,
+    /// The version that was agreed on.
+    pub version: &'static str,
+    /// The replica that knows it.
+    pub replica: Option<ReplicaKey>,
 }
 
 /// A question: one message and the headers that go with it.
@@ -58,6 +71,8 @@ pub struct Question {
     pub body: Bytes,
     /// True if asking twice does no harm.
     pub is_safe_to_repeat: bool,
+    /// The replica that knows the session that it is part of.
+    pub replica: Option<ReplicaKey>,
     /// How long the answer may be.
     pub bytes_max: usize,
     /// When all of the answer must be there.
@@ -73,22 +88,25 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The JSON message; empty if there was none.
     pub body: Bytes,
+    /// Which replica gave it.
+    pub replica: Option<ReplicaKey>,
 }
 
 impl Asker<'_> {
     /// Asks. An error is a fault of the exchange; a refusal is an answer.
     pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
-        let Question { mut headers, body, is_safe_to_repeat, bytes_max, deadline } = question;
+        let Question { mut headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let mut request = Request::new(RequestBody(Segments::from(body)));
         request.extensions_mut().insert(Own);
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
-        let reply = self.client.send(upstream, request, is_safe_to_repeat, Instant::now(), deadline).await?;
-        let Reply { head, mut body, lease } = reply;
+        let delivery = Delivery { is_safe_to_repeat, aim: self.aim_at(replica) };
+        let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
+        let Reply { head, mut body, mut lease, replica } = reply;
         let media = relay::media_of(&head.headers);
-        let answer = |body| Answer { status: head.status, headers: head.headers.clone(), body };
+        let answer = |body| Answer { status: head.status, headers: head.headers.clone(), body, replica };
         match media {
             Media::Sse if head.status.is_success() => {
                 let found = self.answer_in_events(&mut body, bytes_max);
@@ -103,6 +121,13 @@ impl Asker<'_> {
                     Error::Upstream(error) => error,
                     _ => UpstreamError::TooManyConnections,
                 })?;
+                if media == Media::Json
+                    && head.status.is_server_error()
+                    && let Some(lease) = &mut lease
+                {
+                    let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
+                    lease.in_flight.decide(is_busy || self.is_answer(&body));
+                }
                 pool::give_back(lease, Instant::now());
                 Ok(answer(if media == Media::Json { body } else { Bytes::new() }))
             }
@@ -114,18 +139,28 @@ impl Asker<'_> {
         &self,
         upstream: &Upstream,
         version: &'static str,
-        session: &HeaderValue,
+        (session, replica): (&HeaderValue, Option<ReplicaKey>),
         deadline: Instant,
     ) -> Result<bool, UpstreamError> {
         let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
         *request.method_mut() = HttpMethod::DELETE;
         *request.headers_mut() = legacy_headers(version, Some(session));
-        let reply = self.client.send(upstream, request, true, Instant::now(), deadline).await?;
-        let Reply { head, mut body, lease } = reply;
+        let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica) };
+        let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
+        let Reply { head, mut body, lease, .. } = reply;
         if relay::collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
             pool::give_back(lease, Instant::now());
         }
         Ok(head.status.is_success() || head.status == StatusCode::NOT_FOUND)
+    }
+
+    fn aim_at(&self, session: Option<ReplicaKey>) -> Aim {
+        match (self.aim, session) {
+            (Aim::Any, session) => session.into(),
+            // Fit or not.
+            (Aim::Probe, Some(replica)) => Aim::Question(replica),
+            (aim, _) => aim,
+        }
     }
 
     /// The answer among server-sent events. The stream need not end with it.

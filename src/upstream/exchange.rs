@@ -6,40 +6,40 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Uri, header};
+use http::{Request, StatusCode, Uri, header};
 use http_body::{Body, Frame, SizeHint};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout_at;
 
+use super::balance::NotChosen;
+use super::fresh_id::{self, FreshId, Restored};
+use super::health::breaker::{Failure, Pass};
 use super::incoming::Incoming;
 use super::pipe;
 use super::pipe::host::Host;
-use super::pool::{Connection, Lease, Pools};
-use super::{Replica, Transport, Upstream};
+use super::pool::{InFlight, Lease, Pools};
+use super::{Aim, ReplicaKey, Transport, Upstream};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::splice::Segments;
-use crate::socket::{self, Observed};
 use crate::tasks::Tasks;
 
 /// A large message is handed to its connection in pieces, which bounds what is copied ahead of the socket.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 
+/// Having waited less for a reply says nothing of a replica.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+const JSON: &[u8] = b"application/json";
+
 /// Marks a request whose reply is a stream that is held open for long. It has a connection of its own, which whoever
 /// sends it has to bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Held;
-
-/// There may be very many streams.
-const STREAM_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// What came back. The connection is leased until the body was read to its end.
 #[derive(Debug)]
@@ -50,6 +50,8 @@ pub struct Reply {
     pub body: Incoming,
     /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
     pub lease: Option<Lease>,
+    /// Which replica it is from.
+    pub replica: Option<ReplicaKey>,
 }
 
 /// A thread's way to its upstreams.
@@ -67,41 +69,53 @@ pub struct Client {
     pub pipes: Rc<Host>,
 }
 
+/// How a request is to be sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivery {
+    /// Executing it twice does no harm.
+    pub is_safe_to_repeat: bool,
+    /// Which replica it is for.
+    pub aim: Aim,
+}
+
 /// Where a request has to go.
 #[derive(Clone, Copy, Debug)]
 pub struct To<'a> {
-    /// The index of the replica.
-    pub replica: usize,
+    /// The replica.
+    pub replica: ReplicaKey,
     /// The request target, where it is not the replica's own.
     pub target: Option<&'a Uri>,
 }
 
 impl Client {
     /// Sends `request`, which needs a method but neither target nor `Host`, at `now` and waits until `deadline` for the head of
-    /// the reply. `is_safe_to_repeat`: executing it twice does no harm.
+    /// the reply.
     pub async fn send(
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
-        is_safe_to_repeat: bool,
+        delivery: Delivery,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         let result = match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
                 let exchange = Box::pin(pipe::exchange::send(self, upstream, &**streams, request, deadline));
-                timeout_at(deadline.into(), exchange).await
+                timeout_at(deadline.into(), exchange).await.unwrap_or(Err(UpstreamError::TimedOut))
             }
             Transport::Http(_) => {
-                let attempt = self.attempt(upstream, None, request, is_safe_to_repeat, now);
-                timeout_at(deadline.into(), attempt).await
+                let clock = Clock { now, deadline };
+                if upstream.access.has_tokens() {
+                    Box::pin(self.attempt_with_token(upstream, (delivery, None), request, clock)).await
+                } else {
+                    self.attempt(upstream, (delivery, None), request, clock).await
+                }
             }
             Transport::Stdio(children) => {
                 let exchange = Box::pin(pipe::exchange::send(self, upstream, children, request, deadline));
-                timeout_at(deadline.into(), exchange).await
+                timeout_at(deadline.into(), exchange).await.unwrap_or(Err(UpstreamError::TimedOut))
             }
         };
-        let result = result.unwrap_or(Err(UpstreamError::TimedOut));
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
         upstream.series.observe(reason, now.elapsed().as_secs_f64());
         result
@@ -115,63 +129,79 @@ impl Client {
         request: Request<RequestBody>,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let attempt = Box::pin(self.attempt(upstream, Some(to), request, false, Instant::now()));
-        timeout_at(deadline.into(), attempt).await.unwrap_or(Err(UpstreamError::TimedOut))
+        let delivery = Delivery { is_safe_to_repeat: false, aim: Aim::Session(to.replica) };
+        let clock = Clock { now: Instant::now(), deadline };
+        Box::pin(self.attempt_with_token(upstream, (delivery, to.target), request, clock)).await
     }
 
-    async fn attempt(
+    pub(super) async fn attempt(
         &self,
         upstream: &Upstream,
-        to: Option<To<'_>>,
+        (Delivery { is_safe_to_repeat, aim }, target): (Delivery, Option<&Uri>),
         mut request: Request<RequestBody>,
-        mut may_repeat: bool,
-        now: Instant,
+        clock: Clock,
     ) -> Result<Reply, UpstreamError> {
         let is_stream = request.extensions().get::<Held>().is_some();
-        let mut replica_index = to.map_or_else(|| upstream.next_replica(), |to| to.replica);
-        let mut replicas_tried = 0;
+        let mut may_repeat = is_safe_to_repeat;
+        let head_deadline = if is_stream {
+            clock.deadline
+        } else {
+            clock.deadline.min(clock.now + upstream.config.first_byte_timeout)
+        };
+        let mut fresh_id = None;
+        self.pools.earn(upstream);
         loop {
-            let replica = upstream.replicas.get(replica_index).ok_or(UpstreamError::Unreachable)?;
-            let pooled = if is_stream { None } else { self.pools.take(upstream, replica_index, now) };
-            let is_pooled = pooled.is_some();
-            let mut lease = match pooled {
-                Some(lease) => lease,
-                None => match Box::pin(self.connect(upstream, replica, is_stream)).await {
-                    Ok(connection) => self.pools.lease(upstream, replica_index, connection),
-                    Err(error) if to.is_some() || replicas_tried + 1 >= upstream.replicas.len() => {
-                        return Err(error);
-                    }
-                    Err(_) => {
-                        replicas_tried += 1;
-                        replica_index = (replica_index + 1) % upstream.replicas.len();
-                        continue;
-                    }
-                },
-            };
-            address(&mut request, replica);
-            if let Some(target) = to.and_then(|to| to.target) {
+            let (mut lease, is_pooled) = self.lease(upstream, aim, is_stream, clock).await?;
+            address(&mut request, &lease);
+            upstream.access.show(request.headers_mut());
+            if let Some(target) = target {
                 target.clone_into(request.uri_mut());
             }
             let copy = (is_pooled && may_repeat).then(|| copy(&request));
             let received_before = lease.connection.received_bytes.get();
-            let mut error = match lease.connection.sender.try_send_request(request).await {
-                Ok(response) => {
+            let sent = lease.connection.sender.try_send_request(request);
+            let mut error = match timeout_at(head_deadline.into(), sent).await {
+                Ok(Ok(response)) => {
                     let (head, body) = response.into_parts();
                     lease.respect_keep_alive(&head.headers);
-                    return Ok(Reply { head, body: Incoming::Http(body), lease: Some(lease) });
+                    judge(&mut lease.in_flight, &head);
+                    let replica = Some(lease.in_flight.key());
+                    let body = match fresh_id {
+                        None => Incoming::Http(body),
+                        Some(id) => Incoming::Restored(Box::new(Restored::new(Incoming::Http(body), id))),
+                    };
+                    return Ok(Reply { head, body, lease: Some(lease), replica });
                 }
-                Err(error) => error,
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    if !is_stream && clock.was_patient(upstream) {
+                        lease.in_flight.fail(Failure::TimedOut);
+                    }
+                    return Err(UpstreamError::TimedOut);
+                }
             };
             let unsent = error.take_message();
             let error = error.into_error();
             tracing::debug!(upstream = upstream.config.name, %error, is_pooled, "exchange failed");
             let is_silent = lease.connection.received_bytes.get() == received_before;
+            // A connection that had been idle may have been closed for that.
+            if !is_pooled || !is_silent {
+                lease.in_flight.fail(Failure::Broken);
+            }
             request = match (unsent, copy) {
                 (Some(request), _) if is_pooled => request,
                 (Some(_), _) => return Err(UpstreamError::Unreachable),
-                (None, Some(copy)) if is_silent => {
+                (None, Some(mut copy)) if is_silent => {
                     may_repeat = false;
+                    if !self.pools.spend(upstream) {
+                        upstream.series.retries_refused.inc();
+                        return Err(UpstreamError::Reset);
+                    }
+                    fresh_id = renew(&mut copy);
                     copy
+                }
+                _ if upstream.access.was_refused(&upstream.config.name, &error) => {
+                    return Err(UpstreamError::Unreachable);
                 }
                 _ if error.is_parse() => return Err(UpstreamError::Nonsense),
                 _ => return Err(UpstreamError::Reset),
@@ -180,60 +210,110 @@ impl Client {
         }
     }
 
-    /// Streams are bounded by those who open them, so that calls always find connections.
-    async fn connect(
+    /// A connection to the replica that a request goes to, and whether it had been idle. Where there is none to be had,
+    /// nothing was sent: another replica is tried.
+    async fn lease(
         &self,
         upstream: &Upstream,
-        replica: &Replica,
+        aim: Aim,
         is_stream: bool,
-    ) -> Result<Connection, UpstreamError> {
-        if self.open.get() >= self.open_max && !is_stream {
-            return Err(UpstreamError::TooManyConnections);
+        clock: Clock,
+    ) -> Result<(Lease, bool), UpstreamError> {
+        let mut tried = Vec::new();
+        let mut failed = UpstreamError::Unreachable;
+        loop {
+            let (replica, pass) = {
+                let set = upstream.replicas.load();
+                let random = if set.len() > 1 { self.pools.random() } else { 0 };
+                let chosen = upstream.choose(&set, (aim, &tried), random, clock.now);
+                let (replica, pass) = match chosen {
+                    Ok(chosen) => chosen,
+                    Err(NotChosen::AllTried) => return Err(failed),
+                    Err(NotChosen::Gone) => return Err(UpstreamError::SessionLost),
+                    // What was tried says more than what was not.
+                    Err(NotChosen::Unfit { .. }) if !tried.is_empty() => return Err(failed),
+                    Err(NotChosen::Unfit { retry_after_ms }) => {
+                        let retry_after_s = u32::try_from(retry_after_ms.div_ceil(1000)).unwrap_or(u32::MAX);
+                        return Err(UpstreamError::OutOfOrder { retry_after_s: retry_after_s.max(1) });
+                    }
+                };
+                let is_reusable = !is_stream && pass != Pass::Aside;
+                if is_reusable && let Some(lease) = self.pools.take(upstream, replica, pass, clock.now) {
+                    return Ok((lease, true));
+                }
+                (Arc::clone(replica), pass)
+            };
+            tried.push(replica.key);
+            let is_counted = !is_stream && pass != Pass::Aside;
+            let mut in_flight = InFlight::begin(Rc::new(Arc::clone(&replica)), pass, is_counted);
+            let place = self.pools.place(upstream, is_counted).ok_or(UpstreamError::TooManyConnections)?;
+            let connecting = Box::pin(self.connect(upstream, &replica, is_stream));
+            match timeout_at(clock.deadline.into(), connecting).await {
+                Ok(Ok(connection)) => {
+                    return Ok((self.pools.lease(upstream, connection, place, in_flight), false));
+                }
+                Ok(Err(error @ UpstreamError::TooManyConnections)) => return Err(error),
+                Ok(Err(error)) => {
+                    in_flight.fail(Failure::Broken);
+                    failed = error;
+                }
+                Err(_) => {
+                    if clock.was_patient(upstream) {
+                        in_flight.fail(Failure::Broken);
+                    }
+                    return Err(UpstreamError::TimedOut);
+                }
+            }
         }
-        let counter = if is_stream { Rc::default() } else { Rc::clone(&self.open) };
-        let open = OpenConnection::new(&counter, upstream.series.connections.clone());
-        let connected = timeout(upstream.config.connect_timeout, async {
-            let stream = TcpStream::connect((replica.host.as_str(), replica.port)).await?;
-            socket::tune(&stream)?;
-            Ok::<_, io::Error>(stream)
-        });
-        let stream = match connected.await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                upstream.series.connect_failed.inc();
-                tracing::debug!(upstream = upstream.config.name, %error, "cannot connect");
-                return Err(UpstreamError::Unreachable);
-            }
-            Err(_) => {
-                upstream.series.connect_failed.inc();
-                tracing::debug!(upstream = upstream.config.name, "connecting took too long");
-                return Err(UpstreamError::Unreachable);
-            }
-        };
-        let received_bytes = Rc::new(Cell::new(0));
-        // A request may be repeated only while nothing of its reply came.
-        let counter = Rc::clone(&received_bytes);
-        let io = Observed::new(Vec::new(), stream, move |count| counter.set(counter.get() + count as u64));
-        let mut builder = http1::Builder::new();
-        if is_stream {
-            builder.max_buf_size(STREAM_BUFFER_BYTES_MAX);
-        }
-        let (sender, connection) =
-            builder.handshake(TokioIo::new(io)).await.map_err(|_| UpstreamError::Unreachable)?;
-        upstream.series.connected.inc();
-        self.tasks.spawn(async move {
-            let _open = open;
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "upstream connection ended");
-            }
-        });
-        Ok(Connection { sender, received_bytes })
     }
 }
 
-fn address(request: &mut Request<RequestBody>, replica: &Replica) {
+/// When a request began, and when the head of its reply must be there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) now: Instant,
+    pub(super) deadline: Instant,
+}
+
+impl Clock {
+    /// For what begins only now.
+    pub(super) fn starting_now(self) -> Self {
+        Self { now: Instant::now(), ..self }
+    }
+
+    /// Whether it was waited long enough to say something of the replica: of a list, only the last page may have had
+    /// little time.
+    fn was_patient(self, upstream: &Upstream) -> bool {
+        self.now.elapsed() >= PATIENCE_MIN.min(upstream.config.first_byte_timeout)
+    }
+}
+
+/// What the head of a reply says of its replica. The rest says the end of the reply.
+fn judge(in_flight: &mut InFlight, head: &http::response::Parts) {
+    let media = head.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    let is_json = media.get(..JSON.len()).is_some_and(|start| start.eq_ignore_ascii_case(JSON));
+    match head.status {
+        // Busy, not broken.
+        StatusCode::SERVICE_UNAVAILABLE => in_flight.succeed(),
+        // Some servers send errors of JSON-RPC like this.
+        status if status.is_server_error() && is_json => in_flight.postpone(),
+        status if status.is_server_error() => in_flight.fail(Failure::Broken),
+        status if status.is_success() && is_json => {}
+        _ => in_flight.succeed(),
+    }
+}
+
+fn address(request: &mut Request<RequestBody>, lease: &Lease) {
+    let replica = lease.in_flight.replica();
     *request.uri_mut() = replica.target.clone();
     request.headers_mut().insert(header::HOST, replica.authority.clone());
+}
+
+/// Gives a request that is sent again another id, if it has one.
+fn renew(request: &mut Request<RequestBody>) -> Option<FreshId> {
+    let (message, id) = fresh_id::replace(&request.body().0)?;
+    request.body_mut().0 = message;
+    Some(id)
 }
 
 fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
@@ -241,27 +321,6 @@ fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
     request.method().clone_into(copy.method_mut());
     request.headers().clone_into(copy.headers_mut());
     copy
-}
-
-/// Counts an open connection while it lives.
-struct OpenConnection {
-    open: Rc<Cell<usize>>,
-    gauge: prometheus::IntGauge,
-}
-
-impl OpenConnection {
-    fn new(open: &Rc<Cell<usize>>, gauge: prometheus::IntGauge) -> Self {
-        gauge.inc();
-        open.set(open.get() + 1);
-        Self { open: Rc::clone(open), gauge }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.gauge.dec();
-        self.open.set(self.open.get().saturating_sub(1));
-    }
 }
 
 /// A message on its way up: pieces of known total length.

@@ -1,4 +1,4 @@
-//! Which of a client's headers reach an upstream: those named here and no others.
+//! Which of a client's headers reach an upstream: those named here, those the operator names, and no others.
 //!
 //! Credentials, cookies, origins and hop-by-hop headers never cross. `Mcp-Name` is written anew, because the
 //! upstream compares it with its own spelling of the name in the body.
@@ -11,10 +11,10 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// Turns a client's headers into those for an upstream, in place: the map's memory travels on with the
-/// request. `inner_name` replaces `Mcp-Name` where the upstream has its own spelling. `Host` and
+/// request. `more` are those the operator names; `inner_name` replaces `Mcp-Name` where the upstream has its own spelling. `Host` and
 /// `Content-Length` are written later, by whoever knows the replica and the body.
-pub fn forward(headers: &mut HeaderMap, inner_name: Option<HeaderValue>) {
-    remove_unnamed(headers);
+pub fn forward(headers: &mut HeaderMap, inner_name: Option<HeaderValue>, more: &[HeaderName]) {
+    remove_unnamed(headers, more);
     if let Some(name) = inner_name {
         headers.insert(MCP_NAME, name);
     }
@@ -41,10 +41,10 @@ fn may_cross(name: &HeaderName) -> bool {
 }
 
 /// A map cannot be filtered while it is walked, so names are collected a few at a time.
-fn remove_unnamed(headers: &mut HeaderMap) {
+fn remove_unnamed(headers: &mut HeaderMap, more: &[HeaderName]) {
     loop {
         let mut unnamed: [Option<HeaderName>; 8] = Default::default();
-        let found = headers.keys().filter(|name| !may_cross(name));
+        let found = headers.keys().filter(|name| !may_cross(name) && !more.contains(name));
         unnamed.iter_mut().zip(found).for_each(|(slot, name)| *slot = Some(name.clone()));
         if unnamed[0].is_none() {
             return;
@@ -83,11 +83,12 @@ mod tests {
         ] {
             client.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        let sent = |inner: Option<&str>| {
+        let sent = |inner: Option<&str>, more: &[HeaderName]| {
             let mut headers = client.clone();
             forward(
                 &mut headers,
                 inner.map(|name| HeaderValue::from_str(&encode_value(name)).expect("name")),
+                more,
             );
             let mut pairs: Vec<String> = headers
                 .iter()
@@ -103,8 +104,10 @@ mod tests {
         ];
         let rest =
             ["mcp-param-city: =?base64?w7Y=?=", "mcp-protocol-version: 2026-07-28", "traceparent: 00-1-2-01"];
-        assert_eq!(sent(None), [&common[..], &["mcp-name: up__a"], &rest].concat());
-        assert_eq!(sent(Some("a")), [&common[..], &["mcp-name: a"], &rest].concat());
-        assert_eq!(sent(Some("ä")), [&common[..], &["mcp-name: =?base64?w6Q=?="], &rest].concat());
+        assert_eq!(sent(None, &[]), [&common[..], &["mcp-name: up__a"], &rest].concat());
+        assert_eq!(sent(Some("a"), &[]), [&common[..], &["mcp-name: a"], &rest].concat());
+        assert_eq!(sent(Some("ä"), &[]), [&common[..], &["mcp-name: =?base64?w6Q=?="], &rest].concat());
+        let more = [HeaderName::from_static("x-other"), HeaderName::from_static("x-absent")];
+        assert_eq!(sent(None, &more), [&common[..], &["mcp-name: up__a"], &rest, &["x-other: 1"]].concat());
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::fresh_id::Restored;
 use super::pipe::exchange::Body as Pieces;
 
 /// The body of a reply while it arrives.
@@ -17,6 +18,8 @@ pub enum Incoming {
     Whole(Option<Bytes>),
     /// From a process or another connection that many calls share, piece by piece.
     Pieces(Box<Pieces>),
+    /// The reply to a request that was sent again.
+    Restored(Box<Restored>),
 }
 
 /// The reply broke off.
@@ -40,6 +43,7 @@ impl Body for Incoming {
             Self::Pieces(pieces) => {
                 pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
+            Self::Restored(restored) => restored.poll_frame(cx),
         }
     }
 
@@ -48,6 +52,7 @@ impl Body for Incoming {
             Self::Http(incoming) => incoming.is_end_stream(),
             Self::Whole(whole) => whole.is_none(),
             Self::Pieces(_) => false,
+            Self::Restored(restored) => restored.is_end(),
         }
     }
 
@@ -55,7 +60,7 @@ impl Body for Incoming {
         match self {
             Self::Http(incoming) => incoming.size_hint(),
             Self::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Pieces(_) => SizeHint::default(),
+            Self::Pieces(_) | Self::Restored(_) => SizeHint::default(),
         }
     }
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::Upstream;
 use super::ask::{Answer, Asker, Question, SESSION_ID, legacy_headers};
 use super::pipe::exchange::CALLER;
 use super::stdio;
+use super::{ReplicaKey, Upstream};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::version::LegacyVersion;
@@ -32,6 +32,8 @@ pub struct Opened {
     pub version: LegacyVersion,
     /// The result object of `initialize`.
     pub result: Bytes,
+    /// The replica that opened it.
+    pub replica: Option<ReplicaKey>,
 }
 
 /// What an upstream is told about whom a session is for.
@@ -135,7 +137,7 @@ pub async fn open(
     {
         headers.insert(CALLER, caller);
     }
-    let answer = asker.ask(upstream, question(asker, headers, body, deadline)).await?;
+    let answer = asker.ask(upstream, question(asker, (headers, None), body, deadline)).await?;
     let opened = read(asker, &answer)?;
     if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
         close(asker, upstream, &opened, Instant::now() + CLOSE_TIMEOUT).await;
@@ -143,11 +145,12 @@ pub async fn open(
     }
     let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
     let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned();
-    let not_opened = match asker.ask(upstream, question(asker, headers, initialized, deadline)).await {
-        Ok(accepted) if accepted.status.is_success() => return Ok(opened),
-        Ok(refused) => NotOpened::Refused { status: refused.status, code: None },
-        Err(error) => error.into(),
-    };
+    let not_opened =
+        match asker.ask(upstream, question(asker, (headers, opened.replica), initialized, deadline)).await {
+            Ok(accepted) if accepted.status.is_success() => return Ok(opened),
+            Ok(refused) => NotOpened::Refused { status: refused.status, code: None },
+            Err(error) => error.into(),
+        };
     // The time for opening may be over.
     close(asker, upstream, &opened, Instant::now() + CLOSE_TIMEOUT).await;
     Err(not_opened)
@@ -163,7 +166,7 @@ pub async fn own_session(
 ) -> Result<Arc<UpstreamSession>, UpstreamError> {
     let open = || async {
         let opened = open(asker, upstream, offer, deadline).await?;
-        Ok::<_, NotOpened>(UpstreamSession::new(opened.id, opened.version))
+        Ok::<_, NotOpened>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
     };
     let owner = Owner { session: id, expires_s: u64::MAX, principal: "" };
     let session = sessions.upstream_session(owner, &upstream.session_key, open);
@@ -180,6 +183,7 @@ pub async fn own_session(
 /// Closes a session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
 pub async fn close(asker: &Asker<'_>, upstream: &Upstream, opened: &Opened, deadline: Instant) -> bool {
     let Some(session) = &opened.id else { return true };
+    let session = (session, opened.replica);
     let closed = asker.close_session(upstream, opened.version.as_str(), session, deadline).await;
     closed.unwrap_or_else(|error| {
         tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
@@ -187,11 +191,17 @@ pub async fn close(asker: &Asker<'_>, upstream: &Upstream, opened: &Opened, dead
     })
 }
 
-fn question(asker: &Asker<'_>, headers: HeaderMap, body: String, deadline: Instant) -> Question {
+fn question(
+    asker: &Asker<'_>,
+    (headers, replica): (HeaderMap, Option<ReplicaKey>),
+    body: String,
+    deadline: Instant,
+) -> Question {
     Question {
         headers,
         body: body.into(),
         is_safe_to_repeat: false,
+        replica,
         bytes_max: asker.limits.reply_bytes_max,
         deadline,
     }
@@ -212,7 +222,8 @@ fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
     let version = version.and_then(|version| LegacyVersion::of(&version.decode(&answer.body)?));
     let version = version.ok_or(UpstreamError::Nonsense)?;
     let id = answer.headers.get(SESSION_ID).cloned();
-    Ok(Opened { id, version, result: answer.body.slice(result.span()) })
+    let replica = answer.replica.filter(|_| id.is_some());
+    Ok(Opened { id, version, result: answer.body.slice(result.span()), replica })
 }
 
 #[cfg(test)]

@@ -3,33 +3,50 @@
 //! What a reply means to a client is the relay's business; here a reply is a head and a body.
 
 pub mod ask;
+pub mod balance;
 pub mod changes;
+pub mod connect;
+pub mod credentials;
 pub mod exchange;
 pub mod facts;
+pub mod fresh_id;
 pub mod headers;
+pub mod health;
 pub mod incoming;
 pub mod initialize;
 pub mod listing;
 pub mod pipe;
 pub mod pool;
+pub mod replica;
 pub mod sse;
 pub mod stdio;
 pub mod unasked;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use http::{HeaderValue, Uri};
 use sha2::{Digest as _, Sha256};
 
+use self::balance::{NotChosen, Replicas};
 use self::changes::Changes;
+use self::credentials::Access;
 use self::facts::Facts;
-use self::listing::{Annotated, Listing};
+use self::health::breaker::{Pass, Rules, State};
+use self::health::{clock_ms, millis};
+use self::listing::{Annotated, Hinted, Listing};
+pub use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::config;
+use crate::limit::concurrency::Gate;
+use crate::pins::Pins;
 use crate::protocol::error::UpstreamError;
+use crate::protocol::hints::{Hint, Wanted};
 use crate::protocol::version::{Era, Eras};
 use crate::telemetry::metrics::{Metrics, UpstreamSeries};
+
+/// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
+const SESSION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Identifies an upstream across configurations: equal ids mean the same upstream, unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,8 +66,10 @@ pub struct Upstream {
     pub config: config::Upstream,
     /// How it is reached.
     pub transport: Transport,
+    /// What it is shown, and whom to believe there.
+    pub access: Access,
     /// Its addresses, over HTTP.
-    pub replicas: Vec<Replica>,
+    pub replicas: Replicas,
     /// What is counted about it.
     pub series: UpstreamSeries,
     /// Which eras it speaks.
@@ -64,11 +83,37 @@ pub struct Upstream {
     pub is_sessionless: AtomicBool,
     /// The mirrored parameters of its tools, as they were last listed.
     pub annotated: Annotated,
+    /// What the annotations of its tools say, as they were last listed.
+    pub hinted: Arc<Hinted>,
+    /// How its tools are defined; `None`: nobody looks.
+    pub pins: Option<Arc<Pins>>,
     /// What its lists have come to.
     pub listing: Listing,
+    /// Where calls wait when it has as many as it may.
+    pub gate: Option<Arc<Gate>>,
     /// Counts, by its holders, messages on their way to it that nobody waits for.
     pub telling: Arc<()>,
-    next: AtomicUsize,
+}
+
+/// Which replica a request is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// Any that is fit.
+    #[default]
+    Any,
+    /// This one, which holds the session that the request is part of.
+    Session(ReplicaKey),
+    /// This one, to find out whether it is fit.
+    Question(ReplicaKey),
+    /// Any, fit or not: to find out what the server is.
+    Probe,
+}
+
+impl From<Option<ReplicaKey>> for Aim {
+    /// Where a session is, if it is known.
+    fn from(session: Option<ReplicaKey>) -> Self {
+        session.map_or(Self::Any, Self::Session)
+    }
 }
 
 /// How an upstream is reached.
@@ -80,33 +125,38 @@ pub enum Transport {
     Stdio(Arc<Children>),
 }
 
-/// One address of an upstream.
-#[derive(Debug)]
-pub struct Replica {
-    /// Where to connect.
-    pub host: String,
-    /// Where to connect.
-    pub port: u16,
-    /// The `Host` header.
-    pub authority: HeaderValue,
-    /// The request target.
-    pub target: Uri,
-}
-
 impl Upstream {
     /// Makes an upstream of its settings. Fails only on a URL that the configuration should have refused.
-    pub fn new(id: UpstreamId, config: config::Upstream, metrics: &Metrics) -> Result<Self, http::Error> {
-        let replicas = config.urls.iter().map(Replica::new).collect::<Result<Vec<_>, _>>()?;
+    pub fn new(
+        id: UpstreamId,
+        config: config::Upstream,
+        access: Access,
+        metrics: &Metrics,
+    ) -> Result<Self, http::Error> {
         let series = metrics.upstream(&config.name);
+        let common = replica::Common {
+            upstream: config.name.as_str().into(),
+            rules: Rules::of(&config.replicas),
+            openings: series.breaker_openings.clone(),
+            tls: access.tls.clone(),
+        };
+        let replicas = Replicas::new(&config.urls, common)?;
         let session_key = session_key(&config);
+        let gate =
+            config.concurrency.as_ref().map(|bounds| Gate::new(bounds, metrics.gates.of(&config.name)));
         let transport = match &config.command {
-            Some(command) => Transport::Stdio(Children::new(&config, command, metrics)),
+            Some(command) => {
+                Transport::Stdio(Children::new(&config, command, access.material.env.clone(), metrics))
+            }
             None => Transport::Http(sse::Streams::new(config.transport == config::Transport::Sse)),
         };
+        let pins = config.pins.is_on().then(|| Arc::new(Pins::new(metrics.pins.of(&config.name))));
         Ok(Self {
             id,
             config,
+            pins,
             transport,
+            access,
             replicas,
             series,
             facts: Facts::default(),
@@ -114,24 +164,36 @@ impl Upstream {
             is_sessionless: AtomicBool::new(false),
             session_key,
             annotated: Annotated::default(),
+            hinted: Arc::default(),
             listing: Listing::default(),
+            gate,
             telling: Arc::default(),
-            next: AtomicUsize::new(0),
         })
     }
 
-    /// Goes on with the connections of `same`, which is the same server with other settings of the gateway.
-    pub fn adopt(&mut self, same: &Self) {
+    /// Goes on with the connections and the calls of `same`, which is the same server with other settings of the gateway.
+    pub fn adopt(&mut self, same: &Self) -> Result<(), http::Error> {
+        self.replicas.adopt(&same.replicas)?;
         self.transport = match &same.transport {
             Transport::Http(streams) => Transport::Http(Arc::clone(streams)),
+            // A child keeps the environment it was started with.
+            Transport::Stdio(_) if self.access.material.env != same.access.material.env => return Ok(()),
             Transport::Stdio(children) => Transport::Stdio(Arc::clone(children)),
         };
+        if let (Some(gate), Some(old)) = (&mut self.gate, &same.gate) {
+            *gate = Arc::clone(old);
+        }
+        self.access.adopt(&same.access);
+        Ok(())
     }
 
     /// From now on this is the upstream that its connections belong to.
     pub fn take_up(self: &Arc<Self>) {
         if let Some(streams) = self.sse() {
             streams.belong_to(self);
+        }
+        if let (Some(gate), Some(bounds)) = (&self.gate, &self.config.concurrency) {
+            gate.reconfigure(bounds);
         }
     }
 
@@ -183,11 +245,64 @@ impl Upstream {
         }
     }
 
-    /// The index of the replica whose turn it is.
-    pub fn next_replica(&self) -> usize {
-        match self.replicas.len() {
-            0 | 1 => 0,
-            count => self.next.fetch_add(1, Ordering::Relaxed) % count,
+    /// Whether this tool, by the upstream's own name, may be called twice: the operator says so, or believes the upstream.
+    pub fn may_call_twice(&self, tool: &str) -> bool {
+        let retry = &self.config.replicas.retry;
+        let is_hinted = || {
+            let hints = self.hinted.of(tool);
+            let harmless = [Hint::ReadOnly, Hint::Idempotent];
+            harmless.into_iter().any(|hint| Wanted::new(&[(hint, true)]).is_said_by(hints))
+        };
+        retry.tools.iter().any(|safe| safe == tool) || (retry.annotated_tools && is_hinted())
+    }
+
+    /// Whether every replica failed so often that its breaker is not closed.
+    pub fn is_out_of_order(&self) -> bool {
+        let replicas = self.replicas.load();
+        !replicas.is_empty() && replicas.iter().all(|replica| replica.breaker.0.state() != State::Closed)
+    }
+
+    /// The replica of `set` that a request goes to, and how it passes; none that was `tried`.
+    pub fn choose<'s>(
+        &self,
+        set: &'s [Arc<Replica>],
+        (aim, tried): (Aim, &[ReplicaKey]),
+        random: u32,
+        now: Instant,
+    ) -> Result<(&'s Arc<Replica>, Pass), NotChosen> {
+        let find = |key| set.iter().find(|replica| replica.key == key && !tried.contains(&key));
+        let unfit = |replica: &Arc<Replica>, now_ms| {
+            let retry_after_ms = replica.breaker.0.until_ms().saturating_sub(now_ms);
+            NotChosen::Unfit { retry_after_ms }
+        };
+        match aim {
+            Aim::Any => balance::choose(set, tried, random, now),
+            Aim::Question(key) => find(key).map(|replica| (replica, Pass::Aside)).ok_or(NotChosen::AllTried),
+            Aim::Probe => balance::choose(set, tried, random, now)
+                .ok()
+                .map(|(replica, pass)| {
+                    // Who answers questions may answer nothing else: they are no trials.
+                    replica.breaker.0.give_up(pass);
+                    (replica, if pass == Pass::Trial { Pass::Aside } else { pass })
+                })
+                .or_else(|| Some((set.iter().find(|replica| !tried.contains(&replica.key))?, Pass::Aside)))
+                .ok_or(NotChosen::AllTried),
+            Aim::Session(key) => {
+                // Before its name is resolved nobody knows which replica there is.
+                let is_resolved = || set.iter().all(|replica| replica.address.is_some());
+                let Some(replica) = find(key) else {
+                    let is_lost = tried.is_empty() && is_resolved();
+                    return Err(if is_lost { NotChosen::Gone } else { NotChosen::AllTried });
+                };
+                let now_ms = clock_ms(now);
+                let breaker = &replica.breaker.0;
+                if let Some(pass) = breaker.pass(&replica.rules, now_ms) {
+                    return Ok((replica, pass));
+                }
+                let others_are_fit = set.iter().any(|other| other.breaker.0.is_fit(&other.rules, now_ms));
+                let is_lost = others_are_fit && breaker.open_for_ms(now_ms) >= millis(SESSION_PATIENCE);
+                Err(if is_lost { NotChosen::Gone } else { unfit(replica, now_ms) })
+            }
         }
     }
 }
@@ -203,15 +318,4 @@ fn session_key(config: &config::Upstream) -> Arc<str> {
     let digest =
         digest.finalize().iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     format!("{}#{digest}", config.name).into()
-}
-
-impl Replica {
-    fn new(url: &config::Url) -> Result<Self, http::Error> {
-        Ok(Self {
-            host: url.host.clone(),
-            port: url.port,
-            authority: HeaderValue::from_str(&url.authority)?,
-            target: url.path_and_query.parse()?,
-        })
-    }
 }

@@ -6,29 +6,45 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1::SendRequest;
 
+use super::balance::Dice;
 use super::exchange::RequestBody;
+use super::health::breaker::{Failure, Pass};
+use super::replica::{Replica, ReplicaKey};
 use super::{Upstream, UpstreamId};
+use crate::protocol::error::UpstreamError;
+
+/// One request that may be sent again costs this much of the budget.
+const RETRY_COST: u32 = 100;
+/// The most that is saved, and what is there at first: ten.
+const BUDGET_MAX: u32 = 10 * RETRY_COST;
 
 /// All pools of one worker.
 #[derive(Debug, Default)]
 pub struct Pools {
     slots: RefCell<Vec<Pool>>,
+    dice: Dice,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pool {
     generation: u64,
     idle: Vec<Idle>,
+    /// Open connections, idle ones included.
+    open: Rc<Cell<usize>>,
+    /// What may be sent again: grows with every request, and by one retry a second.
+    budget: u32,
 }
 
 #[derive(Debug)]
 struct Idle {
-    replica: usize,
     connection: Connection,
+    at: Rc<Arc<Replica>>,
+    place: Place,
     /// When we close it.
     expires: Instant,
 }
@@ -42,46 +58,198 @@ pub struct Connection {
     pub received_bytes: Rc<Cell<u64>>,
 }
 
+/// One of the connections that an upstream may have.
+#[derive(Debug)]
+pub struct Place(Rc<Cell<usize>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// A request on its way at a replica. Dropped, it is over; unless it was settled before, that says nothing of the
+/// replica.
+#[derive(Debug)]
+pub struct InFlight {
+    replica: Rc<Arc<Replica>>,
+    pass: Pass,
+    /// Long streams are not counted, they say nothing of how busy it is.
+    is_counted: bool,
+    is_settled: bool,
+    is_answered: bool,
+}
+
+impl InFlight {
+    /// A request begins.
+    pub fn begin(replica: Rc<Arc<Replica>>, pass: Pass, is_counted: bool) -> Self {
+        if is_counted {
+            replica.load.0.begin();
+        }
+        Self { replica, pass, is_counted, is_settled: false, is_answered: false }
+    }
+
+    /// Where it is.
+    pub fn key(&self) -> ReplicaKey {
+        self.replica.key
+    }
+
+    /// Where it is.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// The replica did its part.
+    pub fn succeed(&mut self) {
+        if !std::mem::replace(&mut self.is_settled, true) {
+            self.is_answered = true;
+            self.replica.note_success(self.pass);
+        }
+    }
+
+    /// The replica did not.
+    pub fn fail(&mut self, failure: Failure) {
+        // What broke after a good beginning is a failure, too, but no longer that of a trial.
+        let pass = if self.is_settled && self.pass == Pass::Trial { Pass::Free } else { self.pass };
+        self.is_settled = true;
+        self.is_answered = false;
+        self.replica.note_failure(pass, failure);
+    }
+
+    /// Nothing is to be said yet, and giving the connection back does not say it.
+    pub fn postpone(&mut self) {
+        if self.pass != Pass::Trial {
+            self.is_settled = true;
+        }
+    }
+
+    /// What was postponed.
+    pub fn decide(&mut self, is_success: bool) {
+        self.is_settled &= self.is_answered;
+        if is_success {
+            self.succeed();
+        } else {
+            self.fail(Failure::Broken);
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.replica.breaker.0.give_up(self.pass);
+        }
+        if self.is_counted {
+            self.replica.load.0.end(self.is_answered);
+        }
+    }
+}
+
 /// A connection in use. Dropped without [`Lease::give_back`], it is closed.
 #[derive(Debug)]
 pub struct Lease {
     /// The connection.
     pub connection: Connection,
+    /// What the replica is judged by.
+    pub in_flight: InFlight,
+    place: Place,
     pools: Rc<Pools>,
     id: UpstreamId,
-    replica: usize,
     idle_timeout: Duration,
     idle_max: usize,
 }
 
+impl Default for Pool {
+    fn default() -> Self {
+        Self { generation: 0, idle: Vec::new(), open: Rc::default(), budget: BUDGET_MAX }
+    }
+}
+
 impl Pools {
-    /// An idle connection to one replica, if there is a live one.
-    pub fn take(self: &Rc<Self>, upstream: &Upstream, replica: usize, now: Instant) -> Option<Lease> {
+    /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this.
+    pub fn take(
+        self: &Rc<Self>,
+        upstream: &Upstream,
+        replica: &Arc<Replica>,
+        pass: Pass,
+        now: Instant,
+    ) -> Option<Lease> {
         let mut slots = self.slots.borrow_mut();
         let idle = &mut pool_of(&mut slots, upstream.id)?.idle;
         idle.retain(|idle| idle.expires > now && !idle.connection.sender.is_closed());
         // One that is not ready is still writing a request whose reply came early.
-        let is_fit = |idle: &Idle| idle.replica == replica && idle.connection.sender.is_ready();
+        // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
+        let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica) && idle.connection.sender.is_ready();
         let position = idle.iter().rposition(is_fit)?;
-        Some(self.lease(upstream, replica, idle.remove(position).connection))
+        let Idle { connection, at, place, .. } = idle.remove(position);
+        Some(self.lease(upstream, connection, place, InFlight::begin(at, pass, true)))
+    }
+
+    /// Room for a new connection; `None`: there are as many to this upstream as there may be.
+    pub fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<Place> {
+        let mut slots = self.slots.borrow_mut();
+        let pool = pool_of(&mut slots, upstream.id).filter(|_| is_bounded);
+        let open = pool.as_ref().map_or_else(Rc::default, |pool| Rc::clone(&pool.open));
+        if open.get() >= upstream.config.replicas.connections_max {
+            // One that waits, at another replica, must not keep a call from this one.
+            let pool = pool.filter(|pool| !pool.idle.is_empty())?;
+            pool.idle.remove(0);
+        }
+        open.set(open.get() + 1);
+        Some(Place(open))
     }
 
     /// Wraps a new connection.
-    pub fn lease(self: &Rc<Self>, upstream: &Upstream, replica: usize, connection: Connection) -> Lease {
+    pub fn lease(
+        self: &Rc<Self>,
+        upstream: &Upstream,
+        connection: Connection,
+        place: Place,
+        in_flight: InFlight,
+    ) -> Lease {
         Lease {
             connection,
+            in_flight,
+            place,
             pools: Rc::clone(self),
             id: upstream.id,
-            replica,
             idle_timeout: upstream.config.idle_timeout,
             idle_max: upstream.config.idle_connections_max,
         }
     }
 
-    /// Closes what was idle too long.
+    /// A number that spreads calls.
+    pub fn random(&self) -> u32 {
+        self.dice.roll()
+    }
+
+    /// A request is sent for the first time: so much more may be sent again.
+    pub fn earn(&self, upstream: &Upstream) {
+        let percent = u32::try_from(upstream.config.replicas.retry.budget_percent).unwrap_or(0);
+        if let Some(pool) = pool_of(&mut self.slots.borrow_mut(), upstream.id) {
+            pool.budget = (pool.budget + percent).min(BUDGET_MAX);
+        }
+    }
+
+    /// Whether a request may be sent again. If so, it counts.
+    pub fn spend(&self, upstream: &Upstream) -> bool {
+        if upstream.config.replicas.retry.budget_percent == 0 {
+            return false;
+        }
+        let mut slots = self.slots.borrow_mut();
+        let Some(pool) = pool_of(&mut slots, upstream.id) else { return false };
+        let left = pool.budget.checked_sub(RETRY_COST);
+        pool.budget = left.unwrap_or(pool.budget);
+        left.is_some()
+    }
+
+    /// Closes what was idle too long, or leads to a replica that is gone. To be called once a second.
     pub fn sweep(&self, now: Instant) {
         for pool in self.slots.borrow_mut().iter_mut() {
-            pool.idle.retain(|idle| idle.expires > now && !idle.connection.sender.is_closed());
+            pool.budget = (pool.budget + RETRY_COST).min(BUDGET_MAX);
+            pool.idle.retain(|idle| {
+                idle.expires > now && !idle.connection.sender.is_closed() && !idle.at.is_gone()
+            });
         }
     }
 
@@ -97,7 +265,9 @@ impl Pools {
 
     /// Closes every idle connection.
     pub fn clear(&self) {
-        self.slots.borrow_mut().clear();
+        for pool in self.slots.borrow_mut().iter_mut() {
+            pool.idle.clear();
+        }
     }
 }
 
@@ -108,7 +278,7 @@ fn pool_of(slots: &mut Vec<Pool>, id: UpstreamId) -> Option<&mut Pool> {
     }
     let pool = &mut slots[id.slot];
     if pool.generation < id.generation {
-        *pool = Pool { generation: id.generation, idle: Vec::new() };
+        *pool = Pool { generation: id.generation, ..Pool::default() };
     }
     (pool.generation == id.generation).then_some(pool)
 }
@@ -122,17 +292,33 @@ impl Lease {
         }
     }
 
-    /// Returns the connection to its pool, where there is room.
+    /// Returns the connection to its pool, where there is room. The reply has ended as it should.
     pub fn give_back(self, now: Instant) {
-        let Self { connection, pools, id, replica, idle_timeout, idle_max } = self;
-        if connection.sender.is_closed() || idle_timeout.is_zero() {
+        let Self { connection, mut in_flight, place, pools, id, idle_timeout, idle_max } = self;
+        in_flight.succeed();
+        // Questions do not use connections again.
+        let is_of_use = in_flight.pass != Pass::Aside && !in_flight.replica.is_gone();
+        if !is_of_use || connection.sender.is_closed() || idle_timeout.is_zero() {
             return;
         }
         let mut slots = pools.slots.borrow_mut();
         let Some(pool) = pool_of(&mut slots, id) else { return };
         if pool.idle.len() < idle_max {
-            pool.idle.push(Idle { replica, connection, expires: now + idle_timeout });
+            let at = Rc::clone(&in_flight.replica);
+            pool.idle.push(Idle { connection, at, place, expires: now + idle_timeout });
         }
+    }
+}
+
+/// What is to be said of the replica after an error in the middle of its reply.
+pub fn note_error(lease: Option<&mut Lease>, error: &UpstreamError) {
+    let failure = match error {
+        UpstreamError::Reset | UpstreamError::Nonsense => Failure::Broken,
+        UpstreamError::TimedOut => Failure::TimedOut,
+        _ => return,
+    };
+    if let Some(lease) = lease {
+        lease.in_flight.fail(failure);
     }
 }
 

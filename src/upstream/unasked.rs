@@ -11,8 +11,8 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 
 use super::Upstream;
-use super::ask::{Asker, Question, legacy_headers};
-use super::exchange::{Client, Held, Reply, RequestBody};
+use super::ask::{Asker, Named, Question, legacy_headers};
+use super::exchange::{Client, Delivery, Held, Reply, RequestBody};
 use super::incoming::Incoming;
 use crate::limit::buffered::{Buffered, Reservation};
 use crate::protocol::error::UpstreamError;
@@ -45,15 +45,10 @@ pub enum Opened {
 }
 
 /// Asks for the stream of a session. `after`: the id of the last event that was seen.
-pub async fn open(
-    client: &Client,
-    upstream: &Upstream,
-    (id, version): (&HeaderValue, &'static str),
-    after: Option<&Bytes>,
-) -> Opened {
+pub async fn open(client: &Client, upstream: &Upstream, session: Named<'_>, after: Option<&Bytes>) -> Opened {
     let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
     *request.method_mut() = Method::GET;
-    let mut headers = legacy_headers(version, Some(id));
+    let mut headers = legacy_headers(session.version, session.id);
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     if let Some(after) = after.and_then(|after| HeaderValue::from_bytes(after).ok()) {
         headers.insert(LAST_EVENT_ID, after);
@@ -61,7 +56,10 @@ pub async fn open(
     *request.headers_mut() = headers;
     request.extensions_mut().insert(Held);
     let now = Instant::now();
-    let reply = match client.send(upstream, request, true, now, now + HEAD_TIMEOUT).await {
+    let delivery = Delivery { is_safe_to_repeat: true, aim: session.replica.into() };
+    let reply = match client.send(upstream, request, delivery, now, now + HEAD_TIMEOUT).await {
+        // Its replica is gone, and with it the session.
+        Err(UpstreamError::SessionLost) => return Opened::Doubtful,
         Ok(reply) => reply,
         Err(error) => return Opened::Failed(Some(error)),
     };
@@ -75,19 +73,20 @@ pub async fn open(
 }
 
 /// Whether an upstream knows a session of this id, or answers without one; `None` if it does not say.
-pub async fn is_session_known(
-    asker: &Asker<'_>,
-    upstream: &Upstream,
-    (id, version): (Option<&HeaderValue>, &'static str),
-) -> Option<bool> {
+pub async fn is_session_known(asker: &Asker<'_>, upstream: &Upstream, session: Named<'_>) -> Option<bool> {
     let question = Question {
-        headers: legacy_headers(version, id),
+        headers: legacy_headers(session.version, session.id),
         body: Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-ping","method":"ping"}"#),
         is_safe_to_repeat: true,
+        replica: session.replica,
         bytes_max: PING_ANSWER_BYTES_MAX,
         deadline: Instant::now() + PING_TIMEOUT,
     };
-    let answer = asker.ask(upstream, question).await.ok()?;
+    let answer = match asker.ask(upstream, question).await {
+        Ok(answer) => answer,
+        Err(UpstreamError::SessionLost) => return Some(false),
+        Err(_) => return None,
+    };
     let answers_us = memchr::memmem::find(&answer.body, b"trunkline-ping").is_some();
     match answer.status {
         status if status.is_success() || answers_us => Some(true),

@@ -230,7 +230,7 @@ pub async fn open_session(sessions: &Sessions, pipe: Pipe, post: Post<'_>) -> Re
 pub fn empty(status: StatusCode) -> Reply {
     let mut response = Response::new(());
     *response.status_mut() = status;
-    Reply { head: response.into_parts().0, body: Incoming::Whole(None), lease: None }
+    Reply { head: response.into_parts().0, body: Incoming::Whole(None), lease: None, replica: None }
 }
 
 /// A JSON reply.
@@ -275,7 +275,7 @@ fn modern_status(answer: &[u8]) -> StatusCode {
 fn respond(media: HeaderValue, body: Incoming) -> Reply {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, media);
-    Reply { head: response.into_parts().0, body, lease: None }
+    Reply { head: response.into_parts().0, body, lease: None, replica: None }
 }
 
 /// The events of a reply, while they come.

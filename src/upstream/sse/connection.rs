@@ -25,12 +25,12 @@ use crate::protocol::splice::Segments;
 use crate::protocol::sse::Event;
 use crate::protocol::version::Era;
 use crate::relay::{Media, media_of};
-use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Held, Reply, RequestBody, To};
 use crate::upstream::pipe::host::Host;
 use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
 use crate::upstream::pool::{self, Lease};
 use crate::upstream::unasked::Messages;
+use crate::upstream::{Aim, ReplicaKey, Upstream};
 
 /// How long an upstream may take to name its address.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub(super) enum NotOpened {
 pub(super) struct Opened {
     client: Client,
     upstream: Arc<Upstream>,
-    replica: usize,
+    replica: ReplicaKey,
     target: Uri,
     events: Messages,
     /// The connection, closed with the stream.
@@ -96,14 +96,25 @@ pub(super) async fn open(
     deadline: Instant,
 ) -> Result<Opened, NotOpened> {
     let deadline = deadline.min(Instant::now() + ENDPOINT_TIMEOUT);
-    let first = upstream.next_replica();
     let mut result = Err(UpstreamError::Unreachable.into());
-    for tried in 0..upstream.replicas.len() {
-        let replica = (first + tried) % upstream.replicas.len();
+    let mut tried = Vec::new();
+    loop {
+        let replica = {
+            let set = upstream.replicas.load();
+            let chosen = upstream.choose(&set, (Aim::Probe, &tried), client.pools.random(), Instant::now());
+            let Ok((replica, pass)) = chosen else { break };
+            // It passes again when the request is sent.
+            replica.breaker.0.give_up(pass);
+            replica.key
+        };
+        tried.push(replica);
         result = timeout_at(deadline.into(), open_at(client, upstream, replica, deadline))
             .await
             .unwrap_or(Err(UpstreamError::TimedOut.into()));
-        if !matches!(result, Err(NotOpened::Upstream(UpstreamError::Unreachable))) {
+        if !matches!(
+            result,
+            Err(NotOpened::Upstream(UpstreamError::Unreachable | UpstreamError::OutOfOrder { .. }))
+        ) {
             break;
         }
     }
@@ -113,7 +124,7 @@ pub(super) async fn open(
 async fn open_at(
     client: &Client,
     upstream: &Arc<Upstream>,
-    replica: usize,
+    replica: ReplicaKey,
     deadline: Instant,
 ) -> Result<Opened, NotOpened> {
     let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
@@ -121,7 +132,7 @@ async fn open_at(
     request.extensions_mut().insert(Held);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let Reply { head, body, lease } =
+    let Reply { head, body, lease, .. } =
         client.send_to(upstream, To { replica, target: None }, request, deadline).await?;
     if let Some(error) = inconclusive(head.status) {
         return Err(error.into());
@@ -140,7 +151,8 @@ async fn open_at(
         }
     };
     let at = upstream.replicas.get(replica).ok_or(UpstreamError::Unreachable)?;
-    let base = Base { host: &at.host, port: at.port, target: &at.target };
+    let at = &*at;
+    let base = Base { host: &at.host, port: at.port, is_tls: at.tls.is_some(), target: &at.target };
     let reference = std::str::from_utf8(&endpoint).map_err(|_| EndpointFault::Malformed)?;
     let target = resolve(base, reference)?;
     Ok(Opened { client: client.clone(), upstream: Arc::clone(upstream), replica, target, events, lease })
@@ -239,7 +251,7 @@ async fn post(
     *request.method_mut() = Method::POST;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let accepted = timeout_at(deadline.into(), async {
-        let Reply { head, mut body, lease } = client.send_to(upstream, to, request, deadline).await?;
+        let Reply { head, mut body, lease, .. } = client.send_to(upstream, to, request, deadline).await?;
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             bytes += frame.data_ref().map_or(0, Bytes::len);

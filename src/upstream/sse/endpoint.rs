@@ -34,6 +34,8 @@ pub struct Base<'a> {
     pub host: &'a str,
     /// Port.
     pub port: u16,
+    /// Whether over TLS.
+    pub is_tls: bool,
     /// Path and query.
     pub target: &'a Uri,
 }
@@ -72,7 +74,7 @@ fn after_origin<'r>(base: Base<'_>, reference: &'r str) -> Result<&'r str, Endpo
         rest
     } else {
         let (scheme, rest) = reference.split_once(':').ok_or(EndpointFault::Malformed)?;
-        if !scheme.eq_ignore_ascii_case("http") {
+        if !scheme.eq_ignore_ascii_case(if base.is_tls { "https" } else { "http" }) {
             return Err(EndpointFault::OtherOrigin);
         }
         rest.strip_prefix("//").ok_or(EndpointFault::Malformed)?
@@ -83,7 +85,9 @@ fn after_origin<'r>(base: Base<'_>, reference: &'r str) -> Result<&'r str, Endpo
     }
     let authority: Authority = authority.parse().map_err(|_| EndpointFault::Malformed)?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let is_same = host.eq_ignore_ascii_case(base.host) && authority.port_u16().unwrap_or(80) == base.port;
+    let default_port = if base.is_tls { 443 } else { 80 };
+    let is_same =
+        host.eq_ignore_ascii_case(base.host) && authority.port_u16().unwrap_or(default_port) == base.port;
     if is_same { Ok(rest) } else { Err(EndpointFault::OtherOrigin) }
 }
 
@@ -128,7 +132,7 @@ mod tests {
     #[test]
     fn references_are_resolved_where_the_stream_was_found() {
         let target = "/a/sse?k=1".parse().expect("a target");
-        let base = Base { host: "Tools.example", port: 8080, target: &target };
+        let base = Base { host: "Tools.example", port: 8080, is_tls: false, target: &target };
         for (reference, resolved) in [
             ("/messages/?session_id=1", Ok("/messages/?session_id=1")),
             ("messages?x=1", Ok("/a/messages?x=1")),
@@ -161,6 +165,9 @@ mod tests {
             let expected = resolved.map(|target| target.parse::<Uri>().expect("a target"));
             assert_eq!(found, expected, "{reference}");
         }
+        let tls = Base { port: 443, is_tls: true, ..base };
+        assert!(resolve(tls, "https://tools.example/m").is_ok());
+        assert_eq!(resolve(tls, "http://tools.example:443/m"), Err(EndpointFault::OtherOrigin));
         let long = format!("/{}", "x".repeat(BYTES_MAX));
         assert_eq!(resolve(base, &long), Err(EndpointFault::TooLong));
     }
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn an_address_may_be_an_ipv6_one() {
         let target = "/sse".parse().expect("a target");
-        let base = Base { host: "::1", port: 80, target: &target };
+        let base = Base { host: "::1", port: 80, is_tls: false, target: &target };
         assert!(resolve(base, "http://[::1]/m").is_ok());
         assert_eq!(resolve(base, "http://[::2]/m"), Err(EndpointFault::OtherOrigin));
     }

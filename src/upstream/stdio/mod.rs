@@ -30,6 +30,7 @@ use self::starts::Starts;
 use crate::config::{self, Command, Isolation};
 use crate::jitter;
 use crate::protocol::error::UpstreamError;
+use crate::secret::Secret;
 use crate::session::room::Room;
 use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::{ChildSeries, Metrics};
@@ -46,6 +47,8 @@ const LOGGED_CHARS_MAX: usize = 1024;
 pub struct Children {
     name: String,
     command: Command,
+    /// Variables of its environment.
+    secrets: Vec<(String, Secret)>,
     reply_timeout: Duration,
     series: ChildSeries,
     sessions: Sessions,
@@ -78,10 +81,16 @@ pub fn caller(identity: &str) -> Option<HeaderValue> {
 
 impl Children {
     /// No child yet.
-    pub fn new(upstream: &config::Upstream, command: &Command, metrics: &Metrics) -> Arc<Self> {
+    pub fn new(
+        upstream: &config::Upstream,
+        command: &Command,
+        secrets: Vec<(String, Secret)>,
+        metrics: &Metrics,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: upstream.name.clone(),
             command: command.clone(),
+            secrets,
             reply_timeout: upstream.reply_timeout,
             series: metrics.children(&upstream.name),
             sessions: Sessions::default(),
@@ -118,7 +127,7 @@ impl Children {
             tracing::debug!(upstream = self.name, "as many child processes as may run");
             return Err(UpstreamError::TooManyChildren);
         };
-        match process::start(&self.command, places) {
+        match process::start(&self.command, &self.secrets, places) {
             Ok(started) => {
                 self.series.started.inc();
                 let (pipe, wire, ear) = Pipe::new(host.shared.limits().bounds());

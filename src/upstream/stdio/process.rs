@@ -3,7 +3,9 @@
 //! Whatever it does – garbage, floods, silence, death – harms only its own calls. It is stopped as the protocol says:
 //! its input is closed, then its process group is asked to end, then it is made to.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
@@ -19,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::lines::Lines;
 use super::{Children, program};
 use crate::limit::buffered::Reservation;
+use crate::secret::Secret;
 use crate::session::room::Place;
 use crate::upstream::pipe::host::Host;
 use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
@@ -99,13 +102,18 @@ impl Drop for Group {
 }
 
 /// Starts the program.
-pub(super) fn start(command: &crate::config::Command, places: (Place, Place)) -> io::Result<Started> {
+pub(super) fn start(
+    command: &crate::config::Command,
+    secrets: &[(String, Secret)],
+    places: (Place, Place),
+) -> io::Result<Started> {
     let file = program::find(command).map_err(io::Error::other)?;
     let mut building = Command::new(file);
     building
         .args(&command.args)
         .env_clear()
         .envs(program::environment(command))
+        .envs(secrets.iter().map(|(name, secret)| (name, OsStr::from_bytes(secret.expose()))))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -354,7 +362,7 @@ mod tests {
         let command = config::Command { args, ..program::tests::command("sh") };
         let room = Room::new(2);
         let places = room.take().zip(room.take()).expect("room");
-        let mut started = start(&command, places).expect("it starts");
+        let mut started = start(&command, &[], places).expect("it starts");
         let stdout = started.child.stdout.take().expect("its output");
         let pid = BufReader::new(stdout).lines().next_line().await.expect("a line").expect("a line");
         assert!(is_alive(&pid));

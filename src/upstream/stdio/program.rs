@@ -81,6 +81,7 @@ pub(super) mod tests {
             program: program.into(),
             args: Vec::new(),
             env: Vec::new(),
+            secret_env: Vec::new(),
             env_pass: Vec::new(),
             directory: None,
             isolation: Isolation::Session,
