@@ -14,6 +14,7 @@ use super::gather::{Had, Wanted};
 use super::merge::Merge;
 use super::part::{Content, Part};
 use super::{Dialect, Kind, discover, hands, wanted};
+use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
 use crate::protocol::splice::Segments;
 use crate::protocol::version::Era;
@@ -35,6 +36,7 @@ pub(super) struct Request<'r> {
     worker: &'r Rc<Worker>,
     view: &'r View,
     endpoint: &'r Rc<Arc<Endpoint>>,
+    class: &'r Arc<Class>,
     key: MergedKey,
     dialect: Dialect<'r>,
     supported: &'r [&'r str],
@@ -45,7 +47,7 @@ impl<'r> Request<'r> {
     pub(super) fn new(
         worker: &'r Rc<Worker>,
         view: &'r View,
-        endpoint: &'r Rc<Arc<Endpoint>>,
+        (endpoint, class): (&'r Rc<Arc<Endpoint>>, &'r Arc<Class>),
         kind: Kind,
         dialect: Dialect<'r>,
         supported: &'r [&'r str],
@@ -54,8 +56,14 @@ impl<'r> Request<'r> {
             [] => Digest::default(),
             versions => digest(&versions.iter().map(|version| version.as_bytes()).collect::<Vec<_>>()),
         };
-        let key = MergedKey { endpoint: endpoint.id, kind, dialect: DialectKey::of(dialect), said };
-        Self { worker, view, endpoint, key, dialect, supported }
+        let key = MergedKey {
+            endpoint: endpoint.id,
+            class: class.id,
+            kind,
+            dialect: DialectKey::of(dialect),
+            said,
+        };
+        Self { worker, view, endpoint, class, key, dialect, supported }
     }
 
     /// The merged list, and how long it is fresh from now on.
@@ -72,7 +80,7 @@ impl<'r> Request<'r> {
     }
 
     async fn gathered(&self) -> Result<(Arc<Merged>, u64), Error> {
-        let upstreams: Vec<&Arc<Upstream>> = self.upstreams().collect();
+        let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
         let hands = hands(self.worker, self.view);
         let tongue = match self.dialect {
             Dialect::Modern { capabilities } => Tongue::Modern(Bytes::copy_from_slice(capabilities)),
@@ -80,20 +88,21 @@ impl<'r> Request<'r> {
                 Tongue::Legacy(version, Bytes::copy_from_slice(capabilities))
             }
         };
-        let all: Vec<Wanted> = upstreams
-            .iter()
-            .map(|upstream| wanted(upstream, self.key.kind, self.key.dialect, tongue.clone()))
-            .collect();
+        let want =
+            |upstream: &Arc<Upstream>| wanted(upstream, self.key.kind, self.key.dialect, tongue.clone());
+        let all: Vec<Option<Wanted>> = members.iter().map(|member| Some(want((*member)?))).collect();
         let era = self.era();
         let had = stream::iter(all.iter().map(|wanted| async {
+            let Some(wanted) = wanted else { return Had::Hidden };
             match wanted.upstream.check_era(era) {
                 Ok(()) => wanted.get(&hands).await,
                 Err(error) => Had::Missing(error),
             }
         }));
         let had: Vec<Had> = had.buffered(CONCURRENT_MAX).collect().await;
-        self.count(&upstreams, &had);
-        if had.iter().all(|had| had.part().is_none()) {
+        self.count(&members, &had);
+        let has_failed = had.iter().any(|had| matches!(had, Had::Missing(_)));
+        if has_failed && had.iter().all(|had| had.part().is_none()) {
             let only = match &had[..] {
                 [Had::Missing(error)] => Some(error.clone()),
                 _ => None,
@@ -105,7 +114,7 @@ impl<'r> Request<'r> {
         if is_transparent && parts.iter().flatten().any(|part| part.content.is_absent) {
             return Err(ClientError::Method.into());
         }
-        let is_whole = had.iter().all(|had| matches!(had, Had::Kept(_) | Had::Fetched(_)));
+        let is_whole = had.iter().all(|had| matches!(had, Had::Kept(_) | Had::Fetched(_) | Had::Hidden));
         let merged = self.joined(&parts, is_whole).await?;
         let ttl_ms = self.ttl_ms(&merged);
         Ok((merged, ttl_ms))
@@ -164,7 +173,7 @@ impl<'r> Request<'r> {
         let list = match self.key.kind {
             Kind::List(list) => list,
             Kind::Discover => {
-                let upstreams: Vec<&Arc<Upstream>> = self.upstreams().collect();
+                let upstreams: Vec<Option<&Arc<Upstream>>> = self.members().collect();
                 let depth_max = self.view.snapshot.limits.json_depth_max;
                 let source = discover::Source { endpoint: self.endpoint, upstreams: &upstreams, contents };
                 let page = source.merge(self.supported, is_public, depth_max);
@@ -173,6 +182,7 @@ impl<'r> Request<'r> {
         };
         let merge = Merge {
             endpoint: Arc::clone(self.endpoint),
+            class: Arc::clone(self.class),
             directory: Arc::clone(directory),
             list,
             is_modern: matches!(self.dialect, Dialect::Modern { .. }),
@@ -193,9 +203,16 @@ impl<'r> Request<'r> {
         }
     }
 
-    fn upstreams(&self) -> impl Iterator<Item = &'r Arc<Upstream>> {
+    /// The endpoint's upstreams; `None` for those of which the caller may use nothing.
+    fn members(&self) -> impl Iterator<Item = Option<&'r Arc<Upstream>>> {
         let upstreams = &self.view.snapshot.upstreams;
-        self.endpoint.members.iter().filter_map(|member| upstreams.get(*member))
+        let members = self.endpoint.members.iter().enumerate();
+        members.map(|(member, slot)| upstreams.get(*slot).filter(|_| self.class.reaches(member)))
+    }
+
+    /// Those of which it may use something.
+    fn upstreams(&self) -> impl Iterator<Item = &'r Arc<Upstream>> {
+        self.members().flatten()
     }
 
     /// How long it is fresh from now on, in milliseconds; 0 if it is invalid.
@@ -223,10 +240,10 @@ impl<'r> Request<'r> {
                 .all(|content| content.as_ref().is_some_and(|content| content.is_public || content.is_absent))
     }
 
-    fn count(&self, upstreams: &[&Arc<Upstream>], had: &[Had]) {
+    fn count(&self, members: &[Option<&Arc<Upstream>>], had: &[Had]) {
         let metrics = &self.worker.state.metrics;
-        for (upstream, had) in upstreams.iter().zip(had) {
-            if let Had::Missing(error) = had {
+        for (upstream, had) in members.iter().zip(had) {
+            if let (Some(upstream), Had::Missing(error)) = (upstream, had) {
                 let name = &upstream.config.name;
                 metrics.lists_partial.with_label_values(&[name]).inc();
                 upstream.listing.note_missing(self.key.kind.index());

@@ -60,6 +60,8 @@ pub struct PartKey {
 pub struct MergedKey {
     /// `Endpoint::id`: it is another one after any change of the configuration that may matter.
     pub endpoint: u64,
+    /// `Class::id` of who may see it.
+    pub class: u64,
     /// Which list.
     pub kind: Kind,
     /// In which protocol.

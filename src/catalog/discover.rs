@@ -20,8 +20,8 @@ use crate::upstream::Upstream;
 pub struct Source<'s> {
     /// Whose answer it is.
     pub endpoint: &'s Endpoint,
-    /// Its upstreams.
-    pub upstreams: &'s [&'s Arc<Upstream>],
+    /// Its upstreams; `None` for one of which the caller may use nothing.
+    pub upstreams: &'s [Option<&'s Arc<Upstream>>],
     /// What each of them said, in order; `None` for one that did not.
     pub contents: &'s [Option<Arc<Content>>],
 }
@@ -30,13 +30,14 @@ impl Source<'_> {
     /// The answer. `None`: none of the upstreams made sense.
     pub fn merge(&self, supported: &[&str], is_public: bool, depth_max: usize) -> Option<MergedPage> {
         let mut scratch = Scratch::default();
-        if self.endpoint.naming.style() == Style::Transparent {
+        let is_hidden = self.upstreams.iter().all(Option::is_none);
+        if self.endpoint.naming.style() == Style::Transparent && !is_hidden {
             let result = &self.contents.first()?.as_ref()?.result;
             return own(result, supported, is_public, &mut scratch, depth_max);
         }
         let mut summary = Summary::default();
         for (upstream, content) in self.upstreams.iter().zip(self.contents) {
-            let Some(content) = content else { continue };
+            let (Some(upstream), Some(content)) = (upstream, content) else { continue };
             if !summary.add(&heading(self.endpoint, upstream), &content.result, &mut scratch, depth_max) {
                 let upstream = &upstream.config.name;
                 tracing::debug!(
@@ -45,7 +46,7 @@ impl Source<'_> {
                 );
             }
         }
-        if summary.is_empty() {
+        if summary.is_empty() && !is_hidden {
             return None;
         }
         let instructions = self.endpoint.config.instructions.as_deref();

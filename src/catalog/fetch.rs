@@ -20,6 +20,7 @@ use crate::protocol::version::{self, Era, LegacyVersion};
 use crate::session::{SessionId, UpstreamSession};
 use crate::snapshot::Snapshot;
 use crate::state::State;
+use crate::upstream::Aim;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Answer, Asker, Question, legacy_headers, modern_headers};
 use crate::upstream::exchange::Client;
@@ -203,10 +204,15 @@ impl<'f> Fetch<'f> {
             },
             body: [start.as_bytes(), &params, b"}}"].concat().into(),
             is_safe_to_repeat: true,
+            replica: session.and_then(|session| session.replica),
             bytes_max,
             deadline: self.deadline,
         };
-        let answer = self.asker().ask(self.upstream, question).await?;
+        let answer = match self.asker().ask(self.upstream, question).await {
+            // The replica that knew it is gone.
+            Err(UpstreamError::SessionLost) => return Err(Trouble::SessionLost),
+            answer => answer?,
+        };
         let is_lost =
             session.is_some() && [StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&answer.status);
         if is_lost {
@@ -240,6 +246,7 @@ impl<'f> Fetch<'f> {
             scratch: &self.scratch,
             limits: &self.hands.snapshot.limits,
             budget: &self.hands.state.buffered,
+            aim: Aim::Any,
         }
     }
 }

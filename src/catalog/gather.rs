@@ -36,6 +36,8 @@ pub enum Had {
     Stale(Arc<Part>, Option<UpstreamError>),
     /// There is none.
     Missing(UpstreamError),
+    /// The caller may use nothing of its upstream.
+    Hidden,
 }
 
 type Outcome = Result<Arc<Part>, UpstreamError>;
@@ -56,7 +58,7 @@ impl Had {
     pub fn part(&self) -> Option<&Arc<Part>> {
         match self {
             Self::Kept(part) | Self::Fetched(part) | Self::Stale(part, _) => Some(part),
-            Self::Missing(_) => None,
+            Self::Missing(_) | Self::Hidden => None,
         }
     }
 }
@@ -83,6 +85,10 @@ impl Wanted {
                 Ok(flight) => flight,
                 Err(part) => return Had::Kept(part),
             };
+            // What it is tried with tells whether it has come back; nobody waits for that.
+            if self.upstream.is_out_of_order() {
+                return self.last_good(hands, UpstreamError::OutOfOrder { retry_after_s: 1 });
+            }
             let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
             match timeout_at(deadline.into(), flight.landed()).await {
                 Ok(_) if is_too_early => {}
@@ -95,7 +101,8 @@ impl Wanted {
     }
 
     /// Fetches the part whatever is kept, where `may_begin`; else only waits for a fetch that is under way.
-    pub async fn renew(&self, hands: &Hands, may_begin: bool) {
+    /// What came of that; `None`: no fetch was under way.
+    pub async fn renew(&self, hands: &Hands, may_begin: bool) -> Option<Result<Arc<Part>, UpstreamError>> {
         let deadline = Instant::now() + self.upstream.config.list_timeout;
         let fetching = &hands.state.catalog.fetching;
         let flight = if may_begin {
@@ -106,10 +113,10 @@ impl Wanted {
         } else {
             fetching.under_way(&self.key)
         };
-        if let Some(flight) = flight {
-            // What came of it is kept.
-            let _ = timeout_at(deadline.into(), flight.landed()).await;
-        }
+        Some(match timeout_at(deadline.into(), flight?.landed()).await {
+            Ok(outcome) => outcome.unwrap_or(Err(UpstreamError::Reset)),
+            Err(_) => Err(UpstreamError::TimedOut),
+        })
     }
 
     fn count(&self) -> u64 {
@@ -175,7 +182,8 @@ impl Wanted {
                 if was_watched && self.is_watched() {
                     fetched.ttl = fetched.ttl.max(WATCHED_TTL);
                 }
-                Ok(self.keep(hands, fetched, count, asked).await)
+                let is_turn = self.compare_with_pins(hands, &mut fetched.content).await;
+                Ok(self.keep(hands, fetched, count + u64::from(is_turn), asked).await)
             }
             Err(error) => {
                 failed.inc();

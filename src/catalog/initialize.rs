@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 
 use super::discover::heading;
 use super::summary::{Capability, Summary};
+use crate::policy::Class;
 use crate::protocol::json::{Document, Kind, Scratch, Value, quote};
 use crate::protocol::version::LegacyVersion;
 use crate::route::Style;
@@ -25,9 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SERVER_INFO: &str = concat!(r#"{"name":"trunkline","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
 
 /// The version of the session, and the result object as JSON.
-pub async fn result(snapshot: &Snapshot, endpoint: &Endpoint, requested: &str) -> (LegacyVersion, String) {
+/// A caller of `class` is told of those that it may use something of.
+pub async fn result(
+    snapshot: &Snapshot,
+    endpoint: &Endpoint,
+    class: &Class,
+    requested: &str,
+) -> (LegacyVersion, String) {
+    let members = endpoint.members.iter().enumerate().filter(|(member, _)| class.reaches(*member));
     let members: Vec<&Upstream> =
-        endpoint.members.iter().filter_map(|member| Some(&**snapshot.upstreams.get(*member)?)).collect();
+        members.filter_map(|(_, slot)| Some(&**snapshot.upstreams.get(*slot)?)).collect();
     join_all(members.iter().map(|upstream| upstream.facts.tried_within(PATIENCE))).await;
     let said: Vec<(&Upstream, Said)> =
         members.iter().filter_map(|upstream| Some((*upstream, Said::by(upstream)?))).collect();
@@ -266,7 +274,8 @@ mod tests {
         for (upstream, known) in snapshot.upstreams.iter().zip(known) {
             upstream.facts.publish(known.clone());
         }
-        result(&snapshot, &snapshot.endpoints[0], requested).await
+        let class = snapshot.endpoints[0].policy.class_of(&crate::auth::Principal::Anonymous);
+        result(&snapshot, &snapshot.endpoints[0], &class, requested).await
     }
 
     const INFO: &str = SERVER_INFO;

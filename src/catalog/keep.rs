@@ -79,6 +79,7 @@ impl Wanted {
             })
         });
         self.upstream.annotated.publish(names, &content.annotated);
+        self.upstream.hinted.publish(content.hints());
     }
 
     /// Tells clients of a change that nobody told them of.

@@ -19,6 +19,7 @@ use super::gather::Had;
 use super::part::Content;
 use super::{Dialect, Kind, List, wanted};
 use crate::mapper::kind_of;
+use crate::policy::Place;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::mapping::Field;
 use crate::protocol::version::{Era, LegacyVersion};
@@ -82,7 +83,13 @@ pub async fn run(state: Arc<State>, client: Client) {
                 known.is_changed = false;
             }
             publish(&snapshot, &known);
-            published = Some(snapshot);
+            published = Some(Arc::clone(&snapshot));
+        }
+        for endpoint in &snapshot.endpoints {
+            let directory = endpoint.names.directory().clone();
+            if endpoint.policy.learn(Place { naming: &endpoint.naming, directory: &directory }) {
+                interval.reset_immediately();
+            }
         }
     }
 }
@@ -123,7 +130,7 @@ fn needed(snapshot: &Snapshot) -> Vec<&Arc<Upstream>> {
     let mut slots: Vec<usize> = snapshot
         .endpoints
         .iter()
-        .filter(|endpoint| endpoint.naming.needs_directory())
+        .filter(|endpoint| endpoint.needs_directory())
         .flat_map(|endpoint| endpoint.members.iter().copied())
         .collect();
     slots.sort_unstable();
@@ -141,6 +148,7 @@ async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames
         let part = match list_of(hands, upstream, list).await {
             Had::Missing(error) | Had::Stale(_, Some(error)) => return Err(error),
             Had::Kept(part) | Had::Fetched(part) | Had::Stale(part, None) => part,
+            Had::Hidden => continue,
         };
         let into = match list {
             List::Tools => &mut names.tools,
@@ -149,6 +157,8 @@ async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames
             List::Templates => &mut names.templates,
         };
         *into = own_names(&part.content, list);
+        // A call of one that is withheld is told so.
+        into.extend(part.content.withheld.iter().map(ToString::to_string));
     }
     Ok(names)
 }
@@ -215,7 +225,7 @@ fn note(
 
 /// Gives every endpoint that routes by names what is known now.
 fn publish(snapshot: &Snapshot, known: &HashMap<UpstreamId, Known>) {
-    for endpoint in snapshot.endpoints.iter().filter(|endpoint| endpoint.naming.needs_directory()) {
+    for endpoint in snapshot.endpoints.iter().filter(|endpoint| endpoint.needs_directory()) {
         let members: Vec<Option<MemberNames>> = endpoint
             .members
             .iter()

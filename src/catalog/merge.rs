@@ -14,6 +14,7 @@ use super::page::Cursor;
 use super::part::{Content, Item, Page};
 use super::summary::SERVER_INFO;
 use crate::mapper::kind_of;
+use crate::policy::Class;
 use crate::protocol::json::quote;
 use crate::protocol::mapping::Field;
 use crate::route::directory::Directory;
@@ -27,6 +28,8 @@ const NAME_CHARS_MAX: usize = 128;
 pub struct Merge {
     /// Whose names and policy it is under.
     pub endpoint: Arc<Endpoint>,
+    /// Who sees it.
+    pub class: Arc<Class>,
     /// What names lead to.
     pub directory: Arc<Directory>,
     /// Which list.
@@ -137,13 +140,18 @@ impl Merge {
     fn write(&self, entry: Entry<'_>, seen: &mut HashSet<String>, json: &mut Vec<u8>) -> Option<()> {
         let Entry { member, page, item } = entry;
         let naming = &self.endpoint.naming;
+        let is_untouched = self.endpoint.is_untouched_for(&self.class);
         let mut at = item.span.start;
         let mut is_named = false;
         for site in &item.sites {
             let kind = kind_of(site.field);
             let inner = site.literal.decode(&page.body)?;
             // The entry's own name comes under policy; other URIs in it only change their spelling.
-            let is_own = !is_named && site.field == own_field(self.list);
+            let is_name = site.field == own_field(self.list);
+            if is_name && !self.class.shows(naming, kind, member, &inner, item.hints) {
+                return None;
+            }
+            let is_own = !is_named && is_name;
             let public = if is_own {
                 naming.public(kind, member, &inner)?
             } else {
@@ -151,7 +159,7 @@ impl Merge {
             };
             if is_own {
                 is_named = true;
-                let is_listed = naming.is_untouched() || self.may_be_listed(kind, &public, member, &inner);
+                let is_listed = is_untouched || self.may_be_listed(kind, &public, member, &inner);
                 if !is_listed || !seen.insert(public.clone().into_owned()) {
                     return None;
                 }
@@ -164,7 +172,7 @@ impl Merge {
         }
         json.extend_from_slice(page.body.get(at..item.span.end)?);
         // What a client of the one upstream makes of an entry without a name is between the two.
-        (is_named || naming.is_untouched()).then_some(())
+        (is_named || is_untouched).then_some(())
     }
 
     fn may_be_listed(&self, kind: Kind, public: &str, member: usize, inner: &str) -> bool {

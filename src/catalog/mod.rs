@@ -16,7 +16,7 @@
 //! It is valid while the change counts of its upstreams have the sum that it goes by (they only grow), the names that
 //! lead to things are the same, and its least fresh part is fresh. Nothing is looked up for each upstream.
 //!
-//! Deliberately absent: lists of single principals. Policy is the endpoint's.
+//! Deliberately absent: lists of single principals. There is one for each class of callers, who may use the same.
 
 mod answer;
 pub mod cache;
@@ -31,6 +31,7 @@ pub mod learn;
 pub mod merge;
 pub mod page;
 pub mod part;
+pub mod pinned;
 pub mod summary;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ use self::answer::Request;
 use self::cache::{DialectKey, PartKey, Scope};
 use self::fetch::{Hands, Tongue};
 use self::gather::Wanted;
+use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
 use crate::protocol::splice::Segments;
 use crate::protocol::version::LegacyVersion;
@@ -66,6 +68,8 @@ pub struct Ask<'a> {
     pub cursor: Option<&'a str>,
     /// The literal of the request's id.
     pub id: &'a str,
+    /// What the caller may use.
+    pub class: &'a Arc<Class>,
 }
 
 /// The protocol of a request.
@@ -98,7 +102,7 @@ pub async fn list(
         (Some(_), None) => return Err(ClientError::Cursor.into()),
         (Some(cursor), Some(_)) => Some(page::Cursor::read(cursor).ok_or(ClientError::Cursor)?),
     };
-    let request = Request::new(worker, view, endpoint, Kind::List(ask.list), ask.dialect, &[]);
+    let request = Request::new(worker, view, (endpoint, ask.class), Kind::List(ask.list), ask.dialect, &[]);
     let (merged, ttl_ms) = request.merged().await?;
     let page = match cursor {
         // The first page has no cursor.
@@ -114,13 +118,13 @@ pub async fn list(
 pub async fn discover(
     worker: &Rc<Worker>,
     view: &View,
-    endpoint: &Rc<Arc<Endpoint>>,
+    (endpoint, class): (&Rc<Arc<Endpoint>>, &Arc<Class>),
     capabilities: &[u8],
     id: &str,
     supported: &[&str],
 ) -> Result<Segments, Error> {
     let dialect = Dialect::Modern { capabilities };
-    let request = Request::new(worker, view, endpoint, Kind::Discover, dialect, supported);
+    let request = Request::new(worker, view, (endpoint, class), Kind::Discover, dialect, supported);
     let (merged, ttl_ms) = request.merged().await?;
     merged.answer(0, id, ttl_ms).ok_or_else(|| UpstreamError::Nonsense.into())
 }
@@ -137,7 +141,8 @@ pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upst
         DialectKey::of(dialect),
         Tongue::Modern(capabilities.clone()),
     );
-    wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
+    // What came of it is kept.
+    let _ = wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
 }
 
 fn hands(worker: &Worker, view: &View) -> Hands {
@@ -145,6 +150,31 @@ fn hands(worker: &Worker, view: &View) -> Hands {
         state: Arc::clone(&worker.state),
         client: worker.client.clone(),
         snapshot: Arc::clone(&view.snapshot),
+    }
+}
+
+/// Fetches an upstream's tools in one of the gateway's own ways, after this moment; they are compared with the pins
+/// as they arrive.
+pub async fn look_at_tools(
+    hands: &Hands,
+    upstream: &Arc<Upstream>,
+    dialect: Dialect<'static>,
+) -> Result<(), UpstreamError> {
+    let begun = Instant::now();
+    let tongue = match dialect {
+        Dialect::Modern { capabilities } => Tongue::Modern(Bytes::from_static(capabilities)),
+        Dialect::Legacy { version, capabilities } => {
+            Tongue::Legacy(version, Bytes::from_static(capabilities))
+        }
+    };
+    let wanted = wanted(upstream, Kind::List(List::Tools), DialectKey::of(dialect), tongue);
+    loop {
+        match wanted.renew(hands, true).await {
+            Some(Err(error)) => return Err(error),
+            // One that was under way already may be older.
+            Some(Ok(part)) if part.asked < begun => {}
+            _ => return Ok(()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every entry stays where it stands in the upstream's own bytes. Of the rest of the result only what a merged list
 //! needs is kept.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,9 @@ use bytes::Bytes;
 use super::fetch::ttl_ms;
 use super::{Kind, List};
 use crate::protocol::error::UpstreamError;
+use crate::protocol::hints::Hints;
 use crate::protocol::json::{self, Scratch, Span, Value};
-use crate::protocol::mapping::{self, Shape, Site};
+use crate::protocol::mapping::{self, Field, Shape, Site};
 use crate::protocol::param_headers::{self, Annotation};
 use crate::upstream::listing::Annotations;
 
@@ -59,6 +61,8 @@ pub struct Content {
     pub excluded: Vec<Excluded>,
     /// The mirrored parameters of its tools.
     pub annotated: Arc<Annotations>,
+    /// Tools that are withheld because of their definition. Their names stay taken.
+    pub withheld: Vec<Box<str>>,
 }
 
 /// One page of a list.
@@ -77,6 +81,8 @@ pub struct Item {
     pub span: Span,
     /// The names in it, in order; literals refer to the reply.
     pub sites: Vec<Site>,
+    /// What the annotations of a tool say.
+    pub hints: Hints,
 }
 
 /// A tool that no client may see.
@@ -86,6 +92,8 @@ pub struct Excluded {
     pub name: String,
     /// Why.
     pub why: String,
+    /// How it is defined: its entry as it stands.
+    pub definition: Box<[u8]>,
 }
 
 /// Why the pages of a list were not followed to their end.
@@ -134,7 +142,9 @@ impl Content {
         let pages = self.pages.iter().map(|page| {
             page.body.len() + page.items.len() * size_of::<Item>() + sites(page) * size_of::<Site>()
         });
-        pages.sum::<usize>() + self.result.len() + self.rest.len() + size_of::<Self>()
+        let excluded =
+            self.excluded.iter().map(|tool| tool.name.len() + tool.definition.len()).sum::<usize>();
+        pages.sum::<usize>() + excluded + self.result.len() + self.rest.len() + size_of::<Self>()
     }
 
     /// True if both say the same, however they are divided into pages.
@@ -142,7 +152,17 @@ impl Content {
         (self.is_public, self.is_absent, self.cut) == (other.is_public, other.is_absent, other.cut)
             && (&self.rest, &self.result) == (&other.rest, &other.result)
             && self.excluded == other.excluded
+            && self.withheld == other.withheld
             && self.entries().eq(other.entries())
+    }
+
+    /// The tools and what their annotations say.
+    pub fn hints(&self) -> impl Iterator<Item = (Cow<'_, str>, Hints)> {
+        let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
+        items.filter_map(|(page, item)| {
+            let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+            Some((own.literal.decode(&page.body)?, item.hints))
+        })
     }
 
     fn entries(&self) -> impl Iterator<Item = &[u8]> {
@@ -232,14 +252,16 @@ impl ReadPage {
                 Ok(annotations) if annotations.is_empty() => {}
                 Ok(annotations) => self.annotated.push((name.into(), annotations.into())),
                 Err(error) => {
-                    self.excluded.push(Excluded { name: name.into_owned(), why: error.to_string() });
+                    let (name, why) = (name.into_owned(), error.to_string());
+                    self.excluded.push(Excluded { name, why, definition: entry.raw().into() });
                     return;
                 }
             }
         }
         let mut sites = Vec::new();
         mapping::sites(entry, Shape::ListItem(list.entries()), &mut sites);
-        self.items.push(Item { span: entry.span(), sites });
+        let hints = if list == List::Tools { Hints::of(entry) } else { Hints::default() };
+        self.items.push(Item { span: entry.span(), sites, hints });
     }
 }
 
@@ -347,7 +369,7 @@ mod tests {
                     let body = Bytes::from_static(text.as_bytes());
                     let items = text
                         .match_indices('x')
-                        .map(|(at, _)| Item { span: at..at + 2, sites: Vec::new() })
+                        .map(|(at, _)| Item { span: at..at + 2, sites: Vec::new(), hints: Hints::default() })
                         .collect();
                     Page { body, items }
                 })

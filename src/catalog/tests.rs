@@ -18,6 +18,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
 use super::{Ask, Dialect, List, learn, list, refetch_tools};
+use crate::auth::Principal;
 use crate::config;
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::version::LegacyVersion;
@@ -140,7 +141,7 @@ impl Bench {
         );
         let config = config::parse(&text).unwrap();
         let state = State::new(&config, Metrics::new().unwrap()).unwrap();
-        Self { server, worker: Worker::new(state, 10, 100) }
+        Self { server, worker: Worker::new(state, &config.log, 100) }
     }
 
     fn upstream(&self) -> Arc<Upstream> {
@@ -149,7 +150,8 @@ impl Bench {
 
     async fn ask(&self, dialect: Dialect<'_>) -> Result<Value, Error> {
         let view = self.worker.view();
-        let ask = Ask { list: List::Tools, dialect, cursor: None, id: "7" };
+        let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
+        let ask = Ask { list: List::Tools, dialect, cursor: None, id: "7", class: &class };
         let answer = list(&self.worker, &view, &view.endpoints[0], ask).await?;
         Ok(serde_json::from_slice(&answer.to_bytes()).unwrap())
     }
@@ -295,7 +297,8 @@ fn the_same_list_is_the_same_bytes_in_memory() {
         for _ in 0..3 {
             let view = bench.worker.view();
             let dialect = Dialect::Modern { capabilities: b"{}" };
-            let ask = Ask { list: List::Tools, dialect, cursor: None, id: "1" };
+            let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
+            let ask = Ask { list: List::Tools, dialect, cursor: None, id: "1", class: &class };
             let answer = list(&bench.worker, &view, &view.endpoints[0], ask).await.unwrap();
             places.push(answer.iter().last().unwrap().as_ptr());
         }

@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::EXIT_CONFIGURATION;
+use super::permissions::Asked;
+use super::{EXIT_COMMAND_LINE, EXIT_CONFIGURATION};
 use crate::config;
+use crate::upstream::credentials::Material;
 use crate::upstream::stdio::program;
 
 /// Reads and checks `path` as `run` would, without opening a socket.
-pub(super) fn check(path: &Path) -> ExitCode {
+/// Where somebody's permissions are asked for, they are shown instead of what is valid.
+pub(super) fn check(path: &Path, asked: &Asked) -> ExitCode {
     let name = path.display().to_string();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -23,11 +26,20 @@ pub(super) fn check(path: &Path) -> ExitCode {
                 eprint!("{}", warning.render(&name, &text));
             }
             for upstream in &config.upstreams {
+                if let Err(error) = Material::read(upstream) {
+                    eprintln!("warning: upstream {}: {error}", upstream.name);
+                }
                 if let Some(error) =
                     upstream.command.as_ref().and_then(|command| program::find(command).err())
                 {
                     eprintln!("warning: upstream {}: {error}", upstream.name);
                 }
+            }
+            if !asked.is_nothing() {
+                return asked.answer(&config).unwrap_or_else(|error| {
+                    eprintln!("error: {error:#}");
+                    ExitCode::from(EXIT_COMMAND_LINE)
+                });
             }
             println!(
                 "{name} is valid: {} endpoints, {} upstreams",

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::EXIT_COMMAND_LINE;
 use crate::config;
 use crate::connect::{self, Settings};
+use crate::tls::client::Connector;
 
 /// Where the key comes from if there is no file.
 const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
@@ -22,7 +23,7 @@ const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
 Exit codes:
   0  the client ended its output or closed its input, or a signal came
   1  standard input or output cannot be used
-  2  the command line is wrong, or the key cannot be read
+  2  the command line is wrong, or the key or the certificates cannot be read
 
 Environment:
   TRUNKLINE_KEY  the key, if there is no --key-file
@@ -37,6 +38,9 @@ pub(super) struct Options {
     /// A file that holds nothing but the key, which is sent as Authorization: Bearer
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// A file of the certificates to believe, in PEM, for an https URL; without it, those that the system believes
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Seconds that a reply may take to begin, and may pause after that
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -72,7 +76,9 @@ fn settings(options: &Options) -> anyhow::Result<Settings> {
         anyhow::ensure!(!headers.contains_key(AUTHORIZATION), "give either a key or an Authorization header");
         headers.insert(AUTHORIZATION, key);
     }
-    Ok(Settings { url, headers, timeout: Duration::from_secs(options.timeout) })
+    anyhow::ensure!(options.ca.is_none() || url.is_tls, "--ca is for a URL that begins with https://");
+    let tls = url.is_tls.then(|| Connector::trusting(options.ca.as_deref())).transpose()?;
+    Ok(Settings { url, headers, tls, timeout: Duration::from_secs(options.timeout) })
 }
 
 fn header(text: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {

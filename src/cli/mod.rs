@@ -6,6 +6,8 @@ mod check;
 mod connect;
 mod demo;
 mod key;
+mod permissions;
+mod pins;
 mod run;
 mod session_key;
 
@@ -31,8 +33,13 @@ pub struct Arguments {
 enum Command {
     /// Run the gateway
     Run(ConfigFile),
-    /// Check a configuration file and say everything that is wrong with it
-    Check(ConfigFile),
+    /// Check a configuration file and say everything that is wrong with it, or what somebody may do by its rules
+    Check {
+        #[command(flatten)]
+        file: ConfigFile,
+        #[command(flatten)]
+        asked: permissions::Asked,
+    },
     /// Run the gateway over two built-in demo servers and show what to try
     Demo(demo::Options),
     /// Be an MCP server on standard input and output that passes everything to a server elsewhere
@@ -47,6 +54,8 @@ enum Command {
         /// The key file
         file: PathBuf,
     },
+    /// Show and approve changed definitions of tools
+    Pins(pins::Options),
     /// Print the JSON Schema of the configuration file
     Schema,
 }
@@ -62,11 +71,12 @@ struct ConfigFile {
 pub fn main(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
         Command::Run(file) => return run::run(&file.config),
-        Command::Check(file) => return check::check(&file.config),
+        Command::Check { file, asked } => return check::check(&file.config, &asked),
         Command::Connect(options) => return connect::connect(&options),
         Command::Demo(options) => demo::demo(&options),
         Command::Key { name } => key::key(&name),
         Command::SessionKey { file } => session_key::session_key(&file),
+        Command::Pins(options) => pins::pins(&options),
         Command::Schema => {
             print!("{}", crate::config::json_schema());
             Ok(())

@@ -1,0 +1,233 @@
+//! `trunkline pins`: what is pinned of tools, what changed, and approving that.
+//!
+//! Works on the state directory alone. An approval names what was shown by its hash, and the gateway takes it up only if
+//! that very definition still waits: what changed in between is never approved. What upstreams wrote is shown with
+//! everything spelled out that a terminal might obey.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+
+use crate::gateway;
+use crate::pins::book::{Definition, Tool};
+use crate::pins::canonical::Hash;
+use crate::pins::diff::{Line, difference, lines, printable};
+use crate::pins::file::{Approval, Folder};
+
+const RED: &str = "\u{1b}[31m";
+const GREEN: &str = "\u{1b}[32m";
+const PLAIN: &str = "\u{1b}[0m";
+
+/// Options of `trunkline pins`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    #[command(subcommand)]
+    command: Command,
+    /// The configuration file, which names the state directory and the upstreams
+    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", global = true)]
+    config: PathBuf,
+    /// The state directory, where the configuration does not name it
+    #[arg(long, value_name = "DIRECTORY", global = true)]
+    state_directory: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the tools that have pins, with their state and the hash of what is pinned or waits
+    List {
+        /// Only of this upstream
+        upstream: Option<String>,
+    },
+    /// Show what waits for approval and how it differs from what is pinned
+    Show {
+        /// Whose tool
+        upstream: String,
+        /// Which; all that wait unless given
+        tool: Option<String>,
+    },
+    /// Show a difference, ask, and approve it
+    Approve {
+        /// Whose tool
+        upstream: String,
+        /// Which
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        tool: Option<String>,
+        /// All that waits; --hash is then the hash of all, as `list` shows it
+        #[arg(long)]
+        all: bool,
+        /// Approve what has this hash, without asking
+        #[arg(long, value_name = "HEX")]
+        hash: Option<Hash>,
+    },
+}
+
+/// A definition that waits.
+struct Waiting {
+    tool: String,
+    before: Option<Definition>,
+    definition: Definition,
+}
+
+/// Does what the options ask for.
+pub(super) fn pins(options: &Options) -> anyhow::Result<()> {
+    let config = gateway::load(&options.config)?;
+    let directory = options.state_directory.clone().or(config.state_directory);
+    let directory = directory.context(
+        "no state directory: name it with state_directory in the configuration, or with --state-directory",
+    )?;
+    let folder = Folder::new(&directory);
+    let known: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+    let check = |name: &str| {
+        anyhow::ensure!(known.contains(&name), "the configuration has no upstream {name:?}");
+        Ok(())
+    };
+    match &options.command {
+        Command::List { upstream: Some(upstream) } => {
+            check(upstream)?;
+            list(&folder, &[upstream])
+        }
+        Command::List { upstream: None } => list(&folder, &known),
+        Command::Show { upstream, tool } => {
+            check(upstream)?;
+            let waiting = waiting(&folder, upstream, tool.as_deref())?;
+            for one in &waiting {
+                show(upstream, one);
+            }
+            Ok(())
+        }
+        Command::Approve { upstream, tool, hash, .. } => {
+            check(upstream)?;
+            approve(&folder, upstream, tool.as_deref(), *hash)
+        }
+    }
+}
+
+fn list(folder: &Folder, upstreams: &[&str]) -> anyhow::Result<()> {
+    for upstream in upstreams {
+        let tools = tools(folder, upstream)?;
+        for (name, tool) in &tools {
+            let name = printable(name);
+            let state = if tool.pending.is_empty() { "pinned" } else { "pinned before" };
+            for definition in &tool.approved {
+                println!("{upstream}\t{name}\t{state}\t{}", definition.hash);
+            }
+            let state = if tool.approved.is_empty() { "new" } else { "changed" };
+            for pending in &tool.pending {
+                println!("{upstream}\t{name}\t{state}\t{}", pending.definition.hash);
+            }
+        }
+        let waiting = waiting_of(&tools);
+        if !waiting.is_empty() {
+            println!("{upstream}\t--all\twaiting\t{}", hash_of_all(&waiting));
+        }
+    }
+    Ok(())
+}
+
+fn approve(folder: &Folder, upstream: &str, tool: Option<&str>, hash: Option<Hash>) -> anyhow::Result<()> {
+    let mut chosen = waiting(folder, upstream, tool)?;
+    if let Some(hash) = hash {
+        match tool {
+            Some(_) => chosen.retain(|waiting| waiting.definition.hash == hash),
+            None if hash_of_all(&chosen) != hash => chosen.clear(),
+            None => {}
+        }
+        anyhow::ensure!(
+            !chosen.is_empty(),
+            "nothing with this hash waits for approval: it may have changed again; see `trunkline pins show {upstream}`"
+        );
+    } else {
+        for waiting in &chosen {
+            show(upstream, waiting);
+        }
+        anyhow::ensure!(
+            std::io::stdin().is_terminal(),
+            "nothing is approved: without a terminal to ask at, give --hash with the hash of what was shown"
+        );
+        anyhow::ensure!(
+            tool.is_none() || chosen.len() == 1,
+            "several definitions wait: choose one with --hash"
+        );
+        if !is_confirmed()? {
+            println!("Nothing is approved.");
+            return Ok(());
+        }
+    }
+    for Waiting { tool, definition, .. } in &chosen {
+        let (upstream, hash) = (upstream.to_owned(), definition.hash.to_string());
+        let approval = Approval { upstream, tool: tool.clone(), hash };
+        folder.approve(&approval).context("the approval cannot be written")?;
+        println!("approved: {} {}", printable(tool), definition.hash);
+    }
+    println!(
+        "A running gateway takes it up within seconds, if the definition has not changed again by then."
+    );
+    Ok(())
+}
+
+fn is_confirmed() -> anyhow::Result<bool> {
+    print!("Approve? [y/N] ");
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn tools(folder: &Folder, upstream: &str) -> anyhow::Result<BTreeMap<String, Tool>> {
+    let path = folder.path(upstream);
+    let kept = folder.read(upstream).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(kept.unwrap_or_default().tools)
+}
+
+/// What waits of an upstream, or of one of its tools; at least one.
+fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Result<Vec<Waiting>> {
+    let mut waiting = waiting_of(&tools(folder, upstream)?);
+    waiting.retain(|waiting| tool.is_none_or(|tool| waiting.tool == tool));
+    anyhow::ensure!(!waiting.is_empty(), "nothing of {upstream} waits for approval under this name");
+    Ok(waiting)
+}
+
+fn waiting_of(tools: &BTreeMap<String, Tool>) -> Vec<Waiting> {
+    let of = |(name, tool): (&String, &Tool)| {
+        let before = tool.approved.last().cloned();
+        let waiting = tool.pending.iter().map(|pending| Waiting {
+            tool: name.clone(),
+            before: before.clone(),
+            definition: pending.definition.clone(),
+        });
+        waiting.collect::<Vec<_>>()
+    };
+    tools.iter().flat_map(of).collect()
+}
+
+/// Binds an approval of everything to everything that was shown, and whose it is.
+fn hash_of_all(waiting: &[Waiting]) -> Hash {
+    Hash::of_all(waiting.iter().flat_map(|waiting| [Hash::of(&waiting.tool), waiting.definition.hash]))
+}
+
+fn show(upstream: &str, waiting: &Waiting) {
+    let new = lines(&waiting.definition.text);
+    let old = waiting.before.as_ref().map(|before| lines(&before.text));
+    println!("{upstream} {}", printable(&waiting.tool));
+    match &waiting.before {
+        Some(before) => println!("pinned   {}", before.hash),
+        None => println!("pinned   nothing: the tool is new"),
+    }
+    println!("waiting  {}", waiting.definition.hash);
+    let is_colored = std::io::stdout().is_terminal();
+    let colored = |color: &str, mark: char, line: &str| {
+        if is_colored { println!("{color}{mark} {line}{PLAIN}") } else { println!("{mark} {line}") }
+    };
+    for line in difference(&old.unwrap_or_default(), &new) {
+        match line {
+            Line::Same(line) => println!("  {line}"),
+            Line::Old(line) => colored(RED, '-', &line),
+            Line::New(line) => colored(GREEN, '+', &line),
+            Line::Skipped(count) => println!("  … {count} lines"),
+        }
+    }
+    println!();
+}
