@@ -13,7 +13,8 @@ use crate::relay::ReplyBody;
 
 const METHODS: HeaderValue = HeaderValue::from_static("POST, OPTIONS");
 const METHODS_OF_SESSIONS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
-const EXPOSED: HeaderValue = HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate, Retry-After");
+const EXPOSED: HeaderValue =
+    HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate, Retry-After, RateLimit, RateLimit-Policy");
 const MAX_AGE_S: HeaderValue = HeaderValue::from_static("600");
 const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");
 

@@ -16,8 +16,10 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
+use crate::auth::jwt::refresh;
 use crate::config::{self, Config, Listener};
 use crate::limit::open_files;
+use crate::pins::watch::Watcher;
 use crate::probe::Prober;
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -25,9 +27,9 @@ use crate::telemetry::metrics::Metrics;
 use crate::upstream::exchange::Client;
 use crate::upstream::pipe::host::Host;
 use crate::worker::Worker;
-use crate::{admin, catalog, listen, socket};
+use crate::{admin, catalog, listen, sharing, socket, tls};
 
-/// Connections for learning names, and as many for finding out eras.
+/// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
 const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
 /// Threads of each worker's pool for long computations and name lookups.
 const BLOCKING_THREADS_MAX: usize = 2;
@@ -75,7 +77,7 @@ impl Gateway {
                     .with_context(|| format!("cannot listen at {address}"))?;
                 // Port 0: the first socket chooses, the others join it.
                 address = socket.local_addr()?;
-                worker_sockets.push((Listener { address }, socket));
+                worker_sockets.push((Listener { address, ..listener.clone() }, socket));
             }
             addresses.push(address);
         }
@@ -113,7 +115,8 @@ impl Gateway {
             };
             let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
             // What is remembered counts before the first call.
-            let prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
+            let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
+            prober.resolve().await;
             let workers = sockets
                 .into_iter()
                 .enumerate()
@@ -124,10 +127,18 @@ impl Gateway {
                 tracing::info!(address = %admin.local_addr()?, "admin listening");
                 tasks.spawn(admin::serve(Arc::clone(&state), tasks.clone(), admin));
             }
+            tasks.spawn(tls::expiry::watch(Arc::clone(&state)));
             tasks.spawn(prober.run());
+            if let Some(shared) = &state.shared {
+                tasks.spawn(sharing::run(Arc::clone(&state), Arc::clone(shared)));
+            }
             let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
             tasks.spawn(catalog::learn::run(Arc::clone(&state), learning));
+            tasks.spawn(refresh::run(Arc::clone(&state), tasks.clone()));
             let listening = client(open_files::listening_connections_max());
+            let looking = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+            let watcher = Watcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
+            tasks.spawn(watcher.run());
             tasks.spawn(listen::upstream::run(Arc::clone(&state), listening));
             for address in addresses {
                 tracing::info!(%address, "listening");
@@ -230,16 +241,17 @@ fn reload(state: &State, started_with: &Config, source: Option<&Path>) -> Option
     state.metrics.reloads.with_label_values(&[label]).inc();
     match result {
         Ok(config) => {
-            let needs_restart = config.listeners != started_with.listeners
+            let needs_restart = !listeners_are_alike(&config, started_with)
                 || config.admin != started_with.admin
                 || config.limits.cache_bytes_max != started_with.limits.cache_bytes_max
                 || config.workers != started_with.workers
                 || config.state_directory != started_with.state_directory
+                || config.shared != started_with.shared
                 || config.log != started_with.log;
             warn_about(&config);
             if needs_restart {
                 tracing::warn!(
-                    "changes to listener, admin, workers, cache_bytes_max, state_directory and log take effect at the next start"
+                    "changes to listener, admin, workers, cache_bytes_max, state_directory, shared and log take effect at the next start"
                 );
             }
             tracing::info!(
@@ -257,6 +269,15 @@ fn reload(state: &State, started_with: &Config, source: Option<&Path>) -> Option
             None
         }
     }
+}
+
+/// Whether all that differs between the listeners is what their TLS is made of, which needs no restart.
+fn listeners_are_alike(config: &Config, started_with: &Config) -> bool {
+    let shape = |config: &Config| -> Vec<_> {
+        let shape = |one: &Listener| (one.address, one.proxy_protocol, one.tls.is_some());
+        config.listeners.iter().map(shape).collect()
+    };
+    shape(config) == shape(started_with)
 }
 
 /// The new configuration was judged by its own listeners, but the old ones stay open until a restart.
@@ -291,7 +312,7 @@ fn spawn_worker(
     sockets: Vec<(Listener, std::net::TcpListener)>,
 ) -> anyhow::Result<JoinHandle<()>> {
     let state = Arc::clone(state);
-    let log_lines_max = config.log.refusals_per_second_max;
+    let log = config.log.clone();
     // As many as client connections, so that both together stay within the limit of open files.
     let upstream_connections_max = state.connections.max().div_ceil(worker_count(config));
     let runtime_failed = "a worker cannot start";
@@ -300,7 +321,7 @@ fn spawn_worker(
         .spawn(move || match local_runtime() {
             Ok(runtime) => {
                 runtime.block_on(async {
-                    Worker::new(state, log_lines_max, upstream_connections_max).run(sockets).await;
+                    Worker::new(state, &log, upstream_connections_max).run(sockets).await;
                 });
                 // A name lookup that hangs must not hold up the end.
                 runtime.shutdown_background();

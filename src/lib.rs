@@ -33,7 +33,8 @@
 //! whole on reload. Connections, scratch memory and pools belong to one worker. What is process-wide is in
 //! [`state`], legacy sessions ([`session`]) among it. The control thread ([`gateway`]) handles signals, serves the
 //! admin listener ([`admin`]), finds out which eras upstreams speak ([`probe`]), learns names ([`catalog::learn`])
-//! and listens to upstreams ([`listen::upstream`]); it is never on the way of a call.
+//! and listens to upstreams ([`listen::upstream`]); it is never on the way of a call. What replicas share goes through it,
+//! too ([`sharing`], over [`shared`]): a call at most waits for an answer that comes by there, for a bounded time.
 //!
 //! # Layers
 //!
@@ -49,6 +50,7 @@ pub mod admin;
 pub mod auth;
 pub mod batch;
 pub mod call;
+pub mod caller;
 pub mod catalog;
 pub mod cli;
 pub mod config;
@@ -57,6 +59,7 @@ pub mod cors;
 pub mod demo;
 pub mod drain;
 pub mod eras;
+pub mod fetch;
 pub mod gateway;
 pub mod intake;
 pub mod jitter;
@@ -64,20 +67,27 @@ pub mod legacy;
 pub mod limit;
 pub mod listen;
 pub mod listener;
+pub mod lookup;
 pub mod mapper;
 pub mod message;
 pub mod pieces;
+pub mod pins;
+pub mod policy;
 pub mod probe;
 pub mod protocol;
 pub mod proxy;
 pub mod relay;
 pub mod route;
+pub mod secret;
 pub mod session;
+pub mod shared;
+pub mod sharing;
 pub mod snapshot;
 pub mod socket;
 pub mod sse_endpoint;
 pub mod state;
 pub mod tasks;
 pub mod telemetry;
+pub mod tls;
 pub mod upstream;
 pub mod worker;

@@ -6,9 +6,12 @@
 
 mod answers;
 mod batch;
+mod caller;
 mod exchange;
 mod legacy;
+mod metadata;
 mod params;
+mod permit;
 mod sse;
 mod stream;
 mod subscribed;
@@ -37,19 +40,22 @@ use crate::protocol::error::{ClientError, Error, GatewayError};
 use crate::protocol::head::Head;
 use crate::protocol::header::encode_value;
 use crate::protocol::json::{Literal, quote};
-use crate::protocol::method::{Method, NameSource};
+use crate::protocol::method::Method;
 use crate::protocol::splice::{Edit, Segments, splice};
-use crate::protocol::version::{Era, Eras, Version, supported_versions};
+use crate::protocol::version::{Era, Eras, supported_versions};
 use crate::relay::{self, Plan, ReplyBody, json_response, relay};
-use crate::route::{Kind, NoRoute, Route, Style};
+use crate::route::{Kind, Route, Style};
 use crate::session::Session;
 use crate::snapshot::Endpoint;
 use crate::sse_endpoint::LineId;
-use crate::upstream::exchange::RequestBody;
+use crate::upstream::Aim;
+use crate::upstream::exchange::{Delivery, RequestBody};
 use crate::upstream::headers::forward;
 use crate::upstream::pipe::exchange::CALLER;
 use crate::upstream::stdio;
 use crate::worker::{View, Worker};
+
+use self::metadata::metadata;
 
 /// Longer capabilities of a client are refused where lists depend on them.
 const CAPABILITIES_BYTES_MAX: usize = 16 * 1024;
@@ -81,6 +87,8 @@ struct Outbound {
     /// What replaces `Mcp-Name`.
     inner_name: Option<HeaderValue>,
     mapper: Option<Mapper>,
+    /// Whether it may be executed twice.
+    is_safe_to_repeat: bool,
     /// What is subscribed to, as its upstream spells it.
     uri: Option<Box<str>>,
     /// The client's session, in the legacy era.
@@ -98,6 +106,7 @@ impl Proxy {
         let view = self.worker.view();
         let mut call = Call::start(connection, Rc::clone(&view.unmatched), Rc::clone(&self.worker.failures));
         let (mut parts, body) = request.into_parts();
+        call.believe(&parts.headers, &view.snapshot.trusted_proxies);
         let mut intake = Intake::new(body);
         let head = Head::read(&parts.headers);
         let origin = head.origin.to_value();
@@ -123,7 +132,9 @@ impl Proxy {
         };
         let mut response = match result {
             Ok(mut response) => {
+                let ends = call.caller.as_ref().and_then(|caller| caller.ends);
                 response.body_mut().carry(call);
+                response.body_mut().end_with(ends);
                 if let Some(origin) = origin {
                     cors::allow(&mut response, origin);
                 }
@@ -149,7 +160,9 @@ impl Proxy {
         if parts.headers.len() > view.snapshot.limits.headers_max {
             return Err(ClientError::TooManyHeaders.into());
         }
-        let index = view.snapshot.endpoint_at(parts.uri.path()).ok_or(ClientError::NoEndpoint)?;
+        let Some(index) = view.snapshot.endpoint_at(parts.uri.path()) else {
+            return Ok(Decision::Answer(metadata(view, parts)?));
+        };
         let endpoint = &view.endpoints[index];
         call.endpoint = Some(Rc::clone(endpoint));
         call.seen.era = head.era().unwrap_or(Era::Modern);
@@ -157,26 +170,13 @@ impl Proxy {
         let is_sse = endpoint.config.sse && served.legacy && head.era() != Some(Era::Modern);
         check_http_method(&parts.method, head, served)?;
         let is_preflight = parts.method == HttpMethod::OPTIONS;
-        endpoint.doors.check_origin(head.origin, call.on_loopback())?;
-        call.is_origin_allowed = true;
-        endpoint.doors.check_host(head.host, &parts.uri, call.on_loopback())?;
+        check_doors(endpoint, parts, head, call)?;
         if is_preflight {
             return Ok(Decision::Answer(cors::preflight(&parts.headers, served.legacy)));
         }
-        if parts.method == HttpMethod::DELETE {
-            call.principal = endpoint.authenticate(head.authorization)?;
-            return Box::pin(self.end_session(view, endpoint, head, call)).await;
-        }
-        if parts.method == HttpMethod::GET {
-            if !head.accepts_events {
-                return Err(ClientError::NotAcceptable.into());
-            }
-            call.principal = endpoint.authenticate(head.authorization)?;
-            // A client of Streamable HTTP always names its session with a GET, one of HTTP+SSE never does.
-            if is_sse && !head.session.is_present() {
-                return self.open_line(view, endpoint, call);
-            }
-            return Box::pin(self.open_stream(view, endpoint, head, call)).await;
+        if matches!(parts.method, HttpMethod::GET | HttpMethod::DELETE) {
+            return Box::pin(self.decide_without_body(view, (index, is_sse), &parts.method, head, call))
+                .await;
         }
         if !head.is_json() {
             return Err(ClientError::ContentType.into());
@@ -184,24 +184,32 @@ impl Proxy {
         if !head.accepts_reply {
             return Err(ClientError::NotAcceptable.into());
         }
-        call.principal = endpoint.authenticate(head.authorization)?;
-        if is_sse && let Some(line) = parts.uri.query().and_then(LineId::in_query) {
-            return Box::pin(self.post_to_line(view, (line, endpoint), head, intake, call)).await;
-        }
+        let caller = self.authenticate(view, index, head, call).await?;
         if let Some(method) = head.method.as_str() {
             call.seen.method = Method::of(method);
         }
+        self.admit_posted(view, endpoint, (head, intake), call).await?;
+        if is_sse && let Some(line) = parts.uri.query().and_then(LineId::in_query) {
+            return Box::pin(self.post_to_line(view, (line, endpoint), head, intake, call)).await;
+        }
         let mut session = match head.era() {
-            Some(Era::Legacy) if served.legacy => self.session(endpoint, head, call)?,
+            Some(Era::Legacy) if served.legacy => self.session(endpoint, head, call).await?,
             _ => None,
         };
         let by_headers = agreement::check_headers(head, call.seen.method)
             .map_err(Error::from)
-            .and_then(|()| route_by_headers(endpoint, head));
+            .and_then(|()| self.route_by_headers(endpoint, &caller, head));
         let by_headers = match by_headers {
             Err(Error::Gateway(GatewayError::NamesUnknown)) => {
                 Box::pin(endpoint.names.settled(NAMES_PATIENCE)).await;
-                route_by_headers(endpoint, head)
+                self.route_by_headers(endpoint, &caller, head)
+            }
+            other => other,
+        };
+        let by_headers = match by_headers {
+            Ok(Some(route)) => {
+                let what = (call.seen.method, &parts.headers);
+                self.admit_call(view, endpoint, call, what, &route).await.map(|()| Some(route))
             }
             other => other,
         };
@@ -219,7 +227,7 @@ impl Proxy {
         if crate::batch::is_batch(&body) && served.legacy && head.era() != Some(Era::Modern) {
             call.seen.era = Era::Legacy;
             if session.is_none() {
-                session = self.session(endpoint, head, call)?;
+                session = self.session(endpoint, head, call).await?;
             }
             if let Some(session) = session.as_ref().filter(|session| batch::has_batches(session)) {
                 let headers = &parts.headers;
@@ -230,13 +238,37 @@ impl Proxy {
         let message = self.reader(view, served).read(head, body, &mut call.seen).await?;
         if message.era == Era::Legacy {
             if session.is_none() {
-                session = self.session(endpoint, head, call)?;
+                session = self.session(endpoint, head, call).await?;
             }
             let headers = &parts.headers;
             return Box::pin(self.dispatch_legacy(view, endpoint, (head, headers), message, session, call))
                 .await;
         }
-        self.dispatch(view, endpoint, &parts.headers, message, route).await
+        self.dispatch(view, endpoint, &parts.headers, message, route, call).await
+    }
+
+    /// GET and DELETE at the endpoint of this index: streams and the end of sessions.
+    async fn decide_without_body(
+        &self,
+        view: &Rc<View>,
+        (index, is_sse): (usize, bool),
+        method: &HttpMethod,
+        head: &Head<'_>,
+        call: &mut Call,
+    ) -> Result<Decision, Error> {
+        let endpoint = &view.endpoints[index];
+        if *method == HttpMethod::GET && !head.accepts_events {
+            return Err(ClientError::NotAcceptable.into());
+        }
+        self.authenticate(view, index, head, call).await?;
+        if *method == HttpMethod::DELETE {
+            return self.end_session(view, endpoint, head, call).await;
+        }
+        // A client of Streamable HTTP always names its session with a GET, one of HTTP+SSE never does.
+        if is_sse && !head.session.is_present() {
+            return self.open_line(view, endpoint, call);
+        }
+        self.open_stream(view, endpoint, head, call).await
     }
 
     /// Which of the gateway's own answers, or which upstream, a message gets.
@@ -247,17 +279,18 @@ impl Proxy {
         headers: &HeaderMap,
         message: Message,
         route: Option<Route<'_>>,
+        call: &mut Call,
     ) -> Result<Decision, Error> {
         match message.method {
             _ if message.envelope.kind == MessageKind::Notification => Ok(Decision::Answer(accepted())),
             method if method.is_foreign_to(Era::Modern) => Err(ClientError::Method.into()),
-            Method::Discover => Box::pin(self.discover(view, endpoint, &message)).await,
-            method if List::of(method).is_some() => Box::pin(self.list(view, endpoint, &message)).await,
-            Method::Complete if !endpoint.naming.is_untouched() => {
+            Method::Discover => Box::pin(self.discover(view, endpoint, &message, call)).await,
+            method if List::of(method).is_some() => Box::pin(self.list(view, endpoint, &message, call)).await,
+            Method::Complete if !endpoint.is_untouched_for(&call.caller()?.class) => {
                 self.settle_names(endpoint).await;
-                self.complete(view, endpoint, message)
+                self.complete(view, endpoint, headers, message, call).await
             }
-            Method::Listen => Box::pin(self.listen(view, endpoint, &message)).await,
+            Method::Listen => Box::pin(self.listen(view, endpoint, &message, call)).await,
             method => match route {
                 Some(route) => {
                     let literal = method
@@ -269,8 +302,9 @@ impl Proxy {
                     }
                     Ok(self.address(view, endpoint, message, &route, literal.as_ref()))
                 }
-                None if endpoint.naming.is_untouched() => {
+                None if endpoint.is_untouched_for(&call.caller()?.class) => {
                     let only = Route { member: 0, inner: "".into() };
+                    self.admit_call(view, endpoint, call, (method, headers), &only).await?;
                     Ok(self.address(view, endpoint, message, &only, None))
                 }
                 None => Err(ClientError::Method.into()),
@@ -280,7 +314,7 @@ impl Proxy {
 
     /// Waits a moment for names that are not known yet.
     async fn settle_names(&self, endpoint: &Endpoint) {
-        if endpoint.naming.needs_directory() {
+        if endpoint.needs_directory() {
             Box::pin(endpoint.names.settled(NAMES_PATIENCE)).await;
         }
     }
@@ -299,11 +333,12 @@ impl Proxy {
         view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
+        call: &Call,
     ) -> Result<Decision, Error> {
         let capabilities = capabilities(message)?;
-        let (worker, id) = (&self.worker, message.id());
+        let (worker, id, class) = (&self.worker, message.id(), &call.caller()?.class);
         let supported = supported_versions(endpoint.eras());
-        let answer = catalog::discover(worker, view, endpoint, capabilities, id, &supported).await?;
+        let answer = catalog::discover(worker, view, (endpoint, class), capabilities, id, &supported).await?;
         Ok(Decision::Answer(json_response(StatusCode::OK, answer)))
     }
 
@@ -312,6 +347,7 @@ impl Proxy {
         view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
+        call: &Call,
     ) -> Result<Decision, Error> {
         let cursor = match &message.envelope.cursor {
             Some(cursor) => Some(cursor.decode(&message.body).ok_or(ClientError::Cursor)?),
@@ -322,17 +358,20 @@ impl Proxy {
             dialect: Dialect::Modern { capabilities: capabilities(message)? },
             cursor: cursor.as_deref(),
             id: message.id(),
+            class: &call.caller()?.class,
         };
         let answer = catalog::list(&self.worker, view, endpoint, ask).await?;
         Ok(Decision::Answer(json_response(StatusCode::OK, answer)))
     }
 
     /// `completion/complete` names what it completes in the body alone.
-    fn complete(
+    async fn complete(
         &self,
         view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
+        headers: &HeaderMap,
         message: Message,
+        call: &Call,
     ) -> Result<Decision, Error> {
         let (kind, literal) = match &message.envelope.reference {
             Some(Reference::Prompt(literal)) => (Kind::Prompt, literal.clone()),
@@ -341,7 +380,8 @@ impl Proxy {
         };
         let public = literal.decode(&message.body).map(Cow::into_owned);
         let public = public.ok_or(ClientError::Params { why: "params.ref is not valid text" })?;
-        let route = find_route(endpoint, kind, &public)?;
+        let route = self.find_route(endpoint, call.caller()?, kind, &public)?;
+        self.admit_call(view, endpoint, call, (message.method, headers), &route).await?;
         Ok(self.address(view, endpoint, message, &route, Some(&literal)))
     }
 
@@ -376,7 +416,12 @@ impl Proxy {
         };
         let is_subscription = matches!(message.method, Method::Subscribe | Method::Unsubscribe);
         let uri = is_subscription.then(|| (*route.inner).into());
+        let upstream = endpoint.members.get(route.member).and_then(|slot| view.snapshot.upstreams.get(*slot));
+        let is_safe_to_repeat = message.method.is_safe_to_repeat()
+            || (message.method == Method::ToolsCall
+                && upstream.is_some_and(|upstream| upstream.may_call_twice(&route.inner)));
         Decision::Send(Outbound {
+            is_safe_to_repeat,
             message,
             member: route.member,
             body,
@@ -393,14 +438,18 @@ impl Proxy {
         view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
+        call: &Call,
     ) -> Result<Decision, Error> {
         let names_max = view.snapshot.limits.subscription_uris_max;
-        let filter = self.reader(view, Eras::BOTH).filter(message, names_max).await?;
+        let mut filter = self.reader(view, Eras::BOTH).filter(message, names_max).await?;
         if !filter.uris.is_empty() && endpoint.naming.needs_directory() {
             endpoint.names.settled(NAMES_PATIENCE).await;
         }
-        let state = &self.worker.state;
-        let subscription = listen::client::open(state, &view.snapshot, endpoint, message.id(), filter)?;
+        let (state, caller) = (&self.worker.state, call.caller()?);
+        filter.uris.retain(|uri| self.find_route(endpoint, caller, Kind::Resource, &uri.value).is_ok());
+        filter.task_ids.retain(|task| self.find_route(endpoint, caller, Kind::Task, &task.value).is_ok());
+        let place = (&**endpoint, &caller.class);
+        let subscription = listen::client::open(state, &view.snapshot, place, message.id(), filter)?;
         Ok(Decision::Answer(relay::subscription_response(subscription)))
     }
 
@@ -415,26 +464,26 @@ impl Proxy {
         if outbound.session.is_some() {
             return Box::pin(self.send_in_session(view, outbound, headers, call)).await;
         }
-        let Outbound { message, member, body, inner_name, mapper, .. } = outbound;
+        let Outbound { message, member, body, inner_name, mapper, is_safe_to_repeat, .. } = outbound;
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[member];
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         upstream.check_era(Era::Modern)?;
-        forward(&mut headers, inner_name);
+        let permit = Self::turn(upstream, call).await?;
+        forward(&mut headers, inner_name, &upstream.access.forward);
         if upstream.is_child()
-            && let Some(caller) = stdio::caller(&call.principal.identity())
+            && let Some(caller) = stdio::caller(call.principal().id())
         {
             headers.insert(CALLER, caller);
         }
         let mut request = Request::new(RequestBody(body));
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
-        let is_safe_to_repeat = message.method.is_safe_to_repeat();
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let result = match self.worker.client.send(upstream, request, is_safe_to_repeat, now, deadline).await
-        {
+        let delivery = Delivery { is_safe_to_repeat, aim: Aim::Any };
+        let result = match self.worker.client.send(upstream, request, delivery, now, deadline).await {
             Ok(reply) => {
                 let plan = Plan {
                     upstream,
@@ -443,6 +492,7 @@ impl Proxy {
                     deadline,
                     session: None,
                     in_flight: None,
+                    permit,
                     subscribing: None,
                     place: None,
                 };
@@ -479,7 +529,7 @@ impl Proxy {
             && call.endpoint.as_ref().is_none_or(|endpoint| endpoint.tells_legacy_errors_in_ok());
         let status = if is_told_in_ok { StatusCode::OK } else { error.outcome().status };
         let mut response = json_response(status, error.body(id, era));
-        relay::describe(&mut response, error);
+        relay::describe(&mut response, error, call.endpoint.as_ref().map(|endpoint| &***endpoint));
         if let Some(origin) = origin.filter(|_| is_origin_allowed) {
             cors::allow(&mut response, origin);
         }
@@ -488,6 +538,14 @@ impl Proxy {
         }
         response
     }
+}
+
+/// `Origin` and `Host`, and whether this host belongs on this connection.
+fn check_doors(endpoint: &Endpoint, parts: &Parts, head: &Head<'_>, call: &mut Call) -> Result<(), Error> {
+    endpoint.doors.check_origin(head.origin, call.on_loopback())?;
+    call.is_origin_allowed = true;
+    let host = endpoint.doors.check_host(head.host, &parts.uri, call.on_loopback())?;
+    if call.peer().is_for(host) { Ok(()) } else { Err(ClientError::Misdirected.into()) }
 }
 
 /// GET and DELETE belong to sessions, and so to the legacy era.
@@ -499,29 +557,6 @@ fn check_http_method(method: &HttpMethod, head: &Head<'_>, served: Eras) -> Resu
         _ if is_legacy => Err(ClientError::HttpMethod { allow: "GET, POST, DELETE" }),
         _ => Err(ClientError::HttpMethod { allow: "POST" }),
     }
-}
-
-/// The route, as far as headers give one. `Ok(None)`: they do not.
-fn route_by_headers<'n>(endpoint: &Endpoint, head: &'n Head<'_>) -> Result<Option<Route<'n>>, Error> {
-    let is_modern = head.version.as_str().is_some_and(|version| Version::of(version) == Version::Modern);
-    let method = head.method.as_str().filter(|_| is_modern).map(Method::of);
-    let Some(method) = method else { return Ok(None) };
-    let kind = match (method, method.name_source()) {
-        (Method::PromptsGet, _) => Kind::Prompt,
-        (_, Some(NameSource::Name)) => Kind::Tool,
-        (_, Some(NameSource::Uri)) => Kind::Resource,
-        (_, Some(NameSource::TaskId)) => Kind::Task,
-        (_, None) => return Ok(None),
-    };
-    let Some(name) = head.decoded_name.as_deref() else { return Ok(None) };
-    find_route(endpoint, kind, name).map(Some)
-}
-
-fn find_route<'n>(endpoint: &Endpoint, kind: Kind, public: &'n str) -> Result<Route<'n>, Error> {
-    endpoint.naming.route(kind, public, &endpoint.names.directory()).map_err(|no_route| match no_route {
-        NoRoute::Unknown => ClientError::UnknownName { kind: kind.word(), name: public.to_owned() }.into(),
-        NoRoute::NotYetLearned => GatewayError::NamesUnknown.into(),
-    })
 }
 
 fn answer(message: &Message, result: &str) -> Decision {

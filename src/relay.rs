@@ -10,6 +10,7 @@ mod attached;
 mod body;
 mod events;
 mod gather;
+mod limited;
 mod reopen;
 mod stream;
 
@@ -31,6 +32,7 @@ use crate::batch::Batch;
 use crate::legacy::InSession;
 use crate::legacy::client_stream::ClientStream;
 use crate::limit::buffered::{Buffered, Reservation};
+use crate::limit::concurrency::Permit;
 use crate::listen::client::Subscription;
 use crate::mapper::{Mapper, is_same_text};
 use crate::pieces::Pieces;
@@ -41,11 +43,12 @@ use crate::protocol::splice::Segments;
 use crate::protocol::version::Era;
 use crate::session::desk::CallInFlight;
 use crate::session::streams::StreamPlace;
+use crate::snapshot::Endpoint;
 use crate::sse_endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
-use crate::upstream::pool;
+use crate::upstream::pool::{self, Lease};
 use crate::worker::Worker;
 
 use attached::Attached;
@@ -79,6 +82,8 @@ pub struct Plan<'p> {
     pub session: Option<InSession>,
     /// That the upstream works on the call, in the legacy era.
     pub in_flight: Option<CallInFlight>,
+    /// That it is one of the calls that the upstream may have at once, until its reply has ended.
+    pub permit: Option<Rc<Permit>>,
     /// The resource that is forgotten as subscribed to if the upstream refuses.
     pub subscribing: Option<Box<str>>,
     /// What it counts as among the streams of clients, where it answers a GET.
@@ -102,12 +107,12 @@ impl Plan<'_> {
 }
 
 async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
-    let Reply { head, mut body, lease } = reply;
+    let Reply { head, mut body, mut lease, .. } = reply;
     let deadline = plan.deadline;
     if let Some(mapper) = &plan.mapper {
         let reply_bytes_max = worker.limits().reply_bytes_max;
-        let (whole, reservation) =
-            collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await?;
+        let collected = collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await;
+        let (whole, reservation) = collected.inspect_err(|error| note_broken(lease.as_mut(), error))?;
         note_refusal(plan.upstream, &whole);
         let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, plan.id);
         let mapped = mapped.map_err(|_| UpstreamError::Nonsense)?;
@@ -115,11 +120,14 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
         return Ok(respond(head, JSON, ReplyBody::Whole(segments, Held::new(reservation))));
     }
-    let frame = timeout_at(deadline.into(), body.frame()).await.map_err(|_| UpstreamError::TimedOut)?;
-    let first = match frame {
-        Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-        Some(Err(_)) => return Err(UpstreamError::Reset.into()),
-        None => Bytes::new(),
+    let first = match timeout_at(deadline.into(), body.frame()).await {
+        Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+        Ok(None) => Bytes::new(),
+        broken => {
+            let error = if broken.is_err() { UpstreamError::TimedOut } else { UpstreamError::Reset };
+            pool::note_error(lease.as_mut(), &error);
+            return Err(error.into());
+        }
     };
     note_refusal(plan.upstream, &first);
     if first.is_empty() && body.is_end_stream() {
@@ -133,6 +141,12 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         ReplyBody::Stream(Attached::new(Stream::json(worker, first, body, lease, plan)))
     };
     Ok(respond(head, JSON, body))
+}
+
+fn note_broken(lease: Option<&mut Lease>, error: &Error) {
+    if let Error::Upstream(error) = error {
+        pool::note_error(lease, error);
+    }
 }
 
 /// Within sessions a reply must answer the call: a connection that is out of step must not give one client's reply to
@@ -155,7 +169,7 @@ fn check_answers(worker: &Worker, reply: &Bytes, plan: &Plan<'_>) -> Result<(), 
 }
 
 fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Response<ReplyBody> {
-    let Reply { head, body, lease } = reply;
+    let Reply { head, body, lease, .. } = reply;
     let stream = Stream::events(worker, body, lease, plan);
     let mut response = respond(head, SSE, ReplyBody::Stream(Attached::new(stream)));
     unbuffered(response.headers_mut());
@@ -205,7 +219,7 @@ async fn relay_failure(
     media: Media,
     plan: Plan<'_>,
 ) -> Result<Response<ReplyBody>, Error> {
-    let Reply { head, mut body, lease } = reply;
+    let Reply { head, mut body, mut lease, .. } = reply;
     let status = head.status;
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
         return Err(UpstreamError::Credentials.into());
@@ -217,13 +231,19 @@ async fn relay_failure(
         && let Ok((whole, _)) =
             collect(&mut body, FAILED_BYTES_MAX, plan.deadline, &worker.state.buffered).await
     {
-        pool::give_back(lease, Instant::now());
         let depth_max = worker.json_depth_max();
         let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), &whole, depth_max);
         let answers_us = envelope.is_ok_and(|envelope| {
             envelope.kind == MessageKind::Response
                 && envelope.id.is_some_and(|id| &whole[id] == plan.id.as_bytes())
         });
+        if status.is_server_error()
+            && let Some(lease) = &mut lease
+        {
+            // An error of JSON-RPC is an answer, whatever its status.
+            lease.in_flight.decide(answers_us || status == StatusCode::SERVICE_UNAVAILABLE);
+        }
+        pool::give_back(lease, Instant::now());
         note_refusal(plan.upstream, &whole);
         // Servers of this era answer what they do not understand with codes of this era.
         let is_of_era =
@@ -366,24 +386,24 @@ pub fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<
     response
 }
 
-/// Adds the headers that go with an error.
-pub fn describe(response: &mut Response<ReplyBody>, error: &Error) {
+/// Adds the headers that go with an error at `endpoint`.
+pub fn describe(response: &mut Response<ReplyBody>, error: &Error, endpoint: Option<&Endpoint>) {
     let headers = response.headers_mut();
     if let Some(retry_after) = error.outcome().retry_after {
-        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.as_secs()));
+        headers.insert(RETRY_AFTER, HeaderValue::from(limited::whole_seconds(retry_after)));
     }
     match error {
+        Error::Policy(PolicyError::Rate(limited)) => limited::describe(headers, limited),
         Error::Client(ClientError::HttpMethod { allow }) => {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         Error::Client(ClientError::TooSlow | ClientError::Aborted) => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Error::Policy(PolicyError::NoCredentials) => {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        Error::Policy(PolicyError::BadCredentials) => {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\""));
+        Error::Policy(error) => {
+            if let Some(challenge) = endpoint.and_then(|endpoint| endpoint.challenge.of(error)) {
+                headers.insert(WWW_AUTHENTICATE, challenge);
+            }
         }
         _ => {}
     }

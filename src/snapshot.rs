@@ -9,20 +9,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::auth::Principal;
 use crate::auth::api_key::ApiKeys;
+use crate::auth::authenticator::{Authenticator, Credentials};
+use crate::auth::certificate::CertificateRules;
+use crate::auth::challenge::Challenge;
+use crate::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::auth::origin::Doors;
-use crate::config::{self, Config, Limits, SessionLoss};
+use crate::auth::resource;
+use crate::config::{self, Config, Limits, Networks, SessionLoss};
 use crate::eras::{ServedEras, served};
-use crate::protocol::error::PolicyError;
-use crate::protocol::head::Field;
+use crate::limit::rate::Rates;
+use crate::policy::{Class, Place, Policy};
 use crate::protocol::version::Eras;
 use crate::route::directory::Directory;
 use crate::route::filter::Filter;
-use crate::route::{Alias, Naming, Style};
+use crate::route::{Alias, Kind, Naming, Style};
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
+use crate::tls::client::Connectors;
+use crate::upstream::credentials::{Access, AccessError, Material};
 use crate::upstream::facts::Known;
 use crate::upstream::{Upstream, UpstreamId};
 
@@ -35,10 +42,18 @@ pub struct Snapshot {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Limits of messages and connections.
     pub limits: Limits,
+    /// Those whose word on a client's address is believed.
+    pub trusted_proxies: Networks,
     /// Time after which a quiet stream of a session gets a comment.
     pub keep_alive_interval: Duration,
+    /// How many calls who may make.
+    pub rates: Rates,
     /// Counts requests that no endpoint took.
     pub unmatched: Arc<EndpointSeries>,
+    /// Issuers of tokens.
+    pub issuers: Issuers,
+    /// What clients are told of authorization servers, by path.
+    metadata: HashMap<Box<str>, Bytes>,
     by_path: HashMap<Box<str>, usize>,
     next_generation: u64,
 }
@@ -62,7 +77,12 @@ pub struct Endpoint {
     pub served: Arc<ServedEras>,
     /// What is counted about it.
     pub series: Arc<EndpointSeries>,
-    keys: Option<Arc<ApiKeys>>,
+    /// Who may call what.
+    pub policy: Arc<Policy>,
+    /// Who may call.
+    pub auth: Authenticator,
+    /// What clients without valid credentials are told.
+    pub challenge: Challenge,
     member_ids: Vec<UpstreamId>,
 }
 
@@ -112,6 +132,14 @@ pub enum SnapshotError {
         /// What HTTP says.
         source: http::Error,
     },
+    /// A secret or a certificate that cannot be used.
+    #[error("upstream {name}: {source}")]
+    Access {
+        /// The upstream.
+        name: String,
+        /// What is wrong with it.
+        source: AccessError,
+    },
     /// An endpoint names an upstream that does not exist.
     #[error("endpoint {path}: there is no upstream {name}")]
     NoSuchUpstream {
@@ -120,6 +148,15 @@ pub enum SnapshotError {
         /// The missing upstream.
         name: String,
     },
+    /// A pattern of a limit that cannot be compiled.
+    #[error("a limit: {0}")]
+    Limit(#[from] globset::Error),
+    /// The keys of an issuer cannot be read.
+    #[error(transparent)]
+    Keys(#[from] IssuerError),
+    /// A pattern over names in certificates that cannot be compiled.
+    #[error("client_certificate: {0}")]
+    Certificates(globset::Error),
     /// A pattern that cannot be compiled.
     #[error("endpoint {path}: {source}")]
     Pattern {
@@ -135,13 +172,27 @@ impl Snapshot {
     pub fn build(config: &Config, metrics: &Metrics, old: Option<&Self>) -> Result<Self, SnapshotError> {
         let mut next_generation = old.map_or(1, |old| old.next_generation);
         let upstreams = build_upstreams(config, metrics, old, &mut next_generation)?;
-        let keys = Arc::new(ApiKeys::new(config.api_keys.iter().map(|key| (key.name.clone(), key.sha256))));
+        let policies = policies(config, &upstreams)?;
+        let credentials = Credentials {
+            keys: Arc::new(ApiKeys::new(&config.api_keys)),
+            issuers: Issuers::new(&config.jwt, old.map(|old| &old.issuers))?,
+            certificates: Arc::new(
+                CertificateRules::new(&config.client_certificates).map_err(SnapshotError::Certificates)?,
+            ),
+            token_bytes_max: config.limits.token_bytes_max,
+        };
         let endpoints = config
             .endpoints
             .iter()
-            .map(|endpoint| {
+            .zip(policies)
+            .map(|(endpoint, policy)| {
                 next_generation += 1;
-                build_endpoint(endpoint, next_generation - 1, &upstreams, &keys, metrics, old).map(Arc::new)
+                let mut endpoint =
+                    build_endpoint(endpoint, next_generation - 1, &upstreams, &credentials, metrics, old)?;
+                let same = old.and_then(|old| old.endpoints.get(old.endpoint_at(&endpoint.config.path)?));
+                let same = same.filter(|old| old.member_ids == endpoint.member_ids && *old.policy == policy);
+                endpoint.policy = same.map_or_else(|| Arc::new(policy), |old| Arc::clone(&old.policy));
+                Ok::<_, SnapshotError>(Arc::new(endpoint))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let by_path = endpoints
@@ -157,8 +208,12 @@ impl Snapshot {
             endpoints,
             upstreams,
             limits: config.limits.clone(),
+            trusted_proxies: config.trusted_proxies.clone(),
             keep_alive_interval: config.session.keep_alive_interval,
+            rates: Rates::new(config, metrics, old.map(|old| &old.rates))?,
             unmatched,
+            issuers: credentials.issuers,
+            metadata: resource::documents(config),
             by_path,
             next_generation,
         })
@@ -167,12 +222,18 @@ impl Snapshot {
     /// It is in force: from now on what its upstreams keep open belongs to them.
     pub fn take_up(&self) {
         self.upstreams.iter().for_each(Upstream::take_up);
+        self.rates.set_keys_max(self.limits.limiter_keys_max);
     }
 
     /// Whether a session with the upstream of this session key is not to be opened again in place of another.
     pub fn is_irreplaceable(&self, session_key: &str) -> bool {
         let mut upstreams = self.upstreams.iter().filter(|upstream| *upstream.session_key == *session_key);
         upstreams.any(|upstream| upstream.config.session_loss == SessionLoss::End)
+    }
+
+    /// What clients are told of the authorization servers of an endpoint, at `path`.
+    pub fn metadata_at(&self, path: &str) -> Option<&Bytes> {
+        self.metadata.get(path)
     }
 
     /// The index of the endpoint at `path`.
@@ -184,7 +245,25 @@ impl Snapshot {
 impl Endpoint {
     /// True if everybody may use everything behind it.
     pub fn is_open(&self) -> bool {
-        self.keys.is_none() && self.naming.hides_nothing()
+        self.auth.is_open() && self.naming.hides_nothing() && self.policy.is_trivial()
+    }
+
+    /// True if replies and lists cross for callers of this class exactly as the one upstream wrote them.
+    pub fn is_untouched_for(&self, class: &Class) -> bool {
+        self.naming.is_untouched() && class.is_unrestricted()
+    }
+
+    /// True if it must be known what its upstreams offer, to route or to decide.
+    pub fn needs_directory(&self) -> bool {
+        self.naming.needs_directory() || !self.policy.is_trivial()
+    }
+
+    /// Whether callers of this class may use a thing that a name has led to.
+    pub fn allows(&self, class: &Class, kind: Kind, member: usize, inner: &str) -> bool {
+        class.is_unrestricted() || {
+            let directory = self.names.directory();
+            class.allows(Place { naming: &self.naming, directory: &directory }, kind, member, inner)
+        }
     }
 
     /// True if clients with sessions get every outcome of a request in an HTTP 200.
@@ -199,15 +278,10 @@ impl Endpoint {
 
     /// Whether `other` is this endpoint as far as its clients can tell: settings, upstreams and keys are equal.
     pub fn serves_like(&self, other: &Self) -> bool {
-        self.config == other.config && self.member_ids == other.member_ids && self.keys == other.keys
-    }
-
-    /// Who calls, or why the call is refused.
-    pub fn authenticate(&self, authorization: Field<'_>) -> Result<Principal, PolicyError> {
-        match &self.keys {
-            Some(keys) => keys.authenticate(authorization),
-            None => Ok(Principal::Anonymous),
-        }
+        self.config == other.config
+            && self.member_ids == other.member_ids
+            && self.auth.is_like(&other.auth)
+            && self.policy == other.policy
     }
 }
 
@@ -217,31 +291,55 @@ fn build_upstreams(
     old: Option<&Snapshot>,
     next_generation: &mut u64,
 ) -> Result<Vec<Arc<Upstream>>, SnapshotError> {
+    let inaccessible = |upstream: &config::Upstream| {
+        let name = upstream.name.clone();
+        |source| SnapshotError::Access { name, source }
+    };
+    let material = config
+        .upstreams
+        .iter()
+        .map(|upstream| Material::read(upstream).map_err(inaccessible(upstream)))
+        .collect::<Result<Vec<_>, _>>()?;
     let kept: Vec<Option<Arc<Upstream>>> = config
         .upstreams
         .iter()
-        .map(|upstream| old?.upstreams.iter().find(|old| old.config == *upstream).cloned())
+        .zip(&material)
+        .map(|(upstream, material)| {
+            let is_same = |old: &&Arc<Upstream>| old.config == *upstream && old.access.material == *material;
+            old?.upstreams.iter().find(is_same).cloned()
+        })
         .collect();
+    let mut connectors = Connectors::default();
     let taken: Vec<usize> = kept.iter().flatten().map(|upstream| upstream.id.slot).collect();
     let mut free_slots = (0..).filter(|slot| !taken.contains(slot));
     config
         .upstreams
         .iter()
-        .zip(kept)
-        .map(|(upstream, kept)| {
+        .zip(kept.into_iter().zip(material))
+        .map(|(upstream, (kept, material))| {
             if let Some(kept) = kept {
                 return Ok(kept);
             }
             let id =
                 UpstreamId { slot: free_slots.next().unwrap_or(usize::MAX), generation: *next_generation };
             *next_generation += 1;
-            let mut new = Upstream::new(id, upstream.clone(), metrics)
+            let access = Access::new(upstream, material, &mut connectors).map_err(inaccessible(upstream))?;
+            let mut new = Upstream::new(id, upstream.clone(), access, metrics)
                 .map_err(|source| SnapshotError::Upstream { name: upstream.name.clone(), source })?;
+            // Whatever else became of it: definitions are those of the upstream of this name.
+            let before =
+                old.and_then(|old| old.upstreams.iter().find(|old| old.config.name == upstream.name));
+            if new.pins.is_some()
+                && let Some(pins) = before.and_then(|before| before.pins.clone())
+            {
+                new.pins = Some(pins);
+            }
             if let Some(same) =
                 old.and_then(|old| old.upstreams.iter().find(|old| is_same_server(&old.config, upstream)))
             {
                 new.facts.publish(Known::clone(&same.facts.known()));
-                new.adopt(same);
+                new.adopt(same)
+                    .map_err(|source| SnapshotError::Upstream { name: upstream.name.clone(), source })?;
             }
             Ok(Arc::new(new))
         })
@@ -259,7 +357,7 @@ fn build_endpoint(
     endpoint: &config::Endpoint,
     id: u64,
     upstreams: &[Arc<Upstream>],
-    keys: &Arc<ApiKeys>,
+    credentials: &Credentials,
     metrics: &Metrics,
     old: Option<&Snapshot>,
 ) -> Result<Endpoint, SnapshotError> {
@@ -310,11 +408,26 @@ fn build_endpoint(
         },
         names: before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.names)),
         series: metrics.endpoint(path, members.len()),
-        keys: endpoint.auth.contains(&config::AuthMethod::ApiKey).then(|| Arc::clone(keys)),
+        auth: Authenticator::new(endpoint, credentials),
+        challenge: Challenge::new(endpoint),
+        policy: Arc::default(),
         config: endpoint.clone(),
         members,
         member_ids,
     })
+}
+
+/// The policies of all endpoints, in order.
+fn policies(config: &Config, upstreams: &[Arc<Upstream>]) -> Result<Vec<Policy>, SnapshotError> {
+    let policy = |endpoint: &config::Endpoint| {
+        let members = endpoint.upstreams.iter().filter_map(|name| {
+            let upstream = upstreams.iter().find(|upstream| upstream.config.name == *name)?;
+            Some((name.as_str(), Arc::clone(&upstream.hinted)))
+        });
+        Policy::new(&config.rules, &endpoint.path, &members.collect::<Vec<_>>())
+            .map_err(|source| SnapshotError::Pattern { path: endpoint.path.clone(), source })
+    };
+    config.endpoints.iter().map(policy).collect()
 }
 
 fn host_of(url: &str) -> Option<String> {

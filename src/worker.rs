@@ -8,16 +8,22 @@ use std::time::{Duration, Instant};
 
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Limits, Listener};
+use crate::auth::Principal;
+use crate::auth::remembered::Callers;
+use crate::caller::Caller;
+use crate::config::{Limits, Listener, Log};
 use crate::legacy;
+use crate::limit::handshakes::Handshakes;
 use crate::listener;
 use crate::protocol::json::Scratch;
 use crate::session;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::state::State;
 use crate::tasks::Tasks;
+use crate::telemetry::audit::AuditLog;
 use crate::telemetry::logs::FailureLog;
 use crate::telemetry::metrics::EndpointSeries;
+use crate::upstream::Aim;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
 use crate::upstream::pipe::host::Host;
@@ -31,14 +37,20 @@ pub struct Worker {
     pub state: Arc<State>,
     /// The way to upstreams.
     pub client: Client,
+    /// Turns for TLS handshakes.
+    pub handshakes: Rc<Handshakes>,
     /// Memory for checking JSON.
     pub scratch: RefCell<Scratch>,
     /// What the clients on its streams have been asked.
     pub owed: RefCell<Vec<legacy::owed::Owed>>,
+    /// Whose credentials were checked.
+    pub callers: RefCell<Callers>,
     /// Counts, by its holders, exchanges that go on without their client.
     pub detached: Rc<()>,
     /// Where failed calls are told.
     pub failures: Rc<FailureLog>,
+    /// Where decisions of rules are told.
+    pub audit: AuditLog,
     view: RefCell<Rc<View>>,
 }
 
@@ -48,6 +60,8 @@ pub struct View {
     pub snapshot: Arc<Snapshot>,
     /// Its endpoints.
     pub endpoints: Vec<Rc<Arc<Endpoint>>>,
+    /// Who calls at each without credentials.
+    pub anonymous: Vec<Rc<Caller>>,
     /// The names of its upstreams.
     pub upstream_names: Vec<Rc<str>>,
     /// Counts requests that no endpoint took.
@@ -56,7 +70,12 @@ pub struct View {
 
 impl View {
     fn new(snapshot: Arc<Snapshot>) -> Self {
+        let anonymous = |endpoint: &Arc<Endpoint>| {
+            let class = endpoint.policy.class_of(&Principal::Anonymous);
+            Rc::new(Caller { principal: Principal::Anonymous, class, ends: None })
+        };
         Self {
+            anonymous: snapshot.endpoints.iter().map(anonymous).collect(),
             endpoints: snapshot.endpoints.iter().map(|endpoint| Rc::new(Arc::clone(endpoint))).collect(),
             upstream_names: snapshot
                 .upstreams
@@ -77,13 +96,11 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     /// A worker on the current thread.
-    pub fn new(
-        state: Arc<State>,
-        log_lines_per_second_max: usize,
-        upstream_connections_max: usize,
-    ) -> Rc<Self> {
+    pub fn new(state: Arc<State>, log: &Log, upstream_connections_max: usize) -> Rc<Self> {
         let tasks = Tasks::new(state.metrics.panics.clone());
-        let failures = FailureLog::new(log_lines_per_second_max, state.metrics.log_lines_dropped.clone());
+        let lines_max = log.refusals_per_second_max;
+        let failures = FailureLog::new(lines_max, state.metrics.log_lines_dropped.clone());
+        let audit = AuditLog::new(log.audit, lines_max, state.metrics.log_lines_dropped.clone());
         let view = Rc::new(View::new(state.snapshot.load_full()));
         Rc::new(Self {
             client: Client {
@@ -93,10 +110,13 @@ impl Worker {
                 open_max: upstream_connections_max,
                 pipes: Host::new(&state.pipes, state.metrics.panics.clone()),
             },
+            handshakes: Rc::default(),
             scratch: RefCell::default(),
             owed: RefCell::default(),
+            callers: RefCell::default(),
             detached: Rc::default(),
             failures: Rc::new(failures),
+            audit,
             view: RefCell::new(view),
             state,
         })
@@ -110,6 +130,7 @@ impl Worker {
             *view = Rc::new(View::new(Arc::clone(&current)));
             let living: Vec<_> = current.upstreams.iter().map(|upstream| upstream.id).collect();
             self.client.pools.retain(&living);
+            self.callers.borrow_mut().clear();
         }
         Rc::clone(&view)
     }
@@ -121,6 +142,7 @@ impl Worker {
             scratch: &self.scratch,
             limits: &view.snapshot.limits,
             budget: &self.state.buffered,
+            aim: Aim::Any,
         }
     }
 
@@ -134,11 +156,11 @@ impl Worker {
         self.view.borrow().snapshot.limits.clone()
     }
 
-    /// Serves the listening sockets until the process ends.
+    /// Serves the listening sockets, in configured order, until the process ends.
     pub async fn run(self: &Rc<Self>, sockets: Vec<(Listener, std::net::TcpListener)>) {
-        for (config, socket) in sockets {
+        for (place, (config, socket)) in sockets.into_iter().enumerate() {
             let worker = Rc::clone(self);
-            self.client.tasks.spawn(async move { listener::serve(worker, &config, socket).await });
+            self.client.tasks.spawn(async move { listener::serve(worker, place, &config, socket).await });
         }
         let drain = &self.state.drain;
         let finished = async {
@@ -162,6 +184,7 @@ impl Worker {
             let view = self.view();
             self.client.pools.sweep(Instant::now());
             legacy::owed::sweep(self);
+            view.snapshot.rates.sweep(Instant::now());
             let (state, snapshot) = (Arc::clone(&self.state), Arc::clone(&view.snapshot));
             // There may be very many sessions.
             let sweep = move || {

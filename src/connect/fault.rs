@@ -4,6 +4,7 @@ use http::StatusCode;
 
 use crate::protocol::error::error_body;
 use crate::protocol::json::quote;
+use crate::tls;
 
 /// Why a request gets no answer from the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,9 @@ pub(super) enum Fault {
     /// Nothing was sent.
     #[error("the server cannot be reached; the request was not executed, try again later")]
     Unreachable,
+    /// The server is not who it should be; nothing was sent.
+    #[error("cannot connect to the server over TLS: {0}; the request was not executed")]
+    Tls(tls::client::Fault),
     /// The connection broke after the request may have been sent.
     #[error("the connection to the server broke; the outcome of the request is unknown")]
     Reset,
@@ -56,7 +60,7 @@ impl Fault {
             Self::Busy => 503,
             Self::TimedOut => 504,
             Self::SessionGone => 404,
-            Self::Unreachable | Self::Reset | Self::Nonsense | Self::TooLarge => 502,
+            Self::Unreachable | Self::Tls(_) | Self::Reset | Self::Nonsense | Self::TooLarge => 502,
             Self::Status(status) => i32::from(status.as_u16()),
         };
         error_body(id, &format!("{{\"code\":{code},\"message\":{}}}", quote(&self.to_string())))

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
@@ -21,6 +23,7 @@ use crate::config::Url;
 use crate::pieces::Pieces;
 use crate::socket;
 use crate::tasks::Tasks;
+use crate::tls::client::Connector;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than what servers commonly wait before they close.
@@ -39,6 +42,8 @@ pub(super) struct Http {
     authority: HeaderValue,
     target: Uri,
     headers: HeaderMap,
+    /// `None`: in clear text.
+    tls: Option<Arc<Connector>>,
     tasks: Tasks,
     idle: RefCell<Vec<(Sender, Instant)>>,
 }
@@ -55,13 +60,19 @@ pub(super) struct Reply {
 
 impl Http {
     /// The way to the server at `url`; `headers` go with every request.
-    pub(super) fn new(url: &Url, headers: HeaderMap, tasks: Tasks) -> Result<Self, http::Error> {
+    pub(super) fn new(
+        url: &Url,
+        headers: HeaderMap,
+        tls: Option<Arc<Connector>>,
+        tasks: Tasks,
+    ) -> Result<Self, http::Error> {
         Ok(Self {
             host: url.host.clone(),
             port: url.port,
             authority: HeaderValue::from_str(&url.authority)?,
             target: url.path_and_query.parse()?,
             headers,
+            tls,
             tasks,
             idle: RefCell::default(),
         })
@@ -148,6 +159,17 @@ impl Http {
             Ok::<_, io::Error>(stream)
         });
         let stream = connected.await.ok().and_then(Result::ok).ok_or(Fault::Unreachable)?;
+        match &self.tls {
+            None => self.start(stream).await,
+            Some(tls) => {
+                let shaken = timeout(CONNECT_TIMEOUT, tls.connect(stream, &self.host)).await;
+                let stream = shaken.map_err(|_| Fault::Unreachable)?.map_err(Fault::Tls)?;
+                self.start(stream).await
+            }
+        }
+    }
+
+    async fn start(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<Sender, Fault> {
         let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|_| Fault::Unreachable)?;
         self.tasks.spawn(async move {

@@ -6,7 +6,7 @@
 //! notifications and responses leave one after another (`Bridge::forward`). Whatever the server says becomes a
 //! line; what goes wrong becomes the error of the request (`fault`).
 //!
-//! Deliberately absent: translation between the eras, TLS, OAuth. It stands beside the gateway and is one of its
+//! Deliberately absent: translation between the eras, OAuth. It stands beside the gateway and is one of its
 //! clients, so it shares nothing with it but the protocol.
 //!
 //! Invariants: standard output carries messages only. Every queue is bounded. A request is answered once, or not at
@@ -26,6 +26,7 @@ mod session;
 mod stdio;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName};
@@ -43,6 +44,7 @@ use self::http::Http;
 use self::stdio::{Line, Output, Remarks};
 use crate::config::Url;
 use crate::tasks::Tasks;
+use crate::tls::client::Connector;
 
 /// The longest message of either side.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -60,6 +62,8 @@ pub struct Settings {
     pub url: Url,
     /// Headers for every request.
     pub headers: HeaderMap,
+    /// How an `https` URL is reached; `None`: in clear text.
+    pub tls: Option<Arc<Connector>>,
     /// How long a reply may take to begin, and pause after that.
     pub timeout: Duration,
 }
@@ -88,7 +92,7 @@ pub fn run(settings: Settings) -> anyhow::Result<()> {
         let output = Output::start(OUTPUT_BYTES_MAX, closed.clone())?;
         let remarks = Remarks::start()?;
         let mut lines = stdio::read(MESSAGE_BYTES_MAX)?;
-        let http = Http::new(&settings.url, settings.headers, tasks.clone())?;
+        let http = Http::new(&settings.url, settings.headers, settings.tls, tasks.clone())?;
         let bridge = Bridge::start(http, output, remarks, tasks, settings.timeout);
         let mut end = tokio::select! {
             () = take_lines(&bridge, &mut lines) => End::Input,

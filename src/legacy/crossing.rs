@@ -20,7 +20,7 @@ use crate::protocol::error::UpstreamError;
 use crate::protocol::foreign_id;
 use crate::protocol::json::{Document, Kind, Scratch, Span, Value, quote};
 use crate::protocol::splice::{Edit, Segments, splice};
-use crate::route::Style;
+use crate::route::{self, Style};
 use crate::session::desk::{Addressee, Question};
 use crate::upstream::changes::Changed;
 use crate::worker::Worker;
@@ -30,6 +30,8 @@ const ASKER: &str = "trunkline/upstream";
 const BAD_ID: NotAsked =
     NotAsked { code: -32600, message: "the id or progress token is no string or integer, or too long" };
 const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "the client owes too many answers" };
+
+const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 
 /// What becomes of a message.
 #[derive(Debug)]
@@ -95,6 +97,11 @@ pub fn in_reply(
         Seen::Request(envelope) => ask(worker, session, mapper, message, envelope),
         Seen::Notification(envelope) if is_method(envelope, message, "notifications/cancelled") => {
             withdraw(worker, session, message)
+        }
+        Seen::Notification(envelope)
+            if is_method(envelope, message, RESOURCE_UPDATED) && !may_hear_of(worker, session, message) =>
+        {
+            Crossing::Withheld
         }
         Seen::Answer | Seen::Notification(_) => map(worker, mapper, message)?,
     };
@@ -283,6 +290,29 @@ fn withdraw(worker: &Worker, session: &InSession, message: &Bytes) -> Crossing {
     session.upstream.series.questions.withdrawn.inc();
     let edit = Edit { span: id.span(), with: quote(&public_id).into() };
     Crossing::Mapped { message: splice(message, &[edit]), question: None }
+}
+
+/// Whether the client may use every resource that a notification names.
+fn may_hear_of(worker: &Worker, session: &InSession, message: &[u8]) -> bool {
+    if session.endpoint.naming.hides_nothing() && session.endpoint.policy.is_trivial() {
+        return true;
+    }
+    let mut scratch = worker.scratch.borrow_mut();
+    let root = scratch.index(message, worker.json_depth_max()).map(Document::root);
+    let params = root.ok().and_then(|root| root.get("params"));
+    let uris = params.into_iter().flat_map(Value::entries).filter(|(key, _)| key.equals(message, "uri"));
+    let mut uris = uris.map(|(_, uri)| uri.as_literal().and_then(|uri| uri.decode(message)));
+    uris.all(|uri| uri.is_some_and(|uri| may_use(session, &uri)))
+}
+
+/// Whether the client may use a resource, by the upstream's spelling.
+pub(super) fn may_use(session: &InSession, uri: &str) -> bool {
+    let InSession { endpoint, member, desk, .. } = session;
+    let is_public = endpoint.naming.public(route::Kind::Resource, *member, uri).is_some();
+    let class = desk.class().filter(|class| endpoint.policy.is_of(class));
+    let is_allowed =
+        || class.is_some_and(|class| endpoint.allows(&class, route::Kind::Resource, *member, uri));
+    is_public && (endpoint.policy.is_trivial() || is_allowed())
 }
 
 fn is_method(envelope: &Envelope, message: &[u8], name: &str) -> bool {

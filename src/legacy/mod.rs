@@ -244,6 +244,10 @@ async fn open(
         if !is_wanted() || Instant::now() >= deadline {
             return Err(UpstreamError::TimedOut);
         }
+        let found = sessions.find(holder.id(), &upstream.session_key).await;
+        if let Some(opened) = found.usable {
+            return Ok(opened);
+        }
         let asker = worker.asker(view);
         let opened = initialize::open(&asker, upstream, holder.offer(), deadline).await;
         if matches!(opened, Err(NotOpened::Refused { .. })) {
@@ -252,7 +256,12 @@ async fn open(
         let opened = opened.map_err(UpstreamError::from)?;
         upstream.is_sessionless.store(opened.id.is_none(), Ordering::Relaxed);
         upstream.series.sessions_opened.inc();
-        let opened = UpstreamSession::new(opened.id, opened.version);
+        let opened = UpstreamSession::new(opened.id, opened.version).at(opened.replica);
+        let place = (holder.id(), holder.expires_s());
+        if let Some(other) = sessions.put(place, &upstream.session_key, &found, &opened).await {
+            close(worker, view, vec![((&*upstream.session_key).into(), Arc::new(opened))]);
+            return Ok(other);
+        }
         told_level.set(sessions.level(holder.id()));
         if let Some(level) = told_level.get() {
             set_level(worker, view, upstream, &opened, level).await;
@@ -359,6 +368,7 @@ async fn tell(
         headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
         body: message,
         is_safe_to_repeat: true,
+        replica: session.replica,
         bytes_max: MESSAGE_ANSWER_BYTES_MAX,
         deadline: Instant::now() + MESSAGE_TIMEOUT,
     };
@@ -372,7 +382,10 @@ pub fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<Upstre
     let known = |key: &str| view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key);
     let closing: Vec<_> = closed
         .into_iter()
-        .filter_map(|(key, session)| Some((Arc::clone(known(&key)?), session.id.clone()?, session.version)))
+        .filter_map(|(key, session)| {
+            let id = (session.id.clone()?, session.replica);
+            Some((Arc::clone(known(&key)?), id, session.version))
+        })
         .collect();
     if closing.is_empty() {
         return;
@@ -380,13 +393,16 @@ pub fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<Upstre
     let owner = Rc::clone(worker);
     worker.client.tasks.spawn(async move {
         let view = owner.view();
-        let close = async |(upstream, id, version): (Arc<Upstream>, HeaderValue, LegacyVersion)| {
-            let deadline = Instant::now() + MESSAGE_TIMEOUT;
-            let asker = owner.asker(&view);
-            if let Err(error) = asker.close_session(&upstream, version.as_str(), &id, deadline).await {
-                tracing::debug!(upstream = upstream.config.name, %error, "a session was not closed");
-            }
-        };
+        let close =
+            async |(upstream, (id, replica), version): (Arc<Upstream>, (HeaderValue, _), LegacyVersion)| {
+                let deadline = Instant::now() + MESSAGE_TIMEOUT;
+                let asker = owner.asker(&view);
+                if let Err(error) =
+                    asker.close_session(&upstream, version.as_str(), (&id, replica), deadline).await
+                {
+                    tracing::debug!(upstream = upstream.config.name, %error, "a session was not closed");
+                }
+            };
         stream::iter(closing).for_each_concurrent(CLOSING_MAX, close).await;
     });
 }

@@ -27,7 +27,9 @@ use crate::protocol::error::UpstreamError;
 use crate::session::desk::Desk;
 use crate::session::heard::Heard;
 use crate::session::{Place, Session, UpstreamSession};
+use crate::upstream::ReplicaKey;
 use crate::upstream::Upstream;
+use crate::upstream::ask::Named;
 use crate::upstream::exchange::Reply;
 use crate::upstream::unasked::{self, Messages};
 use crate::worker::{View, Worker};
@@ -67,6 +69,7 @@ pub fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Bytes>) {
         upstream_session: Arc::downgrade(upstream_session),
         id,
         version: upstream_session.version.as_str(),
+        replica: upstream_session.replica,
         ended: upstream_session.ended.clone(),
         heard: Claim { heard: Arc::clone(heard), is_held: true },
         session: session.session.clone(),
@@ -142,6 +145,7 @@ struct Listening {
     upstream_session: Weak<UpstreamSession>,
     id: HeaderValue,
     version: &'static str,
+    replica: Option<ReplicaKey>,
     ended: CancellationToken,
     heard: Claim,
     session: Session,
@@ -257,7 +261,7 @@ impl Listening {
     }
 
     async fn get(&self) -> Opened {
-        let session = (&self.id, self.version);
+        let session = Named { id: Some(&self.id), version: self.version, replica: self.replica };
         let opened = unasked::open(&self.worker.client, &self.upstream, session, self.after.as_ref()).await;
         match opened {
             unasked::Opened::Stream(reply) => Opened::Stream(reply),
@@ -266,7 +270,6 @@ impl Listening {
             unasked::Opened::Doubtful => {
                 let view = self.worker.view();
                 let asker = self.worker.asker(&view);
-                let session = (Some(&self.id), self.version);
                 match unasked::is_session_known(&asker, &self.upstream, session).await {
                     Some(false) => Opened::Lost,
                     Some(true) if self.after.is_some() => Opened::UnknownEvent,

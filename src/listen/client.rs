@@ -3,6 +3,7 @@
 //! Nothing runs for it. The connection polls it, and any thread that has news wakes the connection. It keeps what it
 //! needs to write messages (the id, the names as the client spells them) and nothing of the request.
 
+use std::borrow::Cow;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::inbox::{Inbox, Target, Updates};
 use crate::call::Call;
 use crate::limit::buffered::Reservation;
 use crate::mapper::kind_of;
+use crate::policy::Class;
 use crate::protocol::error::GatewayError;
 use crate::protocol::json::{Literal, quote};
 use crate::protocol::mapping::Field;
@@ -41,6 +43,7 @@ const UNCOUNTED_BYTES: usize = 1024;
 pub struct Subscription {
     state: Arc<State>,
     inbox: Arc<Inbox>,
+    class: Arc<Class>,
     /// The literal of the request's id.
     id: Box<str>,
     lists: Lists,
@@ -80,11 +83,12 @@ struct Joined {
     member: u32,
 }
 
-/// Opens a subscription to what `filter` asks of `endpoint`, which belongs to `snapshot`.
+/// Opens a subscription to what `filter` asks of `endpoint`, which belongs to `snapshot`, for a caller of `class`, who
+/// may use all that the filter names.
 pub fn open(
     state: &Arc<State>,
     snapshot: &Snapshot,
-    endpoint: &Arc<Endpoint>,
+    (endpoint, class): (&Arc<Endpoint>, &Arc<Class>),
     id: &str,
     filter: Filter,
 ) -> Result<Box<Subscription>, GatewayError> {
@@ -102,6 +106,7 @@ pub fn open(
     let mut subscription = Box::new(Subscription {
         state: Arc::clone(state),
         inbox,
+        class: Arc::clone(class),
         id: id.into(),
         lists,
         names: routed(endpoint, filter),
@@ -186,7 +191,8 @@ impl Subscription {
         for (member, slot) in (0_u32..).zip(&endpoint.members) {
             let names: Vec<Wanted<'_>> = self.names_of(member).collect();
             let Some(upstream) = snapshot.upstreams.get(*slot) else { continue };
-            if !self.lists.is_empty() || !names.is_empty() {
+            let is_hidden = !self.class.reaches(member as usize);
+            if !is_hidden && (!self.lists.is_empty() || !names.is_empty()) {
                 let (feed, key) = self.state.hub.join(upstream, &self.inbox, member, self.lists, &names);
                 feeds.push(Joined { feed, key, member });
             }
@@ -287,7 +293,7 @@ impl Subscription {
                 if below.is_empty() {
                     (member, name.literal.to_string())
                 } else {
-                    naming.public(Kind::Resource, member, &notice.name)?;
+                    self.public(member, &notice.name)?;
                     (member, quote(&(name.value()? + below)))
                 }
             }
@@ -297,7 +303,7 @@ impl Subscription {
                     return None;
                 }
                 let member = member as usize;
-                let public = naming.public(Kind::Resource, member, &notice.name)?;
+                let public = self.public(member, &notice.name)?;
                 // What no client could ask for under this name, none is told of.
                 let directory = self.inbox.endpoint.names.directory();
                 let to = (member, &*notice.name);
@@ -312,6 +318,13 @@ impl Subscription {
             (public != inner).then(|| quote(&public))
         };
         Some(notice.write(&self.id, &spelled, spell))
+    }
+
+    /// What the client calls a resource. `None`: it may not use it.
+    fn public<'i>(&self, member: usize, inner: &'i str) -> Option<Cow<'i, str>> {
+        let endpoint = &self.inbox.endpoint;
+        let public = endpoint.naming.public(Kind::Resource, member, inner)?;
+        endpoint.allows(&self.class, Kind::Resource, member, inner).then_some(public)
     }
 }
 

@@ -8,6 +8,7 @@ use std::task::Waker;
 
 use super::feed::Feed;
 use super::inbox::Inbox;
+use crate::policy::Class;
 use crate::protocol::subscription::Lists;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::state::State;
@@ -20,11 +21,16 @@ pub struct ListNews {
     key: u64,
 }
 
-/// Begins to listen for a session of `endpoint`, which belongs to `snapshot`.
-pub fn join(state: &Arc<State>, snapshot: &Snapshot, endpoint: &Arc<Endpoint>) -> ListNews {
+/// Begins to listen for a session of `endpoint`, which belongs to `snapshot`: to what its caller, who is of `class`, may
+/// use anything of.
+pub fn join(
+    state: &Arc<State>,
+    snapshot: &Snapshot,
+    (endpoint, class): (&Arc<Endpoint>, &Class),
+) -> ListNews {
     let inbox = Inbox::new(Arc::clone(endpoint));
     let key = state.hub.admit_session(&inbox);
-    let members = (0_u32..).zip(&endpoint.members);
+    let members = (0_u32..).zip(&endpoint.members).filter(|(member, _)| class.reaches(*member as usize));
     let upstreams = members.filter_map(|(member, slot)| Some((member, snapshot.upstreams.get(*slot)?)));
     let feeds = upstreams.map(|(member, upstream)| state.hub.join(upstream, &inbox, member, Lists::ALL, &[]));
     let news = ListNews { state: Arc::clone(state), feeds: feeds.collect(), inbox, key };

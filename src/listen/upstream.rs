@@ -25,6 +25,7 @@ use crate::protocol::error::UpstreamError;
 use crate::protocol::json::Scratch;
 use crate::protocol::subscription::{Acknowledged, Heard, hear};
 use crate::state::State;
+use crate::upstream::Aim;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::changes::Changed;
@@ -80,7 +81,7 @@ impl Thread {
 
     fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
         let Self { state, client, scratch, .. } = self;
-        Asker { client, scratch, limits, budget: &state.buffered }
+        Asker { client, scratch, limits, budget: &state.buffered, aim: Aim::Any }
     }
 
     /// Whether the configuration of now has this upstream.

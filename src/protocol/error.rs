@@ -5,6 +5,7 @@
 //! hold a secret, an upstream's address or anything an upstream said.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -62,6 +63,9 @@ pub enum ClientError {
     /// `Host` is missing, doubled or malformed.
     #[error("send exactly one valid Host")]
     Host,
+    /// The host is that of another certificate than the connection was shown.
+    #[error("this connection was made for another host name; make one for this")]
+    Misdirected,
     /// The body is larger than `body_bytes_max`.
     #[error("the message is larger than the {bytes_max} bytes this gateway accepts")]
     TooLarge {
@@ -141,17 +145,48 @@ pub enum PolicyError {
     #[error("this host name is not served here")]
     Host,
     /// No credentials were presented.
-    #[error("present an API key: Authorization: Bearer <key>")]
+    #[error("present an API key or an access token: Authorization: Bearer <key or token>")]
     NoCredentials,
     /// The credentials are not valid.
     #[error("the credentials are not valid")]
     BadCredentials,
+    /// A rule does not let this caller do it, and the caller may know of it.
+    #[error("these credentials do not allow this call")]
+    Forbidden,
+    /// More scopes would let this caller do it.
+    #[error("this call needs more scopes: {required}")]
+    Scope {
+        /// All scopes of the operation, with spaces between.
+        required: Arc<str>,
+    },
+    /// A limit of rate is met.
+    #[error("more calls than the limit `{}` allows, try again later", .0.limit)]
+    Rate(Box<Limited>),
+    /// The upstream has as many calls as it may, and as many wait.
+    #[error("as many calls are under way as the server behind this name may have, try again in a moment")]
+    Concurrency,
+    /// The definition of the tool changed, and nobody approved it.
+    #[error("the definition of this tool changed; the operator has to approve it first")]
+    Pinned,
     /// `initialize_rate_max` is met.
     #[error("too many sessions are opened at once, try again in a moment")]
     InitializeRate,
     /// `upstream_sessions_per_principal_max` is met.
     #[error("too many sessions are open with these credentials; end some with DELETE, or try again later")]
     Sessions,
+}
+
+/// A limit of rate that is met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// Requests in a period.
+    pub quota: u32,
+    /// The period.
+    pub period: Duration,
+    /// When a request of this weight will pass.
+    pub retry_after: Duration,
 }
 
 /// Faults of a server behind the gateway. Each says whether the call may have been executed.
@@ -177,6 +212,11 @@ pub enum UpstreamError {
     /// The upstream answered 401 or 403 to the gateway's own credentials.
     #[error("the gateway's credentials for this upstream were refused")]
     Credentials,
+    /// There is no token to show the upstream.
+    #[error(
+        "the gateway has no credentials for this upstream now; the call was not executed, try again later"
+    )]
+    NoToken,
     /// The upstream answered 429 or 503.
     #[error("the server behind this name is busy, try again later")]
     Busy {
@@ -208,6 +248,12 @@ pub enum UpstreamError {
     /// `children_max` processes run.
     #[error("the gateway runs as many processes for the server behind this name as it may, try again later")]
     TooManyChildren,
+    /// No replica is fit for a request, or the breaker of every one is open.
+    #[error("the server behind this name is out of order; the call was not executed, try again later")]
+    OutOfOrder {
+        /// When one is tried next.
+        retry_after_s: u32,
+    },
     /// No upstream of the endpoint gave a list.
     #[error("none of the servers behind this endpoint can be reached, try again later")]
     NoneReachable,
@@ -222,6 +268,12 @@ pub enum GatewayError {
     /// The process is about to end.
     #[error("the gateway is about to stop; connect again in a moment")]
     Draining,
+    /// What replicas share cannot be reached, and the limit allows nothing without it.
+    #[error("the gateway cannot count this call against its limit now, try again in a moment")]
+    SharedLimits,
+    /// The keys of the issuer of a token cannot be had.
+    #[error("the gateway cannot check this token now, try again in a moment")]
+    TokenKeys,
     /// `upstream_sessions_max` or `sessions_max` is used up.
     #[error("the gateway keeps as many sessions as it may, try again later")]
     Sessions,
@@ -291,6 +343,14 @@ pub enum Reason {
     InitializeRate,
     LineCalls,
     Streams,
+    Forbidden,
+    Scope,
+    Rate,
+    Concurrency,
+    Pinned,
+    UpstreamOutOfOrder,
+    SharedLimits,
+    TokenKeys,
     /// The client went away before its reply was complete.
     Cancelled,
 }
@@ -337,6 +397,14 @@ impl Reason {
             Self::InitializeRate => "initialize_rate",
             Self::LineCalls => "line_calls",
             Self::Streams => "streams",
+            Self::Forbidden => "forbidden",
+            Self::Scope => "scope",
+            Self::Rate => "rate",
+            Self::Concurrency => "concurrency",
+            Self::Pinned => "pinned",
+            Self::UpstreamOutOfOrder => "upstream_out_of_order",
+            Self::SharedLimits => "shared_limits",
+            Self::TokenKeys => "token_keys",
             Self::Cancelled => "cancelled",
         }
     }
@@ -365,6 +433,7 @@ impl Error {
                 ClientError::ContentType => row(415, 415, R::MediaType),
                 ClientError::NotAcceptable => row(406, 406, R::MediaType),
                 ClientError::Host => row(400, 400, R::Host),
+                ClientError::Misdirected => row(421, 421, R::Host),
                 ClientError::TooLarge { .. } => row(413, 413, R::TooLarge),
                 ClientError::TooManyHeaders => row(431, 431, R::TooLarge),
                 ClientError::TooSlow => row(408, 408, R::TooSlow),
@@ -383,6 +452,15 @@ impl Error {
                 PolicyError::Origin => row(403, 403, R::Origin),
                 PolicyError::Host => row(403, 403, R::Host),
                 PolicyError::NoCredentials | PolicyError::BadCredentials => row(401, 401, R::Credentials),
+                PolicyError::Forbidden => row(403, 403, R::Forbidden),
+                PolicyError::Scope { .. } => row(403, 403, R::Scope),
+                PolicyError::Pinned => row(403, 403, R::Pinned),
+                PolicyError::Rate(limited) => {
+                    let mut outcome = row(429, 429, R::Rate);
+                    outcome.retry_after = Some(limited.retry_after);
+                    outcome
+                }
+                PolicyError::Concurrency => soon(row(429, 429, R::Concurrency), 1),
                 PolicyError::InitializeRate => soon(row(429, 429, R::InitializeRate), 1),
                 PolicyError::Sessions => soon(row(429, 429, R::Sessions), 30),
             },
@@ -392,6 +470,9 @@ impl Error {
                 }
                 UpstreamError::NotStarted { retry_after_s } => {
                     soon(row(503, 503, R::UpstreamUnreachable), *retry_after_s)
+                }
+                UpstreamError::OutOfOrder { retry_after_s } => {
+                    soon(row(503, 503, R::UpstreamOutOfOrder), *retry_after_s)
                 }
                 UpstreamError::TooManyChildren => soon(row(503, 503, R::UpstreamConnections), 10),
                 UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),
@@ -403,6 +484,7 @@ impl Error {
                     row(502, 502, R::UpstreamInvalid)
                 }
                 UpstreamError::Credentials => row(502, 502, R::UpstreamCredentials),
+                UpstreamError::NoToken => soon(row(503, 503, R::UpstreamCredentials), 5),
                 UpstreamError::Busy { status, retry_after_s } => {
                     let busy = row(status.as_u16(), i32::from(status.as_u16()), R::UpstreamBusy);
                     match retry_after_s {
@@ -412,6 +494,8 @@ impl Error {
                 }
             },
             Self::Gateway(error) => match error {
+                GatewayError::SharedLimits => soon(row(503, 503, R::SharedLimits), 1),
+                GatewayError::TokenKeys => soon(row(503, 503, R::TokenKeys), 2),
                 GatewayError::Buffers => soon(row(503, 503, R::Buffers), 1),
                 GatewayError::Draining => soon(row(503, 503, R::Draining), 1),
                 GatewayError::Sessions => soon(row(503, 503, R::Sessions), 30),
@@ -443,12 +527,20 @@ impl Error {
                     | ClientError::UnknownName { .. }
                     | ClientError::Cursor
             ),
-            Self::Policy(error) => !matches!(error, PolicyError::InitializeRate | PolicyError::Sessions),
+            Self::Policy(error) => matches!(
+                error,
+                PolicyError::Origin
+                    | PolicyError::Host
+                    | PolicyError::NoCredentials
+                    | PolicyError::BadCredentials
+                    | PolicyError::Scope { .. }
+            ),
             Self::Upstream(_) => false,
             Self::Gateway(error) => {
                 matches!(
                     error,
                     GatewayError::Buffers
+                        | GatewayError::TokenKeys
                         | GatewayError::Draining
                         | GatewayError::Streams
                         | GatewayError::LineCalls

@@ -35,6 +35,8 @@ struct Part {
     /// What the whole batch takes of the budget for bodies: a part of it keeps all of it in memory.
     held: Rc<Option<Reservation>>,
     call: Call,
+    /// The first one was counted as the body that all of them came in.
+    is_first: bool,
 }
 
 /// Whether the session may send batches.
@@ -61,7 +63,7 @@ impl Proxy {
         let headers = Rc::new(headers.clone());
         let reservation = Rc::new(reservation);
         let (events, waiting) = mpsc::channel(batch::EVENTS_MAX);
-        for body in messages {
+        for (index, body) in messages.into_iter().enumerate() {
             let part = Part {
                 proxy: Self::new(Rc::clone(&self.worker)),
                 view: Rc::clone(view),
@@ -71,6 +73,7 @@ impl Proxy {
                 body,
                 held: Rc::clone(&reservation),
                 call: call.part(),
+                is_first: index == 0,
             };
             let events = events.clone();
             self.worker.client.tasks.spawn(async move {
@@ -136,7 +139,10 @@ impl Part {
     }
 
     async fn answer(&mut self) -> Result<Response<ReplyBody>, Error> {
-        let Self { proxy, view, endpoint, headers, session, body, held: _, call } = self;
+        let Self { proxy, view, endpoint, headers, session, body, held: _, call, is_first } = self;
+        if !*is_first {
+            proxy.admit_message(view, endpoint, call).await?;
+        }
         let head = Head::read(headers);
         let reader = proxy.reader(view, endpoint.eras());
         let message = reader.read(&head, body.clone(), &mut call.seen).await?;

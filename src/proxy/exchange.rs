@@ -15,6 +15,7 @@ use crate::call::Call;
 use crate::config::SessionLoss;
 use crate::legacy::detached::Detachable;
 use crate::legacy::{self, Holder, InSession};
+use crate::limit::concurrency::Permit;
 use crate::mapper::Mapper;
 use crate::message::Message;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
@@ -24,7 +25,7 @@ use crate::session::UpstreamSession;
 use crate::session::desk::Addressee;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
-use crate::upstream::exchange::RequestBody;
+use crate::upstream::exchange::{Delivery, RequestBody};
 use crate::upstream::headers::forward;
 use crate::upstream::unasked;
 use crate::worker::{View, Worker};
@@ -56,7 +57,8 @@ impl Proxy {
         mut headers: HeaderMap,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
-        let Outbound { message, member, body, inner_name, mapper, session, uri } = outbound;
+        let Outbound { message, member, body, inner_name, mapper, session, uri, is_safe_to_repeat, .. } =
+            outbound;
         let (Some(endpoint), Some(session)) = (&call.endpoint, session) else {
             return Err(ClientError::NoSession.into());
         };
@@ -64,11 +66,15 @@ impl Proxy {
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         upstream.check_era(Era::Legacy)?;
-        forward(&mut headers, inner_name.clone());
+        let permit = Self::turn(upstream, call).await?;
+        forward(&mut headers, inner_name.clone(), &upstream.access.forward);
         let holder = Holder::Client(session.clone());
         let grant = &session.grant;
         let sessions = &self.worker.state.sessions;
         let desk = sessions.desk(grant.id, grant.expires_s).map_err(no_state)?;
+        if !endpoint.policy.is_trivial() {
+            desk.set_class(&call.caller()?.class);
+        }
         let subscription =
             uri.as_ref().map(|uri| Subscription { sessions, grant, upstream: &upstream.session_key, uri });
         let ends_with_its_own = upstream.config.session_loss == SessionLoss::End;
@@ -100,7 +106,8 @@ impl Proxy {
             }
             let subscribing = uri.clone().filter(|_| is_new);
             let (worker, mapper) = (Rc::clone(&self.worker), mapper.clone());
-            let exchange = exchange(worker, request, message, mapper, in_session, subscribing);
+            let (request, place) = ((request, *is_safe_to_repeat), (in_session, permit.clone()));
+            let exchange = exchange(worker, request, message, mapper, place, subscribing);
             let result = Detachable::new(&self.worker, &upstream_session, exchange).await;
             if is_new && is_refused(&result) {
                 subscription.iter().for_each(Subscription::forget);
@@ -130,22 +137,21 @@ impl Proxy {
     }
 
     async fn is_known(&self, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
-        let (asker, session) = (self.worker.asker(view), (session.id.as_ref(), session.version.as_str()));
-        Box::pin(unasked::is_session_known(&asker, upstream, session)).await == Some(true)
+        let asker = self.worker.asker(view);
+        Box::pin(unasked::is_session_known(&asker, upstream, session.named())).await == Some(true)
     }
 }
 
 /// One exchange within a session, which needs nobody to wait for it.
 fn exchange(
     worker: Rc<Worker>,
-    request: Request<RequestBody>,
+    (request, is_safe_to_repeat): (Request<RequestBody>, bool),
     message: &Message,
     mapper: Option<Mapper>,
-    session: InSession,
+    (session, permit): (InSession, Option<Rc<Permit>>),
     subscribing: Option<Box<str>>,
 ) -> impl Future<Output = Result<Response<ReplyBody>, Error>> + 'static {
     let id = message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default();
-    let is_safe_to_repeat = message.method.is_safe_to_repeat();
     async move {
         let id = std::str::from_utf8(&id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
@@ -156,7 +162,8 @@ fn exchange(
         let in_flight = Some(session.desk.begin(id, addressee));
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let reply = worker.client.send(&upstream, request, is_safe_to_repeat, now, deadline).await?;
+        let delivery = Delivery { is_safe_to_repeat, aim: session.upstream_session.replica.into() };
+        let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
         let plan = Plan {
             upstream: &upstream,
             id,
@@ -164,6 +171,7 @@ fn exchange(
             deadline,
             session: Some(session),
             in_flight,
+            permit,
             subscribing,
             place: None,
         };

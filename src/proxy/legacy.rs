@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::{Decision, Proxy, accepted, answer, find_route};
+use super::{Decision, Proxy, accepted, answer};
 use crate::call::Call;
 use crate::catalog::fetch::NO_CAPABILITIES;
 use crate::catalog::{self, Ask, Dialect, List};
@@ -36,7 +36,7 @@ const INITIALIZE_BYTES_MAX: usize = 256 * 1024;
 
 impl Proxy {
     /// The session that the request belongs to; `None` if it names none.
-    pub(super) fn session(
+    pub(super) async fn session(
         &self,
         endpoint: &Endpoint,
         head: &Head<'_>,
@@ -47,9 +47,21 @@ impl Proxy {
             Field::One(token) => token,
             Field::Malformed | Field::Many => return Err(ClientError::SessionGone.into()),
         };
-        let principal = call.principal.identity();
-        let session = self.worker.state.sessions.open(token, &endpoint.config.path, &principal, now_s());
-        session.map(Some).map_err(|no_session| {
+        let principal = call.principal().id();
+        let session = self.open_session(endpoint, token, principal)?;
+        let sessions = &self.worker.state.sessions;
+        if !sessions.is_news(session.grant.id) {
+            return Ok(Some(session));
+        }
+        let closed = Box::pin(sessions.learn(session.grant.id, session.grant.expires_s)).await;
+        legacy::close(&self.worker, &self.worker.view(), closed);
+        // Another replica may have ended it.
+        self.open_session(endpoint, token, principal).map(Some)
+    }
+
+    fn open_session(&self, endpoint: &Endpoint, token: &str, principal: &str) -> Result<Session, Error> {
+        let session = self.worker.state.sessions.open(token, &endpoint.config.path, principal, now_s());
+        session.map_err(|no_session| {
             self.worker.state.metrics.sessions_refused.with_label_values(&[no_session.label()]).inc();
             ClientError::SessionGone.into()
         })
@@ -64,7 +76,7 @@ impl Proxy {
         call: &mut Call,
     ) -> Result<Decision, Error> {
         call.seen.era = Era::Legacy;
-        let session = self.session(endpoint, head, call)?.ok_or(ClientError::NoSession)?;
+        let session = self.session(endpoint, head, call).await?.ok_or(ClientError::NoSession)?;
         let closed = self.worker.state.sessions.end(session.grant.id, session.grant.expires_s);
         self.worker.state.sessions.kept().await;
         legacy::close(&self.worker, view, closed);
@@ -81,7 +93,7 @@ impl Proxy {
         (head, headers): (&Head<'_>, &HeaderMap),
         message: Message,
         session: Option<Session>,
-        call: &Call,
+        call: &mut Call,
     ) -> Result<Decision, Error> {
         match (message.envelope.kind, message.method) {
             (MessageKind::Request, Method::Initialize) => {
@@ -99,7 +111,8 @@ impl Proxy {
                     let declared = session.as_ref().map(|session| &*session.grant.capabilities);
                     let capabilities = declared.unwrap_or(NO_CAPABILITIES).as_bytes();
                     let dialect = Dialect::Legacy { version, capabilities };
-                    let ask = Ask { list, dialect, cursor: cursor.as_deref(), id: message.id() };
+                    let class = &call.caller()?.class;
+                    let ask = Ask { list, dialect, cursor: cursor.as_deref(), id: message.id(), class };
                     let json = catalog::list(&self.worker, view, endpoint, ask).await?;
                     return Ok(Decision::Answer(json_response(StatusCode::OK, json)));
                 }
@@ -108,7 +121,9 @@ impl Proxy {
         }
         let session = session.ok_or(ClientError::NoSession)?;
         match message.envelope.kind {
-            MessageKind::Request => self.request(view, endpoint, (head, headers), message, session).await,
+            MessageKind::Request => {
+                self.request(view, endpoint, (head, headers), message, session, call).await
+            }
             MessageKind::Notification => {
                 self.take_notification(view, endpoint, &message, &session).await;
                 Ok(Decision::Answer(accepted()))
@@ -138,11 +153,13 @@ impl Proxy {
             return Err(PolicyError::InitializeRate.into());
         }
         let params = self.initialize_params(message, view.snapshot.limits.json_depth_max)?;
-        let (version, result) = catalog::initialize::result(&view.snapshot, endpoint, &params.version).await;
-        let principal = call.principal.identity();
+        let (version, result) =
+            catalog::initialize::result(&view.snapshot, endpoint, &call.caller()?.class, &params.version)
+                .await;
+        let principal = call.principal().id();
         let opening = Opening {
             endpoint: &endpoint.config.path,
-            principal: &principal,
+            principal,
             version,
             client_name: &params.client_name,
             client_title: &params.client_title,
@@ -193,18 +210,20 @@ impl Proxy {
         (head, headers): (&Head<'_>, &HeaderMap),
         message: Message,
         session: Session,
+        call: &mut Call,
     ) -> Result<Decision, Error> {
         let is_transparent = endpoint.naming.style() == Style::Transparent;
         let method = message.method;
         let decision = match method {
             method if method.is_foreign_to(Era::Legacy) => return Err(ClientError::Method.into()),
             Method::SetLevel => return self.set_level(view, endpoint, &message, &session).await,
-            Method::Complete if !endpoint.naming.is_untouched() => {
+            Method::Complete if !endpoint.is_untouched_for(&call.caller()?.class) => {
                 self.settle_names(endpoint).await;
-                self.complete(view, endpoint, message)?
+                self.complete(view, endpoint, headers, message, call).await?
             }
-            Method::TasksList if !endpoint.naming.is_untouched() => {
-                return Ok(self.list_tasks(view, endpoint, &message, &session).await);
+            Method::TasksList if !endpoint.is_untouched_for(&call.caller()?.class) => {
+                let class = Arc::clone(&call.caller()?.class);
+                return Ok(self.list_tasks(view, (endpoint, &class), &message, &session).await);
             }
             Method::ToolsCall
             | Method::PromptsGet
@@ -218,20 +237,23 @@ impl Proxy {
                 let literal = literal.cloned().ok_or_else(|| missing_subject(method))?;
                 let public = literal.decode(&message.body).ok_or_else(|| missing_subject(method))?;
                 let public = public.into_owned();
-                let route = match find_route(endpoint, kind_of(method), &public) {
+                let route = match self.find_route(endpoint, call.caller()?, kind_of(method), &public) {
                     Err(Error::Gateway(GatewayError::NamesUnknown)) => {
                         self.settle_names(endpoint).await;
-                        find_route(endpoint, kind_of(method), &public)?
+                        self.find_route(endpoint, call.caller()?, kind_of(method), &public)?
                     }
                     found => found?,
                 };
                 if method == Method::ToolsCall && head.method.is_present() {
                     self.check_params(view, endpoint, headers, &message, &route).await?;
                 }
+                self.admit_call(view, endpoint, call, (method, headers), &route).await?;
                 self.address(view, endpoint, message, &route, Some(&literal))
             }
-            _ if is_transparent && endpoint.naming.is_untouched() => {
-                self.address(view, endpoint, message, &Route { member: 0, inner: "".into() }, None)
+            _ if is_transparent && endpoint.is_untouched_for(&call.caller()?.class) => {
+                let only = Route { member: 0, inner: "".into() };
+                self.admit_call(view, endpoint, call, (method, headers), &only).await?;
+                self.address(view, endpoint, message, &only, None)
             }
             _ => return Err(ClientError::Method.into()),
         };

@@ -63,8 +63,8 @@ impl Proxy {
         if state.drain.is_quiet() {
             return Err(GatewayError::Draining.into());
         }
-        let principal = call.principal.identity();
-        let place = state.sessions.admit_stream(&endpoint.config.path, &principal).ok_or_else(|| {
+        let principal = call.principal().id();
+        let place = state.sessions.admit_stream(&endpoint.config.path, principal).ok_or_else(|| {
             state.metrics.streams.refused.inc();
             GatewayError::Streams
         })?;
@@ -72,10 +72,10 @@ impl Proxy {
             tracing::error!(%error, "no stream can be opened");
             GatewayError::Sessions
         })?;
-        let line = Line::new(id, Arc::clone(endpoint), &principal);
+        let line = Line::new(id, Arc::clone(endpoint), principal);
         state.lines.add(&line);
         self.worker.client.tasks.spawn(keep(Rc::clone(&self.worker), Arc::clone(&line)));
-        let news = listen::session::join(state, &view.snapshot, endpoint);
+        let news = listen::session::join(state, &view.snapshot, (endpoint, &call.caller()?.class));
         let stream = Stream::new(Arc::clone(state), line, place, news, view.snapshot.keep_alive_interval);
         Ok(Decision::Answer(relay::line_response(stream)))
     }
@@ -91,7 +91,7 @@ impl Proxy {
     ) -> Result<Decision, Error> {
         call.seen.era = Era::Legacy;
         let lines = &self.worker.state.lines;
-        let line = lines.find(id, &endpoint.config.path, &call.principal.identity());
+        let line = lines.find(id, &endpoint.config.path, call.principal().id());
         let line = line.ok_or(ClientError::SessionGone)?;
         let limits = &view.snapshot.limits;
         let body = intake.collect(limits, &self.worker.state.buffered).await?;

@@ -21,6 +21,7 @@ use crate::legacy::client_stream::ClientStream;
 use crate::legacy::{InSession, upstream_stream};
 use crate::listen;
 use crate::mapper::Mapper;
+use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, GatewayError};
 use crate::protocol::event_id::{self, EventId};
 use crate::protocol::head::Head;
@@ -32,7 +33,7 @@ use crate::session::desk::{Desk, NotAttached};
 use crate::session::{NoState, Session};
 use crate::snapshot::Endpoint;
 use crate::upstream::ask::legacy_headers;
-use crate::upstream::exchange::RequestBody;
+use crate::upstream::exchange::{Delivery, RequestBody};
 use crate::worker::View;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -62,11 +63,12 @@ impl Proxy {
         call: &mut Call,
     ) -> Result<Decision, Error> {
         call.seen.era = Era::Legacy;
-        let session = self.session(endpoint, head, call)?.ok_or(ClientError::NoSession)?;
+        let session = self.session(endpoint, head, call).await?.ok_or(ClientError::NoSession)?;
         if self.worker.state.drain.is_quiet() {
             return Err(GatewayError::Draining.into());
         }
-        let place = StreamOf { view, endpoint, session: &session };
+        let class = Arc::clone(&call.caller()?.class);
+        let place = StreamOf { view, endpoint, session: &session, class: &class };
         let mut position = Position::Now;
         if let Some(last_event) = head.last_event {
             position = place.position(&*self.desk_of(&session)?, last_event);
@@ -85,7 +87,7 @@ impl Proxy {
 
     /// The client's own stream.
     fn attach(&self, place: &StreamOf<'_>, position: Position) -> Result<Response<ReplyBody>, Error> {
-        let StreamOf { view, endpoint, session } = place;
+        let StreamOf { view, endpoint, session, class } = place;
         let grant = &session.grant;
         let mut attempts = 0;
         let (desk, ticket) = loop {
@@ -102,11 +104,12 @@ impl Proxy {
                 }
             }
         };
+        desk.set_class(class);
         let repeated = match position {
             Position::Stream(last_ids) => desk.resume(last_ids),
             Position::Now | Position::Reply(..) | Position::Unknown => Vec::new(),
         };
-        for member in 0..endpoint.members.len() {
+        for member in (0..endpoint.members.len()).filter(|member| class.reaches(*member)) {
             let Some(upstream) = view.snapshot.upstreams.get(endpoint.members[member]) else { continue };
             let sessions = &self.worker.state.sessions;
             if let Some(in_session) = self.in_session(place, &desk, member) {
@@ -119,7 +122,7 @@ impl Proxy {
                 upstream_stream::come_back(&self.worker, upstream, session, &desk);
             }
         }
-        let news = listen::session::join(&self.worker.state, &view.snapshot, endpoint);
+        let news = listen::session::join(&self.worker.state, &view.snapshot, (endpoint, class));
         let interval = view.snapshot.keep_alive_interval;
         Ok(relay::session_response(ClientStream::new(ticket, news, grant.version, interval)))
     }
@@ -132,7 +135,7 @@ impl Proxy {
         inner: &Bytes,
         call: &mut Call,
     ) -> Result<Option<Response<ReplyBody>>, Error> {
-        let StreamOf { view, endpoint, session } = place;
+        let StreamOf { view, endpoint, session, .. } = place;
         let desk = self.desk_of(session)?;
         let Some(in_session) = self.in_session(place, &desk, member) else { return Ok(None) };
         let Ok(last_event) = HeaderValue::from_bytes(inner) else { return Ok(None) };
@@ -152,7 +155,8 @@ impl Proxy {
         *request.headers_mut() = headers;
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let Ok(reply) = self.worker.client.send(&upstream, request, true, now, deadline).await else {
+        let delivery = Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into() };
+        let Ok(reply) = self.worker.client.send(&upstream, request, delivery, now, deadline).await else {
             return Ok(None);
         };
         if !reply.head.status.is_success() || media_of(&reply.head.headers) != Media::Sse {
@@ -170,6 +174,7 @@ impl Proxy {
             deadline,
             session,
             in_flight: None,
+            permit: None,
             subscribing: None,
             place,
         };
@@ -178,7 +183,9 @@ impl Proxy {
 
     /// What the upstream says in the session, if it has one with an id.
     fn in_session(&self, place: &StreamOf<'_>, desk: &Arc<Desk>, member: usize) -> Option<InSession> {
-        let upstream = place.view.snapshot.upstreams.get(*place.endpoint.members.get(member)?)?;
+        // What its class may not use at all, a session may still have from before.
+        let slot = place.endpoint.members.get(member).filter(|_| place.class.reaches(member))?;
+        let upstream = place.view.snapshot.upstreams.get(*slot)?;
         let sessions = &self.worker.state.sessions;
         let upstream_session = sessions.opened(place.session.grant.id, &upstream.session_key)?;
         upstream_session.id.as_ref()?;
@@ -207,6 +214,7 @@ struct StreamOf<'a> {
     view: &'a Rc<View>,
     endpoint: &'a Rc<Arc<Endpoint>>,
     session: &'a Session,
+    class: &'a Arc<Class>,
 }
 
 impl StreamOf<'_> {

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::{Decision, Proxy, answer};
 use crate::mapper::Mapper;
 use crate::message::Message;
+use crate::policy::Class;
 use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::method::Method;
 use crate::protocol::splice::Segments;
@@ -24,12 +25,13 @@ impl Proxy {
     pub(super) async fn list_tasks(
         &self,
         view: &Rc<View>,
-        endpoint: &Rc<Arc<Endpoint>>,
+        (endpoint, class): (&Rc<Arc<Endpoint>>, &Class),
         message: &Message,
         session: &Session,
     ) -> Decision {
         let sessions = &self.worker.state.sessions;
-        let opened = endpoint.members.iter().enumerate().filter_map(|(member, slot)| {
+        let members = endpoint.members.iter().enumerate().filter(|(member, _)| class.reaches(*member));
+        let opened = members.filter_map(|(member, slot)| {
             let upstream = view.snapshot.upstreams.get(*slot)?;
             Some((member, upstream, sessions.opened(session.grant.id, &upstream.session_key)?))
         });
@@ -62,6 +64,7 @@ impl Proxy {
                 )
                 .into(),
                 is_safe_to_repeat: true,
+                replica: session.replica,
                 bytes_max: limits.list_bytes_max.saturating_sub(bytes),
                 deadline,
             };

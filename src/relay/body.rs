@@ -2,9 +2,12 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+
+use tokio::time::{Sleep, sleep_until};
 
 use super::attached::Attached;
 use crate::batch::Batch;
@@ -41,6 +44,8 @@ pub enum ReplyBody {
     Batch(Box<Batch>),
     /// What a client is told within its session.
     Session(Box<ClientStream>),
+    /// One of these streams, which ends with the credentials of its client at the latest.
+    Ending(Box<(Self, Pin<Box<Sleep>>)>),
 }
 
 impl ReplyBody {
@@ -64,6 +69,16 @@ impl ReplyBody {
             Self::Line(stream) => stream.carry(call),
             Self::Batch(batch) => batch.carry(call),
             Self::Session(stream) => stream.carry(call),
+            Self::Ending(stream) => stream.0.carry(call),
+        }
+    }
+
+    /// Ends what would stay open after `ends`. Answers to calls are not cut: they end by themselves.
+    pub fn end_with(&mut self, ends: Option<Instant>) {
+        let Some(ends) = ends else { return };
+        if matches!(self, Self::Subscription(_) | Self::Line(_) | Self::Session(_)) {
+            let stream = std::mem::replace(self, Self::empty());
+            *self = Self::Ending(Box::new((stream, Box::pin(sleep_until(ends.into())))));
         }
     }
 }
@@ -89,15 +104,24 @@ impl Body for ReplyBody {
             Self::Session(stream) => {
                 stream.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
             }
+            Self::Ending(ending) => {
+                if ending.1.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                Pin::new(&mut ending.0).poll_frame(cx)
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(segments, _) => segments.is_empty(),
-            Self::Stream(_) | Self::Subscription(_) | Self::Session(_) | Self::Line(_) | Self::Batch(_) => {
-                false
-            }
+            Self::Stream(_)
+            | Self::Subscription(_)
+            | Self::Session(_)
+            | Self::Line(_)
+            | Self::Batch(_)
+            | Self::Ending(_) => false,
         }
     }
 
@@ -105,7 +129,9 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(segments, _) => SizeHint::with_exact(segments.len()),
             Self::Stream(stream) => stream.size_hint(),
-            Self::Subscription(_) | Self::Session(_) | Self::Line(_) | Self::Batch(_) => SizeHint::default(),
+            Self::Subscription(_) | Self::Session(_) | Self::Line(_) | Self::Batch(_) | Self::Ending(_) => {
+                SizeHint::default()
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::legacy::InSession;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::splice::Segments;
 use crate::upstream::ask::legacy_headers;
-use crate::upstream::exchange::{Reply, RequestBody};
+use crate::upstream::exchange::{Delivery, Reply, RequestBody};
 use crate::worker::Worker;
 
 /// How often it is tried.
@@ -56,7 +56,8 @@ async fn reopen(
         request.headers_mut().insert(LAST_EVENT_ID, last_id.clone());
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        match worker.client.send(&upstream, request, true, now, deadline).await {
+        let delivery = Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into() };
+        match worker.client.send(&upstream, request, delivery, now, deadline).await {
             Ok(reply) if reply.head.status.is_success() && media_of(&reply.head.headers) == Media::Sse => {
                 upstream.series.resumed.inc();
                 return Ok(reply);

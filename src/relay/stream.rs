@@ -17,6 +17,7 @@ use super::Plan;
 use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
 use crate::call::Call;
+use crate::limit::concurrency::Permit;
 use crate::protocol::answer_id::AnswerId;
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::sse::data_event;
@@ -29,6 +30,9 @@ use crate::worker::Worker;
 /// How long the end of a stream is waited for once the client has its answer.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
+/// A client that takes so long to ask for more has used up time that was the upstream's.
+const SLOW_CLIENT_MIN: Duration = Duration::from_millis(500);
+
 /// A reply that is still arriving.
 pub(super) struct Stream {
     worker: Rc<Worker>,
@@ -37,14 +41,21 @@ pub(super) struct Stream {
     call: Option<Call>,
     /// In the legacy era.
     in_flight: Option<CallInFlight>,
+    permit: Option<Rc<Permit>>,
     /// Likewise.
     session_ended: Option<CancellationToken>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
     clock: Pin<Box<Sleep>>,
+    /// When the whole of an event stream must be there.
+    answer_by: Option<Instant>,
     source: Source,
     is_over: bool,
     /// The client has left.
     is_detached: bool,
+    /// When the client was last given something.
+    given: Option<Instant>,
+    /// The client was slow: that the reply is late says nothing of the upstream.
+    is_client_slow: bool,
     /// What was read since the client left or has its answer.
     unheard_bytes: usize,
     gather: Gather,
@@ -63,14 +74,22 @@ enum Source {
 /// What a reply begins with, beside its bytes.
 struct Begun {
     deadline: Instant,
+    answer_by: Option<Instant>,
     in_flight: Option<CallInFlight>,
+    permit: Option<Rc<Permit>>,
     session_ended: Option<CancellationToken>,
 }
 
 impl Begun {
     fn of(plan: &mut Plan<'_>, deadline: Instant) -> Self {
         let session_ended = plan.session.as_ref().map(|session| session.upstream_session.ended.clone());
-        Self { deadline, in_flight: plan.in_flight.take(), session_ended }
+        Self {
+            deadline,
+            answer_by: None,
+            in_flight: plan.in_flight.take(),
+            permit: plan.permit.take(),
+            session_ended,
+        }
     }
 }
 
@@ -116,8 +135,11 @@ impl Stream {
         lease: Option<Lease>,
         mut plan: Plan<'_>,
     ) -> Box<Self> {
-        let deadline = Instant::now() + plan.upstream.config.stream_idle_timeout;
-        let begun = Begun::of(&mut plan, deadline);
+        let (now, config) = (Instant::now(), &plan.upstream.config);
+        let answer_timeout = Some(config.answer_timeout).filter(|timeout| !timeout.is_zero());
+        let answer_by = answer_timeout.map(|timeout| now + timeout);
+        let deadline = now + config.stream_idle_timeout;
+        let begun = Begun { answer_by, ..Begun::of(&mut plan, at_most(deadline, answer_by)) };
         let events = EventStream::new(plan, worker.limits().reply_bytes_max);
         Self::boxed(worker, incoming, lease, begun, Source::Events(Box::new(events)))
     }
@@ -129,18 +151,22 @@ impl Stream {
         begun: Begun,
         source: Source,
     ) -> Box<Self> {
-        let Begun { deadline, in_flight, session_ended } = begun;
+        let Begun { deadline, answer_by, in_flight, permit, session_ended } = begun;
         Box::new(Self {
             worker: Rc::clone(worker),
             incoming,
             lease,
             call: None,
             in_flight,
+            permit,
             session_ended,
             clock: Box::pin(sleep_until(deadline.into())),
+            answer_by,
             source,
             is_over: false,
             is_detached: false,
+            given: None,
+            is_client_slow: false,
             unheard_bytes: 0,
             gather: Gather::default(),
         })
@@ -175,6 +201,17 @@ impl Stream {
 
     /// The next piece, or several events.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+        if let Some(given) = self.given.take() {
+            self.is_client_slow |= given.elapsed() >= SLOW_CLIENT_MIN;
+        }
+        let polled = self.poll_pieces(cx);
+        if !self.is_over && polled.is_ready() {
+            self.given = Some(Instant::now());
+        }
+        polled
+    }
+
+    fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Polled {
         if matches!(self.source, Source::Json { .. }) {
             return self.poll_piece(cx);
         }
@@ -260,17 +297,19 @@ impl Stream {
             }
             Source::Events(events) => {
                 if !self.is_detached && !events.has_answered() {
-                    self.clock.as_mut().reset((Instant::now() + events.idle()).into());
+                    let deadline = at_most(Instant::now() + events.idle(), self.answer_by);
+                    self.clock.as_mut().reset(deadline.into());
                 }
                 events.push(data).map(|data| Poll::Ready(Some(Ok(data))))
             }
         }
     }
 
-    /// What nobody hears is read for its time and up to the size of a reply, even if it never pauses.
+    /// What nobody hears is read for its time and up to the size of a reply, and what somebody hears for its time, even
+    /// if it never pauses.
     fn is_too_much(&mut self, data: &Bytes) -> bool {
         if !self.is_detached && !self.has_answered() {
-            return false;
+            return self.answer_by.is_some_and(|bound| Instant::now() >= bound);
         }
         self.unheard_bytes += data.len();
         self.unheard_bytes > self.worker.limits().reply_bytes_max
@@ -285,6 +324,8 @@ impl Stream {
                 let had_answered = events.has_answered();
                 let next = events.next(&self.worker, self.is_detached);
                 if !had_answered && events.has_answered() {
+                    // What else its server has to say keeps nobody from calling it.
+                    self.permit = None;
                     self.clock.as_mut().reset((Instant::now() + END_PATIENCE).into());
                 }
                 next
@@ -324,6 +365,7 @@ impl Stream {
     fn finish(&mut self) {
         self.is_over = true;
         self.in_flight = None;
+        self.permit = None;
         pool::give_back(self.lease.take(), Instant::now());
         if let Some(call) = &mut self.call {
             call.finish();
@@ -349,8 +391,12 @@ impl Stream {
     /// Ends the reply with an error, which is put after what waits to be sent.
     fn break_off(&mut self, error: UpstreamError) {
         self.is_over = true;
+        if !(self.is_client_slow && error == UpstreamError::TimedOut) {
+            pool::note_error(self.lease.as_mut(), &error);
+        }
         self.lease = None;
         self.in_flight = None;
+        self.permit = None;
         let failure = Error::from(error);
         if let Some(mut call) = self.call.take() {
             call.fail(&failure);
@@ -377,4 +423,8 @@ impl Stream {
             Source::Events(_) => SizeHint::default(),
         }
     }
+}
+
+fn at_most(deadline: Instant, bound: Option<Instant>) -> Instant {
+    bound.map_or(deadline, |bound| deadline.min(bound))
 }

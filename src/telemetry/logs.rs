@@ -16,7 +16,7 @@ use crate::protocol::error::Error;
 
 /// Starts logging. Called once, before the first line; later calls change nothing.
 pub fn start(log: &Log) {
-    let filter = EnvFilter::new(format!("warn,trunkline={}", level_name(log.level)));
+    let filter = EnvFilter::new(format!("warn,audit=info,trunkline={}", level_name(log.level)));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A subscriber is already there only where a test started one.
     let _ = match log.format {
@@ -59,18 +59,22 @@ pub struct Failure<'c> {
     pub upstream: &'c str,
     /// Who called.
     pub principal: &'c str,
-    /// The client's address.
-    pub client: std::net::SocketAddr,
+    /// The client's address, with its port unless it was forwarded.
+    pub client: &'c str,
     /// Why.
     pub error: &'c Error,
 }
 
 /// Lets at most so many lines a second through.
 #[derive(Debug)]
-pub struct FailureLog {
-    lines_per_second_max: usize,
+pub struct FailureLog(Lines);
+
+/// Bounds the lines of one second.
+#[derive(Debug)]
+pub(super) struct Lines {
+    per_second_max: usize,
     second: Cell<Instant>,
-    lines: Cell<usize>,
+    written: Cell<usize>,
     dropped: Cell<u64>,
     dropped_total: IntCounter,
 }
@@ -78,23 +82,12 @@ pub struct FailureLog {
 impl FailureLog {
     /// A log that writes at most `lines_per_second_max` lines.
     pub fn new(lines_per_second_max: usize, dropped_total: IntCounter) -> Self {
-        Self {
-            lines_per_second_max,
-            second: Cell::new(Instant::now()),
-            lines: Cell::new(0),
-            dropped: Cell::new(0),
-            dropped_total,
-        }
+        Self(Lines::new(lines_per_second_max, dropped_total))
     }
 
     /// Writes one line, or counts it as dropped.
     pub fn write(&self, failure: &Failure<'_>, now: Instant) {
-        if !self.has_room(now) {
-            self.dropped.set(self.dropped.get() + 1);
-            self.dropped_total.inc();
-            return;
-        }
-        let dropped = self.dropped.take();
+        let Some(dropped) = self.0.admit(now) else { return };
         if dropped > 0 {
             tracing::warn!(dropped, "lines about refused or failed calls were left out");
         }
@@ -108,14 +101,36 @@ impl FailureLog {
             tracing::warn!(reason, status, code, endpoint, method, name, upstream, principal, %client, %error, "call failed");
         }
     }
+}
+
+impl Lines {
+    pub(super) fn new(per_second_max: usize, dropped_total: IntCounter) -> Self {
+        Self {
+            per_second_max,
+            second: Cell::new(Instant::now()),
+            written: Cell::new(0),
+            dropped: Cell::new(0),
+            dropped_total,
+        }
+    }
+
+    /// How many lines were left out before this one. `None`: this one is.
+    pub(super) fn admit(&self, now: Instant) -> Option<u64> {
+        if self.has_room(now) {
+            return Some(self.dropped.take());
+        }
+        self.dropped.set(self.dropped.get() + 1);
+        self.dropped_total.inc();
+        None
+    }
 
     fn has_room(&self, now: Instant) -> bool {
         if now.duration_since(self.second.get()) >= Duration::from_secs(1) {
             self.second.set(now);
-            self.lines.set(0);
+            self.written.set(0);
         }
-        let has_room = self.lines.get() < self.lines_per_second_max;
-        self.lines.set(self.lines.get().saturating_add(1));
+        let has_room = self.written.get() < self.per_second_max;
+        self.written.set(self.written.get().saturating_add(1));
         has_room
     }
 }
@@ -136,7 +151,7 @@ mod tests {
     #[test]
     fn bounds_the_lines_of_a_second() {
         let dropped = IntCounter::new("dropped", "dropped").expect("counter");
-        let log = FailureLog::new(2, dropped);
+        let log = Lines::new(2, dropped);
         let start = Instant::now();
         let later = start + Duration::from_secs(2);
         assert_eq!([start, start, start, later].map(|now| log.has_room(now)), [true, true, false, true]);

@@ -11,7 +11,12 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+use super::gates::Gates;
+use super::identity::Identity;
 use super::lists::Lists;
+use super::pins::PinMetrics;
+use super::rates::Rates;
+use super::shared;
 use super::streams::Streams;
 use crate::protocol::error::Reason;
 use crate::protocol::method::Method;
@@ -28,6 +33,13 @@ pub struct Metrics {
     client_duration: HistogramVec,
     upstream_connects: IntCounterVec,
     upstream_retries: IntCounterVec,
+    upstream_retries_refused: IntCounterVec,
+    upstream_breaker_openings: IntCounterVec,
+    health_checks: IntCounterVec,
+    /// The breakers of replicas: 1 for the state that each is in; set when scraped.
+    pub breakers: IntGaugeVec,
+    /// Requests on their way at each replica; set when scraped.
+    pub replica_in_flight: IntGaugeVec,
     upstream_connections: IntGaugeVec,
     upstream_sessions_opened: IntCounterVec,
     upstream_sessions_lost: IntCounterVec,
@@ -57,6 +69,12 @@ pub struct Metrics {
     pub connections_cut: IntCounterVec,
     /// Connections accepted.
     pub connections_accepted: IntCounter,
+    /// TLS handshakes of clients, by how they ended.
+    pub handshakes: IntCounterVec,
+    /// Connections that should have come from a proxy and were closed, by why.
+    pub proxied_refused: IntCounterVec,
+    /// When certificates end, in seconds since 1970.
+    pub certificate_expiry: IntGaugeVec,
     /// Open client connections; set when scraped.
     pub connections_open: IntGauge,
     /// Bytes of messages held; set when scraped.
@@ -71,6 +89,16 @@ pub struct Metrics {
     pub lists_partial: IntCounterVec,
     /// The lists that are kept.
     pub lists: Lists,
+    /// Pinned definitions of tools.
+    pub pins: PinMetrics,
+    /// Calls at once.
+    pub gates: Gates,
+    /// Limits of rate.
+    pub rates: Rates,
+    /// Credentials, and the keys that check them.
+    pub identity: Identity,
+    /// What replicas share.
+    pub shared: shared::Series,
     /// Configuration loads, by result.
     pub reloads: IntCounterVec,
     /// Tasks that panicked; each ended one connection.
@@ -139,6 +167,31 @@ impl Metrics {
                 "trunkline_upstream_retries_total",
                 "Requests sent again because a pooled connection had died.",
                 &["upstream"],
+            )?,
+            upstream_retries_refused: counters(
+                "trunkline_upstream_retries_refused_total",
+                "Requests not sent again because too many were.",
+                &["upstream"],
+            )?,
+            upstream_breaker_openings: counters(
+                "trunkline_breaker_openings_total",
+                "Times that calls began to keep away from a replica.",
+                &["upstream"],
+            )?,
+            health_checks: counters(
+                "trunkline_health_checks_total",
+                "Questions to replicas of upstreams whether they are fit, by result.",
+                &["upstream", "result"],
+            )?,
+            breakers: gauges(
+                "trunkline_replica_breaker",
+                "1 for the state that the breaker of each replica is in: closed, open, half_open.",
+                &["upstream", "replica", "state"],
+            )?,
+            replica_in_flight: gauges(
+                "trunkline_replica_in_flight",
+                "Requests on their way at each replica of an upstream.",
+                &["upstream", "replica"],
             )?,
             upstream_connections: gauges(
                 "trunkline_upstream_connections",
@@ -242,6 +295,21 @@ impl Metrics {
                 "trunkline_connections_accepted_total",
                 "Client connections accepted.",
             )?,
+            handshakes: counters(
+                "trunkline_handshakes_total",
+                "TLS handshakes of clients: full and resumed ones, and those that failed, timed out, were refused because of their address, or made room for others.",
+                &["result"],
+            )?,
+            proxied_refused: counters(
+                "trunkline_proxied_connections_refused_total",
+                "Connections closed because they did not begin with a PROXY header of a trusted proxy, by reason.",
+                &["reason"],
+            )?,
+            certificate_expiry: gauges(
+                "trunkline_certificate_expiry_timestamp_seconds",
+                "When the certificates of a file end: the first of them, in seconds since 1970.",
+                &["file"],
+            )?,
             connections_open: gauge("trunkline_connections_open", "Open client connections.")?,
             buffered_bytes: gauge("trunkline_buffered_bytes", "Bytes of messages held in memory.")?,
             upstream_eras: gauges(
@@ -260,7 +328,24 @@ impl Metrics {
                 &["upstream"],
             )?,
             lists: Lists::new(&registry)?,
+            pins: PinMetrics::new(&registry)?,
+            gates: Gates::new(&registry)?,
+            rates: Rates::new(&registry)?,
             streams: Streams::new(&registry)?,
+            identity: Identity::new(
+                &counters(
+                    "trunkline_credentials_refused_total",
+                    "Credentials of clients that are not valid, by what is wrong with them.",
+                    &["reason"],
+                )?,
+                counters(
+                    "trunkline_jwks_fetches_total",
+                    "Attempts to read the public keys of an issuer of tokens, by result.",
+                    &["issuer", "result"],
+                )?,
+                gauges("trunkline_jwks_keys", "Public keys held of an issuer of tokens.", &["issuer"])?,
+            ),
+            shared: shared::Series::new(&registry)?,
             reloads: counters("trunkline_reloads_total", "Configurations loaded.", &["result"])?,
             panics: counter("trunkline_panics_total", "Connections ended by a bug.")?,
             sessions: gauges(
@@ -311,6 +396,10 @@ impl Metrics {
             connected: self.upstream_connects.with_label_values(&[name, "ok"]),
             connect_failed: self.upstream_connects.with_label_values(&[name, "error"]),
             retries: self.upstream_retries.with_label_values(&[name]),
+            retries_refused: self.upstream_retries_refused.with_label_values(&[name]),
+            breaker_openings: self.upstream_breaker_openings.with_label_values(&[name]),
+            health_checks: ["ok", "error"]
+                .map(|result| self.health_checks.with_label_values(&[name, result])),
             connections: self.upstream_connections.with_label_values(&[name]),
             sessions_opened: self.upstream_sessions_opened.with_label_values(&[name]),
             sessions_lost: self.upstream_sessions_lost.with_label_values(&[name]),
@@ -397,6 +486,12 @@ pub struct UpstreamSeries {
     pub connect_failed: IntCounter,
     /// Requests sent again.
     pub retries: IntCounter,
+    /// Requests that were not, as too many were.
+    pub retries_refused: IntCounter,
+    /// Questions whether a replica is fit that were answered, and those that were not.
+    pub health_checks: [IntCounter; 2],
+    /// Times that calls began to keep away from a replica.
+    pub breaker_openings: IntCounter,
     /// Open connections.
     pub connections: IntGauge,
     /// Lists fetched, and lists that could not be.

@@ -2,7 +2,13 @@
 //!
 //! Nothing here decides anything about a call.
 
+pub mod audit;
+pub mod gates;
+pub mod identity;
 pub mod lists;
 pub mod logs;
 pub mod metrics;
+pub mod pins;
+pub mod rates;
+pub mod shared;
 pub mod streams;

@@ -63,6 +63,9 @@ pub(super) fn hand_on(
 
 /// Tells the client that a resource has changed. `uri` as the upstream spells it.
 pub(super) fn announce_update(worker: &Rc<Worker>, session: &InSession, uri: &str) {
+    if !crossing::may_use(session, uri) {
+        return;
+    }
     let uri = quote(uri);
     let message = Bytes::from(format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":{uri}}}}}"#

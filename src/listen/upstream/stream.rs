@@ -20,9 +20,10 @@ use crate::protocol::subscription::{self, Acknowledged, Heard, hear};
 use crate::protocol::version::{Era, MODERN};
 use crate::relay::{self, Media};
 use crate::state::State;
+use crate::upstream::Aim;
 use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
-use crate::upstream::exchange::{Client, Reply, RequestBody};
+use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
 use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::Lease;
@@ -79,9 +80,10 @@ pub(super) async fn open(
     let id = id.to_string();
     let request = request(ask, &id);
     let asked_bytes = usize::try_from(request.body().0.len()).unwrap_or(usize::MAX);
-    let reply = client.send(upstream, request, true, now, deadline).await.map_err(NotOpened::Failed)?;
+    let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any };
+    let reply = client.send(upstream, request, delivery, now, deadline).await.map_err(NotOpened::Failed)?;
     let limits = state.snapshot.load().limits.clone();
-    let Reply { head, mut body, lease } = reply;
+    let Reply { head, mut body, lease, .. } = reply;
     let media = relay::media_of(&head.headers);
     if !head.status.is_success() || media != Media::Sse {
         let collected = relay::collect(&mut body, REFUSAL_BYTES_MAX, deadline, &state.buffered).await;

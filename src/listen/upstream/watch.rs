@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderValue;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +30,7 @@ use crate::protocol::sse::Event;
 use crate::protocol::version::{Era, Eras, LegacyVersion};
 use crate::session::{SessionId, UpstreamSession};
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Question, legacy_headers};
+use crate::upstream::ask::{Named, Question, legacy_headers};
 use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Reply;
 use crate::upstream::initialize::{Offer, own_session};
@@ -180,10 +179,12 @@ impl Watch {
             }
         };
         // While it is held, the session is in use.
-        let Some(id) = session.id.clone() else { return Over::Refused(session.ended.clone()) };
+        if session.id.is_none() {
+            return Over::Refused(session.ended.clone());
+        }
         let ended = session.ended.clone();
         let over = tokio::select! {
-            over = self.hear_stream(&upstream, &session, &id) => Some(over),
+            over = self.hear_stream(&upstream, &session) => Some(over),
             () = ended.cancelled() => None,
         };
         over.unwrap_or_else(|| {
@@ -192,14 +193,9 @@ impl Watch {
         })
     }
 
-    async fn hear_stream(
-        &mut self,
-        upstream: &Upstream,
-        session: &Arc<UpstreamSession>,
-        id: &HeaderValue,
-    ) -> Over {
+    async fn hear_stream(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> Over {
         let thread = Rc::clone(&self.thread);
-        let named = (id, session.version.as_str());
+        let named = session.named();
         let reply = match unasked::open(&thread.client, upstream, named, self.after.as_ref()).await {
             Opened::Stream(reply) => *reply,
             Opened::Refused => return Over::Refused(session.ended.clone()),
@@ -208,7 +204,7 @@ impl Watch {
                 self.has_gap = true;
                 return Over::Broken;
             }
-            Opened::Doubtful => return self.doubt(upstream, session, named).await,
+            Opened::Doubtful => return self.doubt(upstream, session).await,
         };
         let standing = Standing { upstream, _counted: Counted::new(&upstream.series.listens) };
         tracing::debug!(upstream = upstream.config.name, has_gap = self.has_gap, "hearing of changes");
@@ -235,15 +231,10 @@ impl Watch {
     }
 
     /// The upstream either forgot the session or has no streams.
-    async fn doubt(
-        &mut self,
-        upstream: &Upstream,
-        session: &Arc<UpstreamSession>,
-        named: (&HeaderValue, &'static str),
-    ) -> Over {
+    async fn doubt(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> Over {
         let limits = self.thread.limits();
         let is_known =
-            unasked::is_session_known(&self.thread.asker(&limits), upstream, (Some(named.0), named.1)).await;
+            unasked::is_session_known(&self.thread.asker(&limits), upstream, session.named()).await;
         if is_known == Some(true) && !self.was_open {
             return Over::Refused(session.ended.clone());
         }
@@ -263,7 +254,7 @@ impl Watch {
     async fn read(
         &mut self,
         upstream: &Upstream,
-        session: (&HeaderValue, &'static str),
+        session: Named<'_>,
         mut messages: Messages,
     ) -> Result<(), UpstreamError> {
         loop {
@@ -287,7 +278,7 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, upstream: &Upstream, session: (&HeaderValue, &'static str), event: Event) {
+    fn take(&mut self, upstream: &Upstream, session: Named<'_>, event: Event) {
         self.retry = unasked::retry(&event).unwrap_or(self.retry);
         let id = unasked::id(&event);
         let message = unasked::message(event).filter(|message| !message.is_empty());
@@ -300,7 +291,7 @@ impl Watch {
         }
     }
 
-    fn hear(&self, upstream: &Upstream, session: (&HeaderValue, &'static str), message: &Bytes) {
+    fn hear(&self, upstream: &Upstream, session: Named<'_>, message: &Bytes) {
         let depth_max = self.thread.limits().json_depth_max;
         let envelope = Envelope::parse(&mut self.thread.scratch.borrow_mut(), message, depth_max);
         let Ok(envelope) = envelope else { return };
@@ -320,7 +311,7 @@ impl Watch {
     }
 
     /// Answers a request in a task of its own.
-    fn answer(&self, (session_id, version): (&HeaderValue, &'static str), id: &[u8], is_ping: bool) {
+    fn answer(&self, session: Named<'_>, id: &[u8], is_ping: bool) {
         if Rc::strong_count(&self.answering) > ANSWERING_MAX {
             return;
         }
@@ -332,9 +323,10 @@ impl Watch {
             format!(r#""error":{{"code":{code},"message":{}}}"#, quote(message))
         };
         let question = Question {
-            headers: legacy_headers(version, Some(session_id)),
+            headers: legacy_headers(session.version, session.id),
             body: format!(r#"{{"jsonrpc":"2.0","id":{id},{said}}}"#).into(),
             is_safe_to_repeat: true,
+            replica: session.replica,
             bytes_max: REMARK_BYTES_MAX,
             deadline: Instant::now() + ANSWER_TIMEOUT,
         };
