@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, DEADLINE, Daemon, Folder, Gate, Legacy, META, Offer, Received, Reply, Upstream, api_key, body,
-    eventually, refusing_address, result_body, trunkline,
+    Authority, Config, DEADLINE, Daemon, Folder, Gate, Legacy, META, Offer, Received, Reply, TlsEar,
+    Upstream, api_key, body, eventually, refusing_address, result_body, trunkline,
 };
 
 /// The child, as the client sees it.
@@ -32,8 +32,12 @@ impl Bridge {
     }
 
     fn with(address: SocketAddr, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::at(&format!("http://{address}/mcp"), arguments, environment)
+    }
+
+    fn at(url: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_trunkline"))
-            .args(["connect", &format!("http://{address}/mcp")])
+            .args(["connect", url])
             .args(arguments)
             .env_remove("TRUNKLINE_KEY")
             .envs(environment.iter().copied())
@@ -718,7 +722,8 @@ fn a_wrong_command_line_is_said_so() {
     let (empty, two_lines) = (empty.to_str().unwrap(), two_lines.to_str().unwrap());
     let url = "http://127.0.0.1:1/mcp";
     for (arguments, word) in [
-        (&["https://127.0.0.1:1/mcp"][..], "TLS"),
+        (&["https://127.0.0.1:1/mcp", "--ca", "/nowhere/ca.pem"][..], "/nowhere/ca.pem"),
+        (&["http://127.0.0.1:1/mcp", "--ca", "/nowhere/ca.pem"][..], "https://"),
         (&["127.0.0.1:1"], "http://"),
         (&[url, "--header", "novalue"], "Name: value"),
         (&[url, "--header", "b d: x"], "name"),
@@ -739,4 +744,20 @@ fn a_wrong_command_line_is_said_so() {
     }
     let (help, _) = trunkline(&["connect", "--help"], None);
     assert!(String::from_utf8_lossy(&help.stdout).contains("Exit codes"));
+}
+
+#[test]
+fn a_server_over_tls_is_checked() {
+    let (folder, authority) = (Folder::new(), Authority::new());
+    let upstream = Upstream::with_tools(&["echo"]);
+    let ear = TlsEar::before(upstream.address, &authority.issue(&["localhost"]), None);
+    let url = format!("https://localhost:{}/mcp", ear.address.port());
+    let ca = authority.file(&folder, "ca.pem");
+    let other = Authority::new().file(&folder, "other.pem");
+    let mut bridge = Bridge::at(&url, &["--ca", ca.to_str().unwrap()], &[]);
+    assert!(bridge.ask(&modern_call("1", "echo", "{}"))["result"].is_object());
+    let mut bridge = Bridge::at(&url, &["--ca", other.to_str().unwrap()], &[]);
+    let error = bridge.ask(&modern_call("1", "echo", "{}"))["error"]["message"].to_string();
+    assert!(error.contains("signed by nobody who is trusted"), "{error}");
+    assert_eq!(upstream.received_of("tools/call").len(), 1);
 }

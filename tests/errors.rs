@@ -151,7 +151,8 @@ const IDS: &[&str] =
 fn errors_carry_the_id_as_it_came() {
     let files = Upstream::calling(|_| Reply::default().reset());
     let weather = Upstream::with_tools(&["forecast"]);
-    let daemon = Daemon::start(&Config::prefixed(&files, &weather));
+    let config = Config::new().upstream("files", files.address, "breaker = { failures_max = 0 }");
+    let daemon = Daemon::start(&config.upstream("weather", weather.address, ""));
     for id in IDS {
         let refusals = [
             ("from headers", call(id, "files__echo").with("Mcp-Method", "tools/call"), 400, -32020),

@@ -273,7 +273,8 @@ fn an_exchange_cut_at_any_byte_has_one_outcome() {
             }
             _ => Reply::http("405 Method Not Allowed", "", ""),
         });
-        let daemon = Daemon::start(&transparent(&upstream));
+        let lines = "eras = [\"legacy\"]\nbreaker = { failures_max = 0 }";
+        let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines));
         let (session, _) = open_session(daemon.address(), version);
         let has_id_from = stream_after(0).find("data: \n\n").expect("the first event") + 8;
         let mut outcomes = [0, 0];

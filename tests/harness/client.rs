@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use super::DEADLINE;
+use super::tls::Wire;
 
 /// What came back, whole or (where a test reads piece by piece) only its head.
 #[derive(Clone, Debug)]
@@ -83,7 +84,7 @@ pub(crate) enum Broken {
 
 /// One connection to the gateway.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Wire,
     buffer: VecDeque<u8>,
     framing: Framing,
     events: String,
@@ -114,21 +115,38 @@ impl Connection {
         Self::over(socket.into())
     }
 
-    fn over(stream: TcpStream) -> Self {
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout can be set");
         stream.set_write_timeout(Some(DEADLINE)).expect("a timeout can be set");
         stream.set_nodelay(true).expect("nodelay can be set");
+        Self::of(Wire::Clear(stream))
+    }
+
+    pub(crate) fn of(stream: Wire) -> Self {
         Self { stream, buffer: VecDeque::new(), framing: Framing::Ended, events: String::new() }
     }
 
     /// Writes what it can: a peer that stops listening is seen by what is read, or by `false` here.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
-        self.stream.write_all(bytes).is_ok()
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).is_ok()
     }
 
     /// Ends our half of the connection.
-    pub(crate) fn finish(&self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+    pub(crate) fn finish(&mut self) {
+        self.stream.finish();
+    }
+
+    /// The socket alone, of a connection in clear.
+    pub(crate) fn into_socket(self) -> TcpStream {
+        match self.stream {
+            Wire::Clear(socket) => socket,
+            Wire::Tls(_) => panic!("TLS cannot be taken off"),
+        }
+    }
+
+    /// What it runs over.
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.stream
     }
 
     /// Reads one whole response, which must come.
@@ -225,6 +243,19 @@ impl Connection {
                 Ok(()) => {}
                 Err(Broken::Closed) => return self.buffer.drain(..).collect(),
                 Err(broken) => panic!("the connection stayed open: {broken:?}"),
+            }
+        }
+    }
+
+    /// Reads to the end. Whether the other side said that this is the end; in clear every end looks alike.
+    pub(crate) fn ends_properly(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
             }
         }
     }

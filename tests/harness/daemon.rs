@@ -28,11 +28,17 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts the binary with this configuration and waits until it logs that it is ready.
     pub(crate) fn start(config: &impl Display) -> Self {
+        Self::start_with(config, &[])
+    }
+
+    /// As [`start`](Self::start), with more environment variables.
+    pub(crate) fn start_with(config: &impl Display, environment: &[(&str, &str)]) -> Self {
         let path = scratch_directory().join("trunkline.toml");
         fs::write(&path, config.to_string()).expect("the configuration can be written");
         let mut child = Command::new(BINARY)
             .args(["run", "--config"])
             .arg(&path)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

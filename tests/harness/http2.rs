@@ -8,11 +8,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
-use super::{DEADLINE, Request, Response};
+use super::{DEADLINE, Request, Response, TlsClient};
 
 /// One connection. Its runtime runs only inside its methods, which is enough for a test that asks and waits.
 pub(crate) struct Http2 {
@@ -26,11 +28,19 @@ impl Http2 {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let sender = bounded(&runtime, async {
             let stream = TcpStream::connect(address).await.expect("the gateway accepts");
-            let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
-                .await
-                .expect("the gateway speaks HTTP/2");
-            tokio::spawn(connection);
-            sender
+            begin(stream).await
+        });
+        Self { runtime, sender, address }
+    }
+
+    /// A connection over TLS; the client must offer what it takes to speak HTTP/2.
+    pub(crate) fn connect_tls(address: SocketAddr, client: &TlsClient, name: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let name = name.to_owned().try_into().expect("a name");
+        let sender = bounded(&runtime, async {
+            let stream = TcpStream::connect(address).await.expect("the gateway accepts");
+            let connector = TlsConnector::from(client.config());
+            begin(connector.connect(name, stream).await.expect("a handshake")).await
         });
         Self { runtime, sender, address }
     }
@@ -137,6 +147,13 @@ impl Http2 {
         }
         builder.body(Full::new(Bytes::from(request.body.clone()))).expect("a request that hyper can send")
     }
+}
+
+async fn begin(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> SendRequest<Full<Bytes>> {
+    let (sender, connection) =
+        handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("the gateway speaks HTTP/2");
+    tokio::spawn(connection);
+    sender
 }
 
 fn split(reply: hyper::Response<Incoming>) -> (Response, Incoming) {

@@ -10,11 +10,15 @@ mod client;
 mod config;
 mod daemon;
 mod http2;
+mod issuer;
 mod legacy;
 mod listening;
 mod message;
+mod redis;
 mod reply;
 mod selftest;
+mod tls;
+mod tls_upstream;
 mod upstream;
 
 use std::time::{Duration, Instant};
@@ -24,12 +28,16 @@ pub(crate) use client::{Broken, Connection, Response};
 pub(crate) use config::{Config, api_key};
 pub(crate) use daemon::{Daemon, Folder, trunkline};
 pub(crate) use http2::Http2;
+pub(crate) use issuer::{ISSUER, RESOURCE, SigningKey, claims, jwks, jwt, now_s, sign};
 pub(crate) use legacy::{
     LEGACY_VERSION, Legacy, in_session, initialize, legacy, open_session, open_session_with,
 };
 pub(crate) use listening::{Listened, Listening, Stream};
 pub(crate) use message::{META, Request, VERSION, body, call, list, modern, post, read_resource};
+pub(crate) use redis::Redis;
 pub(crate) use reply::{Gate, Offer, Reply, literal, members, result_body};
+pub(crate) use tls::{Authority, Certificates, Identity, TlsClient};
+pub(crate) use tls_upstream::{TlsEar, write_secret};
 pub(crate) use upstream::{Received, Upstream, refusing_address, unresponsive_address};
 
 /// How long anything may take that is expected to happen. Generous: a loaded machine must not fail a test.

@@ -1,0 +1,100 @@
+//! Client certificates as credentials: whom they name, alone and beside keys and tokens.
+
+use serde_json::json;
+
+use crate::harness::{
+    Authority, Certificates, Config, Daemon, RESOURCE, SigningKey, TlsClient, Upstream, api_key, call,
+    claims, jwks, jwt,
+};
+
+const KEY: &str = "tl_0123456789abcdefghijklmnopqrstuvwxyz";
+
+#[test]
+fn a_certificate_names_the_caller_unless_a_credential_is_presented() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let server = files.add("server", &authority.issue(&["localhost"]));
+    let ca = files.write("ca.pem", &authority.pem);
+    let key = SigningKey::ec("e");
+    let keys = files.write("jwks.json", &jwks(&[&key]));
+    let config = Config::transparent(&upstream)
+        .listener(&format!(
+            "address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]\n\
+             client_certificates = \"optional\"\nclient_ca = \"{}\"",
+            ca.display()
+        ))
+        .endpoint(&format!("public_url = \"{RESOURCE}\"\nhosts = [\"localhost\"]\nscopes = [\"use\"]"))
+        .section(&format!("{}\nscopes = [\"use\"]", api_key("ci", KEY)))
+        .section(&jwt(&format!("jwks_file = \"{}\"", keys.display())))
+        .section("[client_certificate]\nscopes = { use = [\"spiffe://example/ops/*\"] }")
+        .section(
+            "[[endpoint]]\npath = \"/certificates\"\nupstreams = [\"up\"]\nauth = [\"client_certificate\"]",
+        );
+    let daemon = Daemon::start(&config);
+    let ops = authority.issue_uri("spiffe://example/ops/ann");
+    let dev = authority.issue_uri("spiffe://example/dev/bob");
+    let nameless = authority.issue(&["client.example"]);
+    let token = key.token(&claims("ann", &json!({ "scope": "use" })));
+    let cases = [
+        ("nothing", None, None, [401, 401]),
+        ("a certificate", Some(&ops), None, [200, 200]),
+        ("one without the scope", Some(&dev), None, [403, 200]),
+        ("one that names nobody", Some(&nameless), None, [401, 401]),
+        ("a token", None, Some(token.as_str()), [200, 401]),
+        ("a certificate and a token", Some(&dev), Some(token.as_str()), [200, 200]),
+        ("a certificate and a bad token", Some(&ops), Some("a.b.c"), [401, 200]),
+        ("a certificate and a key", Some(&dev), Some(KEY), [200, 200]),
+        ("a certificate and a bad key", Some(&ops), Some("tl_x"), [401, 200]),
+    ];
+    for (what, identity, credential, expected) in cases {
+        let client = match identity {
+            Some(identity) => TlsClient::showing(&authority, identity),
+            None => TlsClient::new(&authority),
+        };
+        let mut connection = client.connect(daemon.address(), "localhost");
+        for _ in 0..2 {
+            for (path, expected) in ["/mcp", "/certificates"].into_iter().zip(expected) {
+                let mut request = call("7", "echo").target(path);
+                if let Some(credential) = credential {
+                    request = request.with("Authorization", format!("Bearer {credential}"));
+                }
+                connection.write(&request.bytes());
+                assert_eq!(connection.response().status, expected, "{what} at {path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_authority_that_went_is_believed_on_no_open_connection() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let [server_authority, stays, goes] = [(); 3].map(|()| Authority::new());
+    let files = Certificates::new();
+    let server = files.add("server", &server_authority.issue(&["localhost"]));
+    let ca = files.write("ca.pem", &format!("{}{}", stays.pem, goes.pem));
+    let config = Config::transparent(&upstream)
+        .listener(&format!(
+            "address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]\n\
+             client_certificates = \"required\"\nclient_ca = \"{}\"",
+            ca.display()
+        ))
+        .endpoint("auth = [\"client_certificate\"]");
+    let daemon = Daemon::start(&config);
+    let mut open = [&stays, &goes].map(|authority| {
+        let client = TlsClient::showing(&server_authority, &authority.issue_uri("spiffe://example/ann"));
+        client.connect(daemon.address(), "localhost")
+    });
+    let mut statuses = || {
+        open.each_mut().map(|connection| {
+            connection.write(&call("7", "echo").bytes());
+            connection.response().status
+        })
+    };
+    assert_eq!(statuses(), [200, 200]);
+    let from = daemon.log().len();
+    files.write("ca.pem", &stays.pem);
+    daemon.reload(&config);
+    daemon.wait_for_log(from, "reloaded", |line| line.contains("reloaded"));
+    assert_eq!(statuses(), [200, 401]);
+    assert_eq!(statuses(), [200, 401]);
+}

@@ -1,0 +1,568 @@
+//! Pinned definitions of tools: what counts as a change, what becomes of it in each mode, and how it is approved.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Config, Daemon, Folder, LEGACY_VERSION, Legacy, Listening, META, Offer, Reply, Request, Response,
+    Upstream, body, call, eventually, in_session, legacy, list, modern, open_session, refusing_address,
+    trunkline,
+};
+
+/// A tool with every field that there is, and one that there is not.
+const FULL: &str = r#"{"name":"a","title":"A","description":"does a","icons":[{"src":"https://i.example/a.png"}],"inputSchema":{"type":"object","properties":{"x":{"type":"object","properties":{"y":{"type":"string","description":"deep"}}},"n":{"maximum":10}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true},"execution":{"taskSupport":"forbidden"},"_meta":{"v":1},"vendor":[1,{"k":null}]}"#;
+const B: &str = r#"{"name":"b","inputSchema":{"type":"object"}}"#;
+/// Looks twice a second.
+const OFTEN: &str = "pins_age_max = \"1s\"";
+
+/// A server whose tools the test changes.
+#[derive(Clone, Default)]
+struct Tools(Arc<Mutex<Vec<String>>>);
+
+impl Tools {
+    fn new(tools: &[&str]) -> Self {
+        let tools = Self(Arc::new(Mutex::new(tools.iter().map(ToString::to_string).collect())));
+        assert!(!tools.0.lock().unwrap().is_empty());
+        tools
+    }
+
+    fn set(&self, tools: &[&str]) {
+        *self.0.lock().unwrap() = tools.iter().map(ToString::to_string).collect();
+    }
+
+    fn offer(&self) -> Offer {
+        Offer { tools: self.0.lock().unwrap().clone(), ..Offer::default() }
+    }
+
+    fn start(&self) -> Upstream {
+        let own = self.clone();
+        Upstream::start(move |request| own.offer().answer(request))
+    }
+}
+
+fn config(upstream: &Upstream, mode: &str, folder: &Folder) -> Config {
+    let lines = format!("pins = \"{mode}\"\n{OFTEN}");
+    Config::new().upstream("up", upstream.address, &lines).admin().top(&folder.key())
+}
+
+fn names(response: &Response) -> Vec<String> {
+    response.assert_ok();
+    let tools = response.json()["result"]["tools"].as_array().expect("an array").clone();
+    tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+fn listed(daemon: &Daemon) -> Vec<String> {
+    names(&daemon.send(&list("1", "tools/list")))
+}
+
+#[track_caller]
+fn assert_withheld(response: &Response) {
+    let json = response.assert_error(403, 403, Some("7"));
+    assert!(json["error"]["message"].as_str().is_some_and(|text| text.contains("definition")), "{json}");
+}
+
+fn is_withheld(daemon: &Daemon, tool: &str) -> bool {
+    let response = daemon.send(&call("7", tool));
+    if response.status == 403 {
+        assert_withheld(&response);
+        return true;
+    }
+    response.assert_ok();
+    false
+}
+
+#[track_caller]
+fn wait_withheld(daemon: &Daemon, tool: &str, expected: bool) {
+    eventually("the change is seen", || (is_withheld(daemon, tool) == expected).then_some(()));
+}
+
+fn metric(daemon: &Daemon, series: &str) -> u64 {
+    let text = daemon.get_admin("/metrics").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().expect("a whole number"))
+}
+
+fn pins(daemon: &Daemon, state: &str) -> u64 {
+    metric(daemon, &format!(r#"trunkline_pins{{state="{state}",upstream="up"}}"#))
+}
+
+fn changes(daemon: &Daemon) -> u64 {
+    metric(daemon, r#"trunkline_pin_changes_total{upstream="up"}"#)
+}
+
+/// Waits until the gateway has looked at the tools again, twice in each of its ways.
+fn wait_rounds(upstream: &Upstream) {
+    let count = upstream.received_of("tools/list").len();
+    upstream.wait_for("tools/list", count + 5);
+}
+
+/// What is kept of the upstream, once it says what `fits` wants.
+fn kept(folder: &Folder, fits: impl Fn(&Value) -> bool) -> Value {
+    eventually("it is written down", || {
+        let text = fs::read_to_string(folder.path().join("pins/up.json")).ok()?;
+        let json: Value = serde_json::from_str(&text).expect("a whole file");
+        fits(&json).then_some(json)
+    })
+}
+
+fn pending(file: &Value, tool: &str) -> Option<String> {
+    let tools = file["tools"].as_array().expect("tools");
+    let tool = tools.iter().find(|found| found["name"] == tool)?;
+    tool["pending"][0]["sha256"].as_str().map(String::from)
+}
+
+/// The hash of the definition of a tool that waits.
+fn wait_pending(folder: &Folder, tool: &str) -> String {
+    pending(&kept(folder, |file| pending(file, tool).is_some()), tool).expect("a hash")
+}
+
+fn run(arguments: &[&str], config: &Config) -> Output {
+    trunkline(&[&["pins"], arguments].concat(), Some(&config.to_string())).0
+}
+
+#[track_caller]
+fn run_ok(arguments: &[&str], config: &Config) -> String {
+    let output = run(arguments, config);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn every_field_counts_and_no_spelling_does() {
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, folder) = (tools.start(), Folder::new());
+    let daemon = Daemon::start(&config(&upstream, "quarantine", &folder));
+    assert!(!is_withheld(&daemon, "a"));
+    let changes_of = [
+        ("\"does a\"", "\"does b\""),
+        ("\"title\":\"A\"", "\"title\":\"B\""),
+        ("a.png", "b.png"),
+        ("\"deep\"", "\"deeper\""),
+        ("\"maximum\":10", "\"maximum\":10.5"),
+        ("\"outputSchema\":{\"type\":\"object\"}", "\"outputSchema\":{\"type\":\"object\",\"x\":1}"),
+        ("\"readOnlyHint\":true", "\"readOnlyHint\":false"),
+        ("\"forbidden\"", "\"required\""),
+        ("\"v\":1", "\"v\":2"),
+        ("{\"k\":null}", "{}"),
+        ("\"vendor\":", "\"vendor\":0,\"vendor\":"),
+        ("}]}", "}],\"more\":false}"),
+    ];
+    for (index, (from, to)) in changes_of.into_iter().enumerate() {
+        let changed = FULL.replacen(from, to, 1);
+        assert_ne!(changed, FULL, "{from}");
+        tools.set(&[&changed, B]);
+        wait_withheld(&daemon, "a", true);
+        assert!(!is_withheld(&daemon, "b"));
+        tools.set(&[FULL, B]);
+        wait_withheld(&daemon, "a", false);
+        assert_eq!(changes(&daemon), index as u64 + 1, "{to}");
+    }
+    let value: Value = serde_json::from_str(FULL).expect("JSON");
+    // serde_json sorts the keys.
+    let sorted = serde_json::to_string_pretty(&value).expect("JSON");
+    let respelled = FULL.replace("\"does a\"", "\"\\u0064oes\\u0020a\"").replace(":10}", ":1.0e1}");
+    for same in [sorted, respelled] {
+        assert_ne!(same, FULL);
+        tools.set(&[B, &same]);
+        wait_rounds(&upstream);
+        assert!(!is_withheld(&daemon, "a"));
+        assert_eq!(listed(&daemon).len(), 2);
+    }
+    assert_eq!(changes(&daemon), changes_of.len() as u64);
+}
+
+#[test]
+fn each_mode_does_what_it_says() {
+    let new = r#"{"name":"c","inputSchema":{"type":"object"}}"#;
+    for (mode, after_change, after_new) in [
+        ("off", vec!["a", "b"], vec!["a", "b", "c"]),
+        ("warn", vec!["a", "b"], vec!["a", "b", "c"]),
+        ("quarantine", vec!["b"], vec!["a", "b", "c"]),
+        ("block", vec![], vec![]),
+    ] {
+        let tools = Tools::new(&[FULL, B]);
+        let (upstream, folder) = (tools.start(), Folder::new());
+        let daemon = Daemon::start(&config(&upstream, mode, &folder).endpoint("names = \"prefixed\""));
+        let listed = || {
+            let names = listed(&daemon);
+            names.iter().map(|name| name.trim_start_matches("up__").to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(), ["a", "b"], "{mode}");
+        if mode == "off" {
+            assert!(!folder.path().join("pins").exists());
+            continue;
+        }
+        eventually("it is pinned", || (pins(&daemon, "pinned") == 2).then_some(()));
+        kept(&folder, |file| file["complete"] == true);
+        tools.set(&[&FULL.replace("does a", "does b"), B]);
+        daemon.wait_for_log(0, "a change", |line| {
+            line.contains("the definition of a tool changed") && line.contains("tool=\"a\"")
+        });
+        eventually("the list follows", || (listed() == after_change).then_some(()));
+        assert_eq!((changes(&daemon), pins(&daemon, "changed")), (1, 1), "{mode}");
+        for tool in ["a", "b"] {
+            assert_eq!(
+                is_withheld(&daemon, &format!("up__{tool}")),
+                !after_change.contains(&tool),
+                "{mode} {tool}"
+            );
+        }
+        wait_rounds(&upstream);
+        let lines = daemon.log();
+        let said = lines.iter().filter(|line| line.contains("the definition of a tool changed")).count();
+        assert_eq!((said, changes(&daemon)), (1, 1), "{mode}: once for each definition");
+
+        tools.set(&[FULL, B, new]);
+        // `block` alone takes a new tool for a change.
+        eventually("it is seen", || (pins(&daemon, "new") == u64::from(mode == "block")).then_some(()));
+        eventually("it is as it was", || (listed() == after_new).then_some(()));
+        assert_eq!(is_withheld(&daemon, "up__a"), mode == "block", "{mode}");
+        assert_eq!(is_withheld(&daemon, "up__c"), mode == "block", "{mode}");
+        // Nothing that was refused reached the server.
+        let reached = upstream.received_of("tools/call");
+        assert!(mode != "block" || reached.is_empty(), "{reached:?}");
+    }
+}
+
+#[test]
+fn an_approval_is_bound_to_what_was_shown() {
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, folder) = (tools.start(), Folder::new());
+    let config = config(&upstream, "quarantine", &folder);
+    let daemon = Daemon::start(&config);
+    assert!(!is_withheld(&daemon, "a"));
+    let nasty = FULL.replace("does a", "\u{9b}31m does \u{202e}b");
+    tools.set(&[&nasty, B]);
+    let first = wait_pending(&folder, "a");
+    let shown = run_ok(&["show", "up", "a"], &config);
+    assert!(shown.contains(&first) && shown.contains("-   \"description\": \"does a\""), "{shown}");
+    assert!(shown.contains(r#"+   "description": "\u{9b}31m does \u{202e}b""#), "{shown}");
+    assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+    let listed_by_command = run_ok(&["list"], &config);
+    assert!(listed_by_command.contains(&format!("up\ta\tchanged\t{first}\n")), "{listed_by_command}");
+
+    // Without a terminal nobody can be asked, and a hash that was not shown approves nothing.
+    for arguments in [
+        vec!["approve", "up", "a"],
+        vec!["approve", "up", "a", "--hash", &"0".repeat(64)],
+        vec!["approve", "up", "b", "--hash", &first],
+        vec!["approve", "up", "--all", "--hash", &first],
+        vec!["approve", "up", "a", "--hash", "abc"],
+        vec!["approve", "other", "a", "--hash", &first],
+    ] {
+        assert!(!run(&arguments, &config).status.success(), "{arguments:?}");
+    }
+    wait_rounds(&upstream);
+    assert!(is_withheld(&daemon, "a"));
+
+    // It changes again before the approval is given.
+    tools.set(&[&FULL.replace("does a", "does worse"), B]);
+    let second = pending(&kept(&folder, |file| pending(file, "a").is_some_and(|now| now != first)), "a");
+    assert!(!run(&["approve", "up", "a", "--hash", &first], &config).status.success());
+    // It changes after the approval was given, and before it is taken up.
+    let approvals = folder.path().join("pins/approvals");
+    let stale = json!({"upstream": "up", "tool": "a", "hash": first}).to_string();
+    fs::write(approvals.join("stale.json"), stale).expect("written");
+    daemon.wait_for_log(0, "a refusal", |line| line.contains("not approved"));
+    assert!(is_withheld(&daemon, "a"));
+
+    let second = second.expect("a hash");
+    run_ok(&["approve", "up", "a", "--hash", &second], &config);
+    wait_withheld(&daemon, "a", false);
+    let said = daemon.wait_for_log(0, "the approval", |line| line.contains("was approved"));
+    assert!(said.contains("trunkline::audit") && said.contains(&second), "{said}");
+    eventually("it is listed", || (listed(&daemon).len() == 2).then_some(()));
+    kept(&folder, |file| pending(file, "a").is_none());
+    eventually("the approval is gone", || {
+        fs::read_dir(&approvals).expect("a directory").next().is_none().then_some(())
+    });
+}
+
+#[test]
+fn all_that_waits_is_approved_at_once() {
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, folder) = (tools.start(), Folder::new());
+    let config = config(&upstream, "block", &folder);
+    let daemon = Daemon::start(&config);
+    assert!(!is_withheld(&daemon, "b"));
+    tools.set(&[&FULL.replace("does a", "does b"), B, r#"{"name":"c"}"#]);
+    kept(&folder, |file| pending(file, "a").is_some() && pending(file, "c").is_some());
+    assert!(is_withheld(&daemon, "b"));
+    let table = run_ok(&["list", "up"], &config);
+    let all = table.lines().find_map(|line| line.strip_prefix("up\t--all\twaiting\t")).expect("a hash");
+    run_ok(&["approve", "up", "--all", "--hash", all], &config);
+    wait_withheld(&daemon, "b", false);
+    eventually("all are listed", || (listed(&daemon) == ["a", "b", "c"]).then_some(()));
+    assert!(!is_withheld(&daemon, "a") && !is_withheld(&daemon, "c"));
+    assert!(!run(&["approve", "up", "--all", "--hash", all], &config).status.success());
+}
+
+#[test]
+fn a_restart_forgets_nothing() {
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, folder) = (tools.start(), Folder::new());
+    let config = config(&upstream, "quarantine", &folder);
+    let mut daemon = Daemon::start(&config);
+    assert!(!is_withheld(&daemon, "a"));
+    kept(&folder, |file| file["complete"] == true);
+    let file = folder.path().join("pins/up.json");
+    assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o600);
+    daemon.kill();
+    drop(daemon);
+    tools.set(&[&FULL.replace("does a", "does b"), B]);
+    let mut daemon = Daemon::start(&config);
+    // The very first call is judged by what was pinned before.
+    assert!(is_withheld(&daemon, "a") && !is_withheld(&daemon, "b"));
+    assert_eq!(upstream.received_of("tools/call").len(), 2);
+    let hash = wait_pending(&folder, "a");
+    daemon.kill();
+    drop(daemon);
+    // Approved while nobody runs.
+    run_ok(&["approve", "up", "a", "--hash", &hash], &config);
+    let daemon = Daemon::start(&config);
+    wait_withheld(&daemon, "a", false);
+}
+
+#[test]
+fn what_cannot_be_read_lets_nothing_through() {
+    let folder = Folder::new();
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, other) = (tools.start(), Upstream::with_tools(&["o"]));
+    fs::create_dir(folder.path().join("pins")).expect("a directory");
+    let file = folder.path().join("pins/up.json");
+    fs::write(&file, "{\"layout\":1,").expect("written");
+    let lines = |mode: &str| format!("pins = \"{mode}\"\n{OFTEN}");
+    let with = |mode: &str| {
+        let config = Config::new().upstream("up", upstream.address, &lines(mode));
+        config.upstream("other", other.address, &lines(mode)).admin().top(&folder.key())
+    };
+    let daemon = Daemon::start(&with("quarantine"));
+    daemon
+        .wait_for_log(0, "what is wrong", |line| line.contains("cannot be read") && line.contains("up.json"));
+    assert_withheld(&daemon.send(&call("7", "up__a")));
+    assert_eq!(listed(&daemon), ["other__o"]);
+    daemon.send(&call("7", "other__o")).assert_ok();
+    assert_eq!(pins(&daemon, "unreadable"), 1);
+    assert!(upstream.received_of("tools/call").is_empty());
+    assert!(!run(&["list"], &with("quarantine")).status.success());
+    assert_eq!(fs::read_to_string(&file).expect("a file"), "{\"layout\":1,", "it stays as it is");
+
+    daemon.reload(&with("warn"));
+    eventually("it is only a warning", || (listed(&daemon).len() == 3).then_some(()));
+    daemon.send(&call("7", "up__a")).assert_ok();
+
+    daemon.reload(&with("quarantine"));
+    eventually("nothing is let through", || (listed(&daemon).len() == 1).then_some(()));
+    fs::remove_file(&file).expect("removed");
+    daemon.reload(&with("quarantine"));
+    eventually("it is pinned anew", || (listed(&daemon).len() == 3).then_some(()));
+    daemon.send(&call("7", "up__a")).assert_ok();
+    assert_eq!(pins(&daemon, "unreadable"), 0);
+}
+
+#[test]
+fn a_notice_is_heeded_before_the_next_call() {
+    let tools = Tools::new(&[FULL, B]);
+    let own = tools.clone();
+    let server =
+        Listening::beside(move |request| own.offer().answer(request), |_| crate::harness::Listened::Honoured);
+    let folder = Folder::new();
+    // Nothing but the notice would make it look.
+    let config = Config::new()
+        .upstream("up", server.upstream.address, "pins = \"quarantine\"\npins_age_max = \"24h\"")
+        .admin()
+        .top(&folder.key());
+    let daemon = Daemon::start(&config);
+    let mut client = daemon.connect();
+    let params = format!(r#"{{"notifications":{{"toolsListChanged":true}},"_meta":{META}}}"#);
+    client.write(&modern("subscriptions/listen", None, body("9", "subscriptions/listen", &params)).bytes());
+    let stream = server.tools_stream();
+    assert!(!is_withheld(&daemon, "a"));
+    wait_settled(&daemon);
+    tools.set(&[&FULL.replace("does a", "does b"), B]);
+    stream.notify("notifications/tools/list_changed", "{}");
+    wait_withheld(&daemon, "a", true);
+    assert_eq!(listed(&daemon), ["b"]);
+}
+
+/// Waits until calls are judged by what is known.
+fn wait_settled(daemon: &Daemon) {
+    eventually("it is pinned", || (pins(daemon, "pinned") == 2).then_some(()));
+    assert!(!is_withheld(daemon, "b"));
+}
+
+#[test]
+fn a_call_fails_where_the_definitions_cannot_be_had() {
+    let (address, _socket) = refusing_address();
+    let folder = Folder::new();
+    for (mode, statuses) in [("warn", [502, 503]), ("quarantine", [502, 503]), ("block", [502, 503])] {
+        let lines = format!("pins = \"{mode}\"");
+        let daemon = Daemon::start(&Config::new().upstream("up", address, &lines).top(&folder.key()));
+        let response = daemon.send(&call("7", "a"));
+        assert!(statuses.contains(&response.status), "{mode} {response:?}");
+    }
+    // Calls would be answered, but lists are not: who withholds changed tools cannot know.
+    let upstream = Upstream::start(|request| match request.method().as_str() {
+        "tools/call" => Reply::result(request, r#"{"content":[],"resultType":"complete"}"#),
+        _ => Reply::error(request, "500 Internal Server Error", -32603, "no"),
+    });
+    for (mode, status) in [("warn", 200), ("quarantine", 502), ("block", 502)] {
+        let lines = format!("pins = \"{mode}\"");
+        let daemon =
+            Daemon::start(&Config::new().upstream("up", upstream.address, &lines).top(&folder.key()));
+        assert_eq!(daemon.send(&call("7", "a")).status, status, "{mode}");
+    }
+    assert_eq!(upstream.received_of("tools/call").len(), 1);
+}
+
+#[test]
+fn a_change_does_not_hide_behind_a_mistake() {
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, folder) = (tools.start(), Folder::new());
+    let daemon = Daemon::start(&config(&upstream, "quarantine", &folder));
+    assert!(!is_withheld(&daemon, "a"));
+    // The tool is left out of lists, as its annotation is against the rules; it must not be callable for that.
+    let broken =
+        FULL.replace("\"description\":\"deep\"", "\"description\":\"evil\",\"x-mcp-header\":\"a b\"");
+    tools.set(&[&broken, B]);
+    daemon.wait_for_log(0, "why it is left out", |line| line.contains("annotations are left out"));
+    wait_withheld(&daemon, "a", true);
+    tools.set(&[B]);
+    wait_rounds(&upstream);
+    tools.set(&[&FULL.replace("does a", "is back"), B]);
+    wait_withheld(&daemon, "a", true);
+}
+
+#[test]
+fn definitions_that_differ_by_dialect_do_not_flap() {
+    let offer = Offer { tools: vec![FULL.into(), B.into()], ..Offer::default() };
+    let both = Legacy::new(offer).and_modern();
+    let (own, is_evil) = (both.clone(), Arc::new(Mutex::new(false)));
+    let evil = Arc::clone(&is_evil);
+    // Those who can do something are told more, and those of the legacy era less.
+    let upstream = Upstream::start(move |request| {
+        let is_list = request.method() == "tools/list";
+        if !is_list {
+            return own.answer(request);
+        }
+        let capabilities =
+            request.json()["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].to_string();
+        let description = match capabilities.as_str() {
+            "null" => "old",
+            "{}" => "plain",
+            odd if odd.contains("odd") => "odd",
+            _ => "capable",
+        };
+        let evil = if *evil.lock().unwrap() { " and evil" } else { "" };
+        let tool = FULL.replace("does a", &format!("{description}{evil}"));
+        Reply::result(
+            request,
+            &format!(r#"{{"tools":[{tool},{B}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}}"#),
+        )
+    });
+    let folder = Folder::new();
+    let lines = format!("pins = \"quarantine\"\n{OFTEN}");
+    let config = Config::new().probed("up", upstream.address, &lines).admin().top(&folder.key());
+    let daemon = Daemon::start(&config);
+    eventually("both eras are served", || {
+        (metric(&daemon, r#"trunkline_upstream_eras{era="legacy",upstream="up"}"#) == 1).then_some(())
+    });
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let old = || daemon.send(&in_session(&session, legacy("1", "tools/list", "{}")));
+    let call_old = || {
+        let params = r#"{"name":"a","arguments":{}}"#;
+        daemon.send(&in_session(&session, legacy("7", "tools/call", params)))
+    };
+    eventually("it is pinned", || (listed(&daemon).len() == 2).then_some(()));
+    let capable = |capabilities: &str| -> Request {
+        list("1", "tools/list").replacing(
+            r#""io.modelcontextprotocol/clientCapabilities":{}"#,
+            &format!(r#""io.modelcontextprotocol/clientCapabilities":{capabilities}"#),
+        )
+    };
+    for _ in 0..3 {
+        assert_eq!(listed(&daemon), ["a", "b"]);
+        assert_eq!(names(&old()), ["a", "b"]);
+        assert_eq!(names(&daemon.send(&capable(r#"{"sampling":{}}"#))), ["a", "b"]);
+        wait_rounds(&upstream);
+    }
+    assert_eq!(changes(&daemon), 0);
+    // What one odd client is shown is withheld from it, and from nobody else.
+    assert_eq!(names(&daemon.send(&capable(r#"{"odd":{}}"#))), ["b"]);
+    assert_eq!(listed(&daemon), ["a", "b"]);
+    assert!(!is_withheld(&daemon, "a"));
+    call_old().assert_ok();
+
+    *is_evil.lock().unwrap() = true;
+    wait_withheld(&daemon, "a", true);
+    assert_eq!(listed(&daemon), ["b"]);
+    assert_eq!(names(&old()), ["b"]);
+    let refused = call_old();
+    // The outcome of a request in a session is told within the answer.
+    assert_eq!(refused.json()["error"]["code"], 403, "{refused:?}");
+    // No other spelling of the name gets there.
+    let calls = upstream.received_of("tools/call").len();
+    let params = r#"{"name":"\u0061","arguments":{}}"#;
+    daemon.send(&in_session(&session, legacy("7", "tools/call", params)));
+    daemon.send(&call("7", "a").set("Mcp-Name", "=?base64?YQ==?="));
+    daemon.send(&call("7", "a").without("Mcp-Name"));
+    daemon.send(&call("7", "a").set("Mcp-Name", "b"));
+    assert_eq!(upstream.received_of("tools/call").len(), calls);
+}
+
+#[test]
+fn a_reload_keeps_what_is_pinned() {
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, folder) = (tools.start(), Folder::new());
+    let daemon = Daemon::start(&config(&upstream, "warn", &folder));
+    eventually("it is pinned", || (pins(&daemon, "pinned") == 2).then_some(()));
+    tools.set(&[&FULL.replace("does a", "does b"), B]);
+    daemon.wait_for_log(0, "a change", |line| line.contains("the definition of a tool changed"));
+    assert!(!is_withheld(&daemon, "a"));
+    daemon.reload(&config(&upstream, "quarantine", &folder));
+    wait_withheld(&daemon, "a", true);
+    assert_eq!(listed(&daemon), ["b"]);
+    assert_eq!(changes(&daemon), 1);
+    daemon.reload(&config(&upstream, "off", &folder));
+    wait_withheld(&daemon, "a", false);
+    daemon.reload(&config(&upstream, "block", &folder));
+    wait_withheld(&daemon, "b", true);
+}
+
+#[test]
+fn without_a_state_directory_a_warning_says_what_that_means() {
+    let tools = Tools::new(&[FULL, B]);
+    let upstream = tools.start();
+    let config = Config::new().upstream("up", upstream.address, &format!("pins = \"quarantine\"\n{OFTEN}"));
+    let daemon = Daemon::start(&config);
+    daemon.wait_for_log(0, "a warning", |line| line.contains("what is pinned of tools is forgotten"));
+    assert!(!is_withheld(&daemon, "a"));
+    tools.set(&[&FULL.replace("does a", "does b"), B]);
+    wait_withheld(&daemon, "a", true);
+    let output = run(&["list"], &config);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no state directory"), "{output:?}");
+}
+
+#[test]
+fn another_server_of_the_same_name_is_looked_at_before_it_is_called() {
+    let (first, second) = (Tools::new(&[FULL, B]), Tools::new(&[&FULL.replace("does a", "does b"), B]));
+    let (before, after, folder) = (first.start(), second.start(), Folder::new());
+    let of = |upstream: &Upstream| {
+        // What was looked at stays young for the whole test.
+        let lines = "pins = \"quarantine\"\npins_age_max = \"1h\"";
+        Config::new().upstream("up", upstream.address, lines).admin().top(&folder.key())
+    };
+    let daemon = Daemon::start(&of(&before));
+    assert!(!is_withheld(&daemon, "a"));
+    let from = daemon.log().len();
+    daemon.reload(&of(&after));
+    daemon.wait_for_log(from, "reloaded", |line| line.contains("reloaded"));
+    assert!(is_withheld(&daemon, "a"));
+    assert!(after.received_of("tools/call").is_empty());
+    assert!(!is_withheld(&daemon, "b"));
+}

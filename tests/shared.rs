@@ -1,0 +1,527 @@
+//! Several gateways that share a Redis: what goes on at another, and what becomes of calls when Redis does not answer.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::harness::{
+    Authority, Certificates, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Redis, Reply, Request,
+    Upstream, api_key, call, eventually, in_session, initialize, legacy, list, open_session,
+};
+
+/// What all replicas of a test have in common.
+struct Site {
+    redis: Redis,
+    keys: Folder,
+}
+
+impl Site {
+    fn new(redis: Redis) -> Self {
+        let keys = Folder::new();
+        std::fs::write(keys.path().join("session.key"), "7".repeat(64)).expect("a key file");
+        Self { redis, keys }
+    }
+
+    /// `config` for one of several replicas; `lines` are further keys of `[shared]`.
+    fn config(&self, config: Config, lines: &str) -> Config {
+        let key = self.keys.path().join("session.key");
+        let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
+        config.section(&session).section(&self.redis.section(lines)).admin()
+    }
+
+    /// A replica that has found the others.
+    fn replica(&self, config: &Config) -> Daemon {
+        let daemon = Daemon::start(&self.config(config.clone(), ""));
+        is_connected(&daemon, true);
+        daemon
+    }
+}
+
+fn is_connected(daemon: &Daemon, expected: bool) {
+    eventually("the connection is noticed", || {
+        (metric(daemon, "trunkline_shared_connected") == u64::from(expected)).then_some(())
+    });
+}
+
+fn metric(daemon: &Daemon, name: &str) -> u64 {
+    let metrics = daemon.get_admin("/metrics");
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    value.unwrap_or_else(|| panic!("no metric {name}"))
+}
+
+/// A server with sessions.
+fn server() -> Legacy {
+    Legacy::new(Offer::tools(&["echo"]).with_resources(&["test://a"]))
+}
+
+fn transparent(upstream: &Upstream) -> Config {
+    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
+}
+
+fn tool_call() -> Request {
+    legacy("1", "tools/call", r#"{"name":"echo","arguments":{}}"#)
+}
+
+fn delete() -> Request {
+    legacy("1", "ping", "{}").method("DELETE").body("")
+}
+
+/// The sessions in which an upstream was called, in order.
+fn sessions_of_calls(upstream: &Upstream) -> Vec<String> {
+    let calls = upstream.received_of("tools/call");
+    calls.iter().map(|call| call.headers("mcp-session-id").join(",")).collect()
+}
+
+#[test]
+fn a_session_goes_on_at_another_replica() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let (mut one, other) = (site.replica(&config), site.replica(&config));
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    one.send(&in_session(&session, legacy("1", "logging/setLevel", r#"{"level":"error"}"#))).assert_ok();
+    one.send(&in_session(&session, tool_call())).assert_ok();
+    one.kill();
+    other.send(&in_session(&session, tool_call())).assert_ok();
+    let used = sessions_of_calls(&upstream);
+    assert_eq!((used.len(), &used[0]), (2, &used[1]));
+}
+
+#[test]
+fn replicas_that_take_turns_have_one_session_with_an_upstream() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    // Both know the session before it has any state.
+    for daemon in [&one, &other] {
+        daemon.send(&in_session(&session, legacy("1", "ping", "{}"))).assert_ok();
+    }
+    for daemon in [&other, &one, &other] {
+        daemon.send(&in_session(&session, tool_call())).assert_ok();
+    }
+    let used = sessions_of_calls(&upstream);
+    assert!(used.iter().all(|id| *id == used[0]), "{used:?}");
+
+    // The upstream forgets it. Whoever notices first opens another, and that is everybody's.
+    server.forget_sessions();
+    for daemon in [&one, &other, &one] {
+        daemon.send(&in_session(&session, tool_call())).assert_ok();
+    }
+    let used_now = sessions_of_calls(&upstream);
+    let used_now: Vec<&String> = used_now.iter().filter(|id| **id != used[0]).collect();
+    assert!(used_now.len() == 3 && used_now.iter().all(|id| *id == used_now[0]), "{used_now:?}");
+}
+
+#[test]
+fn a_session_that_is_ended_at_one_replica_is_gone_at_the_others() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    for daemon in [&one, &other] {
+        daemon.send(&in_session(&session, tool_call())).assert_ok();
+    }
+    let delete = in_session(&session, delete());
+    assert_eq!(one.send(&delete).status, 204);
+    let told = Instant::now();
+    eventually("the other replica knows", || {
+        (other.send(&in_session(&session, tool_call())).status == 404).then_some(())
+    });
+    assert!(told.elapsed() < Duration::from_secs(1), "{:?}", told.elapsed());
+    eventually("the upstream session is closed", || server.client_sessions().is_empty().then_some(()));
+
+    // One that never heard of it learns it with its first request, and so does one that was not there.
+    let late = site.replica(&config);
+    assert_eq!(late.send(&in_session(&session, tool_call())).status, 404);
+    assert_eq!(late.send(&delete).status, 404);
+}
+
+#[test]
+fn what_was_ended_without_redis_is_told_once_it_is_there() {
+    let (mut site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    other.send(&in_session(&session, tool_call())).assert_ok();
+    site.redis.kill();
+    is_connected(&one, false);
+    assert_eq!(one.send(&in_session(&session, delete())).status, 204);
+    other.send(&in_session(&session, tool_call())).assert_ok();
+    site.redis.go_on();
+    eventually("the other replica knows", || {
+        (other.send(&in_session(&session, tool_call())).status == 404).then_some(())
+    });
+}
+
+#[test]
+fn what_redis_refused_for_a_moment_is_told_again() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let daemon = site.replica(&transparent(&upstream));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    site.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(daemon.send(&in_session(&session, delete())).status, 204);
+    let ended = || site.redis.command(&["KEYS", "*ended*"]).contains("ended");
+    assert!(!ended());
+    site.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    eventually("it is told", || ended().then_some(()));
+}
+
+#[test]
+fn what_redis_has_lost_comes_back() {
+    for is_restarted in [true, false] {
+        let (mut site, server) = (Site::new(Redis::start()), server());
+        let upstream = server.start();
+        let config = transparent(&upstream);
+        let (one, other) = (site.replica(&config), site.replica(&config));
+        let (session, _) = open_session(one.address(), LEGACY_VERSION);
+        one.send(&in_session(&session, tool_call())).assert_ok();
+        if is_restarted {
+            site.redis.kill();
+            is_connected(&one, false);
+            site.redis.go_on();
+        } else {
+            site.redis.command(&["FLUSHALL"]);
+            for daemon in [&one, &other] {
+                daemon.wait_for_log(0, "it is noticed", |line| line.contains("has lost its data"));
+            }
+        }
+        is_connected(&one, true);
+        eventually("the state is there again", || {
+            one.send(&in_session(&session, legacy("1", "ping", "{}"))).assert_ok();
+            site.redis.everything().contains("\no:").then_some(())
+        });
+        is_connected(&other, true);
+        other.send(&in_session(&session, tool_call())).assert_ok();
+        let used = sessions_of_calls(&upstream);
+        assert_eq!(used[0], used[1], "restarted: {is_restarted}");
+    }
+}
+
+#[test]
+fn nothing_that_identifies_stands_in_redis() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config =
+        transparent(&upstream).section(&api_key("somebody", "the-key")).endpoint("auth = [\"api_key\"]");
+    let daemon = site.replica(&config);
+    let authorized = |request: Request| request.with("Authorization", "Bearer the-key");
+    let opened = daemon.send(&authorized(initialize("0", LEGACY_VERSION)));
+    let session = opened.header("mcp-session-id").expect("a session").to_owned();
+    for request in [
+        tool_call(),
+        legacy("1", "logging/setLevel", r#"{"level":"error"}"#),
+        legacy("1", "resources/subscribe", r#"{"uri":"test://a"}"#),
+    ] {
+        daemon.send(&authorized(in_session(&session, request))).assert_ok();
+    }
+    let everything = eventually("all of it is there", || {
+        let everything = site.redis.everything();
+        ["o:", "l", "r:"].iter().all(|field| everything.contains(&format!("\n{field}"))).then_some(everything)
+    });
+    let used = sessions_of_calls(&upstream);
+    for secret in [&*used[0], "somebody", "the-key", "test://a", "error", "127.0.0.1", "7777777", &session] {
+        assert!(!everything.contains(secret), "{secret}: {everything}");
+    }
+    // Nothing stays for ever.
+    for key in site.redis.command(&["KEYS", "*"]).lines() {
+        assert!(site.redis.command(&["TTL", key]).trim().parse::<i64>().expect("a time") > 0, "{key}");
+    }
+}
+
+#[test]
+fn replicas_with_other_keys_are_told_of() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let one = site.replica(&config);
+    std::fs::write(site.keys.path().join("session.key"), "8".repeat(64)).expect("a key file");
+    let other = site.replica(&config);
+    for daemon in [&one, &other] {
+        daemon
+            .wait_for_log(0, "a warning of keys", |line| line.contains("a key that this one does not have"));
+        eventually("it is counted", || (metric(daemon, "trunkline_shared_strangers") == 1).then_some(()));
+    }
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    assert_eq!(other.send(&in_session(&session, tool_call())).status, 404);
+}
+
+#[test]
+fn a_list_that_is_invalid_at_one_replica_is_at_the_others() {
+    let site = Site::new(Redis::start());
+    let upstream = Upstream::start(|request| match request.method().as_str() {
+        "tools/call" => Reply::error(request, "200 OK", -32602, "Unknown tool"),
+        _ => Offer::tools(&["echo"]).answer(request),
+    });
+    let config = Config::transparent(&upstream);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    for daemon in [&one, &other] {
+        daemon.send(&list("1", "tools/list")).assert_ok();
+        daemon.send(&list("1", "tools/list")).assert_ok();
+    }
+    let before = upstream.received_of("tools/list").len();
+    let _ = one.send(&call("1", "echo"));
+    eventually("the other replica fetches it again", || {
+        other.send(&list("1", "tools/list")).assert_ok();
+        (upstream.received_of("tools/list").len() > before).then_some(())
+    });
+}
+
+#[test]
+fn without_redis_each_replica_goes_on_alone() {
+    let (mut site, server) = (Site::new(Redis::not_started(&[])), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let daemon = Daemon::start(&site.config(config.clone(), ""));
+    daemon.wait_for_log(0, "a warning", |line| line.contains("no connection to what replicas share"));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let started = Instant::now();
+    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(daemon.get_admin("/readyz").status, 200);
+    site.redis.go_on();
+    is_connected(&daemon, true);
+    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    let other = site.replica(&config);
+    other.send(&in_session(&session, tool_call())).assert_ok();
+    let used = sessions_of_calls(&upstream);
+    assert!(used.iter().all(|id| *id == used[0]), "{used:?}");
+}
+
+#[test]
+fn passwords_are_needed_and_not_shown() {
+    let (site, server) = (Site::new(Redis::start_with(&["--requirepass", "correct-horse"])), server());
+    let upstream = server.start();
+    let password = site.keys.path().join("password");
+    let lines = format!("password = {{ file = \"{}\" }}", password.display());
+    std::fs::write(&password, "wrong-donkey\n").expect("written");
+    let daemon = Daemon::start(&site.config(transparent(&upstream), &lines));
+    daemon.wait_for_log(0, "a warning", |line| line.contains("no connection to what replicas share"));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    std::fs::write(&password, "correct-horse\n").expect("written");
+    let other = Daemon::start(&site.config(transparent(&upstream), &lines));
+    is_connected(&other, true);
+    // One with no more rights than the manual says.
+    let rights = "~trunkline:* &trunkline:* +@read +@write +@scripting +@connection +@pubsub +time";
+    let rights: Vec<&str> = rights.split(' ').collect();
+    site.redis.command(&[&["ACL", "SETUSER", "gateway", "on", ">correct-horse"], &*rights].concat());
+    let lines = format!("username = \"gateway\"\n{lines}");
+    let config = transparent(&upstream).section(&limit(10, "exact = true"));
+    let restricted = Daemon::start(&site.config(config, &lines));
+    is_connected(&restricted, true);
+    restricted.send(&in_session(&session, tool_call())).assert_ok();
+    assert_eq!(restricted.send(&in_session(&session, delete())).status, 204);
+    assert_eq!(metric(&restricted, "trunkline_shared_failures_total{reason=\"refused\"}"), 0);
+    eventually("the others know", || {
+        (other.send(&in_session(&session, tool_call())).status == 404).then_some(())
+    });
+    for line in daemon.log().iter().chain(&other.log()) {
+        assert!(!line.contains("donkey") && !line.contains("horse"), "{line}");
+    }
+}
+
+#[test]
+fn a_redis_is_reached_over_tls_only_if_it_can_be_believed() {
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let (redis, port) = Redis::start_tls(&files, &authority.issue(&["localhost"]));
+    let trusted = files.write("ca.pem", &authority.pem);
+    let other = files.write("other.pem", &Authority::new().pem);
+    let upstream = modern();
+    for (host, ca, expected) in
+        [("localhost", &trusted, true), ("127.0.0.1", &trusted, false), ("localhost", &other, false)]
+    {
+        let section = format!("[shared]\nredis = \"rediss://{host}:{port}\"\nca = \"{}\"", ca.display());
+        let daemon = Daemon::start(&Config::transparent(&upstream).section(&section).admin());
+        if !expected {
+            daemon.wait_for_log(0, "a warning", |line| line.contains("no TLS"));
+        }
+        is_connected(&daemon, expected);
+        daemon.send(&call("1", "echo")).assert_ok();
+    }
+    drop(redis);
+}
+
+/// Calls from several clients until told to stop; returns how long each took, sorted, and how many failed.
+fn under_load(daemon: &Daemon, sessions: &[String], meanwhile: impl FnOnce()) -> (Vec<Duration>, usize) {
+    let (is_over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let times = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for session in sessions {
+            let (is_over, failed, times) = (&is_over, &failed, &times);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let started = Instant::now();
+                    let response = daemon.send(&in_session(session, tool_call()));
+                    times.lock().unwrap().push(started.elapsed());
+                    failed.fetch_add(usize::from(response.status != 200), Ordering::Relaxed);
+                }
+            });
+        }
+        meanwhile();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let mut times = times.into_inner().unwrap();
+    times.sort_unstable();
+    (times, failed.into_inner())
+}
+
+#[test]
+fn a_redis_that_hangs_or_dies_under_load_holds_up_nobody() {
+    type Fault = (&'static str, fn(&mut Redis), fn(&mut Redis));
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let daemon = site.replica(&transparent(&upstream));
+    let sessions: Vec<String> = (0..4).map(|_| open_session(daemon.address(), LEGACY_VERSION).0).collect();
+    let site = Arc::new(Mutex::new(site));
+    let faults: [Fault; 2] =
+        [("hangs", |redis| redis.pause(), |redis| redis.resume()), ("dies", Redis::kill, Redis::go_on)];
+    for (name, harm, mend) in faults {
+        let (times, failed) = under_load(&daemon, &sessions, || {
+            harm(&mut site.lock().unwrap().redis);
+            is_connected(&daemon, false);
+            // New sessions are met, and state changes, while nobody answers.
+            let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+            daemon.send(&in_session(&session, tool_call())).assert_ok();
+            assert_eq!(daemon.send(&in_session(&session, delete())).status, 204);
+            mend(&mut site.lock().unwrap().redis);
+            is_connected(&daemon, true);
+        });
+        let worst = times.last().copied().unwrap_or_default();
+        let p99 = times[times.len() * 99 / 100];
+        assert_eq!(failed, 0, "{name}");
+        assert!(
+            p99 < Duration::from_millis(600) && worst < Duration::from_secs(2),
+            "{name}: {p99:?} {worst:?}"
+        );
+    }
+}
+
+/// A server without sessions.
+fn modern() -> Upstream {
+    Upstream::start(|request| Offer::tools(&["echo"]).answer(request))
+}
+
+/// A limit that is shared, for all calls to the endpoint.
+fn limit(calls: usize, lines: &str) -> String {
+    format!(
+        "[[limit]]\nname = \"all\"\nby = [\"endpoint\"]\ncalls = {calls}\nperiod = \"1h\"\nshared = true\n{lines}"
+    )
+}
+
+/// How many of so many calls at each daemon pass, made by several clients at the same time; the rest are refused with
+/// `status`.
+fn passes(daemons: &[&Daemon], calls_of_each: usize, status: u16) -> usize {
+    const CLIENTS: usize = 4;
+    let passed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for daemon in daemons {
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    let mut connection = daemon.connect();
+                    for _ in 0..calls_of_each / CLIENTS {
+                        connection.write(&call("1", "echo").bytes());
+                        match connection.response().status {
+                            200 => passed.fetch_add(1, Ordering::Relaxed),
+                            refused => {
+                                assert_eq!(refused, status);
+                                0
+                            }
+                        };
+                    }
+                });
+            }
+        }
+    });
+    passed.into_inner()
+}
+
+#[test]
+fn replicas_together_keep_a_limit() {
+    let (site, upstream) = (Site::new(Redis::start()), modern());
+    let config = Config::transparent(&upstream).section(&limit(1000, ""));
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    // One is called more than the other.
+    let passed = passes(&[&one], 400, 429) + passes(&[&one, &other], 600, 429);
+    assert!((950..=1050).contains(&passed), "{passed}");
+    // What the limit is about cannot be read off its name.
+    assert!(!site.redis.everything().contains("mcp"));
+}
+
+#[test]
+fn an_exact_limit_is_kept_to_the_call() {
+    let (site, upstream) = (Site::new(Redis::start()), modern());
+    let config = Config::transparent(&upstream).section(&limit(10, "exact = true"));
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    assert_eq!(passes(&[&one, &other], 40, 429), 10);
+    let refused = one.send(&call("1", "echo"));
+    let seconds: u64 = refused.header("retry-after").expect("when to come back").parse().expect("a number");
+    assert!((300..=360).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn without_redis_a_shared_limit_is_what_its_fallback_says() {
+    for (fallback, is_exact, expected, status) in [
+        ("local", false, 10, 429),
+        ("local", true, 10, 429),
+        ("allow", false, 40, 0),
+        ("deny", false, 0, 503),
+        ("deny", true, 0, 503),
+    ] {
+        let (mut site, upstream) = (Site::new(Redis::not_started(&[])), modern());
+        let lines = format!("exact = {is_exact}\nfallback = \"{fallback}\"");
+        let config = Config::transparent(&upstream).section(&limit(20, &lines));
+        let daemon = Daemon::start(&site.config(config, ""));
+        assert_eq!(passes(&[&daemon], 40, status), expected, "{fallback} {is_exact}");
+        site.redis.go_on();
+        is_connected(&daemon, true);
+        let passed = passes(&[&daemon], 40, 429);
+        assert!((20..=22).contains(&passed), "{fallback} {is_exact}: {passed}");
+    }
+}
+
+#[test]
+fn what_is_no_count_lifts_no_limit() {
+    for (command, expected) in [("SET", 40..=42), ("LPUSH", 20..=24)] {
+        let (site, upstream) = (Site::new(Redis::start()), modern());
+        let daemon = site.replica(&Config::transparent(&upstream).section(&limit(40, "")));
+        daemon.send(&call("1", "echo")).assert_ok();
+        let key = eventually("it is counted", || {
+            let keys = site.redis.command(&["KEYS", "*limit*"]);
+            keys.lines().find(|line| !line.is_empty()).map(str::to_owned)
+        });
+        site.redis.command(&["DEL", &key]);
+        site.redis.command(&[command, &key, "nonsense"]);
+        let passed = passes(&[&daemon], 80, 429);
+        assert!(expected.contains(&passed), "{command}: {passed}");
+    }
+}
+
+#[test]
+fn a_redis_that_hangs_holds_up_no_limited_call_for_long() {
+    for is_exact in [false, true] {
+        let (site, upstream) = (Site::new(Redis::start()), modern());
+        let lines = format!("exact = {is_exact}\nfallback = \"allow\"");
+        let config = Config::transparent(&upstream).section(&limit(1_000_000, &lines));
+        let daemon = site.replica(&config);
+        daemon.send(&call("1", "echo")).assert_ok();
+        site.redis.pause();
+        let mut times: Vec<Duration> = Vec::new();
+        while times.len() < 200 {
+            let started = Instant::now();
+            daemon.send(&call("1", "echo")).assert_ok();
+            times.push(started.elapsed());
+        }
+        times.sort_unstable();
+        assert!(times[199] < Duration::from_secs(2) && times[190] < Duration::from_millis(100), "{times:?}");
+        site.redis.resume();
+        is_connected(&daemon, true);
+        daemon.send(&call("1", "echo")).assert_ok();
+    }
+}
