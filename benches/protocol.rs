@@ -165,7 +165,7 @@ fn sessions(criterion: &mut Criterion) {
         dropped: counter("dropped"),
     };
     let config = trunkline::config::parse(text).unwrap();
-    let sessions = Sessions::open_store(&config, counter("lost"), series).unwrap();
+    let sessions = Sessions::open_store(&config, counter("lost"), series, None).unwrap();
     let opening = Opening {
         endpoint: "/mcp",
         principal: "key:ci",

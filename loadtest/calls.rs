@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::http1::Message;
 use crate::tally::Fault;
+use crate::tls::Tls;
 use crate::{Era, Options};
 
 /// From this size on, reading every reply in full would cost more than the servers under test.
@@ -27,6 +28,10 @@ const LEGACY: &str = "2025-11-25";
 /// Everything a connection needs to know to make calls.
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
+    /// For `https`.
+    pub(crate) tls: Option<Tls>,
+    /// Whether a call is no more than a TLS handshake.
+    pub(crate) handshakes_only: bool,
     /// Whether each connection opens a legacy session first.
     pub(crate) opens_sessions: bool,
     /// Whether all calls have the first id.
@@ -61,6 +66,8 @@ impl Plan {
         }
         Ok(Self {
             address,
+            tls: tls(options)?,
+            handshakes_only: options.handshakes,
             opens_sessions: options.era != Era::Modern && options.method != "initialize",
             same_id: options.same_id,
             events: options.events,
@@ -160,6 +167,16 @@ impl Call {
             output[at..at + digits.len()].copy_from_slice(digits.as_bytes());
         }
     }
+}
+
+/// How to speak TLS, where the URL asks for it.
+fn tls(options: &Options) -> anyhow::Result<Option<Tls>> {
+    if options.url.scheme_str() != Some("https") {
+        anyhow::ensure!(!options.handshakes, "handshakes need an https URL");
+        return Ok(None);
+    }
+    let ca = options.ca.as_deref().context("https needs --ca")?;
+    Tls::new(ca, options.url.host().unwrap_or_default()).map(Some)
 }
 
 /// Where a URL's host listens.

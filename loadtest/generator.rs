@@ -5,9 +5,10 @@
 //! connections are busy, and their latency counts from the moment they were due, so that a stall shows in every
 //! call it delayed (no coordinated omission).
 //!
-//! Every reply is checked. It deliberately does one thread, no HTTP/2, no TLS: its own cost must stay small and the
-//! same for every server under test. Prints `measuring` and `measured` on standard output when the measured window
-//! begins and ends, for whoever samples processes meanwhile, and then the result.
+//! Every reply is checked. It deliberately does one thread and no HTTP/2: its own cost must stay small and the same for
+//! every server under test; TLS, of an `https` URL, is pinned to what all of them have. Prints `measuring` and `measured` on
+//! standard output when the measured window begins and ends, for whoever samples processes meanwhile, and then the
+//! result.
 //!
 //! With `--streams` it makes no calls but holds idle streams, as standard input tells it.
 
@@ -17,7 +18,9 @@ mod inbox;
 mod load;
 mod streams;
 mod tally;
+mod tls;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -28,9 +31,15 @@ use tokio::runtime::{Builder, LocalOptions};
 #[derive(Parser)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 struct Options {
-    /// The endpoint, such as `http://127.0.0.1:8080/mcp`.
+    /// The endpoint, such as `http://127.0.0.1:8080/mcp`; `https` needs `--ca`.
     #[arg(long)]
     url: http::Uri,
+    /// The certificates (PEM) that the server's must be signed by.
+    #[arg(long)]
+    ca: Option<PathBuf>,
+    /// Make no calls, but a connection and a full TLS handshake in place of each.
+    #[arg(long, requires = "ca", conflicts_with = "streams")]
+    handshakes: bool,
     /// Connections, all opened at the start.
     #[arg(long, default_value_t = 64)]
     connections: usize,

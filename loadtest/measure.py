@@ -6,9 +6,12 @@ import itertools
 import json
 import os
 import pathlib
+import socket
+import ssl
 import threading
 import time
 
+from peers import free_address
 from processes import Child, machine_busy_s
 
 READY_TIMEOUT_S = 10
@@ -23,12 +26,12 @@ class Failed(Exception):
 
 
 class Stubs:
-    """The stubs of a run, each started when it is first wanted."""
+    """What stands behind the peers of a run: stubs and a Redis, each started when it is first wanted."""
 
     def __init__(self, program, directory):
         self.program = program
         self.directory = directory
-        self._running = {}
+        self._running = {}  # what was wanted → process, HOST:PORT
 
     def address(self, tools, number=1, options=()):
         """HOST:PORT of the stub of that `number` among those with so many `tools` and these `options`."""
@@ -42,9 +45,20 @@ class Stubs:
             self._running[wanted] = stub, words[1]
         return self._running[wanted][1]
 
+    def redis(self, program):
+        """HOST:PORT of a Redis that keeps nothing."""
+        if "redis" not in self._running:
+            address = free_address()
+            host, port = address.rsplit(":", 1)
+            command = [program, "--bind", host, "--port", port, "--save", "", "--appendonly", "no"]
+            redis = Child([*command, "--dir", self.directory, "--logfile", "redis.log"], self.directory / "redis.err")
+            _wait_for_listener(redis, (host, int(port)))
+            self._running["redis"] = redis, address
+        return self._running["redis"][1]
+
     def cpu_s(self):
         """CPU time of all of them so far in seconds."""
-        return sum(stub.cpu_s() for stub, _address in self._running.values())
+        return sum(process.cpu_s() for process, _address in self._running.values())
 
 
 @dataclasses.dataclass
@@ -66,15 +80,19 @@ def measure(bench, peer, rate=None):
     try:
         if peer.verifies:
             _require_refusal(peer)
+        if peer.headers:
+            _require_credentials(peer)
         if peer.tools_listed:
             fetch_tools(peer)
         if peer.holds_sessions:
             wait_for_sessions(peer)
-        found = {"peer": peer.name, "ready_ms": ready_ms, "closed": _load(bench, peer, child, 0)}
+        found = {"peer": peer.name, "ready_ms": ready_ms, "closed": load(bench, peer, child, 0)}
         if not found["closed"]["requests"]:
             raise Failed(f"{peer.name} answered no call: {found['closed']['errors_by_kind']}")
         if rate:
-            found["open"] = _load(bench, peer, child, rate)
+            found["open"] = load(bench, peer, child, rate)
+        if peer.redis and ask_redis(peer.redis, "DBSIZE") == ":0":
+            raise Failed(f"{peer.name} counted nothing in Redis")
         if child:
             found["resident_mib"] = round(child.resident_mib(), 1)
         return found
@@ -125,6 +143,70 @@ def wait_for_sessions(peer):
         time.sleep(0.05)
 
 
+def load(bench, peer, child, rate, tools=None, connections=None):
+    """Runs the generator and takes the clocks of all processes when its window begins and when it ends."""
+    arguments = ["--tool", ",".join(tools or peer.tools)]
+    generator = generate(bench, peer, rate, arguments, connections or bench.connections)
+    seconds_max = bench.warmup_seconds + bench.seconds + GENERATOR_TIMEOUT_S
+    watchdog = threading.Timer(seconds_max, generator.process.kill)
+    watchdog.start()
+    try:
+        expect(generator, "measuring")
+        begin = clocks(bench, child, [generator])
+        expect(generator, "measured")
+        end = clocks(bench, child, [generator])
+        result = result_of(generator, peer)
+    finally:
+        watchdog.cancel()
+        generator.stop()
+    return {**result, **_costs(begin, end, result)}
+
+
+def generate(bench, peer, rate, arguments, connections, name="generator"):
+    """Starts a generator, whose log is called `name`."""
+    command = [
+        *(bench.generator, "--url", peer.url, "--json"),
+        *("--connections", connections, "--rate", rate, "--body-bytes", bench.body_bytes),
+        *("--duration", bench.seconds, "--warmup", bench.warmup_seconds),
+        *(("--ca", peer.ca) if peer.ca else ()),
+        *arguments,
+        *peer.load,
+    ]
+    for header in peer.headers:
+        command += ["--header", header]
+    return Child(command, bench.directory / f"{name}.log")
+
+
+def expect(generator, line):
+    """Waits until a generator says so."""
+    if generator.process.stdout.readline().strip() != line:
+        raise Failed(f"the generator did not say {line!r}: {generator.last_words()}")
+
+
+def result_of(generator, peer):
+    """What a generator found."""
+    result = json.loads(generator.process.stdout.readline() or "null")
+    if result is None:
+        raise Failed(f"the generator gave no result for {peer.name}: {generator.last_words()}")
+    return result
+
+
+def clocks(bench, child, generators):
+    """What time it is, and how much CPU time the peer, all processes of the run, and the machine have used."""
+    own = sum(os.times()[:2])
+    peer = child.cpu_s() if child else 0.0
+    known = own + peer + sum(generator.cpu_s() for generator in generators) + bench.stubs.cpu_s()
+    return {"wall": time.monotonic(), "peer": peer, "known": known, "machine": machine_busy_s()}
+
+
+def ask_redis(address, command):
+    """The first line that the Redis there answers to a command without arguments."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=READY_TIMEOUT_S) as connection:
+        connection.sendall(f"{command}\r\n".encode())
+        return connection.makefile().readline().strip()
+
+
 def _answers(peer):
     try:
         return _call(peer, peer.tools[0], peer.tools[0])[0] == 200
@@ -136,6 +218,12 @@ def _require_refusal(peer):
     status, body = _call(peer, peer.tools[0], "something_else")
     if status != 400 or b"-32020" not in body or b"stub:" in body:
         raise Failed(f"{peer.name} let a call pass whose headers and body disagree: {status} {body!r}")
+
+
+def _require_credentials(peer):
+    status, body = _call(dataclasses.replace(peer, headers=[]), peer.tools[0], peer.tools[0])
+    if status != 401:
+        raise Failed(f"{peer.name} let a call pass without credentials: {status} {body!r}")
 
 
 def _call(peer, header_name, body_name):
@@ -163,7 +251,11 @@ def _post(peer, message, headers):
         **dict(header.split(": ", 1) for header in peer.headers),
     }
     host, port = peer.address.rsplit(":", 1)
-    connection = http.client.HTTPConnection(host, int(port), timeout=READY_TIMEOUT_S)
+    if peer.ca:
+        context = ssl.create_default_context(cafile=peer.ca)
+        connection = http.client.HTTPSConnection(host, int(port), timeout=READY_TIMEOUT_S, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, int(port), timeout=READY_TIMEOUT_S)
     try:
         connection.request("POST", "/mcp", json.dumps(message), headers)
         response = connection.getresponse()
@@ -172,45 +264,14 @@ def _post(peer, message, headers):
         connection.close()
 
 
-def _load(bench, peer, child, rate):
-    """Runs the generator and takes the clocks of all processes when its window begins and when it ends."""
-    command = [
-        *(bench.generator, "--url", f"http://{peer.address}/mcp", "--json"),
-        *("--connections", bench.connections, "--rate", rate, "--body-bytes", bench.body_bytes),
-        *("--duration", bench.seconds, "--warmup", bench.warmup_seconds),
-        *("--tool", ",".join(peer.tools)),
-        *peer.load,
-    ]
-    for header in peer.headers:
-        command += ["--header", header]
-    generator = Child(command, bench.directory / "generator.log")
-    seconds_max = bench.warmup_seconds + bench.seconds + GENERATOR_TIMEOUT_S
-    watchdog = threading.Timer(seconds_max, generator.process.kill)
-    watchdog.start()
-    try:
-        _expect(generator, "measuring")
-        begin = _clocks(bench, child, generator)
-        _expect(generator, "measured")
-        end = _clocks(bench, child, generator)
-        result = json.loads(generator.process.stdout.readline() or "null")
-    finally:
-        watchdog.cancel()
-        generator.stop()
-    if result is None:
-        raise Failed(f"the generator gave no result for {peer.name}: {generator.last_words()}")
-    return {**result, **_costs(begin, end, result)}
-
-
-def _expect(generator, line):
-    if generator.process.stdout.readline().strip() != line:
-        raise Failed(f"the generator did not say {line!r}: {generator.last_words()}")
-
-
-def _clocks(bench, child, generator):
-    own = sum(os.times()[:2])
-    peer = child.cpu_s() if child else 0.0
-    known = own + peer + generator.cpu_s() + bench.stubs.cpu_s()
-    return {"wall": time.monotonic(), "peer": peer, "known": known, "machine": machine_busy_s()}
+def _wait_for_listener(child, place):
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline and child.alive:
+        try:
+            return socket.create_connection(place, timeout=READY_TIMEOUT_S).close()
+        except OSError:
+            time.sleep(0.01)
+    raise Failed(f"{child.process.args[0]} does not listen: {child.last_words()}")
 
 
 def _costs(begin, end, result):

@@ -66,6 +66,16 @@ class Peer:
     holds_sessions: bool = False  # the load is a legacy one
     notice_url: str | None = None  # where a POST makes its upstream send a notice
     watches_idle: bool = False  # what its idle streams cost in a while is measured
+    ca: pathlib.Path | None = None  # it speaks TLS, with a certificate of this authority
+    redis: str = ""  # HOST:PORT of the one it must count in
+    failing: object = None  # faults.Upstream: the one of ten that fails
+    fault: str = ""  # in which way
+    tools_of_failing: list = dataclasses.field(default_factory=list)
+
+    @property
+    def url(self):
+        """Where the load goes."""
+        return f"{'https' if self.ca else 'http'}://{self.address}/mcp"
 
 
 def free_address():
@@ -80,10 +90,10 @@ def direct(site):
     return Peer("direct", None, site.upstream)
 
 
-def nginx(site):
-    """nginx, blind pass-through."""
+def nginx(site, name="nginx", tls=""):
+    """nginx, blind pass-through; over TLS with these directives."""
     upstreams = f"upstream stub {{ server {site.upstream}; keepalive 256; }}"
-    return _nginx(site, "nginx", upstreams, "http://stub")
+    return _nginx(site, name, f"{upstreams} {tls}", "http://stub", speaks_tls=bool(tls))
 
 
 def nginx_500(site):
@@ -99,9 +109,18 @@ def nginx_500(site):
     return peer
 
 
+def nginx_ten(site, name, stubs, timeout_ms):
+    """nginx, routing by Mcp-Name over upstreams at these addresses, one for each of TOOLS."""
+    upstreams = [f"upstream stub{number} {{ server {stub}; keepalive 256; }}" for number, stub in enumerate(stubs)]
+    routes = " ".join(f"{tool} stub{number};" for number, tool in enumerate(TOOLS))
+    table = f"map $http_mcp_name $upstream_by_name {{ {routes} }}"
+    timeouts = f"proxy_connect_timeout {timeout_ms}ms; proxy_read_timeout {timeout_ms}ms;"
+    return _nginx(site, name, "\n  ".join([*upstreams, table]), "http://$upstream_by_name", timeouts)
+
+
 def haproxy(site):
     """HAProxy, pass-through that routes on the Mcp-Method header."""
-    program = _program("haproxy")
+    program = find_program("haproxy")
     address = free_address()
     configuration = site.directory / "haproxy.cfg"
     configuration.write_text(f"""
@@ -180,8 +199,16 @@ def nginx_events(site):
     return peer
 
 
-def _nginx(site, name, upstreams, target=None, location="", connections=4096):
-    program = _program("nginx")
+def find_program(name):
+    program = shutil.which(name, path=SYSTEM_PATH)
+    if program is None:
+        raise Missing(f"{name} is not installed")
+    return program
+
+
+def _nginx(site, name, upstreams, target=None, location="", connections=4096,
+           speaks_tls=False):
+    program = find_program("nginx")
     address = free_address()
     directory = site.directory / name
     directory.mkdir(parents=True, exist_ok=True)
@@ -210,7 +237,7 @@ http {{
   client_body_buffer_size 64k;
   {upstreams}
   server {{
-    listen {address} reuseport;
+    listen {address}{' ssl' if speaks_tls else ''} reuseport;
     location / {{
       {location.strip()}
     }}
@@ -271,10 +298,3 @@ def _envoy_bootstrap(address, upstream):
 def _socket_address(address):
     host, port = address.rsplit(":", 1)
     return {"socket_address": {"address": host, "port_value": int(port)}}
-
-
-def _program(name):
-    program = shutil.which(name, path=SYSTEM_PATH)
-    if program is None:
-        raise Missing(f"{name} is not installed")
-    return program

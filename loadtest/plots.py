@@ -47,6 +47,16 @@ COLOURS = {
     "nginx-sessions": "tab:green",
     "trunkline-sessions": "tab:orange",
     "trunkline-sessions-upstream": "tab:red",
+    "trunkline-edge": "tab:red",
+    "trunkline-edge-key": "tab:brown",
+    "trunkline-edge-jwt": "tab:orange",
+    "trunkline-edge-shared": "tab:pink",
+    "nginx-clear": "tab:green",
+    "nginx-tls": "tab:olive",
+    "trunkline-clear": "tab:red",
+    "trunkline-tls": "tab:orange",
+    "nginx-handshakes": "tab:green",
+    "trunkline-handshakes": "tab:red",
 }
 
 
@@ -55,6 +65,9 @@ def main():
     results = json.loads((directory / "results.json").read_text())
     for step, rate in results["rates"].items():
         file = f"{directory}/{step}-"
+        if report.STEPS[step].isolates:
+            _isolation(results, step, file + "1-p99.png", rate)
+            continue
         _bars(results, step, file + "1-cpu.png", "cpu_us", "CPU per call, µs")
         _bars(results, step, file + "2-throughput.png", "requests_per_s", "calls per second, closed loop")
         _latencies(results, step, file + "3-latency-open.png", "open", f"open loop, {rate} calls/s")
@@ -102,6 +115,28 @@ def _latencies(results, step, file, loop, title):
     axes.set_title(f"latency by quantile, {title}")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
+    _save(figure, file)
+
+
+def _isolation(results, step, file, rate):
+    """The p99 of the nine before and during, every round as a dot."""
+    peers = report.peer_names(results, step)
+    if not peers:
+        return
+    figure, axes = pyplot.subplots(figsize=(9, 0.6 * len(peers) + 1.2))
+    for name, offset, colour in (("before_p99_us", -0.2, "tab:gray"), ("during_p99_us", 0.2, "tab:red")):
+        places = [place + offset for place in range(len(peers))]
+        medians = [report.figure(results, peer, name) / 1000 for peer in peers]
+        axes.barh(places, medians, height=0.38, color=colour, alpha=0.6, label=name.split("_")[0])
+        for peer, place in zip(peers, places):
+            runs = [run for run in results["isolation"] if run["peer"] == peer]
+            values = [report.ISOLATION_FIGURES[name](run) / 1000 for run in runs]
+            axes.plot(values, [place] * len(values), "k.", markersize=4)
+    axes.set_yticks(range(len(peers)), peers)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.legend(fontsize="small")
+    axes.set_title(f"p99 of the nine, ms, {rate} calls/s in all (bar: median, dots: rounds)")
     _save(figure, file)
 
 

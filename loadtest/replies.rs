@@ -27,10 +27,10 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    pub(crate) fn new(tools_count: usize, reply_bytes: usize) -> Self {
+    pub(crate) fn new(tools_count: usize, reply_bytes: usize, ttl_ms: u64) -> Self {
         Self {
             tools_count,
-            modern: Results::modern(tools_count, reply_bytes),
+            modern: Results::modern(tools_count, reply_bytes, ttl_ms),
             legacy: Results::legacy(tools_count, reply_bytes),
         }
     }
@@ -265,7 +265,7 @@ mod tests {
         let text = format!("{verb} /mcp HTTP/1.1\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
         let message = http1::parse(text.as_bytes()).unwrap().unwrap();
         let mut output = Vec::new();
-        Replies::new(3, 256).write(&Request::read(&message), sessions, &mut output);
+        Replies::new(3, 256, 60_000).write(&Request::read(&message), sessions, &mut output);
         let reply = http1::parse(&output).unwrap().unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         (
@@ -324,7 +324,7 @@ mod tests {
         ];
         for (line, part) in cases {
             let mut output = Vec::new();
-            Replies::new(3, 256).write_line(&serde_json::from_str(&line).unwrap(), &mut output);
+            Replies::new(3, 256, 60_000).write_line(&serde_json::from_str(&line).unwrap(), &mut output);
             let text = String::from_utf8(output).unwrap();
             assert!(text.contains(part), "{line}: {text}");
             assert_eq!(text.ends_with("}\n"), !part.is_empty(), "{line}: {text}");

@@ -10,6 +10,7 @@ import pathlib
 import statistics
 import subprocess
 
+from faults import FAULTS
 from steps import STEPS
 
 # Replies later than the window are no harm while they are few; more means that the rate was too high.
@@ -52,7 +53,27 @@ STREAM_FIGURES = {
     "errors": lambda run: (run.get("notice") or run["idle"])["errors"],
 }
 
-# What, of which peer, against which (none: the figure itself), which figure, how it must compare, the bound, the goal.
+# Of a measurement with an upstream that fails: the clients of the nine others, and whoever asks for the list of all.
+ISOLATION_FIGURES = {
+    "before_p50_us": lambda run: run["before"]["nine"]["p50_us"],
+    "before_p99_us": lambda run: run["before"]["nine"]["p99_us"],
+    "during_p50_us": lambda run: run["during"]["nine"]["p50_us"],
+    "during_p99_us": lambda run: run["during"]["nine"]["p99_us"],
+    "during_p99_9_us": lambda run: run["during"]["nine"]["p99_9_us"],
+    "p99_by_before": lambda run: _quotient(run["during"]["nine"]["p99_us"], run["before"]["nine"]["p99_us"]),
+    "before_cpu_us": lambda run: run["before"]["cpu_us"],
+    "during_cpu_us": lambda run: run["during"]["cpu_us"],
+    "lists_p50_us": lambda run: _of_lists(run, "p50_us"),
+    "lists_max_us": lambda run: _of_lists(run, "max_us"),
+    "lists_by_deadline": lambda run: _quotient(_of_lists(run, "max_us"), run["deadline_ms"] * 1000),
+    "lists_errors": lambda run: _of_lists(run, "errors"),
+    "errors_of_nine": lambda run: run["before"]["nine"]["errors"] + run["during"]["nine"]["errors"],
+    "answered_of_one": lambda run: _quotient(
+        run["during"]["one"]["requests"], run["during"]["one"]["requests"] + run["during"]["one"]["errors"]),
+}
+
+# What, of which peer, against which (none: the figure itself; three: its ratio to the first, against that of the second
+# to the third), which figure, how it must compare, the bound, the goal.
 BOUNDS = [
     ("CPU per call, × nginx", "trunkline", "nginx", "cpu_us", "≤", 1.20, 1.10),
     ("throughput, × nginx", "trunkline", "nginx", "requests_per_s", "≥", 0.90, None),
@@ -84,7 +105,24 @@ BOUNDS = [
     ("events per CPU second, × nginx", "trunkline-events", "nginx-events", "calls_per_cpu_s", "≥", 0.90, None),
     ("the same, ids mapped", "trunkline-events-mapped", "nginx-events", "calls_per_cpu_s", "≥", 0.70, None),
     ("calls through one child, calls/s", "trunkline-stdio", None, "requests_per_s", "≥", 20000, None),
+    ("API key, rules and a limit, CPU × without", "trunkline-edge-key", "trunkline-edge", "cpu_us", "≤", 1.08, None),
+    ("JWT, CPU × without", "trunkline-edge-jwt", "trunkline-edge", "cpu_us", "≤", 1.10, None),
+    ("a limit shared through Redis, CPU × without", "trunkline-edge-shared", "trunkline-edge", "cpu_us", "≤", 1.10,
+     None),
+    ("TLS 1.3 kept alive, CPU × clear", "trunkline-tls", "trunkline-clear", "cpu_us", "≤", 1.25, None),
+    ("the same ratio, × that of nginx", "trunkline-tls", ("trunkline-clear", "nginx-tls", "nginx-clear"), "cpu_us", "≤",
+     1.10, None),
+    ("handshakes per CPU second, × nginx", "trunkline-handshakes", "nginx-handshakes", "calls_per_cpu_s", "≥", 0.90,
+     None),
 ]
+for _fault in FAULTS:
+    BOUNDS += [
+        (f"one {_fault}: p99 of the other nine, × before", f"trunkline-{_fault}", None, "p99_by_before", "≤", 1.25,
+         None),
+        (f"one {_fault}: calls to the nine that failed", f"trunkline-{_fault}", None, "errors_of_nine", "≤", 0, None),
+        (f"one {_fault}: longest tools/list, × its deadline", f"trunkline-{_fault}", None, "lists_by_deadline", "≤",
+         1.10, None),
+    ]
 
 
 def text(results):
@@ -109,7 +147,9 @@ def write_html(results, directory, python_with_matplotlib):
 border-bottom: 1px solid #ccc }} td:first-child, th:first-child {{ text-align: left }} img {{ max-width: 100% }}</style>
 <h1>Trunkline load test</h1><ul>{conditions}</ul><ul>{notes}</ul>
 <h2>Bounds</h2>{_html_table(*_bounds(results))}{tables}
-<h2>Every round</h2>{_html_table(*_every_round(results))}{_html_table(*_every_round_of_streams(results))}""")
+<h2>Every round</h2>{_html_table(*_every_round(results))}
+{_html_table(*_every_round_of(results["streams"], STREAM_FIGURES))}
+{_html_table(*_every_round_of(results["isolation"], ISOLATION_FIGURES))}""")
     (directory / "table.md").write_text(text(results) + "\n")
     return page
 
@@ -125,6 +165,12 @@ def stream_errors(run):
     return sum(STREAM_FIGURES[name](run) or 0 for name in ("errors", "unacknowledged", "undelivered"))
 
 
+def isolation_errors(run):
+    """How many calls of the nine, and how many lists, went wrong in one measurement."""
+    return ISOLATION_FIGURES["errors_of_nine"](run) + sum(
+        run[window].get("lists", {}).get("errors", 0) for window in ("before", "during"))
+
+
 def is_overloaded(run):
     """Whether the open loop's rate was more than the peer sustains; its latencies then tell the queue's length."""
     late = run["open"]["requests_late"] + run["open"]["errors_by_kind"].get("unanswered", 0)
@@ -133,30 +179,52 @@ def is_overloaded(run):
 
 def figure(results, peer, name):
     """The median over the rounds, `None` where there is none."""
-    values = [_value(run, name) for run in results["runs"] + results["streams"] if run["peer"] == peer]
+    values = [_value(run, name) for run in _all_runs(results) if run["peer"] == peer]
     values = [value for value in values if value is not None]
     return statistics.median(values) if values else None
 
 
 def ratio(results, peer, reference, name):
-    """The median of the rounds' ratios, `None` where there is none."""
-    by_round = {run["round"]: FIGURES[name](run) for run in results["runs"] if run["peer"] == reference}
-    ratios = [
-        FIGURES[name](run) / by_round[run["round"]]
-        for run in results["runs"]
-        if run["peer"] == peer and FIGURES[name](run) is not None and by_round.get(run["round"])
-    ]
-    return statistics.median(ratios) if ratios else None
+    """The median of the rounds' ratios, `None` where there is none. Of three references it is how the ratio to the
+    first compares to that of the second to the third."""
+    ratios = _ratios(results, peer, reference, name) if isinstance(reference, str) else {
+        number: own / others
+        for number, own, others in _pairs(
+            _ratios(results, peer, reference[0], name), _ratios(results, reference[1], reference[2], name))
+    }
+    return statistics.median(ratios.values()) if ratios else None
 
 
 def peer_names(results, step):
     """In the order they were measured."""
-    return list(dict.fromkeys(run["peer"] for run in results["runs"] + results["streams"] if run["step"] == step))
+    return list(dict.fromkeys(run["peer"] for run in _all_runs(results) if run["step"] == step))
+
+
+def _ratios(results, peer, reference, name):
+    """Round → ratio."""
+    values, references = (
+        {run["round"]: FIGURES[name](run) for run in results["runs"] if run["peer"] == each}
+        for each in (peer, reference)
+    )
+    return {number: value / to for number, value, to in _pairs(values, references) if value is not None and to}
+
+
+def _pairs(left, right):
+    return [(key, left[key], right[key]) for key in left if key in right]
+
+
+def _all_runs(results):
+    return results["runs"] + results["streams"] + results["isolation"]
 
 
 def _value(run, name):
-    figures = STREAM_FIGURES if STEPS[run["step"]].holds_streams else FIGURES
+    step = STEPS[run["step"]]
+    figures = STREAM_FIGURES if step.holds_streams else ISOLATION_FIGURES if step.isolates else FIGURES
     return figures[name](run) if name in figures else None
+
+
+def _of_lists(run, name):
+    return run["during"].get("lists", {}).get(name)
 
 
 def _kib_per_stream(before, after):
@@ -168,7 +236,7 @@ def _quotient(dividend, divisor):
 
 
 def _steps(results):
-    measured = {run["step"] for run in results["runs"] + results["streams"]}
+    measured = {run["step"] for run in _all_runs(results)}
     return [step for step in STEPS if step in measured]
 
 
@@ -176,6 +244,8 @@ def _table(results, step):
     """Headings and rows."""
     if STEPS[step].holds_streams:
         return _stream_rows(results, step)
+    if STEPS[step].isolates:
+        return _isolation_rows(results, step)
     reference = STEPS[step].reference
     headings = [
         "peer", "CPU µs/call", f"× {reference}", "calls/s", "×", "p50 ms", "p99 ms", "×", "p99.9 ms",
@@ -211,6 +281,32 @@ def _stream_rows(results, step):
     return ["peer", *columns, "errors"], rows
 
 
+def _isolation_rows(results, step):
+    headings = [
+        "peer", "before p50 ms", "p99 ms", "during p50 ms", "p99 ms", "× before", "p99.9 ms", "CPU µs/call before",
+        "during", "tools/list p50 ms", "longest ms", "of the one answered", "errors",
+    ]
+    latencies = ("before_p50_us", "before_p99_us", "during_p50_us", "during_p99_us")
+    rows = []
+    for peer in peer_names(results, step):
+        runs = [run for run in results["isolation"] if run["peer"] == peer]
+
+        def value(name, peer=peer):
+            return figure(results, peer, name)
+
+        rows.append([
+            peer,
+            *(_milliseconds(value(name)) for name in latencies),
+            _number(value("p99_by_before"), 2),
+            _milliseconds(value("during_p99_9_us")),
+            *(_number(value(name), 1) for name in ("before_cpu_us", "during_cpu_us")),
+            *(_milliseconds(value(name)) for name in ("lists_p50_us", "lists_max_us")),
+            _number(value("answered_of_one"), 2),
+            str(sum(map(isolation_errors, runs))),
+        ])
+    return headings, rows
+
+
 def _rows(results, step, reference):
     rows = []
     for peer in peer_names(results, step):
@@ -239,6 +335,7 @@ def _rows(results, step, reference):
 def _notes(results):
     conditions = results["conditions"]
     foreign = [run[loop]["foreign_cores"] for run in results["runs"] for loop in ("closed", "open")]
+    foreign += [run[window]["foreign_cores"] for run in results["isolation"] for window in ("before", "during")]
     rates = ", ".join(f"{step} {rate}" for step, rate in results["rates"].items())
     notes = [
         f"median of {conditions['rounds']} interleaved rounds of {conditions['seconds']:g} s, "
@@ -282,12 +379,12 @@ def _every_round(results):
     return ["peer", "round", *FIGURES, "foreign cores", "open foreign cores", "errors"], rows
 
 
-def _every_round_of_streams(results):
+def _every_round_of(runs, figures):
     rows = [
-        [run["peer"], str(run["round"]), *(_number(_value(run, name), 2) for name in STREAM_FIGURES)]
-        for run in results["streams"]
+        [run["peer"], str(run["round"]), *(_number(_value(run, name), 2) for name in figures)]
+        for run in runs
     ]
-    return (["peer", "round", *STREAM_FIGURES], rows) if rows else ([], [])
+    return (["peer", "round", *figures], rows) if rows else ([], [])
 
 
 def _images(directory, step):

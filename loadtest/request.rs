@@ -112,6 +112,12 @@ impl<'a> Request<'a> {
         self.verb == b"POST" && self.path == b"/notice"
     }
 
+    /// Not MCP: whoever runs the load test wants the stub slower, or quicker again.
+    pub(crate) fn asks_for_delay_ms(&self) -> Option<u64> {
+        let digits = self.path.strip_prefix(b"/delay/").filter(|_| self.verb == b"POST")?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+
     /// What a `subscriptions/listen` is to be acknowledged with; `None` when this is no such request.
     pub(crate) fn subscription(&self) -> Option<Subscription> {
         let call = self.call.as_ref().filter(|call| call.method == "subscriptions/listen")?;
@@ -191,5 +197,20 @@ mod tests {
         assert!(acknowledgement.contains(expected), "{acknowledgement}");
         assert!(subscription.tools_list_changed.is_some());
         assert!(read(&text("tools/list")).is_none());
+    }
+    #[test]
+    fn a_delay_is_asked_for_with_a_post_and_a_number() {
+        let cases = [
+            ("POST /delay/20", Some(20)),
+            ("GET /delay/20", None),
+            ("POST /delay/", None),
+            ("POST /delay/x", None),
+            ("POST /mcp", None),
+        ];
+        for (start, expected) in cases {
+            let text = format!("{start} HTTP/1.1\r\ncontent-length: 0\r\n\r\n");
+            let message = http1::parse(text.as_bytes()).unwrap().unwrap();
+            assert_eq!(Request::read(&message).asks_for_delay_ms(), expected, "{start}");
+        }
     }
 }

@@ -15,9 +15,10 @@ const LEGACY_ONLY: &[(&str, &[u8])] = &[("ping", br#""result":{}"#)];
 impl Results {
     /// As a server of 2026-07-28 answers. `reply_bytes` is the size of the body of a tool's reply, as nearly as its
     /// smallest form allows.
-    pub(crate) fn modern(tools_count: usize, reply_bytes: usize) -> Self {
-        let (kind, freshness) = (r#""resultType":"complete","#, r#","ttlMs":60000,"cacheScope":"public""#);
-        Self::new(kind, freshness, MODERN_ONLY, tools_count, reply_bytes)
+    pub(crate) fn modern(tools_count: usize, reply_bytes: usize, ttl_ms: u64) -> Self {
+        let kind = r#""resultType":"complete","#;
+        let freshness = format!(r#","ttlMs":{ttl_ms},"cacheScope":"public""#);
+        Self::new(kind, &freshness, MODERN_ONLY, tools_count, reply_bytes)
     }
 
     /// As one of an earlier revision does.
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn lists_have_the_form_of_their_era() {
-        let (modern, legacy) = (Results::modern(7, 256), Results::legacy(7, 256));
+        let (modern, legacy) = (Results::modern(7, 256, 60_000), Results::legacy(7, 256));
         let (new, old) = (parsed(modern.of("tools/list").unwrap()), parsed(legacy.of("tools/list").unwrap()));
         assert_eq!(new["tools"].as_array().unwrap().len(), 7);
         assert_eq!(new["tools"], old["tools"]);
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn methods_belong_to_their_era() {
-        let (modern, legacy) = (Results::modern(1, 256), Results::legacy(1, 256));
+        let (modern, legacy) = (Results::modern(1, 256, 60_000), Results::legacy(1, 256));
         assert!(modern.of("server/discover").is_some_and(|result| !parsed(result).is_null()));
         assert!(modern.of("ping").is_none());
         assert!(legacy.of("server/discover").is_none());
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn calls_of_both_eras_are_equally_long() {
-        for results in [Results::modern(1, 256), Results::legacy(1, 256)] {
+        for results in [Results::modern(1, 256, 60_000), Results::legacy(1, 256)] {
             assert_eq!(results.call.len() + r#"{"jsonrpc":"2.0","id":1000000000,}"#.len(), 256);
         }
     }

@@ -1,12 +1,12 @@
 """The order of a run: step by step, and in each the rate of its open loop, then all rounds, interleaved."""
 
+import functools
+
+import isolation
 import listening
 from measure import Failed, measure
 from peers import Missing
 from progress import Progress
-
-# The open loop runs at this share of what the slowest of a step's references sustains in closed loop.
-OPEN_LOOP_SHARE = 0.6
 
 
 class Rounds:
@@ -21,16 +21,19 @@ class Rounds:
         self.rates = {}  # step → calls a second of its open loop
         self.runs = []
         self.streams = []
+        self.isolation = []
 
     def measure_all(self):
         """All rounds of all steps; returns what was found, as plain data."""
         for name, step in self.steps.items():
             if step.holds_streams:
                 self.streams += self._rounds(name, step, self._measure_streams)
-            else:
-                rate = self.rates[name] = self.options.rate or self._find_rate(step)
-                self.runs += self._rounds(name, step, lambda peer, rate=rate: measure(self.bench, peer, rate))
-        return {"left_out": self.left_out, "rates": self.rates, "runs": self.runs, "streams": self.streams}
+                continue
+            rate = self.rates[name] = self.options.rate or self._find_rate(step)
+            found, measured = (self.isolation, isolation.measure) if step.isolates else (self.runs, measure)
+            found += self._rounds(name, step, functools.partial(measured, self.bench, rate=rate))
+        found = {"runs": self.runs, "streams": self.streams, "isolation": self.isolation}
+        return {"left_out": self.left_out, "rates": self.rates, **found}
 
     def _rounds(self, step_name, step, measured):
         runs = []
@@ -45,12 +48,13 @@ class Rounds:
         return listening.measure(self.bench, peer, self.options.streams, self.options.idle)
 
     def _find_rate(self, step):
+        trial = isolation.capacity if step.isolates else measure
         trials = [
-            self._attempt(name, step.peers[name], "looking for the rate", lambda peer: measure(self.bench, peer))
+            self._attempt(name, step.peers[name], "looking for the rate", lambda peer: trial(self.bench, peer))
             for name in self._references(step)
         ]
         throughputs = [run["closed"]["requests_per_s"] for run in trials if run]
-        return int(OPEN_LOOP_SHARE * min(throughputs, default=0)) // 100 * 100 or 100
+        return int(step.rate_share * min(throughputs, default=0)) // 100 * 100 or 100
 
     def _references(self, step):
         """The peers to find the rate of an open loop with; none where there is nothing to find."""

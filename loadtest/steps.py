@@ -2,10 +2,15 @@
 
 import dataclasses
 
+import edge
+import isolation
 import lists
 import peers
 import trunkline
+from faults import FAULTS
 
+# The open loop runs at this share of what the slowest of a step's references sustains in closed loop.
+OPEN_LOOP_SHARE = 0.6
 # Streams of the step `listen`, opened in this order.
 STREAM_COUNTS = (500, 5000)
 
@@ -19,7 +24,9 @@ class Step:
     reference: str  # the peer that ratios of the table are to
     # The open loop runs at a share of what the slowest of these sustains in closed loop.
     rate_references: tuple = ()
+    rate_share: float = OPEN_LOOP_SHARE
     holds_streams: bool = False
+    isolates: bool = False  # one of several upstreams fails
 
 
 STEPS = {
@@ -88,6 +95,46 @@ STEPS = {
         {"trunkline-http": trunkline.over_http, "trunkline-stdio": trunkline.over_stdio},
         "trunkline-http",
         ("trunkline-http", "trunkline-stdio"),
+    ),
+    "edge": Step(
+        "tools/call with credentials, rules and limits",
+        {
+            "trunkline-edge": edge.plain,
+            "trunkline-edge-key": edge.keyed,
+            "trunkline-edge-jwt": edge.by_token,
+            "trunkline-edge-shared": edge.shared,
+        },
+        "trunkline-edge",
+        ("trunkline-edge", "trunkline-edge-key"),
+    ),
+    "tls": Step(
+        "tools/call in clear and over TLS 1.3, connections kept",
+        {
+            "nginx-clear": edge.nginx_clear,
+            "nginx-tls": edge.nginx_tls,
+            "trunkline-clear": edge.trunkline_clear,
+            "trunkline-tls": edge.trunkline_tls,
+        },
+        "nginx-clear",
+        ("nginx-tls", "trunkline-tls"),
+    ),
+    "handshakes": Step(
+        "TLS 1.3 handshakes, nothing resumed, each with its connection",
+        {"nginx-handshakes": edge.nginx_handshakes, "trunkline-handshakes": edge.trunkline_handshakes},
+        "nginx-handshakes",
+        ("nginx-handshakes", "trunkline-handshakes"),
+    ),
+    "isolation": Step(
+        "one of ten upstreams fails",
+        {
+            f"{proxy}-{fault}": make(fault)
+            for fault in FAULTS
+            for proxy, make in (("nginx", isolation.nginx_with), ("trunkline", isolation.trunkline_with))
+        },
+        "nginx-hangs",
+        ("nginx-hangs", "trunkline-hangs"),
+        rate_share=0.5,
+        isolates=True,
     ),
     "listen": Step(
         "idle subscriptions/listen streams",

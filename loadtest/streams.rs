@@ -191,7 +191,7 @@ impl Streams {
         id: u64,
     ) -> Result<(), Fault> {
         let permit = self.opening.acquire().await.map_err(|_| Fault::Connect)?;
-        let mut connection = Connection::connect(self.address).await?;
+        let mut connection = Connection::connect(self.address, None).await?;
         connection.initialize(opening).await?;
         if let Some(call) = call {
             connection.exchange(call, id, |reply| check(reply, id, false)).await?;

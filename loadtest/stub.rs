@@ -21,6 +21,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -47,9 +48,13 @@ struct Options {
     /// About how large the body of a tool's reply is.
     #[arg(long, default_value_t = 256)]
     reply_bytes: usize,
-    /// How long to wait before the reply, and between two events of a stream.
+    /// How long to wait before the reply, and between two events of a stream. `POST /delay/N`, which is not MCP, makes
+    /// it N.
     #[arg(long, default_value_t = 0)]
     delay_ms: u64,
+    /// How long its lists are fresh, as it says.
+    #[arg(long, default_value_t = 60_000)]
+    ttl_ms: u64,
     /// Answer tool calls as a stream of this many events, the last of them the result; 0 answers as JSON.
     #[arg(long, default_value_t = 0)]
     sse: usize,
@@ -67,7 +72,7 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let mut options = Options::parse();
     if options.stdio {
-        return Ok(pipe::serve(&Replies::new(options.tools, options.reply_bytes))?);
+        return Ok(pipe::serve(&Replies::new(options.tools, options.reply_bytes, options.ttl_ms))?);
     }
     let mut listeners = Vec::new();
     for _ in 0..options.threads.max(1) {
@@ -76,7 +81,11 @@ fn main() -> anyhow::Result<()> {
         listeners.push(listener);
     }
     println!("listening {}", options.address);
-    let shared = Shared { sessions: Arc::new(Sessions::new()), notices: watch::Sender::new(0) };
+    let shared = Shared {
+        sessions: Arc::new(Sessions::new()),
+        notices: watch::Sender::new(0),
+        delay_ms: Arc::new(AtomicU64::new(options.delay_ms)),
+    };
     let threads: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
@@ -103,7 +112,7 @@ fn run(listener: std::net::TcpListener, options: Options, shared: Shared) -> io:
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let listener = TcpListener::from_std(listener)?;
-        let replies = Replies::new(options.tools, options.reply_bytes);
+        let replies = Replies::new(options.tools, options.reply_bytes, options.ttl_ms);
         let server = Rc::new(Server { options, replies, shared });
         loop {
             let (stream, _) = listener.accept().await?;
@@ -120,6 +129,7 @@ struct Shared {
     sessions: Arc<Sessions>,
     /// How many notices were asked for.
     notices: watch::Sender<u64>,
+    delay_ms: Arc<AtomicU64>,
 }
 
 struct Server {
@@ -150,6 +160,9 @@ impl Server {
                 }
                 if request.asks_for_notice() {
                     self.shared.notices.send_modify(|count| *count += 1);
+                    replies::write_empty("202 Accepted", &mut output);
+                } else if let Some(delay_ms) = request.asks_for_delay_ms() {
+                    self.shared.delay_ms.store(delay_ms, Ordering::Relaxed);
                     replies::write_empty("202 Accepted", &mut output);
                 } else if self.options.sse > 0 && request.is_tool_call() {
                     self.stream_reply(&request, stream).await?;
@@ -212,8 +225,9 @@ impl Server {
     }
 
     async fn pause(&self) {
-        if self.options.delay_ms > 0 {
-            tokio::time::sleep(Duration::from_millis(self.options.delay_ms)).await;
+        let delay_ms = self.shared.delay_ms.load(Ordering::Relaxed);
+        if delay_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
     }
 }

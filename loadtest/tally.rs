@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     Connect,
+    /// TLS did not come about, or did not end as it should.
+    Handshake,
     /// The connection closed or broke before the whole reply.
     Closed,
     Status(String),
@@ -86,6 +88,7 @@ impl Fault {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Connect => "connect".into(),
+            Self::Handshake => "handshake".into(),
             Self::Closed => "closed".into(),
             Self::Status(status) => format!("status_{status}"),
             Self::Malformed => "malformed".into(),

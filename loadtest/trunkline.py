@@ -23,27 +23,27 @@ LIMITS = "connections_max = 4096"
 
 def transparent(site):
     """Trunkline, one upstream, names as they are."""
-    return _trunkline(site, "trunkline", ["a"])
+    return gateway(site, "trunkline", ["a"])
 
 
 def prefixed(site):
     """Trunkline, calls spread over two upstreams, names prefixed."""
-    return _trunkline(site, "trunkline-prefixed", ["a", "b"])
+    return gateway(site, "trunkline-prefixed", ["a", "b"])
 
 
 def one(site):
     """Trunkline, one upstream, names prefixed."""
-    return _trunkline(site, "trunkline-1", ["a"], 'names = "prefixed"')
+    return gateway(site, "trunkline-1", ["a"], 'names = "prefixed"')
 
 
 def wide(site):
     """Trunkline, calls spread over 500 upstreams, names prefixed."""
-    return _trunkline(site, "trunkline-500", _wide_names(), tools=["tool_0"])
+    return gateway(site, "trunkline-500", _wide_names(), tools=["tool_0"])
 
 
 def wide_one(site):
     """Trunkline, 500 upstreams configured, all calls to one of them."""
-    peer = _trunkline(site, "trunkline-500-one", _wide_names())
+    peer = gateway(site, "trunkline-500-one", _wide_names())
     peer.tools = [f"u250__{tool}" for tool in TOOLS]
     return peer
 
@@ -51,7 +51,7 @@ def wide_one(site):
 def keyed(site):
     """Trunkline, one upstream, names as they are, an API key checked with every call."""
     digest = hashlib.sha256(API_KEY.encode()).hexdigest()
-    peer = _trunkline(site, "trunkline-key", ["a"], more=f'[[api_key]]\nname = "load"\nsha256 = "{digest}"')
+    peer = gateway(site, "trunkline-key", ["a"], more=f'[[api_key]]\nname = "load"\nsha256 = "{digest}"')
     peer.headers = [f"Authorization: Bearer {API_KEY}"]
     return peer
 
@@ -60,7 +60,7 @@ def listing(site):
     """Trunkline, ten upstreams, asked for the list of all their tools."""
     upstreams = [f"u{number}" for number in range(LISTED_UPSTREAMS)]
     stubs = dict.fromkeys(upstreams, site.stubs.address(LISTED_TOOLS))
-    peer = _trunkline(site, "trunkline-list", upstreams, tools=["tool_0"], stubs=stubs)
+    peer = gateway(site, "trunkline-list", upstreams, tools=["tool_0"], stubs=stubs)
     peer.load = ["--method", "tools/list"]
     peer.tools_listed = LISTED_UPSTREAMS * LISTED_TOOLS
     return peer
@@ -68,17 +68,17 @@ def listing(site):
 
 def modern(site):
     """What `transparent` is, measured beside the next two."""
-    return _trunkline(site, "trunkline-modern", ["a"])
+    return gateway(site, "trunkline-modern", ["a"])
 
 
 def legacy(site):
     """Calls in sessions of 2025-11-25, one for each connection."""
-    return _in_sessions(_trunkline(site, "trunkline-legacy", ["a"]), "legacy")
+    return _in_sessions(gateway(site, "trunkline-legacy", ["a"]), "legacy")
 
 
 def legacy_mirrored(site):
     """The same with `Mcp-Method` and `Mcp-Name`."""
-    return _in_sessions(_trunkline(site, "trunkline-legacy-mirrored", ["a"]), "legacy-mirrored")
+    return _in_sessions(gateway(site, "trunkline-legacy-mirrored", ["a"]), "legacy-mirrored")
 
 
 def _in_sessions(peer, era):
@@ -95,7 +95,7 @@ def with_tools(count):
         stubs = {"a": site.stubs.address(of_each), "b": site.stubs.address(of_each, 2)}
         every = max(1, count // CALLED_TOOLS_MAX)
         tools = [f"tool_{number}" for number in range(0, of_each, every)]
-        peer = _trunkline(site, f"trunkline-{count}-tools", ["a", "b"], tools=tools, stubs=stubs)
+        peer = gateway(site, f"trunkline-{count}-tools", ["a", "b"], tools=tools, stubs=stubs)
         peer.tools_listed = count
         return peer
 
@@ -104,7 +104,7 @@ def with_tools(count):
 
 def streams(site):
     """Trunkline, two upstreams, names prefixed, room for all streams."""
-    peer = _trunkline(site, "trunkline-streams", ["a", "b"], limits=STREAMS_LIMITS)
+    peer = gateway(site, "trunkline-streams", ["a", "b"], limits=STREAMS_LIMITS)
     peer.tools_listed = 2 * len(TOOLS)
     peer.notice_url = f"http://{site.upstream}/notice"
     return peer
@@ -112,7 +112,7 @@ def streams(site):
 
 def sessions(site, name="trunkline-sessions"):
     """Trunkline, one upstream, sessions whose streams are held by clients only."""
-    peer = _trunkline(site, name, ["a"], more=SESSIONS, limits=STREAMS_LIMITS)
+    peer = gateway(site, name, ["a"], more=SESSIONS, limits=STREAMS_LIMITS)
     peer.load, peer.holds_sessions, peer.watches_idle = ["--era", "legacy"], True, True
     return peer
 
@@ -126,20 +126,20 @@ def sessions_upstream(site):
 
 def initialize(site):
     """A session opened with every call."""
-    peer = _trunkline(site, "trunkline-initialize", ["a"], more=SESSIONS)
+    peer = gateway(site, "trunkline-initialize", ["a"], more=SESSIONS)
     peer.load, peer.holds_sessions = ["--method", "initialize", "--era", "legacy"], True
     return peer
 
 
 def legacy_call(site):
     """What `legacy` is, measured beside `initialize`."""
-    return _in_sessions(_trunkline(site, "trunkline-initialize-call", ["a"], more=SESSIONS), "legacy")
+    return _in_sessions(gateway(site, "trunkline-initialize-call", ["a"], more=SESSIONS), "legacy")
 
 
 def events(site):
     """Streamed replies, nothing in them to map."""
     stubs = {"a": site.stubs.address(len(TOOLS), options=("--sse", EVENTS))}
-    peer = _trunkline(site, "trunkline-events", ["a"], stubs=stubs)
+    peer = gateway(site, "trunkline-events", ["a"], stubs=stubs)
     peer.load, peer.holds_sessions = EVENT_LOAD, True
     return peer
 
@@ -148,7 +148,7 @@ def events_mapped(site):
     """Streamed replies of two upstreams whose events have ids, which are mapped."""
     options = ("--sse", EVENTS, "--event-ids")
     stubs = {name: site.stubs.address(len(TOOLS), number, options) for number, name in enumerate("ab", 1)}
-    peer = _trunkline(site, "trunkline-events-mapped", ["a", "b"], stubs=stubs)
+    peer = gateway(site, "trunkline-events-mapped", ["a", "b"], stubs=stubs)
     peer.load, peer.holds_sessions = EVENT_LOAD, True
     return peer
 
@@ -156,41 +156,43 @@ def events_mapped(site):
 def over_stdio(site):
     """Trunkline, the upstream one child on standard streams."""
     commands = {"a": [str(site.stubs.program), "--stdio", "--tools", str(len(TOOLS))]}
-    return _trunkline(site, "trunkline-stdio", ["a"], commands=commands)
+    return gateway(site, "trunkline-stdio", ["a"], commands=commands)
 
 
 def over_http(site):
     """What `transparent` is, measured beside `over_stdio`."""
-    return _trunkline(site, "trunkline-http", ["a"])
+    return gateway(site, "trunkline-http", ["a"])
 
 
-def _wide_names():
-    return [f"u{number}" for number in range(WIDE_UPSTREAMS)]
-
-
-def _trunkline(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=None, limits=LIMITS, commands=None):
-    """`stubs` says where each upstream is, if not at the stubs with TOOLS; `commands` what each is as a child."""
+def gateway(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=None, limits=LIMITS, commands=None,
+            listener="", endpoint="", upstream=""):
+    """Trunkline in the configuration that these make. `stubs` says where each upstream is, if not at the stubs with
+    TOOLS; `commands` what each is as a child; `listener`, `endpoint` and `upstream` are further lines of these."""
     if not site.trunkline.exists():
         raise Missing(f"{site.trunkline} does not exist")
     address = free_address()
     configuration = site.directory / f"{name}.toml"
     sections = [
         f"workers = {site.workers}",
-        f'[listener]\naddress = "{address}"',
+        f'[listener]\naddress = "{address}"\n{listener}',
         f'[admin]\naddress = "{free_address()}"',
         f"[limits]\n{limits}",
         # Nobody is left to wait for when the load has ended.
         '[drain]\nquiet = "10ms"',
-        f'[[endpoint]]\npath = "/mcp"\nupstreams = {upstreams}\n{naming}',
+        f'[[endpoint]]\npath = "/mcp"\nupstreams = {upstreams}\n{naming}\n{endpoint}',
         more,
     ]
-    for upstream in upstreams:
+    for each in upstreams:
         if commands:
-            sections.append(f"[upstream.{upstream}]\ncommand = {json.dumps(commands[upstream])}")
+            sections.append(f"[upstream.{each}]\ncommand = {json.dumps(commands[each])}")
             continue
-        stub = stubs[upstream] if stubs else site.upstream_second if upstream == "b" else site.upstream
-        sections.append(f'[upstream.{upstream}]\nurl = "http://{stub}/mcp"')
+        stub = stubs[each] if stubs else site.upstream_second if each == "b" else site.upstream
+        sections.append(f'[upstream.{each}]\nurl = "http://{stub}/mcp"\n{upstream}')
     configuration.write_text("\n\n".join(sections) + "\n")
     is_prefixed = bool(naming) or len(upstreams) > 1
-    public = [f"{upstream}__{tool}" for tool in tools for upstream in upstreams] if is_prefixed else tools
+    public = [f"{each}__{tool}" for tool in tools for each in upstreams] if is_prefixed else tools
     return Peer(name, [site.trunkline, "run", "--config", configuration], address, public, verifies=True)
+
+
+def _wide_names():
+    return [f"u{number}" for number in range(WIDE_UPSTREAMS)]

@@ -1,0 +1,149 @@
+"""An upstream that can be made to fail, and the ways in which it does.
+
+Each way is a context manager: the upstream fails while it is entered. Deliberately nothing is done to the network:
+what hangs is a process, what swallows connections is a listener whose queue is full, so that no privileges are needed.
+"""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import threading
+
+from measure import Failed
+from peers import free_address
+from processes import Child
+
+# Of a well upstream's replies, so that ten times as much is something to notice.
+DELAY_MS = 2
+SLOW_FACTOR = 10
+# How long a flapping upstream is there, and how long it is not.
+FLAP_S = 0.5
+# Connections that fill the queue of a listener that takes none, and how long one more must not come about.
+FILLERS = 8
+FULL_AFTER_S = 0.2
+CONTROL_TIMEOUT_S = 5
+
+
+class Upstream:
+    """A stub at an address it keeps, in a process of its own."""
+
+    def __init__(self, program, directory, options):
+        self.address = free_address()
+        self._command = [program, "--address", self.address, *options]
+        self._log = directory / "failing-stub.log"
+        self._child = None
+
+    @contextlib.contextmanager
+    def running(self):
+        """From its start to its end."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    def start(self):
+        """Starts it and waits until it listens."""
+        self._child = Child(self._command, self._log)
+        if not self._child.process.stdout.readline():
+            raise Failed(f"the stub did not start: {self._child.last_words()}")
+
+    def stop(self):
+        """Ends it; its connections break."""
+        if self._child:
+            self._child.stop()
+        self._child = None
+
+    def signal(self, number):
+        """Sends its process a signal."""
+        os.kill(self._child.process.pid, number)
+
+    def cpu_s(self):
+        """CPU time of its process, 0 while there is none."""
+        child = self._child
+        with contextlib.suppress(OSError):
+            return child.cpu_s() if child else 0.0
+        return 0.0
+
+    def answer_after(self, delay_ms):
+        """Makes its replies take so long."""
+        connection = http.client.HTTPConnection(self.address, timeout=CONTROL_TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.request("POST", f"/delay/{delay_ms}")
+            if connection.getresponse().status != 202:
+                raise Failed("the stub did not take its delay")
+
+
+@contextlib.contextmanager
+def hangs(upstream):
+    """Connections come about and stay, and nothing is answered."""
+    upstream.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        upstream.signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def black_holed(upstream):
+    """Open connections break, and no new one comes about."""
+    upstream.stop()
+    host, port = upstream.address.rsplit(":", 1)
+    place = (host, int(port))
+    with contextlib.ExitStack() as sockets:
+        hole = sockets.enter_context(socket.socket())
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            hole.setsockopt(socket.SOL_SOCKET, option, 1)
+        hole.bind(place)
+        hole.listen(0)
+        for _ in range(FILLERS):
+            filler = sockets.enter_context(socket.socket())
+            filler.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                filler.connect(place)
+        with contextlib.suppress(TimeoutError):
+            socket.create_connection(place, timeout=FULL_AFTER_S).close()
+            raise Failed("connections come about where none should")
+        yield
+
+
+@contextlib.contextmanager
+def flaps(upstream):
+    """Its process ends and starts again all the time."""
+    over, problems = threading.Event(), []
+
+    def flap():
+        while not over.is_set():
+            upstream.stop()
+            over.wait(FLAP_S)
+            try:
+                upstream.start()
+            except (Failed, OSError) as problem:
+                problems.append(problem)
+                return
+            over.wait(FLAP_S)
+
+    thread = threading.Thread(target=flap)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if problems:
+        raise Failed(f"the stub did not start again: {problems[0]}")
+
+
+@contextlib.contextmanager
+def slow(upstream):
+    """Its replies take ten times as long as those of the others."""
+    upstream.answer_after(DELAY_MS * SLOW_FACTOR)
+    try:
+        yield
+    finally:
+        upstream.answer_after(DELAY_MS)
+
+
+FAULTS = {"hangs": hangs, "black-holed": black_holed, "flaps": flaps, "slow": slow}
