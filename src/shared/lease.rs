@@ -171,7 +171,7 @@ impl Lease {
         !state.is_asking && recovered_ns.saturating_add(linger_ns) <= now_ns
     }
 
-    /// What is to be asked for now.
+    /// What is to be asked for at this moment.
     fn ask(&self) -> Ask {
         let state = self.lock();
         let debt = u32::try_from(-state.left.min(0)).unwrap_or(u32::MAX);

@@ -159,7 +159,7 @@ impl Replica {
             upstream = &*self.upstream,
             replica = &*self.label,
             why,
-            "replica gets no calls for now"
+            "replica gets no calls until it is fit again"
         );
     }
 

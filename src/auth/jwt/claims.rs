@@ -14,7 +14,7 @@ const TEXTS_MAX: usize = 1024;
 const SUBJECT_BYTES_MAX: usize = 256;
 const DEPTH_MAX: usize = 4;
 
-/// Whom the claims name, if they are for one of `audiences` and for now. The signature must have been checked.
+/// Whom the claims name, if they are for one of `audiences` and hold at this time. The signature must have been checked.
 pub fn identify(
     claims: &Claims,
     jwt: &config::Jwt,
