@@ -491,7 +491,8 @@ fn notifications_of_one_stream_are_bounded() {
         r#"{{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":{{"_meta":{{"x":"{}"}}}}}}"#,
         "x".repeat(100_000)
     );
-    client.send(post(&*changed));
+    // The place of the call is given back a moment after its answer was sent.
+    eventually("the call is over", || (client.post(post(&*changed)).status == 202).then_some(()));
     client.send(post(&*changed));
     upstream.wait_for("notifications/roots/list_changed", 2);
     assert_eq!(client.post(post(&*changed)).status, 503);
