@@ -267,14 +267,19 @@ fn progress_comes_before_the_answer() {
     assert!(progress < text.find(r#""id":1"#).expect("the answer"), "{text}");
 }
 
-#[test]
-fn a_question_and_its_answer_cross() {
-    let server = Server::failing(|request| {
-        (request.method() == "tools/call").then(|| {
+/// A server that asks for the client's roots when it gets a request of this method.
+fn asking(method: &'static str) -> Server {
+    Server::failing(move |request| {
+        (request.method() == method).then(|| {
             let question = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
             Fault::Say(format!("data: {question}\n\n"))
         })
-    });
+    })
+}
+
+#[test]
+fn a_question_and_its_answer_cross() {
+    let server = asking("tools/call");
     let upstream = server.start();
     let daemon = Daemon::start(&configured(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
@@ -305,12 +310,7 @@ fn a_question_and_its_answer_cross() {
 
 #[test]
 fn what_the_gateway_asks_swallows_no_question() {
-    let server = Server::failing(|request| {
-        (request.method() == "logging/setLevel").then(|| {
-            let question = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
-            Fault::Say(format!("data: {question}\n\n"))
-        })
-    });
+    let server = asking("logging/setLevel");
     let upstream = server.start();
     let daemon = Daemon::start(&configured(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);

@@ -31,12 +31,13 @@ impl Proxy {
             call.caller = Some(Rc::clone(caller));
             return Ok(Rc::clone(caller));
         }
+        let is_presented = endpoint.auth.goes_by(head.authorization);
         let credential = match head.authorization {
-            Field::One(value) if endpoint.auth.goes_by(head.authorization) => Some(value.as_bytes()),
+            Field::One(value) if is_presented => Some(value.as_bytes()),
             _ => None,
         };
         // What is no credential at all must not pass for the certificate.
-        let is_known_kind = credential.is_some() || !endpoint.auth.goes_by(head.authorization);
+        let is_known_kind = credential.is_some() || !is_presented;
         let remembered = &call.peer().remembered;
         let found = remembered.find(endpoint.id, credential, call.started).filter(|_| is_known_kind);
         let caller = match found {
