@@ -14,11 +14,15 @@ use serde::forward_to_deserialize_any;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::admin::{WrittenAdmin, WrittenReload};
 use super::credentials::looks_secret;
 use super::error::{ConfigError, nearest};
-use super::file::{Admin, ApiKey, Drain, Endpoint, File, Limits, Listener, Log, Session, Upstream};
+use super::file::{ApiKey, Drain, Endpoint, File, Limits, Listener, Session, Upstream};
 use super::identity::{ClientCertificateFile, JwtFile};
+use super::log::WrittenLog;
+use super::metrics::WrittenMetrics;
 use super::policy::RuleFile;
+use super::trace::WrittenTrace;
 
 /// What was read, and what was wrong on the way.
 #[derive(Debug)]
@@ -109,11 +113,14 @@ impl Reader {
         for (key, value) in root.iter_mut() {
             let is_shaped = match key.get_ref().as_ref() {
                 "listener" => self.array::<Listener>(value, "[listener]"),
-                "admin" => self.table::<Admin>(value, "[admin]"),
+                "admin" => self.table::<WrittenAdmin>(value, "[admin]"),
+                "metrics" => self.table::<WrittenMetrics>(value, "[metrics]"),
+                "trace" => self.table::<WrittenTrace>(value, "[trace]"),
+                "reload" => self.table::<WrittenReload>(value, "[reload]"),
                 "limits" => self.table::<Limits>(value, "[limits]"),
                 "drain" => self.table::<Drain>(value, "[drain]"),
                 "session" => self.table::<Session>(value, "[session]"),
-                "log" => self.table::<Log>(value, "[log]"),
+                "log" => self.table::<WrittenLog>(value, "[log]"),
                 "api_key" => self.array::<ApiKey>(value, "[[api_key]]"),
                 "jwt" => self.array::<JwtFile>(value, "[[jwt]]"),
                 "client_certificate" => self.table::<ClientCertificateFile>(value, "[client_certificate]"),

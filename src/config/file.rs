@@ -9,18 +9,20 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
+use super::admin::{WrittenAdmin, WrittenReload};
 use super::credentials::{WrittenBasic, WrittenHeaders, WrittenOAuth, WrittenTls};
 use super::identity::{ClientCertificateFile, JwtFile};
+use super::log::WrittenLog;
+use super::metrics::WrittenMetrics;
 use super::policy::RuleFile;
 use super::rate::WrittenLimit;
 use super::replicas::{BreakerKeys, HealthKeys, RetryKeys};
 use super::secret::{TextOrSecret, WrittenSecret};
 use super::shared::WrittenShared;
 use super::tls::WrittenListenerTls;
+use super::trace::WrittenTrace;
 use super::value::{At, Count, DAY_MS, GIB, HOUR_MS, KIB, Key, MIB, MINUTE_MS, Period, SECOND_MS, Size, TIB};
-use super::{
-    Audit, AuthMethod, Isolation, LegacyErrors, LogFormat, LogLevel, Names, PinMode, SessionLoss, Transport,
-};
+use super::{AuthMethod, Isolation, LegacyErrors, Names, PinMode, SessionLoss, Transport};
 use crate::protocol::version::Era;
 
 /// Configuration of Trunkline.
@@ -40,14 +42,20 @@ pub(super) struct File {
     /// Networks of the proxies whose `Forwarded`, `X-Forwarded-For` and PROXY headers are believed. Default: none.
     #[schemars(example = ["10.0.0.0/8"])]
     pub(super) trusted_proxies: Key<Vec<At<String>>>,
-    /// Where `/metrics`, `/livez` and `/readyz` are served. Default: nowhere.
-    pub(super) admin: Key<Admin>,
+    /// Where `/metrics`, `/livez`, `/readyz` and `/status` are served. Default: nowhere.
+    pub(super) admin: Key<WrittenAdmin>,
+    /// What is measured.
+    pub(super) metrics: WrittenMetrics,
+    /// Where traces go. Default: nowhere, unless the environment's `OTEL_*` variables say so.
+    pub(super) trace: Key<WrittenTrace>,
+    /// When the configuration is read again.
+    pub(super) reload: WrittenReload,
     /// Bounds of the process.
     pub(super) limits: Limits,
     /// How the process stops.
     pub(super) drain: Drain,
     /// What is logged, and how.
-    pub(super) log: Log,
+    pub(super) log: WrittenLog,
     /// Sessions of legacy clients.
     pub(super) session: Session,
     /// What several gateways that serve the same clients share. Default: nothing. Takes effect at the next start.
@@ -84,16 +92,6 @@ pub(super) struct Listener {
     pub(super) proxy_protocol: Key<bool>,
     /// TLS. Default: none.
     pub(super) tls: Key<WrittenListenerTls>,
-}
-
-/// The address of metrics and health.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["address"]))]
-pub(super) struct Admin {
-    /// IP address and port; port 0 lets the system choose one.
-    #[schemars(example = "127.0.0.1:9090")]
-    pub(super) address: Key<String>,
 }
 
 /// Bounds of the process.
@@ -242,25 +240,6 @@ pub(super) struct Session {
 pub(super) struct KeyFile {
     /// An absolute path.
     pub(super) file: Key<String>,
-}
-
-/// What is logged, and how.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Log {
-    /// Form of the lines.
-    #[schemars(extend("default" = "text"))]
-    pub(super) format: Key<LogFormat>,
-    /// Least severe level that is logged.
-    #[schemars(extend("default" = "info"))]
-    pub(super) level: Key<LogLevel>,
-    /// Lines a second about refused or failed calls; the rest are counted in one line.
-    #[schemars(extend("default" = 100))]
-    pub(super) refusals_per_second_max: Key<Count<0, 1_000_000>>,
-    /// Which decisions of rules are logged, with target `audit`: `refusals`, `all`, which is a line for each call, or
-    /// `none`. Of refusals at most `refusals_per_second_max` lines a second.
-    #[schemars(extend("default" = "refusals"))]
-    pub(super) audit: Key<Audit>,
 }
 
 /// A key clients may present. `trunkline key NAME` makes one, and this entry.

@@ -14,17 +14,22 @@
 //! | `document.rs` | text → the shape, with an error for each key that does not fit |
 //! | `resolve.rs`, `endpoint.rs`, `upstream.rs` | the shape → [`Config`]: defaults and what must hold between keys |
 //! | `error.rs` | errors with file, line, column and caret |
+//! | `files.rs` | the files that are read with it |
 //! | `schema.rs` | the JSON Schema |
 //!
 //! Invariants of a `Config`: at least one listener, endpoint and upstream; every name an endpoint uses exists and its
 //! prefixes differ; no endpoint is open to a network unless the operator says so; every number lies in its range.
 
+mod admin;
 mod credentials;
 mod document;
 mod endpoint;
 mod error;
 mod file;
+mod files;
 mod identity;
+mod log;
+mod metrics;
 mod pins;
 mod policy;
 mod rate;
@@ -36,6 +41,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod trace;
 mod upstream;
 mod value;
 
@@ -46,12 +52,17 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use crate::protocol::version::Eras;
 
+pub use self::admin::{Admin, AdminPlace, Reload};
 pub use self::credentials::{Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth};
 pub use self::error::{ConfigError, ConfigErrors, Warning};
+pub use self::files::Named;
 pub use self::identity::{Algorithm, CertificateNames, Jwt, KeySource, SubjectName};
+pub use self::log::{Access, AccessField, Audit, Log, LogFormat, LogLevel};
+pub use self::metrics::Metrics;
 pub use self::pins::{PinMode, Pins};
 pub use self::policy::{Effect, Rule};
 pub use self::rate::{Concurrency, CountedBy, Fallback, RateLimit};
@@ -61,7 +72,9 @@ pub use self::schema::json_schema;
 pub use self::secret::SecretSource;
 pub use self::shared::{RedisAddress, Shared};
 pub use self::tls::{CertificateDemand, CertificateFiles, ListenerTls, Networks, TlsVersion};
+pub use self::trace::{Trace, endpoint as trace_endpoint};
 pub use self::upstream::server_url;
+pub use self::value::Ratio;
 
 /// Reads and checks a whole configuration.
 ///
@@ -69,7 +82,9 @@ pub use self::upstream::server_url;
 /// All that is wrong with the text at once. A text that is not TOML is reported as such and not checked further.
 pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let document = document::read(text).map_err(ConfigErrors::new)?;
-    resolve::resolve(document).map_err(ConfigErrors::new)
+    let config = resolve::resolve(document).map_err(ConfigErrors::new)?;
+    let digest = Sha256::digest(text).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    Ok(Config { digest, ..config })
 }
 
 /// A checked configuration with every default filled in.
@@ -89,6 +104,12 @@ pub struct Config {
     pub limits: Limits,
     /// How the process stops.
     pub drain: Drain,
+    /// What is measured.
+    pub metrics: Metrics,
+    /// Where traces go; `None`: nowhere, unless the environment says so.
+    pub trace: Option<Trace>,
+    /// When the configuration is read again.
+    pub reload: Reload,
     /// What is logged, and how.
     pub log: Log,
     /// Sessions of legacy clients.
@@ -111,6 +132,8 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Warning>,
+    /// SHA-256 of the text, in hexadecimal digits.
+    pub digest: String,
 }
 
 /// `[listener]` or `[[listener]]`.
@@ -122,13 +145,6 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// TLS, if it is spoken.
     pub tls: Option<ListenerTls>,
-}
-
-/// `[admin]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admin {
-    /// Address to listen on; port 0 lets the system choose. Not that of a listener.
-    pub address: SocketAddr,
 }
 
 /// `[limits]`: bounds of the process.
@@ -222,19 +238,6 @@ pub struct Session {
     pub upstream_streams_max: usize,
     /// `initialize` requests a second of one principal, or of one address without credentials.
     pub initialize_rate_max: usize,
-}
-
-/// `[log]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    /// Form of the lines.
-    pub format: LogFormat,
-    /// Least severe level that is logged.
-    pub level: LogLevel,
-    /// Lines a second about refused or failed calls; the rest are counted in one line.
-    pub refusals_per_second_max: usize,
-    /// Which decisions of rules are logged.
-    pub audit: Audit,
 }
 
 /// `[[api_key]]`: one key a client may present.
@@ -349,45 +352,6 @@ pub enum AuthMethod {
     Jwt,
     /// The certificate of the connection.
     ClientCertificate,
-}
-
-/// Which decisions of rules are logged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Audit {
-    /// None.
-    None,
-    /// What was refused.
-    #[default]
-    Refusals,
-    /// Every one.
-    All,
-}
-
-/// Form of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// Severity of log lines, most severe first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// What needs an operator.
-    Error,
-    /// What may need one.
-    Warn,
-    /// What happens to the process.
-    Info,
-    /// What happens to each call.
-    Debug,
-    /// Everything.
-    Trace,
 }
 
 /// `[upstream.NAME]`: an MCP server.

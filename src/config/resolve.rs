@@ -15,8 +15,8 @@ use super::document::{Damaged, Document};
 use super::error::{ConfigError, Warning};
 use super::value::{At, Key};
 use super::{
-    Admin, ApiKey, Config, Drain, Limits, Listener, Log, LogFormat, LogLevel, Networks, Session, endpoint,
-    file, identity, policy, rate, shared, tls, upstream,
+    Admin, ApiKey, Config, Drain, Limits, Listener, Networks, Session, admin, endpoint, file, identity, log,
+    metrics, policy, rate, shared, tls, trace, upstream,
 };
 
 const KIB: usize = 1 << 10;
@@ -35,6 +35,8 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
     let limits = limits(&file.limits, &mut findings);
     let drain = drain(&file.drain, &mut findings);
     let state_directory = absolute(&file.state_directory, "/var/lib/trunkline", &mut findings);
+    let log = log::resolve(&file.log, &mut findings);
+    let trace = trace::resolve(&file, &mut findings);
     let session = session(&file.session, &mut findings);
     let shared = shared::resolve(&file, &mut findings);
     let api_keys = api_keys(&file.api_key, &mut findings);
@@ -58,12 +60,10 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
         admin,
         limits,
         drain,
-        log: Log {
-            format: file.log.format.value().copied().unwrap_or(LogFormat::Text),
-            level: file.log.level.value().copied().unwrap_or(LogLevel::Info),
-            refusals_per_second_max: file.log.refusals_per_second_max.or(100),
-            audit: file.log.audit.value().copied().unwrap_or_default(),
-        },
+        log,
+        metrics: metrics::resolve(&file.metrics),
+        trace,
+        reload: admin::reload(&file.reload),
         session,
         shared,
         api_keys,
@@ -74,6 +74,7 @@ pub(super) fn resolve(document: Document) -> Result<Config, Vec<ConfigError>> {
         endpoints,
         upstreams,
         warnings: findings.warnings,
+        digest: String::new(),
     })
 }
 
@@ -145,18 +146,16 @@ fn addresses(
             listeners.push(Listener { address, proxy_protocol, tls });
         }
     }
-    let mut admin = None;
-    if let Some(At { value, span }) = &file.admin.0 {
-        let message = "[admin] has no `address`: write `address = \"127.0.0.1:9090\"`";
-        let written = findings.required(&value.address, span, message);
-        admin = written
-            .and_then(|written| address(written, &mut taken, findings))
-            .map(|address| Admin { address });
-    }
+    let admin = file
+        .admin
+        .0
+        .as_ref()
+        .and_then(|At { value, span }| admin::resolve(value, span, &mut taken, findings));
     (listeners, admin)
 }
 
-fn address(
+/// An address to listen at, which nobody else listens at.
+pub(super) fn address(
     written: &At<String>,
     taken: &mut BTreeSet<SocketAddr>,
     findings: &mut Findings,

@@ -123,6 +123,7 @@ mod tests {
         let minimal = parse(&text_of("minimal.toml")).unwrap();
         assert!(keys_of(&text).len() > 30, "the defaults are not written out");
         written_out.warnings.clear();
+        written_out.digest.clone_from(&minimal.digest);
         assert_eq!(written_out, minimal);
     }
 

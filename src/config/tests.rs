@@ -121,9 +121,16 @@ fn a_small_configuration_gets_its_defaults() {
         log: Log {
             format: LogFormat::Text,
             level: LogLevel::Info,
+            journal: None,
+            buffer_bytes_max: 1 << 20,
             refusals_per_second_max: 100,
             audit: Audit::Refusals,
+            file: None,
+            access: None,
         },
+        metrics: Metrics { tools_max: 1000, durations: true },
+        trace: None,
+        reload: Reload { watch: false },
         session: Session {
             key_file: None,
             expiry: Duration::from_hours(24),
@@ -166,6 +173,7 @@ fn a_small_configuration_gets_its_defaults() {
         }],
         upstreams: vec![upstream_with_defaults("a", 9101), upstream_with_defaults("b", 9102)],
         warnings: Vec::new(),
+        digest: parsed(BASE).digest,
     };
     assert_eq!(parsed(BASE), expected);
 }

@@ -48,6 +48,28 @@ pub(super) struct Size<const MIN: u64, const MAX: u64>(u64);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Period<const MIN_MS: u64, const MAX_MS: u64>(Duration);
 
+/// A share, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio(f64);
+
+// It is never NaN.
+impl Eq for Ratio {}
+
+impl Ratio {
+    /// All.
+    pub const ONE: Self = Self(1.0);
+
+    /// This share, if it is one.
+    pub fn new(value: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&value).then_some(Self(value))
+    }
+
+    /// From 0 to 1.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
 impl<T> Key<T> {
     pub(super) fn value(&self) -> Option<&T> {
         self.0.as_ref().map(|at| &at.value)
@@ -143,6 +165,17 @@ impl<'de, const MIN_MS: u64, const MAX_MS: u64> Deserialize<'de> for Period<MIN_
                 ))
             })
             .map(|milliseconds| Self(Duration::from_millis(milliseconds)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Ratio {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        if (0.0..=1.0).contains(&share) {
+            Ok(Self(share))
+        } else {
+            Err(D::Error::custom("must be from 0 to 1"))
+        }
     }
 }
 
@@ -258,6 +291,18 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for Count<MIN, MAX> {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
+    }
+}
+
+impl JsonSchema for Ratio {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Ratio".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
     }
 }
 

@@ -419,4 +419,25 @@ f.toml:12:10: error: the digest of nothing: `trunkline key NAME` makes a key and
    |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 ",
     },
+    Case {
+        name: "credentials in the URL for traces",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[trace]
+endpoint = "https://me:pw@traces.example.com/"
+ratio = 1.5
+"#,
+        rendered: r#"
+f.toml:11:12: error: not a URL, or one with credentials: write for example "http://127.0.0.1:4318/v1/traces"
+   |
+11 | endpoint = ***********************************
+   |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+f.toml:12:9: error: `ratio`: must be from 0 to 1
+   |
+12 | ratio = 1.5
+   |         ^^^
+"#,
+    },
 ];
