@@ -3,13 +3,14 @@
 //! Lines about refusals are bounded per second and worker, as those about failed calls are; what is left out is counted
 //! and told in one line. No line holds a key, a body or a URI's query.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use prometheus::IntCounter;
 
 use super::logs::{Lines, shorten};
 use crate::auth::Principal;
-use crate::config::Audit;
+use crate::config::{Audit, Log};
 use crate::policy::Verdict;
 use crate::route::Kind;
 use crate::snapshot::Endpoint;
@@ -17,7 +18,7 @@ use crate::snapshot::Endpoint;
 /// Writes what rules decide.
 #[derive(Debug)]
 pub struct AuditLog {
-    extent: Audit,
+    extent: Cell<Audit>,
     refusals: Lines,
 }
 
@@ -39,12 +40,18 @@ pub struct Decision<'d> {
 impl AuditLog {
     /// A log that writes at most `refusals_per_second_max` lines about refusals.
     pub fn new(extent: Audit, refusals_per_second_max: usize, dropped_total: IntCounter) -> Self {
-        Self { extent, refusals: Lines::new(refusals_per_second_max, dropped_total) }
+        Self { extent: Cell::new(extent), refusals: Lines::new(refusals_per_second_max, dropped_total) }
+    }
+
+    /// Goes on as another configuration has it.
+    pub fn refresh(&self, log: &Log) {
+        self.extent.set(log.audit);
+        self.refusals.set_max(log.refusals_per_second_max);
     }
 
     /// True if what is allowed is logged too.
     pub fn wants_all(&self) -> bool {
-        self.extent == Audit::All
+        self.extent.get() == Audit::All
     }
 
     /// Writes a line, if it is to be written.
@@ -56,7 +63,7 @@ impl AuditLog {
             Verdict::Hidden(rule) => (rule.as_deref(), "refused"),
             Verdict::Scope { rule, .. } => (Some(&**rule), "scope missing"),
         };
-        let is_wanted = match self.extent {
+        let is_wanted = match self.extent.get() {
             Audit::None => false,
             Audit::Refusals => !matches!(verdict, Verdict::Allowed(_)),
             Audit::All => true,
@@ -81,4 +88,10 @@ impl AuditLog {
 /// Tells what an operator did to the running gateway, and what came of it.
 pub fn act(act: &str, outcome: &str) {
     tracing::info!(target: "audit", act, outcome, "act");
+}
+
+/// Tells what an operator did to something, how it was asked for, and what came of it. `by` and `what` are words of ours
+/// or were made fit for a log line.
+pub fn act_on(act: &str, what: &str, by: &str, outcome: &str) {
+    tracing::info!(target: "audit", act, what, by, outcome, "act");
 }

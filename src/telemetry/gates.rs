@@ -1,8 +1,10 @@
 //! Metrics of the calls that upstreams with a bound have at once.
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
+
+use super::registry::Registry;
 
 /// Upper bounds of the buckets of waiting, in seconds.
 const BUCKETS_S: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0];
@@ -63,6 +65,14 @@ impl Gates {
             waiting: self.waiting.with_label_values(&[name]),
             refused: self.refused.with_label_values(&[name]),
             waited: self.waited.with_label_values(&[name]),
+        }
+    }
+
+    /// The upstream of this name is no more.
+    pub fn forget(&self, name: &str) {
+        for gauge in [&self.in_use, &self.waiting] {
+            // One that was never set is none.
+            let _ = gauge.remove_label_values(&[name]);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Metrics of the lists that are kept.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+
+use super::registry::Registry;
+use crate::protocol::method::Method;
 
 /// What is counted about lists.
 #[derive(Clone, Debug)]
@@ -20,7 +23,14 @@ pub struct Lists {
     pub errors: IntCounter,
     /// Bytes of lists that are kept; set when scraped.
     pub bytes: IntGauge,
+    merged_bytes: IntGaugeVec,
+    merged_tokens: IntGaugeVec,
 }
+
+const LISTS: [Method; 4] =
+    [Method::ToolsList, Method::PromptsList, Method::ResourcesList, Method::TemplatesList];
+/// Bytes of text that make about one token of a language model.
+const BYTES_PER_TOKEN: usize = 4;
 
 impl Lists {
     /// Registers them. Fails only if there is one of the same name.
@@ -57,11 +67,39 @@ impl Lists {
             misses: answered.with_label_values(&["miss"]),
             errors: answered.with_label_values(&["error"]),
             bytes,
+            merged_bytes: registry.gauges(
+                "trunkline_list_bytes",
+                "Bytes of an endpoint's list, as it was last put together: what a client takes in.",
+                &["endpoint", "mcp_method_name"],
+            )?,
+            merged_tokens: registry.gauges(
+                "trunkline_list_tokens",
+                "The same in tokens of a language model, estimated: a quarter of the bytes.",
+                &["endpoint", "mcp_method_name"],
+            )?,
         })
     }
 
     /// Counts the fetches of one upstream that succeeded, and those that failed.
     pub fn fetches_of(&self, upstream: &str) -> [IntCounter; 2] {
         ["ok", "error"].map(|result| self.fetches.with_label_values(&[upstream, result]))
+    }
+
+    /// A list of the endpoint at `path` was put together from those of its upstreams.
+    pub fn merged(&self, path: &str, list: Method, bytes: usize) {
+        let labels = [path, list.label()];
+        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        self.merged_bytes.with_label_values(&labels).set(gauge(bytes));
+        self.merged_tokens.with_label_values(&labels).set(gauge(bytes / BYTES_PER_TOKEN));
+    }
+
+    /// There is no endpoint at `path` any more.
+    pub fn forget(&self, path: &str) {
+        for list in LISTS {
+            for gauge in [&self.merged_bytes, &self.merged_tokens] {
+                // One that was never set is none.
+                let _ = gauge.remove_label_values(&[path, list.label()]);
+            }
+        }
     }
 }

@@ -4,22 +4,29 @@
 //! enums. A series is created at its first use and its handle kept in a table that is read by index, so that
 //! the request path never looks one up by label.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder as _, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
+use super::calls::{Asked, EndpointVecs, UpstreamDurations};
 use super::gates::Gates;
 use super::identity::Identity;
 use super::lists::Lists;
 use super::pins::PinMetrics;
+use super::process::Process;
 use super::rates::Rates;
+use super::registry::{Family, Registry};
+use super::reloads::Reloads;
 use super::shared;
 use super::streams::Streams;
+use super::tools::{Tools, UpstreamTools};
+use super::totals::Totals;
+use super::trace;
+use crate::config;
 use crate::protocol::error::Reason;
-use crate::protocol::method::Method;
+use crate::protocol::version::Era;
+
+pub use super::calls::EndpointSeries;
 
 /// Upper bounds of the latency buckets, in seconds.
 const BUCKETS_S: [f64; 14] =
@@ -29,8 +36,13 @@ const BUCKETS_S: [f64; 14] =
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Whether both histograms of durations are fed.
+    measures_durations: bool,
     server_duration: HistogramVec,
     client_duration: HistogramVec,
+    requests: IntCounterVec,
+    tool_failures: IntCounterVec,
+    tools: Tools,
     upstream_connects: IntCounterVec,
     upstream_retries: IntCounterVec,
     upstream_retries_refused: IntCounterVec,
@@ -38,9 +50,12 @@ pub struct Metrics {
     health_checks: IntCounterVec,
     /// The breakers of replicas: 1 for the state that each is in; set when scraped.
     pub breakers: IntGaugeVec,
+    /// How many replicas are fit, and how many are not; set when scraped.
+    pub upstream_replicas: IntGaugeVec,
     /// Requests on their way at each replica; set when scraped.
     pub replica_in_flight: IntGaugeVec,
     upstream_connections: IntGaugeVec,
+    upstream_idle_connections: IntGaugeVec,
     upstream_sessions_opened: IntCounterVec,
     upstream_sessions_lost: IntCounterVec,
     children: IntGaugeVec,
@@ -77,6 +92,10 @@ pub struct Metrics {
     pub certificate_expiry: IntGaugeVec,
     /// Open client connections; set when scraped.
     pub connections_open: IntGauge,
+    /// How many connections there may be; set when scraped.
+    pub connections_max: IntGauge,
+    /// How many bytes may be held; set when scraped.
+    pub buffered_bytes_max: IntGauge,
     /// Bytes of messages held; set when scraped.
     pub buffered_bytes: IntGauge,
     /// Session ids that did not open, by why.
@@ -99,10 +118,16 @@ pub struct Metrics {
     pub identity: Identity,
     /// What replicas share.
     pub shared: shared::Series,
+    /// Requests to the admin listener that were not answered, by why.
+    pub admin_refused: IntCounterVec,
     /// Configuration loads, by result.
-    pub reloads: IntCounterVec,
+    pub reloads: Reloads,
+    /// What the system says of the process; set when scraped.
+    pub process: Process,
     /// Tasks that panicked; each ended one connection.
     pub panics: IntCounter,
+    /// Calls that the drain cut off.
+    pub drain_cut_calls: IntCounter,
     /// Legacy sessions: with state, and ended before they expired; set when scraped.
     pub sessions: IntGaugeVec,
     /// Sessions with upstreams; set when scraped.
@@ -115,49 +140,54 @@ pub struct Metrics {
     pub upstream_streams_refused: IntCounter,
     /// Changes of sessions that the journal could not take.
     pub journal_records_lost: IntCounter,
+    /// Spans of traced calls, by what became of them.
+    pub trace_spans: trace::Series,
     /// Log lines about refused or failed calls that were left out.
     pub log_lines_dropped: IntCounter,
 }
 
 impl Metrics {
-    /// Registers every metric. Fails only if two have the same name.
+    /// Registers every metric, and measures what `config` says. Fails only if two have the same name.
+    pub fn of(config: &config::Metrics) -> Result<Self, prometheus::Error> {
+        let mut metrics = Self::new(config.tools_max)?;
+        metrics.measures_durations = config.durations;
+        Ok(metrics)
+    }
+
+    /// Registers every metric. Fails only if two have the same name. At most `tools_max` tools are told apart.
     #[expect(clippy::too_many_lines, reason = "one entry for each metric")]
-    pub fn new() -> Result<Self, prometheus::Error> {
+    pub fn new(tools_max: usize) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let counters = |name, help, labels: &[&str]| {
-            let vec = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(vec.clone())).map(|()| vec)
-        };
-        let counter = |name, help| {
-            let counter = IntCounter::new(name, help)?;
-            registry.register(Box::new(counter.clone())).map(|()| counter)
-        };
-        let gauges = |name, help, labels: &[&str]| {
-            let vec = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(vec.clone())).map(|()| vec)
-        };
-        let gauge = |name, help| {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone())).map(|()| gauge)
-        };
-        let histograms = |name, help, labels: &[&str]| {
-            let opts = HistogramOpts::new(name, help).buckets(BUCKETS_S.to_vec());
-            let vec = HistogramVec::new(opts, labels)?;
-            registry.register(Box::new(vec.clone())).map(|()| vec)
-        };
+        let counters = |name, help, labels: &[&str]| registry.counters(name, help, labels);
+        let counter = |name, help| registry.counter(name, help);
+        let gauges = |name, help, labels: &[&str]| registry.gauges(name, help, labels);
+        let gauge = |name, help| registry.gauge(name, help);
+        let histograms = |name, help, labels: &[&str]| registry.histograms(name, help, labels, &BUCKETS_S);
         let build_info = gauges("trunkline_build_info", "Always 1; the version is a label.", &["version"])?;
         build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Ok(Self {
+            measures_durations: true,
             server_duration: histograms(
                 "mcp_server_operation_duration_seconds",
                 "Time from a client's request to the end of its reply; error_type is empty for calls that were answered.",
-                &["endpoint", "mcp_method_name", "error_type"],
+                &["endpoint", "mcp_method_name", "gen_ai_tool_name", "mcp_protocol_version", "error_type"],
+            )?,
+            requests: counters(
+                "trunkline_requests_total",
+                "Requests of clients: answered, refused because of what they are or of a limit, failed, or cancelled by the client; and why.",
+                &["endpoint", "mcp_protocol_version", "outcome", "reason"],
+            )?,
+            tool_failures: counters(
+                "trunkline_tool_failures_total",
+                "Calls of a tool that were not answered, after it was known which.",
+                &["endpoint", "gen_ai_tool_name"],
             )?,
             client_duration: histograms(
                 "mcp_client_operation_duration_seconds",
-                "Time from sending a request to an upstream to the head of its reply.",
-                &["upstream", "error_type"],
+                "Time from sending a request to an upstream to the head of its reply; mcp_method_name is empty for requests of the gateway's own, and for those that failed.",
+                &["upstream", "mcp_method_name", "gen_ai_tool_name", "error_type"],
             )?,
+            tools: Tools::new(tools_max),
             upstream_connects: counters(
                 "trunkline_upstream_connects_total",
                 "Connections opened to upstreams, by result.",
@@ -197,6 +227,21 @@ impl Metrics {
                 "trunkline_upstream_connections",
                 "Open connections to upstreams.",
                 &["upstream"],
+            )?,
+            upstream_idle_connections: gauges(
+                "trunkline_upstream_idle_connections",
+                "Those of the open connections to upstreams that wait for a request; counted once a second.",
+                &["upstream"],
+            )?,
+            upstream_replicas: gauges(
+                "trunkline_upstream_replicas",
+                "Replicas of upstreams: fit ones take calls, the breaker of the others is open.",
+                &["upstream", "state"],
+            )?,
+            connections_max: gauge("trunkline_connections_max", "How many client connections may be open.")?,
+            buffered_bytes_max: gauge(
+                "trunkline_buffered_bytes_max",
+                "How many bytes of messages may be held in memory.",
             )?,
             upstream_sessions_opened: counters(
                 "trunkline_upstream_sessions_opened_total",
@@ -327,6 +372,11 @@ impl Metrics {
                 "Lists answered without this upstream, because it failed or was late.",
                 &["upstream"],
             )?,
+            trace_spans: trace::Series::new(&counters(
+                "trunkline_trace_spans_total",
+                "Spans of traced calls: exported, rejected by the receiver, failed to be sent, or dropped as too many waited.",
+                &["result"],
+            )?),
             lists: Lists::new(&registry)?,
             pins: PinMetrics::new(&registry)?,
             gates: Gates::new(&registry)?,
@@ -346,8 +396,18 @@ impl Metrics {
                 gauges("trunkline_jwks_keys", "Public keys held of an issuer of tokens.", &["issuer"])?,
             ),
             shared: shared::Series::new(&registry)?,
-            reloads: counters("trunkline_reloads_total", "Configurations loaded.", &["result"])?,
+            reloads: Reloads::new(&registry)?,
+            process: Process::new(&registry)?,
+            admin_refused: counters(
+                "trunkline_admin_requests_refused_total",
+                "Requests to the admin listener that were refused, by reason: token, origin, host, form; crowded_out for connections that made room for others.",
+                &["reason"],
+            )?,
             panics: counter("trunkline_panics_total", "Connections ended by a bug.")?,
+            drain_cut_calls: counter(
+                "trunkline_drain_cut_calls_total",
+                "Calls that were still under way when the drain was over.",
+            )?,
             sessions: gauges(
                 "trunkline_sessions",
                 "Legacy sessions: live ones have state, revoked ones were ended before they expired.",
@@ -371,7 +431,7 @@ impl Metrics {
             )?,
             log_lines_dropped: counter(
                 "trunkline_log_lines_dropped_total",
-                "Lines about refused or failed calls left out of the log.",
+                "Lines left out of the logs: more than a second may have, or than their place takes.",
             )?,
             registry,
         })
@@ -380,19 +440,21 @@ impl Metrics {
     /// The series of one endpoint.
     pub fn endpoint(&self, path: &str, upstreams: usize) -> Arc<EndpointSeries> {
         self.endpoint_upstreams.with_label_values(&[path]).set(i64::try_from(upstreams).unwrap_or(i64::MAX));
-        Arc::new(EndpointSeries {
-            path: path.to_owned(),
-            vec: self.server_duration.clone(),
-            cells: (0..Method::COUNT * (Reason::COUNT + 1)).map(|_| OnceLock::new()).collect(),
-        })
+        let vecs = EndpointVecs {
+            durations: self.measured(&self.server_duration),
+            requests: self.requests.clone(),
+            tool_failures: self.tool_failures.clone(),
+        };
+        Arc::new(EndpointSeries::new(path, vecs, self.tools.indexes()))
     }
 
     /// The series of one upstream.
     pub fn upstream(&self, name: &str) -> UpstreamSeries {
+        let durations = self.measured(&self.client_duration);
         UpstreamSeries {
-            name: name.to_owned(),
-            vec: self.client_duration.clone(),
-            cells: (0..=Reason::COUNT).map(|_| OnceLock::new()).collect(),
+            durations: UpstreamDurations::new(name, durations, self.tools.indexes()),
+            tools: self.tools.of(name),
+            idle_connections: self.upstream_idle_connections.with_label_values(&[name]),
             connected: self.upstream_connects.with_label_values(&[name, "ok"]),
             connect_failed: self.upstream_connects.with_label_values(&[name, "error"]),
             retries: self.upstream_retries.with_label_values(&[name]),
@@ -412,6 +474,32 @@ impl Metrics {
         }
     }
 
+    /// An upstream is no longer in the configuration: its gauges go, its counters stay.
+    pub fn forget_upstream(&self, name: &str) {
+        let gauges = [
+            &self.children,
+            &self.child_crash_loop,
+            &self.upstream_connections,
+            &self.upstream_idle_connections,
+            &self.upstream_listens,
+        ];
+        for gauge in gauges {
+            // One that was never set is none.
+            let _ = gauge.remove_label_values(&[name]);
+        }
+        for era in Era::ALL {
+            let _ = self.upstream_eras.remove_label_values(&[name, era.label()]);
+        }
+        self.pins.forget(name);
+        self.gates.forget(name);
+    }
+
+    /// An endpoint is no longer in the configuration.
+    pub fn forget_endpoint(&self, path: &str) {
+        let _ = self.endpoint_upstreams.remove_label_values(&[path]);
+        self.lists.forget(path);
+    }
+
     /// The series of one upstream's child processes.
     pub fn children(&self, upstream: &str) -> ChildSeries {
         ChildSeries {
@@ -423,6 +511,25 @@ impl Metrics {
             garbage: self.child_garbage.with_label_values(&[upstream]),
             stderr_dropped: self.child_stderr_dropped.with_label_values(&[upstream]),
         }
+    }
+
+    /// Every metric, whether it has series or not.
+    pub fn families(&self) -> Vec<Family> {
+        self.registry.families()
+    }
+
+    /// Calls and how long they took, by endpoint; `None`: not measured.
+    pub fn endpoint_totals(&self) -> Option<Totals> {
+        self.measured(&self.server_duration).map(|durations| Totals::of(&durations, "endpoint"))
+    }
+
+    /// Requests to upstreams and how long they took, by upstream; `None`: not measured.
+    pub fn upstream_totals(&self) -> Option<Totals> {
+        self.measured(&self.client_duration).map(|durations| Totals::of(&durations, "upstream"))
+    }
+
+    fn measured(&self, durations: &HistogramVec) -> Option<HistogramVec> {
+        self.measures_durations.then(|| durations.clone())
     }
 
     /// Everything in Prometheus' text format.
@@ -452,34 +559,15 @@ pub struct ChildSeries {
     pub stderr_dropped: IntCounter,
 }
 
-/// The durations of one endpoint's calls, by method and reason.
-#[derive(Debug)]
-pub struct EndpointSeries {
-    path: String,
-    vec: HistogramVec,
-    cells: Box<[OnceLock<Histogram>]>,
-}
-
-impl EndpointSeries {
-    /// Counts one call; `reason` is why it failed, `None` for an answered one.
-    pub fn observe(&self, method: Method, reason: Option<Reason>, seconds: f64) {
-        let row = reason.map_or(0, |reason| reason as usize + 1);
-        if let Some(cell) = self.cells.get(method.index() * (Reason::COUNT + 1) + row) {
-            cell.get_or_init(|| {
-                let error_type = reason.map_or("", Reason::label);
-                self.vec.with_label_values(&[&self.path, method.label(), error_type])
-            })
-            .observe(seconds);
-        }
-    }
-}
-
 /// What is counted about one upstream.
 #[derive(Debug)]
 pub struct UpstreamSeries {
-    name: String,
-    vec: HistogramVec,
-    cells: Box<[OnceLock<Histogram>]>,
+    /// How long requests to it take.
+    pub durations: UpstreamDurations,
+    /// Its tools.
+    pub tools: Arc<UpstreamTools>,
+    /// Open connections that wait for a request.
+    pub idle_connections: IntGauge,
     /// Connections opened.
     pub connected: IntCounter,
     /// Connections that could not be opened.
@@ -562,38 +650,151 @@ impl Notices {
 }
 
 impl UpstreamSeries {
-    /// Counts one exchange; `reason` is why it failed.
-    pub fn observe(&self, reason: Option<Reason>, seconds: f64) {
-        let row = reason.map_or(0, |reason| reason as usize + 1);
-        if let Some(cell) = self.cells.get(row) {
-            cell.get_or_init(|| {
-                self.vec.with_label_values(&[self.name.as_str(), reason.map_or("", Reason::label)])
-            })
-            .observe(seconds);
-        }
+    /// Counts one exchange; `asked` is what it is about, `None` where it is the gateway's own.
+    pub fn observe(&self, asked: Option<Asked>, reason: Option<Reason>, seconds: f64) {
+        self.durations.observe(asked, reason, seconds);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::calls::{Outcome, Spoken};
+    use super::super::tools::Tool;
     use super::*;
+    use crate::protocol::method::Method;
+    use crate::protocol::version::LegacyVersion;
+
+    fn text(metrics: &Metrics) -> String {
+        String::from_utf8(metrics.render().expect("text")).expect("utf-8")
+    }
 
     #[test]
     fn series_appear_with_their_first_call() {
-        let metrics = Metrics::new().expect("metrics");
+        let metrics = Metrics::new(10).expect("metrics");
+        let upstream = metrics.upstream("weather");
+        upstream.tools.publish(["forecast".into(), "today".into()].into_iter());
         let series = metrics.endpoint("/mcp", 2);
-        let text = || String::from_utf8(metrics.render().expect("text")).expect("utf-8");
-        assert!(!text().contains("mcp_server_operation_duration_seconds_count"));
-        series.observe(Method::ToolsCall, None, 0.002);
-        series.observe(Method::ToolsCall, Some(Reason::NamesUnknown), 0.002);
-        series.observe(Method::Other, Some(Reason::NoEndpoint), 0.002);
+        assert!(!text(&metrics).contains("mcp_server_operation_duration_seconds_count"));
+        let forecast = upstream.tools.find("forecast");
+        series.note_tool(forecast, || "weather__forecast".to_owned());
+        let legacy = Spoken::Legacy(LegacyVersion::V2025_06_18);
+        for (method, spoken, tool, reason) in [
+            (Method::ToolsCall, Spoken::Modern, Some(forecast), None),
+            (Method::ToolsCall, legacy, Some(forecast), None),
+            (Method::ToolsCall, Spoken::Modern, Some(upstream.tools.find("made up")), None),
+            (Method::ToolsCall, legacy, Some(forecast), Some(Reason::UpstreamTimeout)),
+            (Method::ToolsList, legacy, None, None),
+            (Method::Other, Spoken::Unknown, None, Some(Reason::NoEndpoint)),
+        ] {
+            series.observe(&Outcome { method, spoken, tool, reason, seconds: 0.002 });
+        }
         for line in [
-            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="",mcp_method_name="tools/call"} 1"#,
-            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="names_unknown",mcp_method_name="tools/call"} 1"#,
-            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="no_endpoint",mcp_method_name="_other"} 1"#,
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="",gen_ai_tool_name="weather__forecast",mcp_method_name="tools/call",mcp_protocol_version=""} 2"#,
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="",gen_ai_tool_name="_other",mcp_method_name="tools/call",mcp_protocol_version=""} 1"#,
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="",gen_ai_tool_name="",mcp_method_name="tools/list",mcp_protocol_version="2025-06-18"} 1"#,
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="upstream_timeout",gen_ai_tool_name="",mcp_method_name="tools/call",mcp_protocol_version=""} 1"#,
+            r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="no_endpoint",gen_ai_tool_name="",mcp_method_name="_other",mcp_protocol_version=""} 1"#,
+            r#"trunkline_requests_total{endpoint="/mcp",mcp_protocol_version="2026-07-28",outcome="answered",reason=""} 2"#,
+            r#"trunkline_requests_total{endpoint="/mcp",mcp_protocol_version="2025-06-18",outcome="failed",reason="upstream_timeout"} 1"#,
+            r#"trunkline_requests_total{endpoint="/mcp",mcp_protocol_version="",outcome="refused",reason="no_endpoint"} 1"#,
+            r#"trunkline_tool_failures_total{endpoint="/mcp",gen_ai_tool_name="weather__forecast"} 1"#,
             r#"trunkline_endpoint_upstreams{endpoint="/mcp"} 2"#,
         ] {
-            assert!(text().contains(line), "{line}\n{}", text());
+            assert!(text(&metrics).contains(line), "{line}\n{}", text(&metrics));
         }
+        let text = text(&metrics);
+        assert!(!text.contains("made up") && !text.contains("today"), "{text}");
+    }
+
+    #[test]
+    fn requests_to_upstreams_are_told_by_method_and_tool() {
+        let metrics = Metrics::new(1).expect("metrics");
+        let upstream = metrics.upstream("weather");
+        upstream.tools.publish(["forecast".into(), "today".into()].into_iter());
+        let tools = ["forecast", "today"].map(|name| (name, upstream.tools.find(name)));
+        for (name, tool) in tools {
+            upstream.durations.note_tool(tool, name);
+            upstream.observe(Some(Asked { method: Method::ToolsCall, tool: Some(tool) }), None, 0.1);
+        }
+        assert_eq!(tools[1].1, Tool::OTHER);
+        upstream.observe(Some(Asked { method: Method::ResourcesRead, tool: None }), None, 0.1);
+        upstream.observe(None, None, 0.1);
+        upstream.observe(None, Some(Reason::UpstreamReset), 0.1);
+        for (method, tool, error_type) in [
+            ("tools/call", "forecast", ""),
+            ("tools/call", "_other", ""),
+            ("resources/read", "", ""),
+            ("", "", ""),
+            ("", "", "upstream_reset"),
+        ] {
+            let line = format!(
+                r#"mcp_client_operation_duration_seconds_count{{error_type="{error_type}",gen_ai_tool_name="{tool}",mcp_method_name="{method}",upstream="weather"}} 1"#
+            );
+            assert!(text(&metrics).contains(&line), "{line}\n{}", text(&metrics));
+        }
+    }
+
+    #[test]
+    fn a_name_stays_within_its_label() {
+        let metrics = Metrics::new(1).expect("metrics");
+        let upstream = metrics.upstream("weather");
+        let name = "x\"} 1\nforged 7\n\\";
+        upstream.tools.publish([name.into()].into_iter());
+        let tool = upstream.tools.find(name);
+        upstream.durations.note_tool(tool, name);
+        upstream.observe(Some(Asked { method: Method::ToolsCall, tool: Some(tool) }), None, 0.1);
+        let text = text(&metrics);
+        assert!(text.contains(r#"gen_ai_tool_name="x\"} 1\nforged 7\n\\","#), "{text}");
+        assert!(text.lines().all(|line| !line.starts_with("forged")), "{text}");
+    }
+
+    #[test]
+    fn series_of_tools_outlive_a_reload() {
+        let metrics = Metrics::new(10).expect("metrics");
+        for _ in 0..2 {
+            let (series, upstream) = (metrics.endpoint("/mcp", 1), metrics.upstream("u"));
+            upstream.tools.publish(["t".into()].into_iter());
+            let tool = upstream.tools.find("t");
+            series.note_tool(tool, || "t".to_owned());
+            let (method, tool) = (Method::ToolsCall, Some(tool));
+            let outcome = Outcome { method, spoken: Spoken::Modern, tool, reason: None, seconds: 0.1 };
+            series.observe(&outcome);
+        }
+        let line = r#"mcp_server_operation_duration_seconds_count{endpoint="/mcp",error_type="",gen_ai_tool_name="t",mcp_method_name="tools/call",mcp_protocol_version=""} 2"#;
+        assert!(text(&metrics).contains(line), "{}", text(&metrics));
+    }
+
+    #[test]
+    fn a_scrape_at_the_cap_is_quick() {
+        let metrics = Metrics::new(1000).expect("metrics");
+        let endpoint = metrics.endpoint("/mcp", 500);
+        for upstream in 0..500 {
+            let name = format!("upstream-{upstream}");
+            let series = metrics.upstream(&name);
+            let names = (0..4).map(|tool| format!("tool_with_a_name_{tool}"));
+            series.tools.publish(names.clone().map(Into::into));
+            for name in names {
+                let tool = series.tools.find(&name);
+                endpoint.note_tool(tool, || format!("upstream-{upstream}__{name}"));
+                series.durations.note_tool(tool, &name);
+                let (method, tool) = (Method::ToolsCall, Some(tool));
+                endpoint.observe(&Outcome {
+                    method,
+                    spoken: Spoken::Modern,
+                    tool,
+                    reason: None,
+                    seconds: 0.1,
+                });
+                series.observe(Some(Asked { method, tool }), None, 0.1);
+            }
+            series.observe(None, None, 0.1);
+        }
+        let started = std::time::Instant::now();
+        let text = text(&metrics);
+        let took = started.elapsed();
+        let tools = text.matches("mcp_server_operation_duration_seconds_count{").count();
+        assert_eq!(tools, 1001, "a thousand, and the rest as one");
+        // A hundred times what a build with optimisation may take: this one has none, and the machine may be busy.
+        assert!(took < std::time::Duration::from_secs(10), "{took:?} for {} bytes", text.len());
     }
 }

@@ -2,13 +2,25 @@
 //!
 //! Nothing here decides anything about a call.
 
+pub mod access;
 pub mod audit;
+pub mod calls;
+pub mod cells;
+pub mod ended;
 pub mod gates;
 pub mod identity;
 pub mod lists;
 pub mod logs;
 pub mod metrics;
+pub mod observers;
 pub mod pins;
+pub mod process;
 pub mod rates;
+pub mod registry;
+pub mod reloads;
+pub mod request_id;
 pub mod shared;
 pub mod streams;
+pub mod tools;
+pub mod totals;
+pub mod trace;

@@ -1,6 +1,8 @@
 //! Metrics of pinned definitions.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+
+use super::registry::Registry;
 
 /// What is counted about pins.
 #[derive(Clone, Debug)]
@@ -49,7 +51,22 @@ impl PinMetrics {
     }
 }
 
+impl PinMetrics {
+    /// The upstream of this name is no more.
+    pub fn forget(&self, upstream: &str) {
+        for state in ["pinned", "changed", "new", "unreadable"] {
+            // One that was never set is none.
+            let _ = self.tools.remove_label_values(&[upstream, state]);
+        }
+    }
+}
+
 impl PinSeries {
+    /// How many tools have an approved definition, a changed one that waits, only one that waits.
+    pub fn counts(&self) -> [i64; 3] {
+        self.tools.each_ref().map(IntGauge::get)
+    }
+
     /// Sets how many tools have an approved definition, a changed one that waits, only one that waits.
     pub fn set(&self, counts: [usize; 3]) {
         for (gauge, count) in self.tools.iter().zip(counts) {

@@ -1,6 +1,8 @@
 //! Metrics of the limits of rate, by the limit's name.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+
+use super::registry::Registry;
 
 /// What is counted about limits of rate.
 #[derive(Clone, Debug)]

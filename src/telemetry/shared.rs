@@ -1,7 +1,8 @@
 //! Metrics of what replicas share.
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
 
+use super::registry::Registry;
 use crate::shared::Unavailable;
 
 /// Upper bounds of the latency buckets, in seconds.

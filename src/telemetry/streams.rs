@@ -1,7 +1,8 @@
 //! Metrics of the streams that clients hold open within sessions.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
 
+use super::registry::Registry;
 use crate::session::streams::StreamSeries;
 
 /// What is counted about streams.

@@ -1,0 +1,105 @@
+//! Traces: W3C trace context in and out, spans by OpenTelemetry's conventions for MCP.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `context.rs` | the headers `traceparent` and `tracestate` |
+//! | `sampler.rs` | which calls are traced |
+//! | `settings.rs` | `[trace]` and the `OTEL_*` variables |
+//! | `call_span.rs` | what is noted while a traced call is under way |
+//! | `trail.rs` | where its request went |
+//! | `finished.rs` | its spans, once it has ended |
+//! | `export.rs` | the queue of spans, and the way out of it |
+//! | `otlp.rs` | one batch of spans, encoded and posted |
+//!
+//! Whether a call is traced is decided by its headers, before anything is allocated for it. Calls that are not traced
+//! keep the headers of their clients. Workers hand finished spans to the control thread through a bounded queue and never
+//! wait: what finds no room is counted.
+
+mod call_span;
+mod context;
+mod export;
+mod finished;
+mod otlp;
+mod sampler;
+mod series;
+mod settings;
+mod trail;
+
+use std::cell::Cell;
+
+use http::HeaderMap;
+use opentelemetry::InstrumentationScope;
+
+use super::ended::Ended;
+
+pub use self::call_span::CallSpan;
+pub use self::export::{Queue, Traces};
+pub use self::series::Series;
+pub use self::settings::SettingsError;
+pub use self::trail::Trail;
+
+use self::context::Parent;
+use self::sampler::Sampler;
+
+/// Makes the spans of one worker's calls.
+#[derive(Debug)]
+pub struct Tracer {
+    sampler: Sampler,
+    queue: Queue,
+    scope: InstrumentationScope,
+    random: Cell<u64>,
+}
+
+impl Tracer {
+    /// A tracer whose spans go this way.
+    pub fn new(traces: &Traces) -> Self {
+        let scope =
+            InstrumentationScope::builder("trunkline").with_version(env!("CARGO_PKG_VERSION")).build();
+        Self { sampler: traces.sampler(), queue: traces.queue(), scope, random: Cell::new(random_u64()) }
+    }
+
+    /// The spans of a call that came with these headers, if it is to be traced.
+    pub fn start(&self, headers: &HeaderMap) -> Option<Box<CallSpan>> {
+        let parent = Parent::of(headers);
+        let random = if parent.is_some() { 0 } else { self.next() };
+        if !self.sampler.takes(parent.as_ref(), random) {
+            return None;
+        }
+        let trace_id = parent.map_or_else(|| trace_id(random), |parent| parent.trace_id);
+        let parent = parent.map(|parent| (parent.span_id, parent.flags));
+        Some(Box::new(CallSpan::new(trace_id, parent, headers)))
+    }
+
+    /// Hands the spans of a call that has ended to the exporter.
+    pub fn end(&self, span: &CallSpan, call: &Ended<'_>) {
+        for span in finished::spans(&self.scope, span, call) {
+            self.queue.push(span);
+        }
+    }
+
+    /// Random enough for a share of the calls, and made without asking the system (`SplitMix64`).
+    fn next(&self) -> u64 {
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// The lower half is what the sampler looked at.
+fn trace_id(lower: u64) -> context::TraceId {
+    let whole = u128::from(random_u64().max(1)) << 64 | u128::from(lower);
+    whole.to_be_bytes()
+}
+
+/// Without randomness ids are still ids, if not good ones.
+fn random_u64() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        u64::try_from(now.as_nanos() & u128::from(u64::MAX)).unwrap_or(1)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Where a traced request went: noted on its way by whoever sends it, and read when its span is made.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{Request, StatusCode};
+
+/// Where a request went. It travels among the extensions of the request; requests that are not traced have none.
+#[derive(Debug, Default)]
+pub struct Trail {
+    at: Mutex<Option<(String, u16)>>,
+    resends: AtomicU32,
+    /// 0: no answer yet.
+    status: AtomicU16,
+}
+
+impl Trail {
+    /// That of `request`, if it is traced.
+    pub fn of<B>(request: &Request<B>) -> Option<Arc<Self>> {
+        request.extensions().get::<Arc<Self>>().map(Arc::clone)
+    }
+
+    /// It goes to this host and port.
+    pub fn goes_to(&self, host: &str, port: u16) {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((host.to_owned(), port));
+    }
+
+    /// It is sent once more.
+    pub fn goes_again(&self) {
+        self.resends.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It was answered.
+    pub fn is_answered(&self, status: StatusCode) {
+        self.status.store(status.as_u16(), Ordering::Relaxed);
+    }
+
+    /// The last host and port.
+    pub(super) fn at(&self) -> Option<(String, u16)> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often it was sent again.
+    pub(super) fn resends(&self) -> u32 {
+        self.resends.load(Ordering::Relaxed)
+    }
+
+    /// The status of the answer.
+    pub(super) fn status(&self) -> Option<u16> {
+        Some(self.status.load(Ordering::Relaxed)).filter(|status| *status != 0)
+    }
+}
