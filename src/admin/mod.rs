@@ -1,90 +1,112 @@
-//! The admin listener: `/metrics` for Prometheus, `/livez` and `/readyz` for whoever watches the process.
+//! The admin listener: metrics for Prometheus, health for whoever watches the process, the state of the gateway as JSON,
+//! and what operators do to it.
 //!
-//! Served by the control thread, so that a busy data path does not delay it and it never delays a call. It has
-//! no authentication: bind it to loopback or to a network that only operators reach.
+//! | file | what it is |
+//! |---|---|
+//! | `socket.rs` | where it listens |
+//! | `crowd.rs` | how many connections it serves at once |
+//! | `door.rs` | who is let in |
+//! | `routes.rs` | what is answered |
+//! | `latest.rs` | one answer for all who wait for it |
+//! | `status.rs`, `servers.rs` | the state of the gateway |
+//!
+//! Served by the control thread, so that a busy data path does not delay it and it never delays a call; what takes long is
+//! made on the blocking pool, once for all who wait for it. Nothing here is on the way of a call.
+
+mod crowd;
+mod door;
+mod latest;
+mod routes;
+mod servers;
+pub mod socket;
+mod status;
 
 use std::convert::Infallible;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
+use self::crowd::Crowd;
+use self::routes::Desk;
+use self::socket::Socket;
 use crate::state::State;
 use crate::tasks::Tasks;
 
-/// Connections served at once; more wait to be accepted.
-const CONNECTIONS_MAX: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_AGE_MAX: Duration = Duration::from_mins(1);
+/// For what is being answered when a connection is that old.
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest head of a request.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What does not change while the process runs.
+#[derive(Debug)]
+pub struct Process {
+    /// When it started, by the clock of the system.
+    pub started: SystemTime,
+    /// The same by a clock that does not jump.
+    pub since: Instant,
+    /// The configuration file.
+    pub source: Option<PathBuf>,
+    /// Worker threads.
+    pub workers: usize,
+}
 
 /// Serves until the process ends.
-pub async fn serve(state: Arc<State>, tasks: Tasks, socket: std::net::TcpListener) {
-    let listener = match TcpListener::from_std(socket) {
-        Ok(listener) => listener,
+pub async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Process) {
+    let crowd = Crowd::new(state.metrics.admin_refused.with_label_values(&["crowded_out"]));
+    let is_named_freely = socket.is_unix() || !socket.is_loopback();
+    let desk = Rc::new(Desk::new(state, tasks.clone(), process, socket.to_string(), is_named_freely));
+    let acceptor = match socket.acceptor() {
+        Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "cannot serve the admin listener"),
     };
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(permit) = Arc::clone(&connections).acquire_owned().await {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+    loop {
+        let place = crowd.place().await;
+        let stream = match acceptor.accept().await {
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept on the admin listener");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        let state = Arc::clone(&state);
+        let place = place.taken();
+        let desk = Rc::clone(&desk);
         tasks.spawn(async move {
             let service = service_fn(|request| {
-                let response = answer(&state, &request);
-                async { Ok::<_, Infallible>(response) }
+                let desk = Rc::clone(&desk);
+                async move { Ok::<_, Infallible>(desk.answer(request).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
+                .max_buf_size(HEAD_BYTES_MAX)
                 .serve_connection(TokioIo::new(stream), service);
-            // A reader that stops reading must not take the place of the next.
-            if let Ok(Err(error)) = timeout(CONNECTION_AGE_MAX, connection).await {
+            let mut connection = pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = sleep(CONNECTION_AGE_MAX) => {
+                    connection.as_mut().graceful_shutdown();
+                    tokio::select! {
+                        ended = connection.as_mut() => ended,
+                        // A reader that stops reading must not keep its place.
+                        () = sleep(LAST_ANSWER_TIMEOUT) => Ok(()),
+                        () = place.wanted() => Ok(()),
+                    }
+                }
+                () = place.wanted() => Ok(()),
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%error, "admin connection ended");
             }
-            drop(permit);
         });
     }
-}
-
-fn answer(state: &State, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    if request.method() != Method::GET && request.method() != Method::HEAD {
-        let mut response = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "use GET\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
-    }
-    match request.uri().path() {
-        "/readyz" if state.drain.is_quiet() => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n"),
-        "/livez" | "/readyz" => page(StatusCode::OK, TEXT, "ok\n"),
-        "/metrics" => match state.render_metrics() {
-            Ok(text) => page(StatusCode::OK, PROMETHEUS_TEXT, text),
-            Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-        },
-        _ => page(StatusCode::NOT_FOUND, TEXT, "there is /metrics, /livez and /readyz\n"),
-    }
-}
-
-fn page(status: StatusCode, media: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    response
 }
