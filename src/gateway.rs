@@ -1,36 +1,73 @@
 //! The process: sockets, worker threads, the control thread, signals, reload and drain.
 //!
-//! Only this file handles signals and starts threads. The control thread serves the admin listener, learns the eras
+//! | file | what it is |
+//! |---|---|
+//! | `sockets.rs` | what the gateway listens at |
+//! | `passed.rs` | sockets that were open before the process |
+//! | `control.rs` | signals, and the three clocks of the end |
+//! | `reload.rs`, `difference.rs` | a new configuration, completely or not at all |
+//! | `listeners.rs` | what is listened at, as that changes |
+//! | `watch.rs` | files that change |
+//! | `notify.rs`, `watchdog.rs` | what the service manager is told |
+//!
+//! Only this module handles signals and starts threads. The control thread serves the admin listener, learns the eras
 //! and names of upstreams, listens to them, reloads on SIGHUP and drains on SIGTERM or SIGINT; it is never on the path
 //! of a call.
 
+mod control;
+mod difference;
+mod listeners;
+mod notify;
+mod passed;
+mod reload;
+mod sockets;
+mod watch;
+mod watchdog;
+
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::mpsc::Receiver;
 
 use crate::auth::jwt::refresh;
 use crate::config::{self, Config, Listener};
 use crate::limit::open_files;
 use crate::pins::watch::Watcher;
 use crate::probe::Prober;
-use crate::state::State;
+use crate::socket::Listening;
+use crate::state::{State, StateError};
 use crate::tasks::Tasks;
+use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::exchange::Client;
 use crate::upstream::pipe::host::Host;
-use crate::worker::Worker;
-use crate::{admin, catalog, listen, sharing, socket, tls};
+use crate::worker::{Change, Worker};
+use crate::{admin, catalog, listen, sharing, tls};
+
+use self::control::{Control, Signals};
+use self::listeners::{CHANGES_WAITING_MAX, Listeners};
+use self::notify::Notifier;
+use self::passed::Passed;
+use self::reload::Reloader;
+use self::sockets::Sockets;
+
+pub use self::control::End;
+pub use self::passed::PassedError;
+pub use self::reload::warn_about;
+pub use self::sockets::SocketsError;
 
 /// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
 const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
+/// More than any configuration needs.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
 /// Threads of each worker's pool for long computations and name lookups.
 const BLOCKING_THREADS_MAX: usize = 2;
 
@@ -41,17 +78,47 @@ pub struct Gateway {
     config: Config,
     source: Option<PathBuf>,
     addresses: Vec<SocketAddr>,
-    sockets: Vec<Vec<(Listener, std::net::TcpListener)>>,
-    admin: Option<std::net::TcpListener>,
+    sockets: Vec<Vec<(Listener, Listening)>>,
+    admin: Option<admin::socket::Socket>,
+    sockets_outlive_us: bool,
+}
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Sockets(#[from] SocketsError),
+    /// The configuration cannot take effect.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The system does not say how many files may be open.
+    #[error("cannot raise the limit of open files: {0}")]
+    OpenFiles(#[from] std::io::Error),
+    /// The system refuses to hand out signals.
+    #[error("cannot wait for signals: {0}")]
+    Signals(std::io::Error),
+    /// Two metrics have the same name.
+    #[error("cannot register metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
 }
 
 /// Reads and checks a configuration file. The error is ready to be shown, with lines and carets.
 pub fn load(path: &Path) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut config = config::parse(&text)
         .map_err(|errors| anyhow::anyhow!(errors.render(&path.display().to_string(), &text)))?;
     config.state_directory = config.state_directory.or_else(state_directory_of_environment);
     Ok(config)
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(std::io::Error::other(format!("it is longer than {CONFIG_BYTES_MAX} bytes")));
+    }
+    Ok(text)
 }
 
 /// The first directory that systemd's `StateDirectory=` names.
@@ -62,34 +129,18 @@ fn state_directory_of_environment() -> Option<PathBuf> {
 
 impl Gateway {
     /// Resolves the configuration and opens every socket. `source` is read again on SIGHUP.
-    pub fn open(config: Config, source: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub fn open(config: Config, source: Option<PathBuf>) -> Result<Self, OpenError> {
+        let passed = Passed::take().map_err(SocketsError::from)?;
+        local_runtime()
+            .and_then(|runtime| runtime.block_on(async { control::catch_hangup() }))
+            .map_err(OpenError::Signals)?;
         open_files::raise_limit()?;
-        let metrics = Metrics::new().context("cannot register metrics")?;
+        let metrics = Metrics::of(&config.metrics)?;
+        logs::count_in(&metrics.log_lines_dropped);
         let state = State::new(&config, metrics)?;
-        let workers = worker_count(&config);
-        let mut sockets: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        let mut addresses = Vec::new();
-        for listener in &config.listeners {
-            let mut address = listener.address;
-            refuse_taken(address)?;
-            for worker_sockets in &mut sockets {
-                let socket = socket::listen(address, workers > 1)
-                    .with_context(|| format!("cannot listen at {address}"))?;
-                // Port 0: the first socket chooses, the others join it.
-                address = socket.local_addr()?;
-                worker_sockets.push((Listener { address, ..listener.clone() }, socket));
-            }
-            addresses.push(address);
-        }
-        let admin = config
-            .admin
-            .as_ref()
-            .map(|admin| {
-                socket::listen(admin.address, false)
-                    .with_context(|| format!("cannot listen at {}", admin.address))
-            })
-            .transpose()?;
-        Ok(Self { state, config, source, addresses, sockets, admin })
+        let Sockets { addresses, workers: sockets, admin, outlive_us: sockets_outlive_us } =
+            Sockets::open(&config, passed, worker_count(&config))?;
+        Ok(Self { state, config, source, addresses, sockets, admin, sockets_outlive_us })
     }
 
     /// Where clients connect.
@@ -97,13 +148,16 @@ impl Gateway {
         &self.addresses
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains.
-    pub fn run(self) -> anyhow::Result<()> {
-        let Self { state, config, source, addresses, sockets, admin } = self;
+    /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal.
+    pub fn run(self) -> anyhow::Result<End> {
+        let Self { state, config, source, addresses, sockets, admin, sockets_outlive_us } = self;
+        let (started, since) = (SystemTime::now(), Instant::now());
         let runtime = local_runtime()?;
         runtime.block_on(async {
             // Signals are caught before anybody is told that we are ready.
             let signals = Signals::new()?;
+            let notifier = Rc::new(Notifier::from_environment());
+            let watchdog = watchdog::of_environment().filter(|_| notifier.is_heard());
             let tasks = Tasks::new(state.metrics.panics.clone());
             let pipes = Host::new(&state.pipes, state.metrics.panics.clone());
             let client = |open_max| Client {
@@ -117,15 +171,27 @@ impl Gateway {
             // What is remembered counts before the first call.
             let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
             prober.resolve().await;
+            let channels = || tokio::sync::mpsc::channel(CHANGES_WAITING_MAX);
+            let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
+            let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
+            let listeners = Listeners::new(&config, &addresses, first, to_workers);
+            state.listeners.store(Arc::new(listeners.places()));
+            let file = source.clone();
+            let mut reloader = Reloader::new(&state, &config, source, listeners);
             let workers = sockets
                 .into_iter()
+                .zip(of_workers)
                 .enumerate()
-                .map(|(number, sockets)| spawn_worker(number, &state, &config, sockets))
+                .map(|(number, sockets)| spawn_worker(number, &state, &config, sockets, watchdog))
                 .collect::<Result<Vec<_>, _>>()?;
             let journal = spawn_journal(&state)?;
             if let Some(admin) = admin {
-                tracing::info!(address = %admin.local_addr()?, "admin listening");
-                tasks.spawn(admin::serve(Arc::clone(&state), tasks.clone(), admin));
+                tracing::info!(address = %admin, "admin listening");
+                let process = admin::Process { started, since, source: file, workers: workers.len() };
+                tasks.spawn(admin::serve(Arc::clone(&state), tasks.clone(), admin, process));
+            }
+            if let Some(traces) = &state.traces {
+                tasks.spawn(Arc::clone(traces).run(tasks.clone()));
             }
             tasks.spawn(tls::expiry::watch(Arc::clone(&state)));
             tasks.spawn(prober.run());
@@ -140,17 +206,29 @@ impl Gateway {
             let watcher = Watcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
             tasks.spawn(watcher.run());
             tasks.spawn(listen::upstream::run(Arc::clone(&state), listening));
+            if notifier.is_heard() {
+                tasks.spawn(watchdog::report(Arc::clone(&state), Rc::clone(&notifier)));
+            }
+            if let Some(watchdog) = watchdog {
+                tasks.spawn(watchdog::watch(Arc::clone(&state), Rc::clone(&notifier), watchdog));
+            }
             for address in addresses {
                 tracing::info!(%address, "listening");
             }
             tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
-            control(&state, &config, source.as_deref(), signals, &workers).await;
-            for worker in workers {
-                if worker.join().is_err() {
-                    tracing::error!("a worker thread ended with a panic; this is a bug");
-                }
-            }
+            notifier.ready(&state);
+            let control = Control {
+                state: &state,
+                started_with: &config,
+                workers: &workers,
+                notifier: &notifier,
+                sockets_outlive_us,
+            };
+            let end = control.run(signals, &mut reloader).await;
             pipes.finish(&state.drain).await;
+            if let Some(traces) = &state.traces {
+                traces.finish().await;
+            }
             if state.sessions.stop_writer()
                 && let Some(journal) = journal
                 && journal.join().is_err()
@@ -158,150 +236,8 @@ impl Gateway {
                 tracing::error!("the journal's thread ended with a panic; this is a bug");
             }
             tracing::info!("stopped");
-            Ok(())
+            Ok(end)
         })
-    }
-}
-
-struct Signals {
-    hangup: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-}
-
-/// Reloads until told to stop, then drains by the three clocks. A second signal ends the waiting.
-async fn control(
-    state: &Arc<State>,
-    started_with: &Config,
-    source: Option<&Path>,
-    mut signals: Signals,
-    workers: &[JoinHandle<()>],
-) {
-    let mut drain = started_with.drain.clone();
-    loop {
-        tokio::select! {
-            _ = signals.hangup.recv() => {
-                if let Some(reloaded) = reload(state, started_with, source) {
-                    drain = reloaded.drain;
-                }
-            }
-            _ = signals.terminate.recv() => break,
-            _ = signals.interrupt.recv() => break,
-        }
-    }
-    let started = Instant::now();
-    tracing::info!(connections = state.connections.open(), "draining");
-    state.drain.start_quiet();
-    state.hub.end_all();
-    let phases = async {
-        sleep_until(started + drain.quiet).await;
-        state.drain.start_closing();
-        sleep_until(started + drain.max).await;
-        state.drain.start_cut();
-        std::future::pending::<()>().await;
-    };
-    let finished = async {
-        let mut interval = tokio::time::interval(Duration::from_millis(10));
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            interval.tick().await;
-        }
-    };
-    tokio::select! {
-        () = finished => {}
-        () = phases => {}
-        _ = signals.terminate.recv() => {}
-        _ = signals.interrupt.recv() => {}
-    }
-    let left = state.connections.open();
-    if left > 0 {
-        tracing::warn!(connections = left, "cutting what is left");
-    }
-    state.drain.start_closing();
-    state.drain.start_cut();
-}
-
-fn reload(state: &State, started_with: &Config, source: Option<&Path>) -> Option<Config> {
-    let result = source.context("this gateway has no configuration file").and_then(|source| {
-        let config = load(source)?;
-        refuse_to_open(&config, started_with)?;
-        state.reload(&config)?;
-        Ok(config)
-    });
-    let label = if result.is_ok() { "ok" } else { "error" };
-    state.metrics.reloads.with_label_values(&[label]).inc();
-    match result {
-        Ok(config) => {
-            let needs_restart = !listeners_are_alike(&config, started_with)
-                || config.admin != started_with.admin
-                || config.limits.cache_bytes_max != started_with.limits.cache_bytes_max
-                || config.workers != started_with.workers
-                || config.state_directory != started_with.state_directory
-                || config.shared != started_with.shared
-                || config.log != started_with.log;
-            warn_about(&config);
-            if needs_restart {
-                tracing::warn!(
-                    "changes to listener, admin, workers, cache_bytes_max, state_directory, shared and log take effect at the next start"
-                );
-            }
-            tracing::info!(
-                endpoints = config.endpoints.len(),
-                upstreams = config.upstreams.len(),
-                "reloaded"
-            );
-            Some(config)
-        }
-        Err(error) => {
-            tracing::error!(
-                error = format!("{error:#}"),
-                "not reloaded; the old configuration stays in force"
-            );
-            None
-        }
-    }
-}
-
-/// Whether all that differs between the listeners is what their TLS is made of, which needs no restart.
-fn listeners_are_alike(config: &Config, started_with: &Config) -> bool {
-    let shape = |config: &Config| -> Vec<_> {
-        let shape = |one: &Listener| (one.address, one.proxy_protocol, one.tls.is_some());
-        config.listeners.iter().map(shape).collect()
-    };
-    shape(config) == shape(started_with)
-}
-
-/// The new configuration was judged by its own listeners, but the old ones stay open until a restart.
-fn refuse_to_open(config: &Config, started_with: &Config) -> anyhow::Result<()> {
-    let is_public =
-        started_with.listeners.iter().any(|listener| !listener.address.ip().to_canonical().is_loopback());
-    let open =
-        config.endpoints.iter().find(|endpoint| endpoint.auth.is_empty() && !endpoint.allow_unauthenticated);
-    match open {
-        Some(endpoint) if is_public => anyhow::bail!(
-            "endpoint {} would be open to a network, as the listeners change only at a restart: set allow_unauthenticated = true to mean it",
-            endpoint.path
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// Logs what is allowed but probably not meant.
-pub fn warn_about(config: &Config) {
-    for warning in &config.warnings {
-        tracing::warn!("{}", warning.message);
-    }
-    if config.state_directory.is_none() {
-        tracing::warn!("no state_directory: sessions of legacy clients end with this process");
     }
 }
 
@@ -309,9 +245,12 @@ fn spawn_worker(
     number: usize,
     state: &Arc<State>,
     config: &Config,
-    sockets: Vec<(Listener, std::net::TcpListener)>,
+    (sockets, changes): (Vec<(Listener, Listening)>, Receiver<Change>),
+    watchdog: Option<Duration>,
 ) -> anyhow::Result<JoinHandle<()>> {
     let state = Arc::clone(state);
+    let (pulse, life) = state.pulses.add();
+    let beat_interval = watchdog::beat_interval(watchdog);
     let log = config.log.clone();
     // As many as client connections, so that both together stay within the limit of open files.
     let upstream_connections_max = state.connections.max().div_ceil(worker_count(config));
@@ -321,10 +260,15 @@ fn spawn_worker(
         .spawn(move || match local_runtime() {
             Ok(runtime) => {
                 runtime.block_on(async {
-                    Worker::new(state, &log, upstream_connections_max).run(sockets).await;
+                    let worker = Worker::new(state, Arc::clone(&pulse), &log, upstream_connections_max);
+                    tokio::select! {
+                        () = worker.run(sockets, changes) => {}
+                        () = pulse.beat(beat_interval) => {}
+                    }
                 });
                 // A name lookup that hangs must not hold up the end.
                 runtime.shutdown_background();
+                life.end();
             }
             Err(error) => tracing::error!(%error, "{runtime_failed}"),
         })
@@ -345,17 +289,30 @@ fn local_runtime() -> std::io::Result<LocalRuntime> {
         .build_local(LocalOptions::default())
 }
 
-/// Sockets that share an address would quietly share it with another gateway's, too.
-fn refuse_taken(address: SocketAddr) -> anyhow::Result<()> {
-    if address.port() == 0 {
-        return Ok(());
-    }
-    let socket = socket::listen(address, false).with_context(|| format!("cannot listen at {address}"))?;
-    drop(socket);
-    Ok(())
-}
-
 fn worker_count(config: &Config) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     config.workers.map_or_else(cores, std::num::NonZeroUsize::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_death_of_a_worker_is_the_end_of_a_drain() {
+        let text = "[listener]\naddress = \"127.0.0.1:0\"\n[drain]\nquiet = \"10ms\"\n\
+                    [[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
+                    [upstream.up]\nurl = \"http://127.0.0.1:1/\"\neras = [\"modern\"]";
+        let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
+        let gateway = Gateway::open(config, None).expect("it listens");
+        let state = Arc::clone(&gateway.state);
+        let (_, life) = state.pulses.add();
+        let died = std::thread::spawn(move || {
+            let _life = life;
+            panic!("a bug");
+        });
+        assert!(died.join().is_err());
+        assert_eq!(gateway.run().expect("it runs"), End::WorkerDied);
+        assert_eq!(state.drain.phase(), "cut", "it was drained before");
+    }
 }

@@ -28,10 +28,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::{self, Limits};
+use crate::drain::Drain;
 use crate::limit::connections::{Refused, Slot};
 use crate::proxy::Proxy;
-use crate::socket;
-use crate::tls::server::Server;
+use crate::socket::{self, Listening};
+use crate::tls::server::{Server, Spoken};
 use crate::worker::Worker;
 
 use self::connection::Ended;
@@ -47,32 +48,42 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
 struct Listener {
     worker: Rc<Worker>,
     proxy: Rc<Proxy>,
-    /// Its place in the configuration that the process started with.
+    /// Its number.
     place: usize,
-    proxy_protocol: bool,
+    drain: Rc<Drain>,
     on_loopback: bool,
 }
 
-/// Accepts until the drain closes the listener. `place` is its place in the configuration.
+/// Accepts until `drain` closes the listener. `place` is its number.
+///
+/// A socket that outlives us is closed as soon as the drain begins: its connections lose nothing by waiting for the next
+/// process, and one that is accepted late could be closed before its first call has come.
 pub async fn serve(
     worker: Rc<Worker>,
     place: usize,
     config: &config::Listener,
-    socket: std::net::TcpListener,
+    listening: Listening,
+    drain: Rc<Drain>,
 ) {
+    let Listening { socket, outlives_us } = listening;
     let accepting = match TcpListener::from_std(socket) {
         Ok(accepting) => accepting,
         Err(error) => return tracing::error!(%error, address = %config.address, "cannot listen"),
     };
     let listener = Rc::new(Listener {
-        proxy: Rc::new(Proxy::new(Rc::clone(&worker))),
+        proxy: Rc::new(Proxy::new(Rc::clone(&worker), Rc::clone(&drain))),
         place,
-        proxy_protocol: config.proxy_protocol,
+        drain: Rc::clone(&drain),
         on_loopback: config.address.ip().is_loopback(),
         worker,
     });
-    let worker = Rc::clone(&listener.worker);
-    let mut closing = pin!(worker.state.drain.closing());
+    let mut closing = pin!(async {
+        tokio::select! {
+            () = drain.left() => {}
+            () = drain.quiet(), if outlives_us => {}
+            () = drain.closing() => {}
+        }
+    });
     loop {
         let accepted = tokio::select! {
             accepted = accepting.accept() => accepted,
@@ -99,7 +110,8 @@ fn accept(listener: &Rc<Listener>, stream: TcpStream, client: SocketAddr) {
     let worker = &listener.worker;
     let metrics = &worker.state.metrics;
     let is_proxy = listener.is_proxy(client.ip());
-    if listener.proxy_protocol && !is_proxy {
+    let Some(spoken) = worker.state.tls.get(listener.place) else { return };
+    if spoken.proxy_protocol && !is_proxy {
         return listener.refuse_proxied(client, &ProxiedError::Untrusted);
     }
     let connections = &worker.state.connections;
@@ -115,7 +127,11 @@ fn accept(listener: &Rc<Listener>, stream: TcpStream, client: SocketAddr) {
     worker.client.tasks.spawn(async move {
         let mut slot = slot;
         let limits = listener.worker.view().snapshot.limits.clone();
-        if let Ended::Clock(clock) = listener.serve(stream, client, &mut slot, &limits).await {
+        let ended = tokio::select! {
+            ended = listener.serve(stream, client, spoken, &mut slot, &limits) => ended,
+            () = listener.drain.cut() => Ended::ByPeer,
+        };
+        if let Ended::Clock(clock) = ended {
             listener.worker.state.metrics.connections_cut.with_label_values(&[clock]).inc();
             tracing::debug!(%client, clock, "connection cut");
         }
@@ -130,15 +146,16 @@ impl Listener {
         &self,
         mut stream: TcpStream,
         peer: SocketAddr,
+        spoken: Spoken,
         slot: &mut Slot,
         limits: &Limits,
     ) -> Ended {
         let deadline = Instant::now() + limits.handshake_timeout;
         let mut client = peer;
-        if self.proxy_protocol {
+        if spoken.proxy_protocol {
             let header = tokio::select! {
                 header = timeout_at(deadline, proxied::read(&mut stream)) => header,
-                () = self.worker.state.drain.closing() => return Ended::ByPeer,
+                () = self.drain.closing() => return Ended::ByPeer,
             };
             match header.unwrap_or(Err(ProxiedError::TimedOut)) {
                 Ok(handed_on) => client = handed_on.unwrap_or(peer),
@@ -154,7 +171,7 @@ impl Listener {
                 return Ended::ByPeer;
             }
         }
-        let Secured { stream, protocol, proof, shown } = match self.worker.state.tls.get(self.place) {
+        let Secured { stream, protocol, proof, shown } = match spoken.tls {
             None => Secured::in_clear(stream),
             Some(server) => match Box::pin(self.secure(stream, client, server, limits, deadline)).await {
                 Some(secured) => secured,
@@ -178,7 +195,7 @@ impl Listener {
         let (from, server) = ((client.ip(), self.is_proxy(client.ip())), (self.place, server));
         let secured = tokio::select! {
             secured = handshake::secure(worker, stream, from, server, limits, deadline) => secured,
-            () = worker.state.drain.closing() => return None,
+            () = self.drain.closing() => return None,
         };
         let result = match &secured {
             Ok(secured) if handshake::is_resumed(&secured.stream) => "resumed",

@@ -1,8 +1,9 @@
 //! The resolved configuration that a call sees: endpoints by path, upstreams by index, keys.
 //!
 //! Plain shared data, built completely or not at all and then never changed; a connection is never in it.
-//! A new snapshot keeps the identity of every upstream that is equal to the old one's, so that its pooled
-//! connections live on, and what was learned of the names behind every endpoint that is unchanged.
+//! A new snapshot keeps the identity of every upstream that is equal to the old one's but for timeouts and the like, so
+//! that its pooled connections and who listens to it live on, and what was learned of the names behind every endpoint
+//! that is unchanged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +13,13 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::auth::Principal;
 use crate::auth::api_key::ApiKeys;
 use crate::auth::authenticator::{Authenticator, Credentials};
 use crate::auth::certificate::CertificateRules;
 use crate::auth::challenge::Challenge;
 use crate::auth::jwt::issuer::{IssuerError, Issuers};
+use crate::auth::operator::Operators;
 use crate::auth::origin::Doors;
 use crate::auth::resource;
 use crate::config::{self, Config, Limits, Networks, SessionLoss};
@@ -27,6 +30,7 @@ use crate::protocol::version::Eras;
 use crate::route::directory::Directory;
 use crate::route::filter::Filter;
 use crate::route::{Alias, Kind, Naming, Style};
+use crate::secret::SecretError;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::tls::client::Connectors;
 use crate::upstream::credentials::{Access, AccessError, Material};
@@ -42,12 +46,18 @@ pub struct Snapshot {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Limits of messages and connections.
     pub limits: Limits,
+    /// What is logged.
+    pub log: config::Log,
     /// Those whose word on a client's address is believed.
     pub trusted_proxies: Networks,
     /// Time after which a quiet stream of a session gets a comment.
     pub keep_alive_interval: Duration,
     /// How many calls who may make.
     pub rates: Rates,
+    /// Who may use the admin listener.
+    pub operators: Operators,
+    /// SHA-256 of the configuration's text, in hexadecimal digits.
+    pub digest: String,
     /// Counts requests that no endpoint took.
     pub unmatched: Arc<EndpointSeries>,
     /// Issuers of tokens.
@@ -140,6 +150,9 @@ pub enum SnapshotError {
         /// What is wrong with it.
         source: AccessError,
     },
+    /// The token of the admin listener cannot be read.
+    #[error("admin: {0}")]
+    Operators(#[from] SecretError),
     /// An endpoint names an upstream that does not exist.
     #[error("endpoint {path}: there is no upstream {name}")]
     NoSuchUpstream {
@@ -208,9 +221,12 @@ impl Snapshot {
             endpoints,
             upstreams,
             limits: config.limits.clone(),
+            log: config.log.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
             keep_alive_interval: config.session.keep_alive_interval,
             rates: Rates::new(config, metrics, old.map(|old| &old.rates))?,
+            operators: Operators::read(config.admin.as_ref(), old.map(|old| &old.operators))?,
+            digest: config.digest.clone(),
             unmatched,
             issuers: credentials.issuers,
             metadata: resource::documents(config),
@@ -276,12 +292,30 @@ impl Endpoint {
         self.served.get()
     }
 
-    /// Whether `other` is this endpoint as far as its clients can tell: settings, upstreams and keys are equal.
-    pub fn serves_like(&self, other: &Self) -> bool {
-        self.config == other.config
-            && self.member_ids == other.member_ids
-            && self.auth.is_like(&other.auth)
-            && self.policy == other.policy
+    /// The identities of its upstreams.
+    pub fn member_ids(&self) -> &[UpstreamId] {
+        &self.member_ids
+    }
+
+    /// What `principal` may use here, if this endpoint is to it what `before` was, where it had `class`: settings are
+    /// equal as far as they matter to it, and so are its credentials and the rules that apply to it. Upstreams may have
+    /// been added after those that there were.
+    pub fn goes_on_for(
+        &self,
+        before: &Self,
+        principal: &Principal,
+        class: &Arc<Class>,
+    ) -> Option<Arc<Class>> {
+        let is_alike = is_same_to_open_streams(&before.config, &self.config)
+            && self.member_ids.starts_with(&before.member_ids)
+            && self.auth.is_like_for(&before.auth, principal);
+        if !is_alike {
+            return None;
+        }
+        if self.policy.is_of(class) {
+            return Some(Arc::clone(class));
+        }
+        Some(self.policy.class_of(principal)).filter(|now| now.is_like(class))
     }
 }
 
@@ -310,19 +344,35 @@ fn build_upstreams(
         })
         .collect();
     let mut connectors = Connectors::default();
-    let taken: Vec<usize> = kept.iter().flatten().map(|upstream| upstream.id.slot).collect();
+    let going_on: Vec<Option<&Arc<Upstream>>> = config
+        .upstreams
+        .iter()
+        .zip(&material)
+        .map(|(upstream, material)| {
+            let goes_on = |old: &&Arc<Upstream>| {
+                is_same_but_for_patience(&old.config, upstream) && old.access.material == *material
+            };
+            old?.upstreams.iter().find(goes_on)
+        })
+        .collect();
+    let taken: Vec<usize> = going_on.iter().flatten().map(|upstream| upstream.id.slot).collect();
     let mut free_slots = (0..).filter(|slot| !taken.contains(slot));
     config
         .upstreams
         .iter()
-        .zip(kept.into_iter().zip(material))
-        .map(|(upstream, (kept, material))| {
+        .zip(kept.into_iter().zip(material).zip(going_on))
+        .map(|(upstream, ((kept, material), going_on))| {
             if let Some(kept) = kept {
                 return Ok(kept);
             }
-            let id =
-                UpstreamId { slot: free_slots.next().unwrap_or(usize::MAX), generation: *next_generation };
-            *next_generation += 1;
+            let id = going_on.map_or_else(
+                || {
+                    *next_generation += 1;
+                    let slot = free_slots.next().unwrap_or(usize::MAX);
+                    UpstreamId { slot, generation: *next_generation - 1 }
+                },
+                |same| same.id,
+            );
             let access = Access::new(upstream, material, &mut connectors).map_err(inaccessible(upstream))?;
             let mut new = Upstream::new(id, upstream.clone(), access, metrics)
                 .map_err(|source| SnapshotError::Upstream { name: upstream.name.clone(), source })?;
@@ -341,9 +391,50 @@ fn build_upstreams(
                 new.adopt(same)
                     .map_err(|source| SnapshotError::Upstream { name: upstream.name.clone(), source })?;
             }
+            if let Some(same) = going_on {
+                new.go_on_as(same);
+            }
             Ok(Arc::new(new))
         })
         .collect()
+}
+
+/// Whether streams that are open would be what they are by `new`, too, which is of the same path. Its upstreams are
+/// compared elsewhere.
+fn is_same_to_open_streams(old: &config::Endpoint, new: &config::Endpoint) -> bool {
+    *old == config::Endpoint {
+        upstreams: old.upstreams.clone(),
+        legacy_errors: old.legacy_errors,
+        label_requests: old.label_requests,
+        list_page_bytes_max: old.list_page_bytes_max,
+        instructions: old.instructions.clone(),
+        ..new.clone()
+    }
+}
+
+/// Whether the two differ at most in how long and how often the gateway tries, and how long it keeps lists: then
+/// connections, and who listens to the server, stay as they are.
+fn is_same_but_for_patience(old: &config::Upstream, new: &config::Upstream) -> bool {
+    *old == config::Upstream {
+        connect_timeout: old.connect_timeout,
+        reply_timeout: old.reply_timeout,
+        first_byte_timeout: old.first_byte_timeout,
+        answer_timeout: old.answer_timeout,
+        stream_idle_timeout: old.stream_idle_timeout,
+        request_timeout: old.request_timeout,
+        list_timeout: old.list_timeout,
+        list_ttl_min: old.list_ttl_min,
+        stale_while_revalidate: old.stale_while_revalidate,
+        list_stale_max: old.list_stale_max,
+        trust_public_cache: old.trust_public_cache,
+        pins: config::Pins { age_max: old.pins.age_max, ..new.pins },
+        session_loss: old.session_loss,
+        idle_timeout: old.idle_timeout,
+        concurrency: old.concurrency.clone(),
+        idle_connections_max: old.idle_connections_max,
+        replicas: old.replicas.clone(),
+        ..new.clone()
+    }
 }
 
 /// Whether only settings of the gateway differ, so that what is known of the server stays true.

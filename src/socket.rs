@@ -18,6 +18,15 @@ const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(30);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
+/// A socket of a listener.
+#[derive(Debug)]
+pub struct Listening {
+    /// The socket.
+    pub socket: std::net::TcpListener,
+    /// Whether others hold it, too: what nobody here accepts waits for the next process.
+    pub outlives_us: bool,
+}
+
 /// Sets what every connection needs.
 pub fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;

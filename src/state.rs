@@ -1,6 +1,9 @@
 //! What every thread of the process shares: the snapshot, the process-wide limits and counters, the drain.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
@@ -13,16 +16,22 @@ use crate::limit::connections::Connections;
 use crate::limit::open_files;
 use crate::limit::per_address::PerAddress;
 use crate::listen::Hub;
+use crate::pulse::Pulses;
+use crate::reloads::Reloads;
 use crate::session::Sessions;
 use crate::session::key_file::KeyFileError;
+use crate::session::keys::Keys;
 use crate::session::store::StoreError;
 use crate::shared::{Shared, SharedError};
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::sse_endpoint::Lines;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::{self, Traces};
 use crate::tls::expiry;
-use crate::tls::server::{Servers, TlsError};
+use crate::tls::server::{Servers, Spoken, TlsError};
+use crate::upstream::changes::Changed;
 use crate::upstream::health::breaker::State as BreakerState;
+use crate::upstream::health::clock_ms;
 use crate::upstream::pipe;
 
 /// Shared by all threads.
@@ -54,8 +63,16 @@ pub struct State {
     pub pipes: Arc<pipe::host::Shared>,
     /// The definitions of some upstream's tools have to be looked at.
     pub pins_due: Notify,
+    /// Where traces go, if anywhere.
+    pub traces: Option<Arc<Traces>>,
+    /// Reloads that are asked for.
+    pub reloads: Reloads,
+    /// Where clients connect, and whether TLS is spoken there, in configured order.
+    pub listeners: ArcSwap<Vec<(SocketAddr, bool)>>,
     /// How far the end has come.
     pub drain: Drain,
+    /// Whether the workers live, and what they have under way.
+    pub pulses: Arc<Pulses>,
 }
 
 /// Why a configuration cannot take effect.
@@ -76,9 +93,29 @@ pub enum StateError {
     /// Nothing can be shared.
     #[error(transparent)]
     Shared(#[from] SharedError),
+    /// Traces cannot go where they should.
+    #[error(transparent)]
+    Traces(#[from] trace::SettingsError),
     /// There are no keys for session ids.
     #[error(transparent)]
     SessionKey(#[from] KeyFileError),
+}
+
+/// A new configuration, resolved against the one in force.
+#[derive(Debug)]
+pub struct Prepared {
+    connections_max: usize,
+    servers: BTreeMap<usize, Spoken>,
+    session_keys: Option<Keys>,
+    old: Arc<Snapshot>,
+    snapshot: Snapshot,
+}
+
+impl Prepared {
+    /// The snapshot in force, and the one that is to be.
+    pub fn snapshots(&self) -> (&Snapshot, &Snapshot) {
+        (&self.old, &self.snapshot)
+    }
 }
 
 impl State {
@@ -90,6 +127,8 @@ impl State {
         snapshot.take_up();
         let shared =
             config.shared.as_ref().map(|shared| Shared::new(shared, metrics.shared.clone())).transpose()?;
+        // This one, whether it can be reached or not.
+        metrics.shared.replicas.set(shared.is_some().into());
         let sessions = Sessions::open_store(
             config,
             metrics.journal_records_lost.clone(),
@@ -112,18 +151,30 @@ impl State {
             pipes: pipe::host::Shared::new(config, &buffered),
             buffered,
             pins_due: Notify::new(),
+            traces: Traces::open(config.trace.as_ref(), &metrics.trace_spans)?,
+            reloads: Reloads::default(),
+            listeners: ArcSwap::default(),
             drain: Drain::default(),
+            pulses: Arc::default(),
             metrics,
         }))
     }
 
-    /// Replaces the snapshot by that of a new configuration, completely or not at all.
-    pub fn reload(&self, config: &Config) -> Result<(), StateError> {
-        let connections_max = open_files::connections_max(config.limits.connections_max)?;
+    /// All of a reload that can fail: `listeners` are the numbers of the listeners of `config`. Nothing is replaced yet.
+    pub fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<Prepared, StateError> {
         let old = self.snapshot.load_full();
-        let servers = self.tls.reread(config)?;
-        let session_keys = self.sessions.read_keys(config)?;
-        let new = Snapshot::build(config, &self.metrics, Some(&old))?;
+        Ok(Prepared {
+            connections_max: open_files::connections_max(config.limits.connections_max)?,
+            servers: self.tls.reread(config, listeners)?,
+            session_keys: self.sessions.read_keys(config)?,
+            snapshot: Snapshot::build(config, &self.metrics, Some(&old))?,
+            old,
+        })
+    }
+
+    /// Replaces the configuration by `config`, for which everything is prepared.
+    pub fn take_up(&self, config: &Config, prepared: Prepared) {
+        let Prepared { connections_max, servers, session_keys, old, snapshot: new } = prepared;
         let limits = &config.limits;
         self.connections.set_max(connections_max, limits.connections_per_address_max);
         self.handshakes.set_max(limits.handshakes_per_address_max);
@@ -140,15 +191,29 @@ impl State {
             if new.upstreams.iter().all(|upstream| !upstream.is_served_with(gone)) {
                 gone.retire();
             }
+            let same = new.upstreams.iter().find(|upstream| upstream.id == gone.id);
+            if same.is_some_and(|same| same.keeps_lists_unlike(gone)) {
+                for changed in Changed::ALL {
+                    gone.changes.note(changed);
+                }
+            }
         }
+        let is_gone = |gone: &&str| new.upstreams.iter().all(|upstream| upstream.config.name != **gone);
+        let before = old.upstreams.iter().map(|upstream| upstream.config.name.as_str());
+        before.filter(is_gone).for_each(|gone| self.metrics.forget_upstream(gone));
+        let is_gone = |gone: &&str| new.endpoint_at(gone).is_none();
+        let before = old.endpoints.iter().map(|endpoint| endpoint.config.path.as_str());
+        before.filter(is_gone).for_each(|gone| self.metrics.forget_endpoint(gone));
         self.hub.reloaded(&new);
-        Ok(())
     }
 
-    /// All metrics as text, gauges brought up to date.
+    /// All metrics as text, gauges brought up to date. To be called by one at a time.
     pub fn render_metrics(&self) -> Result<Vec<u8>, prometheus::Error> {
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        self.metrics.process.read();
         self.metrics.connections_open.set(gauge(self.connections.open()));
+        self.metrics.connections_max.set(gauge(self.connections.max()));
+        self.metrics.buffered_bytes_max.set(gauge(self.buffered.bytes_max()));
         self.metrics.subscriptions.set(gauge(self.hub.open()));
         self.metrics.sse_streams.set(gauge(self.lines.open()));
         self.metrics.lists.bytes.set(i64::try_from(self.catalog.bytes()).unwrap_or(i64::MAX));
@@ -172,13 +237,24 @@ impl State {
     }
 
     fn count_replicas(&self) {
-        let Metrics { breakers, replica_in_flight, .. } = &self.metrics;
+        let Metrics { breakers, replica_in_flight, upstream_replicas, .. } = &self.metrics;
         // Without those that are gone.
         breakers.reset();
         replica_in_flight.reset();
+        upstream_replicas.reset();
         for upstream in &self.snapshot.load().upstreams {
             let name = upstream.config.name.as_str();
-            for replica in upstream.replicas.load().iter() {
+            let replicas = upstream.replicas.load();
+            let now_ms = clock_ms(Instant::now());
+            let fit =
+                replicas.iter().filter(|replica| replica.breaker.0.is_fit(&replica.rules, now_ms)).count();
+            for (state, count) in [("fit", fit), ("unfit", replicas.len() - fit)] {
+                if !replicas.is_empty() {
+                    let count = i64::try_from(count).unwrap_or(i64::MAX);
+                    upstream_replicas.with_label_values(&[name, state]).set(count);
+                }
+            }
+            for replica in replicas.iter() {
                 let state = replica.breaker.0.state();
                 for each in BreakerState::ALL {
                     let labels = [name, &*replica.label, each.label()];

@@ -2,27 +2,36 @@
 //! checking JSON. Workers share nothing on the request path but [`State`].
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::MissedTickBehavior;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{MissedTickBehavior, sleep};
 
 use crate::auth::Principal;
 use crate::auth::remembered::Callers;
 use crate::caller::Caller;
-use crate::config::{Limits, Listener, Log};
+use crate::config::{self, Limits, Listener, Log};
+use crate::drain::Drain;
 use crate::legacy;
 use crate::limit::handshakes::Handshakes;
 use crate::listener;
 use crate::protocol::json::Scratch;
+use crate::pulse::Pulse;
 use crate::session;
 use crate::snapshot::{Endpoint, Snapshot};
+use crate::socket::Listening;
 use crate::state::State;
 use crate::tasks::Tasks;
+use crate::telemetry::access::AccessLog;
 use crate::telemetry::audit::AuditLog;
 use crate::telemetry::logs::FailureLog;
 use crate::telemetry::metrics::EndpointSeries;
+use crate::telemetry::observers::Observers;
+use crate::telemetry::request_id::RequestIds;
+use crate::telemetry::trace::Tracer;
 use crate::upstream::Aim;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
@@ -30,6 +39,15 @@ use crate::upstream::pipe::host::Host;
 
 /// How often idle connections to upstreams are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a worker is to do about a listener, by its number.
+#[derive(Debug)]
+pub enum Change {
+    /// Accept here, too.
+    Open(usize, Listener, Listening),
+    /// Accept there no longer, and end what is connected by these clocks.
+    Close(usize, config::Drain),
+}
 
 /// What one thread owns.
 pub struct Worker {
@@ -47,8 +65,8 @@ pub struct Worker {
     pub callers: RefCell<Callers>,
     /// Counts, by its holders, exchanges that go on without their client.
     pub detached: Rc<()>,
-    /// Where failed calls are told.
-    pub failures: Rc<FailureLog>,
+    /// Who looks at calls.
+    pub observers: Rc<Observers>,
     /// Where decisions of rules are told.
     pub audit: AuditLog,
     view: RefCell<Rc<View>>,
@@ -96,10 +114,13 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     /// A worker on the current thread.
-    pub fn new(state: Arc<State>, log: &Log, upstream_connections_max: usize) -> Rc<Self> {
+    pub fn new(state: Arc<State>, pulse: Arc<Pulse>, log: &Log, upstream_connections_max: usize) -> Rc<Self> {
         let tasks = Tasks::new(state.metrics.panics.clone());
         let lines_max = log.refusals_per_second_max;
         let failures = FailureLog::new(lines_max, state.metrics.log_lines_dropped.clone());
+        let access = AccessLog::new(log, state.metrics.log_lines_dropped.clone());
+        let tracer = state.traces.as_deref().map(Tracer::new);
+        let observers = Observers { failures, access, request_ids: RequestIds::default(), tracer, pulse };
         let audit = AuditLog::new(log.audit, lines_max, state.metrics.log_lines_dropped.clone());
         let view = Rc::new(View::new(state.snapshot.load_full()));
         Rc::new(Self {
@@ -115,7 +136,7 @@ impl Worker {
             owed: RefCell::default(),
             callers: RefCell::default(),
             detached: Rc::default(),
-            failures: Rc::new(failures),
+            observers: Rc::new(observers),
             audit,
             view: RefCell::new(view),
             state,
@@ -131,6 +152,8 @@ impl Worker {
             let living: Vec<_> = current.upstreams.iter().map(|upstream| upstream.id).collect();
             self.client.pools.retain(&living);
             self.callers.borrow_mut().clear();
+            self.observers.refresh(&current.log);
+            self.audit.refresh(&current.log);
         }
         Rc::clone(&view)
     }
@@ -157,10 +180,10 @@ impl Worker {
     }
 
     /// Serves the listening sockets, in configured order, until the process ends.
-    pub async fn run(self: &Rc<Self>, sockets: Vec<(Listener, std::net::TcpListener)>) {
+    pub async fn run(self: &Rc<Self>, sockets: Vec<(Listener, Listening)>, changes: Receiver<Change>) {
+        let mut open = HashMap::new();
         for (place, (config, socket)) in sockets.into_iter().enumerate() {
-            let worker = Rc::clone(self);
-            self.client.tasks.spawn(async move { listener::serve(worker, place, &config, socket).await });
+            open.insert(place, self.listen(place, config, socket));
         }
         let drain = &self.state.drain;
         let finished = async {
@@ -172,8 +195,49 @@ impl Worker {
             () = finished => {}
             () = drain.cut() => {}
             () = self.sweep() => {}
+            () = self.follow(changes, open) => {}
         }
         self.client.pipes.finish(drain).await;
+    }
+
+    fn listen(self: &Rc<Self>, place: usize, config: Listener, socket: Listening) -> Rc<Drain> {
+        let worker = Rc::clone(self);
+        let drain = Rc::new(self.state.drain.below());
+        let of_listener = Rc::clone(&drain);
+        self.client
+            .tasks
+            .spawn(async move { listener::serve(worker, place, &config, socket, of_listener).await });
+        drain
+    }
+
+    /// Opens and closes listeners as the configuration has it.
+    async fn follow(self: &Rc<Self>, mut changes: Receiver<Change>, mut open: HashMap<usize, Rc<Drain>>) {
+        while let Some(change) = changes.recv().await {
+            match change {
+                Change::Open(place, config, socket) => {
+                    open.insert(place, self.listen(place, config, socket));
+                }
+                Change::Close(place, clocks) => {
+                    let Some(drain) = open.remove(&place) else { continue };
+                    let worker = Rc::clone(self);
+                    let by_clocks = async move {
+                        drain.leave();
+                        sleep(clocks.quiet).await;
+                        drain.start_closing();
+                        sleep(clocks.max.saturating_sub(clocks.quiet)).await;
+                        drain.start_cut();
+                    };
+                    self.client.tasks.spawn(async move {
+                        tokio::select! {
+                            () = by_clocks => {}
+                            () = worker.state.drain.closing() => {}
+                        }
+                    });
+                }
+            }
+        }
+        // Whoever changes listeners is gone; the process ends by its own clocks.
+        std::future::pending::<()>().await;
     }
 
     async fn sweep(self: &Rc<Self>) {

@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::peer::Peer;
 use super::stream::Stream;
 use crate::config::Limits;
+use crate::drain::Drain;
 use crate::proxy::Proxy;
 use crate::socket::Observed;
 use crate::worker::Worker;
@@ -52,13 +53,15 @@ pub(super) async fn serve(
             Ok(_) => return Ended::ByPeer,
             Err(_) => return Ended::Clock("header_timeout"),
         },
-        () = worker.state.drain.closing() => return Ended::ByPeer,
+        () = proxy.drain().closing() => return Ended::ByPeer,
     };
     let is_http2 = match protocol {
         Some(protocol) => protocol == Protocol::Http2,
         None => start.starts_with(&HTTP2_PREFACE[..3]),
     };
     peer.begin(is_http2);
+    let of_connection = Rc::clone(&proxy);
+    let drain = of_connection.drain();
     let noted = Rc::clone(peer);
     let io = TokioIo::new(Observed::new(start, stream, move |_| noted.received()));
     let service = service_fn(|request| {
@@ -78,7 +81,7 @@ pub(super) async fn serve(
         let connection = pin!(builder.serve_connection(io, service));
         let age_max = Some(jitter(limits.connection_age_max, peer.address.port()));
         watch(
-            worker,
+            drain,
             peer,
             limits,
             connection,
@@ -95,7 +98,7 @@ pub(super) async fn serve(
             .timer(TokioTimer::new());
         let connection = pin!(builder.serve_connection(io, service));
         watch(
-            worker,
+            drain,
             peer,
             limits,
             connection,
@@ -108,14 +111,13 @@ pub(super) async fn serve(
 
 /// Drives a connection to its end, watching its clocks and the drain.
 async fn watch<C: Future<Output = hyper::Result<()>>>(
-    worker: &Rc<Worker>,
+    drain: &Drain,
     peer: &Peer,
     limits: &Limits,
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
     age_max: Option<Duration>,
 ) -> Ended {
-    let drain = &worker.state.drain;
     let is_http2 = age_max.is_some();
     let mut quiet = pin!(drain.quiet());
     let mut closing = pin!(drain.closing());

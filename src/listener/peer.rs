@@ -47,13 +47,13 @@ pub struct Shown {
 pub(super) struct Proof {
     certificate: ClientCertificate,
     chain: Box<[CertificateDer<'static>]>,
-    /// The listener's place in the configuration.
+    /// The listener's number.
     place: usize,
     believed_by: RefCell<Arc<Server>>,
 }
 
 impl Proof {
-    /// `chain` was believed by `server`, the TLS of the listener at `place`; `certificate` is the first of it.
+    /// `chain` was believed by `server`, the TLS of the listener with the number `place`; `certificate` is the first of it.
     pub(super) fn new(
         certificate: ClientCertificate,
         chain: &[CertificateDer<'static>],
@@ -65,7 +65,9 @@ impl Proof {
     }
 
     fn certificate(&self, servers: &Servers) -> Option<&ClientCertificate> {
-        let server = servers.get(self.place)?;
+        // What is connected to a listener that is gone ends as it began.
+        let Some(spoken) = servers.get(self.place) else { return Some(&self.certificate) };
+        let server = spoken.tls?;
         let mut believed_by = self.believed_by.borrow_mut();
         if !Arc::ptr_eq(&believed_by, &server) {
             if !server.trusts(&self.chain) {

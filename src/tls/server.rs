@@ -10,6 +10,7 @@
 //! A client that asks for a name that no certificate has is shown the first one: it will say itself that this is not
 //! whom it wanted, and more clearly than an alert could.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -30,7 +31,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::certificate;
 use super::names::Names;
-use crate::config::{self, CertificateDemand, Config, ListenerTls, SecretSource, TlsVersion};
+use crate::config::{CertificateDemand, Config, ListenerTls, SecretSource, TlsVersion};
 use crate::secret::{Secret, SecretError};
 
 /// More than any chain with its roots needs.
@@ -147,55 +148,55 @@ impl Server {
     }
 }
 
-/// The TLS of all listeners, in the order in which the process started with them.
-#[derive(Debug)]
-pub struct Servers {
-    listeners: Vec<config::Listener>,
-    current: ArcSwap<Vec<Option<Arc<Server>>>>,
+/// What a listener speaks.
+#[derive(Clone, Debug)]
+pub struct Spoken {
+    /// Whether connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// Its TLS; `None` where it speaks none.
+    pub tls: Option<Arc<Server>>,
 }
 
+/// What all listeners speak, by their numbers.
+#[derive(Debug)]
+pub struct Servers(ArcSwap<BTreeMap<usize, Spoken>>);
+
 impl Servers {
-    /// Reads the files of every listener.
+    /// Reads the files of every listener; their numbers are their places.
     pub fn load(config: &Config) -> Result<Self, TlsError> {
-        let loaded = config
-            .listeners
-            .iter()
-            .map(|listener| listener.tls.as_ref().map(|settings| Server::load(settings, None)).transpose());
-        let current = loaded.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { listeners: config.listeners.clone(), current: ArcSwap::from_pointee(current) })
+        let numbers: Vec<usize> = (0..config.listeners.len()).collect();
+        let servers = Self(ArcSwap::default());
+        servers.replace(servers.reread(config, &numbers)?);
+        Ok(servers)
     }
 
-    /// Reads the files again, by the settings of the listeners of `config` that have the same address, or else the
-    /// same place. Nothing is replaced yet. What is no longer configured goes on as it is until the next start.
-    pub fn reread(&self, config: &Config) -> Result<Vec<Option<Arc<Server>>>, TlsError> {
-        let current = self.current.load();
-        let each = self.listeners.iter().zip(current.iter()).enumerate();
-        each.map(|(place, (started, old))| {
-            let mut listeners = config.listeners.iter();
-            let same = listeners.find(|now| started.address.port() != 0 && now.address == started.address);
-            let settings = same.or(config.listeners.get(place)).and_then(|listener| listener.tls.as_ref());
-            match (old, settings) {
-                (Some(old), Some(settings)) => Server::load(settings, Some(old)).map(Some),
-                (old, _) => Ok(old.clone()),
-            }
+    /// Reads the files of the listeners of `config` with these numbers. Nothing is replaced yet.
+    pub fn reread(&self, config: &Config, numbers: &[usize]) -> Result<BTreeMap<usize, Spoken>, TlsError> {
+        let current = self.0.load();
+        let each = config.listeners.iter().zip(numbers);
+        each.map(|(listener, number)| {
+            let old = current.get(number).and_then(|old| old.tls.as_ref());
+            let tls = listener.tls.as_ref().map(|settings| Server::load(settings, old)).transpose()?;
+            Ok((*number, Spoken { proxy_protocol: listener.proxy_protocol, tls }))
         })
         .collect()
     }
 
     /// What new connections get from now on.
-    pub fn replace(&self, servers: Vec<Option<Arc<Server>>>) {
-        self.current.store(Arc::new(servers));
+    pub fn replace(&self, spoken: BTreeMap<usize, Spoken>) {
+        self.0.store(Arc::new(spoken));
     }
 
-    /// The TLS of the listener at this place; `None` where it speaks none.
-    pub fn get(&self, place: usize) -> Option<Arc<Server>> {
-        self.current.load().get(place).cloned().flatten()
+    /// What the listener with this number speaks; `None` if there is none any more.
+    pub fn get(&self, number: usize) -> Option<Spoken> {
+        self.0.load().get(&number).cloned()
     }
 
     /// When the certificates end.
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut all: Vec<Expiry> = Vec::new();
-        for expiry in self.current.load().iter().flatten().flat_map(|server| &server.expiries) {
+        let spoken = self.0.load();
+        for expiry in spoken.values().filter_map(|spoken| spoken.tls.as_ref()).flat_map(|tls| &tls.expiries) {
             if !all.contains(expiry) {
                 all.push(expiry.clone());
             }
