@@ -39,7 +39,7 @@ pub(super) fn demo(options: &Options) -> anyhow::Result<()> {
     })?;
     let text = configuration(options, &weather.url(), &notes.url());
     let config = config::parse(&text).map_err(|errors| anyhow::anyhow!(errors.render("demo", &text)))?;
-    logs::start(&config.log);
+    logs::start(&config.log)?;
     let gateway = Gateway::open(config, None)?;
     let address = gateway.addresses().first().copied().context("the demo has no listener")?;
 
@@ -49,7 +49,8 @@ pub(super) fn demo(options: &Options) -> anyhow::Result<()> {
         runtime.block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) });
     })?;
     println!("{}", what_to_try(address, options.admin));
-    let result = gateway.run();
+    let result = gateway.run().map(|_| ());
+    logs::finish();
     stop.cancel();
     if servers.join().is_err() {
         tracing::error!("the demo servers ended with a panic; this is a bug");

@@ -1,11 +1,14 @@
 //! The command line: what can be asked for, and the exit codes.
 //!
-//! 0: done. 1: it went wrong. 2: the command line is wrong. 64: the configuration is wrong.
+//! 0: done. 1: it went wrong. 2: the command line is wrong. 64: the configuration is wrong. Those of the gateway alone are
+//! in `run.rs`.
 
 mod check;
+mod completions;
 mod connect;
 mod demo;
 mod key;
+mod man;
 mod permissions;
 mod pins;
 mod run;
@@ -14,7 +17,7 @@ mod session_key;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 /// The exit code for a wrong command line, as clap has it.
 const EXIT_COMMAND_LINE: u8 = 2;
@@ -58,6 +61,17 @@ enum Command {
     Pins(pins::Options),
     /// Print the JSON Schema of the configuration file
     Schema,
+    /// Print what a shell needs to complete the command line
+    Completions {
+        /// The shell
+        shell: completions::For,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        directory: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -81,6 +95,11 @@ pub fn main(arguments: Arguments) -> ExitCode {
             print!("{}", crate::config::json_schema());
             Ok(())
         }
+        Command::Completions { shell } => {
+            completions::completions(shell);
+            Ok(())
+        }
+        Command::Man { directory } => man::man(&directory),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -89,4 +108,9 @@ pub fn main(arguments: Arguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line, for what is made from it.
+fn command() -> clap::Command {
+    Arguments::command()
 }

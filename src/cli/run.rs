@@ -1,11 +1,24 @@
-//! `trunkline run`: the daemon.
+//! `trunkline run`: the daemon, and the exit codes by which a service manager knows whether to start it again.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use super::EXIT_CONFIGURATION;
-use crate::gateway::{self, Gateway};
+use crate::gateway::{self, End, Gateway, OpenError, SocketsError};
+use crate::state::StateError;
 use crate::telemetry::logs;
+
+// As sysexits has them.
+/// A file that the configuration names cannot be used.
+const EXIT_INPUT: u8 = 66;
+/// An address cannot be listened at.
+const EXIT_ADDRESS: u8 = 69;
+/// A bug.
+const EXIT_SOFTWARE: u8 = 70;
+/// The system refuses threads, open files or signals.
+const EXIT_SYSTEM: u8 = 71;
+/// The state directory cannot be used.
+const EXIT_STATE: u8 = 73;
 
 /// Runs until a signal. A wrong configuration is told on standard error, as logging is part of it.
 pub(super) fn run(path: &Path) -> ExitCode {
@@ -16,13 +29,42 @@ pub(super) fn run(path: &Path) -> ExitCode {
             return ExitCode::from(EXIT_CONFIGURATION);
         }
     };
-    logs::start(&config.log);
+    if let Err(error) = logs::start(&config.log) {
+        eprintln!("{:#}", anyhow::Error::from(error));
+        return ExitCode::from(EXIT_INPUT);
+    }
     gateway::warn_about(&config);
-    match Gateway::open(config, Some(path.to_owned())).and_then(Gateway::run) {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match Gateway::open(config, Some(path.to_owned())) {
+        Ok(gateway) => serve(gateway),
+        Err(error) => {
+            tracing::error!(%error, "cannot run");
+            code(&error)
+        }
+    };
+    logs::finish();
+    ExitCode::from(code)
+}
+
+fn serve(gateway: Gateway) -> u8 {
+    match gateway.run() {
+        Ok(End::Told) => 0,
+        Ok(End::WorkerDied) => EXIT_SOFTWARE,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "cannot run");
-            ExitCode::FAILURE
+            EXIT_SYSTEM
         }
+    }
+}
+
+fn code(error: &OpenError) -> u8 {
+    match error {
+        OpenError::Sockets(SocketsError::Passed(_)) => EXIT_CONFIGURATION,
+        OpenError::Sockets(SocketsError::Listen(_)) => EXIT_ADDRESS,
+        OpenError::State(StateError::Sessions(_)) => EXIT_STATE,
+        OpenError::State(StateError::OpenFiles(_)) | OpenError::OpenFiles(_) | OpenError::Signals(_) => {
+            EXIT_SYSTEM
+        }
+        OpenError::State(_) => EXIT_INPUT,
+        OpenError::Metrics(_) => EXIT_SOFTWARE,
     }
 }
