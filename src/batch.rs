@@ -64,6 +64,11 @@ impl Batch {
         self.call = Some(call);
     }
 
+    /// The call it answers.
+    pub fn call(&mut self) -> Option<&mut Call> {
+        self.call.as_mut()
+    }
+
     /// The next event.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let event = self.events.poll_recv(cx);

@@ -4,6 +4,7 @@
 //! dropped; a call that nobody finished was given up by the client.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,8 +23,12 @@ use crate::protocol::forwarded;
 use crate::protocol::method::Method;
 use crate::protocol::version::Era;
 use crate::snapshot::Endpoint;
-use crate::telemetry::logs::{Failure, FailureLog, shorten};
+use crate::telemetry::calls::{Asked, Outcome, Spoken};
+use crate::telemetry::ended::Ended;
+use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
+use crate::telemetry::observers::{Observers, Watch};
+use crate::telemetry::tools::Tool;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +53,46 @@ pub struct Call {
     pub upstream: Option<Rc<str>>,
     /// True once its `Origin` was checked.
     pub is_origin_allowed: bool,
-    /// What it calls, as far as it is known; for the log.
-    pub name: Option<String>,
+    /// What it calls, as far as it is known; as much of it as is logged.
+    name: Option<String>,
+    /// The revision of the protocol that it is made in, as far as it is known; for the metrics.
+    pub spoken: Cell<Spoken>,
+    /// The tool that it calls, once it is known where that is; for the metrics.
+    pub tool: Option<Tool>,
     client_address: IpAddr,
     unmatched: Rc<Arc<EndpointSeries>>,
     connection: InCall,
-    log: Rc<FailureLog>,
+    observers: Rc<Observers>,
+    /// Who looks at it.
+    pub watch: Watch,
+    /// The HTTP status of its answer.
+    pub status: Option<u16>,
+    /// Bytes of its body.
+    pub request_bytes: u64,
+    /// Bytes of its reply's body so far.
+    pub reply_bytes: u64,
     end: End,
 }
 
 impl Call {
     /// Starts the clock.
-    pub fn start(connection: InCall, unmatched: Rc<Arc<EndpointSeries>>, log: Rc<FailureLog>) -> Self {
+    pub fn start(
+        connection: InCall,
+        unmatched: Rc<Arc<EndpointSeries>>,
+        observers: Rc<Observers>,
+        headers: &HeaderMap,
+    ) -> Self {
+        let watch = observers.watch(headers);
+        Self::new(connection, unmatched, observers, watch)
+    }
+
+    fn new(
+        connection: InCall,
+        unmatched: Rc<Arc<EndpointSeries>>,
+        observers: Rc<Observers>,
+        watch: Watch,
+    ) -> Self {
+        observers.pulse.enter();
         Self {
             started: Instant::now(),
             seen: Seen { method: Method::Other, era: Era::Modern },
@@ -68,10 +101,16 @@ impl Call {
             upstream: None,
             is_origin_allowed: false,
             name: None,
+            spoken: Cell::default(),
+            tool: None,
             client_address: connection.0.address.ip(),
             unmatched,
             connection,
-            log,
+            observers,
+            watch,
+            status: None,
+            request_bytes: 0,
+            reply_bytes: 0,
             end: End::Open,
         }
     }
@@ -80,12 +119,14 @@ impl Call {
     #[must_use]
     pub fn part(&self) -> Self {
         let connection = self.connection.another();
-        let mut part = Self::start(connection, Rc::clone(&self.unmatched), Rc::clone(&self.log));
+        let mut part =
+            Self::new(connection, Rc::clone(&self.unmatched), Rc::clone(&self.observers), self.watch.part());
         part.caller.clone_from(&self.caller);
         part.endpoint.clone_from(&self.endpoint);
         part.is_origin_allowed = self.is_origin_allowed;
         part.client_address = self.client_address;
         part.seen.era = self.seen.era;
+        part.spoken = self.spoken.clone();
         part
     }
 
@@ -125,6 +166,16 @@ impl Call {
         self.caller.as_ref().ok_or(PolicyError::NoCredentials)
     }
 
+    /// What the request to its upstream is about.
+    pub fn asked(&self) -> Asked {
+        Asked { method: self.seen.method, tool: self.tool }
+    }
+
+    /// It calls this. A name may be as long as a body: what is not logged of it is not kept either.
+    pub fn has_name(&mut self, name: Option<&str>) {
+        self.name = name.map(|name| cut(name).into_owned());
+    }
+
     /// The other end of its connection.
     pub fn peer(&self) -> &Rc<Peer> {
         &self.connection.0
@@ -141,8 +192,9 @@ impl Call {
         let peer = self.connection.0.address;
         let is_forwarded = peer.ip() != self.client_address;
         let client = if is_forwarded { self.client_address.to_string() } else { peer.to_string() };
-        self.log.write(
+        self.observers.failures.write(
             &Failure {
+                request_id: &self.watch.request_id,
                 endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.path),
                 method: self.seen.method.label(),
                 name: &self.name.as_deref().map_or_else(|| "-".into(), shorten),
@@ -165,7 +217,39 @@ impl Drop for Call {
         };
         let series = self.endpoint.as_ref().map_or(&**self.unmatched, |endpoint| &*endpoint.series);
         let now = Instant::now();
-        series.observe(self.seen.method, reason, now.duration_since(self.started).as_secs_f64());
+        let spoken = match self.spoken.get() {
+            // Whatever says nothing of itself and is answered is of the modern era.
+            Spoken::Unknown if reason.is_none() && self.seen.era == Era::Modern => Spoken::Modern,
+            spoken => spoken,
+        };
+        series.observe(&Outcome {
+            method: self.seen.method,
+            spoken,
+            tool: self.tool,
+            reason,
+            seconds: now.duration_since(self.started).as_secs_f64(),
+        });
+        let mut watch = std::mem::take(&mut self.watch);
+        let request_id = std::mem::take(&mut watch.request_id);
+        let ended = Ended {
+            request_id: &request_id,
+            started: self.started,
+            ended: now,
+            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.path),
+            method: self.seen.method.label(),
+            name: self.name.as_deref(),
+            upstream: self.upstream.as_deref(),
+            principal: self.principal(),
+            client: self.client_address,
+            version: Some(spoken.label()).filter(|version| !version.is_empty()),
+            request_bytes: self.request_bytes,
+            reply_bytes: self.reply_bytes,
+            status: self.status,
+            reason,
+            trace_id: watch.span.as_ref().map(|span| span.trace_id()),
+        };
+        self.observers.ended(&mut watch, &ended);
         self.connection.leave(now);
+        self.observers.pulse.leave();
     }
 }

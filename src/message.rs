@@ -70,9 +70,9 @@ impl Message {
     }
 
     /// The name it is routed by, for the log.
-    pub fn public_name(&self) -> Option<String> {
+    pub fn public_name(&self) -> Option<Cow<'_, str>> {
         let literal = name_in_body(&self.envelope, self.method.subject()?)?;
-        literal.decode(&self.body).map(Cow::into_owned)
+        literal.decode(&self.body)
     }
 }
 

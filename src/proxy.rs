@@ -29,6 +29,7 @@ use hyper::body::Incoming;
 use crate::call::Call;
 use crate::catalog::{self, Ask, Dialect, List};
 use crate::cors;
+use crate::drain::Drain;
 use crate::intake::Intake;
 use crate::listen;
 use crate::listener::InCall;
@@ -48,11 +49,15 @@ use crate::route::{Kind, Route, Style};
 use crate::session::Session;
 use crate::snapshot::Endpoint;
 use crate::sse_endpoint::LineId;
-use crate::upstream::Aim;
+use crate::telemetry::calls::Spoken;
+use crate::telemetry::observers::Watch;
+use crate::telemetry::request_id::X_REQUEST_ID;
+use crate::telemetry::tools::Tool;
 use crate::upstream::exchange::{Delivery, RequestBody};
 use crate::upstream::headers::forward;
 use crate::upstream::pipe::exchange::CALLER;
 use crate::upstream::stdio;
+use crate::upstream::{Aim, Upstream};
 use crate::worker::{View, Worker};
 
 use self::metadata::metadata;
@@ -66,6 +71,7 @@ const NAMES_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Proxy {
     worker: Rc<Worker>,
+    drain: Rc<Drain>,
 }
 
 /// What the headers and the body of a request come to.
@@ -89,6 +95,8 @@ struct Outbound {
     mapper: Option<Mapper>,
     /// Whether it may be executed twice.
     is_safe_to_repeat: bool,
+    /// The tool that is called; for the metrics.
+    tool: Option<Tool>,
     /// What is subscribed to, as its upstream spells it.
     uri: Option<Box<str>>,
     /// The client's session, in the legacy era.
@@ -97,15 +105,21 @@ struct Outbound {
 
 impl Proxy {
     /// A proxy on this worker.
-    pub fn new(worker: Rc<Worker>) -> Self {
-        Self { worker }
+    pub fn new(worker: Rc<Worker>, drain: Rc<Drain>) -> Self {
+        Self { worker, drain }
+    }
+
+    /// How far the end of its listener has come.
+    pub fn drain(&self) -> &Drain {
+        &self.drain
     }
 
     /// Answers one request. Never fails: every error becomes a response.
     pub async fn handle(&self, connection: InCall, request: Request<Incoming>) -> Response<ReplyBody> {
         let view = self.worker.view();
-        let mut call = Call::start(connection, Rc::clone(&view.unmatched), Rc::clone(&self.worker.failures));
         let (mut parts, body) = request.into_parts();
+        let observers = Rc::clone(&self.worker.observers);
+        let mut call = Call::start(connection, Rc::clone(&view.unmatched), observers, &parts.headers);
         call.believe(&parts.headers, &view.snapshot.trusted_proxies);
         let mut intake = Intake::new(body);
         let head = Head::read(&parts.headers);
@@ -126,12 +140,13 @@ impl Proxy {
                 return response;
             }
             Err(error) => {
-                call.name = head.decoded_name.as_deref().map(String::from);
+                call.has_name(head.decoded_name.as_deref());
                 Err(error)
             }
         };
         let mut response = match result {
             Ok(mut response) => {
+                call.status = Some(response.status().as_u16());
                 let ends = call.caller.as_ref().and_then(|caller| caller.ends);
                 response.body_mut().carry(call);
                 response.body_mut().end_with(ends);
@@ -142,7 +157,7 @@ impl Proxy {
             }
             Err(error) => Box::pin(self.refuse(&view, origin, intake, call, &error)).await,
         };
-        if self.worker.state.drain.is_quiet() {
+        if self.drain.is_quiet() || self.worker.state.drain.is_quiet() {
             close_after(&mut response);
         }
         response
@@ -166,6 +181,9 @@ impl Proxy {
         let endpoint = &view.endpoints[index];
         call.endpoint = Some(Rc::clone(endpoint));
         call.seen.era = head.era().unwrap_or(Era::Modern);
+        if head.era() == Some(Era::Modern) {
+            call.spoken.set(Spoken::Modern);
+        }
         let served = endpoint.eras();
         let is_sse = endpoint.config.sse && served.legacy && head.era() != Some(Era::Modern);
         check_http_method(&parts.method, head, served)?;
@@ -224,6 +242,7 @@ impl Proxy {
             }
         };
         let body = intake.collect(&view.snapshot.limits, &self.worker.state.buffered).await?;
+        call.request_bytes = body.len() as u64;
         if crate::batch::is_batch(&body) && served.legacy && head.era() != Some(Era::Modern) {
             call.seen.era = Era::Legacy;
             if session.is_none() {
@@ -281,6 +300,7 @@ impl Proxy {
         route: Option<Route<'_>>,
         call: &mut Call,
     ) -> Result<Decision, Error> {
+        call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
         match message.method {
             _ if message.envelope.kind == MessageKind::Notification => Ok(Decision::Answer(accepted())),
             method if method.is_foreign_to(Era::Modern) => Err(ClientError::Method.into()),
@@ -420,8 +440,11 @@ impl Proxy {
         let is_safe_to_repeat = message.method.is_safe_to_repeat()
             || (message.method == Method::ToolsCall
                 && upstream.is_some_and(|upstream| upstream.may_call_twice(&route.inner)));
+        let tool = upstream.filter(|_| message.method == Method::ToolsCall);
+        let tool = tool.map(|upstream| note_tool(endpoint, upstream, route));
         Decision::Send(Outbound {
             is_safe_to_repeat,
+            tool,
             message,
             member: route.member,
             body,
@@ -448,7 +471,7 @@ impl Proxy {
         let (state, caller) = (&self.worker.state, call.caller()?);
         filter.uris.retain(|uri| self.find_route(endpoint, caller, Kind::Resource, &uri.value).is_ok());
         filter.task_ids.retain(|task| self.find_route(endpoint, caller, Kind::Task, &task.value).is_ok());
-        let place = (&**endpoint, &caller.class);
+        let place = (&**endpoint, &**caller);
         let subscription = listen::client::open(state, &view.snapshot, place, message.id(), filter)?;
         Ok(Decision::Answer(relay::subscription_response(subscription)))
     }
@@ -464,11 +487,12 @@ impl Proxy {
         if outbound.session.is_some() {
             return Box::pin(self.send_in_session(view, outbound, headers, call)).await;
         }
-        let Outbound { message, member, body, inner_name, mapper, is_safe_to_repeat, .. } = outbound;
+        let Outbound { message, member, body, inner_name, mapper, tool, is_safe_to_repeat, .. } = outbound;
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[member];
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        call.tool = tool;
         upstream.check_era(Era::Modern)?;
         let permit = Self::turn(upstream, call).await?;
         forward(&mut headers, inner_name, &upstream.access.forward);
@@ -480,9 +504,10 @@ impl Proxy {
         let mut request = Request::new(RequestBody(body));
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
+        call.watch.leaves(&mut request, upstream.is_child());
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let delivery = Delivery { is_safe_to_repeat, aim: Aim::Any };
+        let delivery = Delivery { is_safe_to_repeat, aim: Aim::Any, asked: Some(call.asked()) };
         let result = match self.worker.client.send(upstream, request, delivery, now, deadline).await {
             Ok(reply) => {
                 let plan = Plan {
@@ -500,11 +525,10 @@ impl Proxy {
             }
             Err(error) => Err(error.into()),
         };
+        let is_answered = note_end(&mut call.watch, &result);
         // Only a call that failed, or still may, needs its name for the log.
-        let is_answered =
-            result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)));
-        if !is_answered {
-            call.name = message.public_name();
+        if !is_answered || call.watch.is_curious() {
+            call.has_name(message.public_name().as_deref());
         }
         result
     }
@@ -519,16 +543,23 @@ impl Proxy {
         error: &Error,
     ) -> Response<ReplyBody> {
         let body = intake.collect_refused().await.unwrap_or_default();
+        call.request_bytes = body.len() as u64;
         let id = self.reader(view, Eras::BOTH).find_id(&body).await;
         let id = id.and_then(|id| std::str::from_utf8(body.get(id)?).ok());
-        call.fail(error);
         let is_origin_allowed = call.is_origin_allowed;
         let era = call.seen.era;
         let is_told_in_ok = era == Era::Legacy
             && !error.is_of_transport()
             && call.endpoint.as_ref().is_none_or(|endpoint| endpoint.tells_legacy_errors_in_ok());
         let status = if is_told_in_ok { StatusCode::OK } else { error.outcome().status };
-        let mut response = json_response(status, error.body(id, era));
+        call.status = Some(status.as_u16());
+        let body = error.body(id, era);
+        call.reply_bytes = body.len() as u64;
+        call.fail(error);
+        let mut response = json_response(status, body);
+        if let Ok(id) = HeaderValue::try_from(call.watch.request_id.to_string()) {
+            response.headers_mut().insert(X_REQUEST_ID, id);
+        }
         relay::describe(&mut response, error, call.endpoint.as_ref().map(|endpoint| &***endpoint));
         if let Some(origin) = origin.filter(|_| is_origin_allowed) {
             cors::allow(&mut response, origin);
@@ -548,6 +579,19 @@ fn check_doors(endpoint: &Endpoint, parts: &Parts, head: &Head<'_>, call: &mut C
     if call.peer().is_for(host) { Ok(()) } else { Err(ClientError::Misdirected.into()) }
 }
 
+/// Whether the exchange with an upstream is complete, which its span is told: it has failed, or its reply is at hand.
+fn note_end(watch: &mut Watch, result: &Result<Response<ReplyBody>, Error>) -> bool {
+    match result {
+        Err(error) => watch.failed(error),
+        Ok(response) if matches!(response.body(), ReplyBody::Whole(..)) => {
+            watch.answered();
+            return true;
+        }
+        Ok(_) => {}
+    }
+    false
+}
+
 /// GET and DELETE belong to sessions, and so to the legacy era.
 fn check_http_method(method: &HttpMethod, head: &Head<'_>, served: Eras) -> Result<(), ClientError> {
     let is_legacy = served.legacy && head.era() != Some(Era::Modern);
@@ -557,6 +601,16 @@ fn check_http_method(method: &HttpMethod, head: &Head<'_>, served: Eras) -> Resu
         _ if is_legacy => Err(ClientError::HttpMethod { allow: "GET, POST, DELETE" }),
         _ => Err(ClientError::HttpMethod { allow: "POST" }),
     }
+}
+
+/// The tool that a call is counted as, at the endpoint and at its upstream.
+fn note_tool(endpoint: &Endpoint, upstream: &Upstream, route: &Route<'_>) -> Tool {
+    let tool = upstream.series.tools.find(&route.inner);
+    endpoint
+        .series
+        .note_tool(tool, || endpoint.naming.spell(Kind::Tool, route.member, &route.inner).into_owned());
+    upstream.series.durations.note_tool(tool, &route.inner);
+    tool
 }
 
 fn answer(message: &Message, result: &str) -> Decision {

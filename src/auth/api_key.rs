@@ -23,7 +23,7 @@ pub struct ApiKeys {
     by_tag: HashMap<u64, Vec<Holder>>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Holder {
     digest: [u8; 32],
     principal: Principal,
@@ -45,6 +45,17 @@ impl ApiKeys {
             table.by_tag.entry(tag(&key.sha256)).or_default().push(Holder { digest: key.sha256, principal });
         }
         table
+    }
+
+    /// Whether the principal with this id has the same keys in `other`, and they mean the same.
+    pub fn are_alike_for(&self, other: &Self, id: &str) -> bool {
+        let holders = |keys: &Self| {
+            let all = keys.by_tag.values().flatten();
+            let mut held: Vec<_> = all.filter(|holder| holder.principal.id() == id).cloned().collect();
+            held.sort_unstable_by_key(|holder| holder.digest);
+            held
+        };
+        self == other || holders(self) == holders(other)
     }
 
     /// Whose key it is.

@@ -96,8 +96,14 @@ impl Authenticator {
         self.is_open
     }
 
-    /// Whether the same credentials pass at `other`, and mean the same.
-    pub fn is_like(&self, other: &Self) -> bool {
+    /// Whether the credentials of `principal` pass at `other`, too, and mean the same. Of keys those of others do not
+    /// count; of issuers and certificates all do, as it is not told by which of them a principal was known.
+    pub fn is_like_for(&self, other: &Self, principal: &Principal) -> bool {
+        let same_keys = match (&self.keys, &other.keys) {
+            (Some(keys), Some(others)) => keys.are_alike_for(others, principal.id()),
+            (None, None) => true,
+            _ => false,
+        };
         let same_issuers = self.issuers.len() == other.issuers.len()
             && self.issuers.iter().zip(&other.issuers).all(|(a, b)| a.config == b.config);
         let same_certificates = match (&self.certificates, &other.certificates) {
@@ -105,7 +111,7 @@ impl Authenticator {
             (None, None) => true,
             _ => false,
         };
-        self.keys == other.keys && same_issuers && same_certificates && self.is_open == other.is_open
+        same_keys && same_issuers && same_certificates && self.is_open == other.is_open
     }
 
     /// True if `authorization` decides, and not the certificate.

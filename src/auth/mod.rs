@@ -8,6 +8,7 @@ pub mod authenticator;
 pub mod certificate;
 pub mod challenge;
 pub mod jwt;
+pub mod operator;
 pub mod origin;
 pub mod principal;
 pub mod refusal;

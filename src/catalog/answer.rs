@@ -190,10 +190,14 @@ impl<'r> Request<'r> {
             contents: contents.to_vec(),
         };
         let bytes: usize = contents.iter().flatten().map(|content| content.bytes()).sum();
-        if bytes <= MERGED_INLINE_BYTES_MAX {
-            return Ok(merge.run());
-        }
-        Ok(self.worker.client.tasks.compute(move || merge.run()).await)
+        let merged = if bytes <= MERGED_INLINE_BYTES_MAX {
+            merge.run()
+        } else {
+            self.worker.client.tasks.compute(move || merge.run()).await
+        };
+        let bytes = merged.0.iter().map(MergedPage::bytes).sum();
+        self.worker.state.metrics.lists.merged(&self.endpoint.config.path, list.method(), bytes);
+        Ok(merged)
     }
 
     fn era(&self) -> Era {

@@ -115,6 +115,13 @@ pub struct MergedPage {
     pub rest: Bytes,
 }
 
+impl MergedPage {
+    /// About how long an answer with it is.
+    pub fn bytes(&self) -> usize {
+        self.before_ttl.as_ref().map_or(0, Bytes::len) + self.rest.len()
+    }
+}
+
 impl Catalog {
     /// An empty catalog that keeps about `bytes_max` bytes, half of them parts.
     pub fn new(bytes_max: usize) -> Self {
@@ -167,7 +174,8 @@ impl Merged {
             && self.contents.iter().zip(contents).all(|(one, other)| is_same(one, other))
     }
 
-    fn bytes(&self) -> usize {
+    /// How long it is, with what stands around it here.
+    pub fn bytes(&self) -> usize {
         let pages = self.pages.iter();
         let before = |page: &MergedPage| page.before_ttl.as_ref().map_or(0, Bytes::len);
         pages.map(|page| page.rest.len() + before(page)).sum::<usize>() + size_of::<Self>()

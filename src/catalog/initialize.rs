@@ -269,7 +269,7 @@ mod tests {
             let _ = writeln!(text, "[upstream.u{index}]\nurl = \"http://127.0.0.1:{}/\"", 9000 + index);
         }
         let config = config::parse(&text).expect("a configuration");
-        let metrics = Metrics::new().expect("metrics");
+        let metrics = Metrics::new(10).expect("metrics");
         let snapshot = Snapshot::build(&config, &metrics, None).expect("a snapshot");
         for (upstream, known) in snapshot.upstreams.iter().zip(known) {
             upstream.facts.publish(known.clone());

@@ -78,7 +78,8 @@ impl Wanted {
                 own.literal.decode(&page.body)
             })
         });
-        self.upstream.annotated.publish(names, &content.annotated);
+        self.upstream.annotated.publish(names.clone(), &content.annotated);
+        self.upstream.series.tools.publish(names);
         self.upstream.hinted.publish(content.hints());
     }
 

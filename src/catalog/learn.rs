@@ -4,7 +4,7 @@
 //! it says that its lists changed, and after a failure with growing pauses. Capabilities are claimed in full, so that
 //! no upstream hides a name from us; nothing is ever called. What was listed is kept with all other lists.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ pub async fn run(state: Arc<State>, client: Client) {
         client.pools.sweep(now);
         let snapshot = state.snapshot.load_full();
         let needed = needed(&snapshot);
-        known.retain(|id, _| needed.iter().any(|upstream| upstream.id == *id));
+        let living: HashSet<_> = needed.iter().map(|upstream| upstream.id).collect();
+        known.retain(|id, _| living.contains(id));
         for upstream in needed {
             let entry = known.entry(upstream.id).or_insert_with(|| Known::new(now));
             if asked.len() < CONCURRENT_MAX && entry.is_due(upstream, now) {

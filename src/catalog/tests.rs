@@ -140,8 +140,8 @@ impl Bench {
             "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n[upstream.up]\nurl = \"http://127.0.0.1:{port}/\"\nlist_timeout = \"2s\"\n{lines}\n"
         );
         let config = config::parse(&text).unwrap();
-        let state = State::new(&config, Metrics::new().unwrap()).unwrap();
-        Self { server, worker: Worker::new(state, &config.log, 100) }
+        let state = State::new(&config, Metrics::new(10).unwrap()).unwrap();
+        Self { server, worker: Worker::new(state, Arc::default(), &config.log, 100) }
     }
 
     fn upstream(&self) -> Arc<Upstream> {

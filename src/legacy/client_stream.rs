@@ -48,6 +48,11 @@ impl ClientStream {
         Box::new(Self { ticket, news, version, keep_alive_interval, clock, call: None, is_over: false })
     }
 
+    /// The call it answers.
+    pub fn call(&mut self) -> Option<&mut Call> {
+        self.call.as_deref_mut()
+    }
+
     /// Ties the call to the end of the stream. It is answered, whichever side ends it.
     pub fn carry(&mut self, mut call: Call) {
         call.finish();

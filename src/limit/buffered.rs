@@ -24,6 +24,11 @@ impl Buffered {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
+    /// The budget in bytes.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
     /// How much is held now.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)

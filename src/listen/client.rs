@@ -14,8 +14,9 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
 
 use super::feed::{Feed, Offer, Wanted};
-use super::inbox::{Inbox, Target, Updates};
+use super::inbox::{Inbox, Standing, Target, Updates};
 use crate::call::Call;
+use crate::caller::Caller;
 use crate::limit::buffered::Reservation;
 use crate::mapper::kind_of;
 use crate::policy::Class;
@@ -43,12 +44,13 @@ const UNCOUNTED_BYTES: usize = 1024;
 pub struct Subscription {
     state: Arc<State>,
     inbox: Arc<Inbox>,
-    class: Arc<Class>,
     /// The literal of the request's id.
     id: Box<str>,
     lists: Lists,
     names: Box<[Name]>,
-    feeds: Box<[Joined]>,
+    feeds: Vec<Joined>,
+    /// Upstreams of the endpoint that were looked at when feeds were joined.
+    joined: usize,
     stage: Stage,
     /// First the end of the client's patience, then of silence.
     clock: Pin<Box<Sleep>>,
@@ -83,12 +85,12 @@ struct Joined {
     member: u32,
 }
 
-/// Opens a subscription to what `filter` asks of `endpoint`, which belongs to `snapshot`, for a caller of `class`, who
-/// may use all that the filter names.
+/// Opens a subscription to what `filter` asks of `endpoint`, which belongs to `snapshot`, for `caller`, who may use
+/// all that the filter names.
 pub fn open(
     state: &Arc<State>,
     snapshot: &Snapshot,
-    (endpoint, class): (&Arc<Endpoint>, &Arc<Class>),
+    (endpoint, caller): (&Arc<Endpoint>, &Caller),
     id: &str,
     filter: Filter,
 ) -> Result<Box<Subscription>, GatewayError> {
@@ -99,27 +101,27 @@ pub fn open(
             return Err(GatewayError::Buffers);
         }
     }
-    let inbox = Inbox::new(Arc::clone(endpoint));
+    let inbox = Inbox::new(endpoint, caller, None);
     let key = state.hub.admit(&inbox, snapshot.limits.subscriptions_max);
     let key = key.ok_or(GatewayError::Subscriptions)?;
     let lists = filter.lists;
     let mut subscription = Box::new(Subscription {
         state: Arc::clone(state),
         inbox,
-        class: Arc::clone(class),
         id: id.into(),
         lists,
         names: routed(endpoint, filter),
-        feeds: Box::default(),
+        feeds: Vec::new(),
+        joined: endpoint.member_ids().len(),
         stage: Stage::Opening,
         clock: Box::pin(sleep_until((Instant::now() + PATIENCE).into())),
         call: None,
         key,
         _held: held,
     });
-    subscription.join(snapshot, endpoint);
+    subscription.join(snapshot, endpoint, &caller.class);
     // What ended all others may have come just before this one was counted.
-    if state.drain.is_quiet() || !super::is_current(&subscription.inbox, &state.snapshot.load()) {
+    if state.drain.is_quiet() || !subscription.inbox.go_on(&state.snapshot.load()) {
         subscription.inbox.end();
     }
     Ok(subscription)
@@ -145,6 +147,11 @@ fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[Name]> {
 }
 
 impl Subscription {
+    /// The call it answers.
+    pub fn call(&mut self) -> Option<&mut Call> {
+        self.call.as_deref_mut()
+    }
+
     /// Ties the call to the end of the stream.
     pub fn carry(&mut self, call: Call) {
         self.call = Some(Box::new(call));
@@ -172,6 +179,7 @@ impl Subscription {
                 Poll::Ready(Some(data_event(Bytes::from(subscription::completion(&self.id)))))
             }
             Stage::Open => {
+                self.join_more();
                 let (lists, updates) = self.inbox.take();
                 let told = self.tell(lists, &updates);
                 if !told.is_empty() {
@@ -186,18 +194,28 @@ impl Subscription {
         }
     }
 
-    fn join(&mut self, snapshot: &Snapshot, endpoint: &Endpoint) {
+    fn join(&mut self, snapshot: &Snapshot, endpoint: &Endpoint, class: &Class) {
         let mut feeds = Vec::new();
         for (member, slot) in (0_u32..).zip(&endpoint.members) {
             let names: Vec<Wanted<'_>> = self.names_of(member).collect();
             let Some(upstream) = snapshot.upstreams.get(*slot) else { continue };
-            let is_hidden = !self.class.reaches(member as usize);
+            let is_hidden = !class.reaches(member as usize);
             if !is_hidden && (!self.lists.is_empty() || !names.is_empty()) {
                 let (feed, key) = self.state.hub.join(upstream, &self.inbox, member, self.lists, &names);
                 feeds.push(Joined { feed, key, member });
             }
         }
-        self.feeds = feeds.into();
+        self.feeds = feeds;
+    }
+
+    /// Hears of upstreams that a reload has added.
+    fn join_more(&mut self) {
+        if self.inbox.standing().endpoint.member_ids().len() <= self.joined {
+            return;
+        }
+        let snapshot = self.state.snapshot.load();
+        let more = self.state.hub.join_more(&snapshot, &self.inbox, &mut self.joined, self.lists);
+        self.feeds.extend(more.into_iter().map(|(feed, key, member)| Joined { feed, key, member }));
     }
 
     /// The names that lead to one upstream.
@@ -227,7 +245,7 @@ impl Subscription {
 
     fn offered_lists(&self) -> Lists {
         // The lists of several upstreams are the gateway's own.
-        let is_merged = self.inbox.endpoint.naming.style() != Style::Transparent;
+        let is_merged = self.inbox.standing().endpoint.naming.style() != Style::Transparent;
         let mut offered = Lists::default();
         for index in self.lists.indexes() {
             let is_refused = |joined: &Joined| matches!(joined.feed.list_offer(index), Offer::Refused(_));
@@ -284,7 +302,8 @@ impl Subscription {
 
     /// An upstream's notification as this client reads it. `None`: it is not for this client.
     fn cross(&self, target: Target, notice: &Notice) -> Option<Segments> {
-        let naming = &self.inbox.endpoint.naming;
+        let standing = self.inbox.standing();
+        let naming = &standing.endpoint.naming;
         let (member, spelled) = match target {
             Target::Resource(index) | Target::Task(index) => {
                 let name = self.names.get(index as usize).filter(|name| name.is_honoured)?;
@@ -305,7 +324,7 @@ impl Subscription {
                 let member = member as usize;
                 let public = self.public(member, &notice.name)?;
                 // What no client could ask for under this name, none is told of.
-                let directory = self.inbox.endpoint.names.directory();
+                let directory = standing.endpoint.names.directory();
                 let to = (member, &*notice.name);
                 if !naming.leads_back(Kind::Resource, &public, to, &directory) {
                     return None;
@@ -322,9 +341,10 @@ impl Subscription {
 
     /// What the client calls a resource. `None`: it may not use it.
     fn public<'i>(&self, member: usize, inner: &'i str) -> Option<Cow<'i, str>> {
-        let endpoint = &self.inbox.endpoint;
+        let standing = self.inbox.standing();
+        let Standing { endpoint, class } = &**standing;
         let public = endpoint.naming.public(Kind::Resource, member, inner)?;
-        endpoint.allows(&self.class, Kind::Resource, member, inner).then_some(public)
+        endpoint.allows(class, Kind::Resource, member, inner).then_some(public)
     }
 }
 

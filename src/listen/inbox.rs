@@ -8,10 +8,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use arc_swap::ArcSwap;
 use futures_util::task::AtomicWaker;
 
+use crate::auth::Principal;
+use crate::caller::Caller;
+use crate::policy::Class;
 use crate::protocol::subscription::{Lists, Notice};
-use crate::snapshot::Endpoint;
+use crate::session::desk::Desk;
+use crate::snapshot::{Endpoint, Snapshot};
 
 /// Notifications kept whole, in number and in bytes. One is kept however long it is.
 const NOTICES_MAX: usize = 64;
@@ -25,11 +30,20 @@ const ENDED: u8 = 1 << 7;
 /// The inbox of one client's stream.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    /// The endpoint the stream belongs to.
-    pub(super) endpoint: Arc<Endpoint>,
+    /// Whose stream it is.
+    principal: Principal,
+    standing: ArcSwap<Standing>,
+    desk: Option<Arc<Desk>>,
     flags: AtomicU8,
     updates: Mutex<Updates>,
     waker: AtomicWaker,
+}
+
+/// The endpoint that a stream belongs to, and what its client may use there.
+#[derive(Debug)]
+pub(super) struct Standing {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) class: Arc<Class>,
 }
 
 /// What has become of resources and tasks.
@@ -56,13 +70,44 @@ pub(super) enum Target {
 }
 
 impl Inbox {
-    pub(super) fn new(endpoint: Arc<Endpoint>) -> Arc<Self> {
+    /// `desk` is that of the stream's session, if it is one's.
+    pub(super) fn new(endpoint: &Arc<Endpoint>, caller: &Caller, desk: Option<Arc<Desk>>) -> Arc<Self> {
+        let (endpoint, class) = (Arc::clone(endpoint), Arc::clone(&caller.class));
         Arc::new(Self {
-            endpoint,
+            principal: caller.principal.clone(),
+            standing: ArcSwap::from_pointee(Standing { endpoint, class }),
+            desk,
             flags: AtomicU8::new(0),
             updates: Mutex::default(),
             waker: AtomicWaker::new(),
         })
+    }
+
+    /// The endpoint it belongs to, and what its client may use there.
+    pub(super) fn standing(&self) -> arc_swap::Guard<Arc<Standing>> {
+        self.standing.load()
+    }
+
+    /// Goes on at the endpoint as `snapshot` has it. False if that is not what it was to this client.
+    pub(super) fn go_on(&self, snapshot: &Snapshot) -> bool {
+        let before = self.standing.load_full();
+        let endpoint = snapshot.endpoint_at(&before.endpoint.config.path);
+        let Some(endpoint) = endpoint.and_then(|index| snapshot.endpoints.get(index)) else { return false };
+        if Arc::ptr_eq(endpoint, &before.endpoint) {
+            return true;
+        }
+        let class = endpoint.goes_on_for(&before.endpoint, &self.principal, &before.class);
+        let Some(class) = class else { return false };
+        if let Some(desk) = &self.desk {
+            desk.set_class(&class);
+        }
+        let has_more = endpoint.member_ids().len() > before.endpoint.member_ids().len();
+        self.standing.store(Arc::new(Standing { endpoint: Arc::clone(endpoint), class }));
+        if has_more {
+            // What they offer is part of its lists. Its thread joins them when it looks.
+            self.raise(LISTS);
+        }
+        true
     }
 
     /// A list has changed.

@@ -81,10 +81,9 @@ impl Hub {
         self.clients().all().for_each(|inbox| inbox.end());
     }
 
-    /// Ends the subscriptions and streams of endpoints that `snapshot` does not serve as before, so that their clients listen
-    /// again.
+    /// Ends the subscriptions and streams whose clients `snapshot` does not serve as before, so that they listen again.
     pub fn reloaded(&self, snapshot: &Snapshot) {
-        for inbox in self.clients().all().filter(|inbox| !is_current(inbox, snapshot)) {
+        for inbox in self.clients().all().filter(|inbox| !inbox.go_on(snapshot)) {
             inbox.end();
         }
     }
@@ -145,6 +144,30 @@ impl Hub {
         (feed, key)
     }
 
+    /// Joins the lists of those upstreams that came to the endpoint of `inbox` after its first `joined`.
+    fn join_more(
+        &self,
+        snapshot: &Snapshot,
+        inbox: &Arc<Inbox>,
+        joined: &mut usize,
+        lists: Lists,
+    ) -> Vec<(Arc<Feed>, u32, u32)> {
+        let standing = inbox.standing();
+        let ids = standing.endpoint.member_ids();
+        let more = ids.iter().enumerate().skip(*joined);
+        let more = more.filter(|(member, _)| !lists.is_empty() && standing.class.reaches(*member));
+        let feeds = more.filter_map(|(member, id)| {
+            // One that is gone again has ended the stream, or is about to.
+            let upstream = snapshot.upstreams.iter().find(|upstream| upstream.id == *id)?;
+            let member = u32::try_from(member).ok()?;
+            let (feed, key) = self.join(upstream, inbox, member, lists, &[]);
+            Some((feed, key, member))
+        });
+        let feeds = feeds.collect();
+        *joined = ids.len();
+        feeds
+    }
+
     /// Forgets a feed, unless somebody has joined it. True if it is gone.
     fn close(&self, feed: &Feed) -> bool {
         let mut feeds = self.feeds();
@@ -172,10 +195,4 @@ impl Clients {
     fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
         self.inboxes.values().chain(self.sessions.values())
     }
-}
-
-fn is_current(inbox: &Inbox, snapshot: &Snapshot) -> bool {
-    let endpoint = snapshot.endpoint_at(&inbox.endpoint.config.path);
-    let endpoint = endpoint.and_then(|index| snapshot.endpoints.get(index));
-    endpoint.is_some_and(|endpoint| endpoint.serves_like(&inbox.endpoint))
 }

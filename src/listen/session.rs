@@ -8,8 +8,9 @@ use std::task::Waker;
 
 use super::feed::Feed;
 use super::inbox::Inbox;
-use crate::policy::Class;
+use crate::caller::Caller;
 use crate::protocol::subscription::Lists;
+use crate::session::desk::Desk;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::state::State;
 
@@ -17,25 +18,31 @@ use crate::state::State;
 pub struct ListNews {
     state: Arc<State>,
     inbox: Arc<Inbox>,
-    feeds: Box<[(Arc<Feed>, u32)]>,
+    feeds: Vec<(Arc<Feed>, u32)>,
+    /// Upstreams of the endpoint that were looked at when feeds were joined.
+    joined: usize,
     key: u64,
 }
 
-/// Begins to listen for a session of `endpoint`, which belongs to `snapshot`: to what its caller, who is of `class`, may
-/// use anything of.
+/// Begins to listen for a session of `endpoint`, which belongs to `snapshot`: to what `caller` may use anything of.
+/// `desk` is the session's; what the caller may use is kept up to date there.
 pub fn join(
     state: &Arc<State>,
     snapshot: &Snapshot,
-    (endpoint, class): (&Arc<Endpoint>, &Class),
+    (endpoint, caller): (&Arc<Endpoint>, &Caller),
+    desk: Option<Arc<Desk>>,
 ) -> ListNews {
-    let inbox = Inbox::new(Arc::clone(endpoint));
+    let class = &caller.class;
+    let inbox = Inbox::new(endpoint, caller, desk);
     let key = state.hub.admit_session(&inbox);
     let members = (0_u32..).zip(&endpoint.members).filter(|(member, _)| class.reaches(*member as usize));
     let upstreams = members.filter_map(|(member, slot)| Some((member, snapshot.upstreams.get(*slot)?)));
     let feeds = upstreams.map(|(member, upstream)| state.hub.join(upstream, &inbox, member, Lists::ALL, &[]));
-    let news = ListNews { state: Arc::clone(state), feeds: feeds.collect(), inbox, key };
+    let feeds = feeds.collect();
+    let joined = endpoint.member_ids().len();
+    let news = ListNews { state: Arc::clone(state), feeds, joined, inbox, key };
     // What ended all others may have come just before this one was counted.
-    if state.drain.is_quiet() || !super::is_current(&news.inbox, &state.snapshot.load()) {
+    if state.drain.is_quiet() || !news.inbox.go_on(&state.snapshot.load()) {
         news.inbox.end();
     }
     news
@@ -53,7 +60,12 @@ impl ListNews {
     }
 
     /// Takes the lists that have changed, and counts them as told.
-    pub fn take(&self) -> Lists {
+    pub fn take(&mut self) -> Lists {
+        if self.inbox.standing().endpoint.member_ids().len() > self.joined {
+            let snapshot = self.state.snapshot.load();
+            let more = self.state.hub.join_more(&snapshot, &self.inbox, &mut self.joined, Lists::ALL);
+            self.feeds.extend(more.into_iter().map(|(feed, key, _)| (feed, key)));
+        }
         let (lists, _) = self.inbox.take();
         for index in lists.indexes() {
             self.state.metrics.notices.lists[index].inc();

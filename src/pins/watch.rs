@@ -229,11 +229,11 @@ impl Watcher {
         let is_approved = hash.parse().is_ok_and(|hash| watched.pins.approve(&tool, hash));
         let tool = shorten(&tool);
         if is_approved {
-            tracing::info!(target: "trunkline::audit", upstream, tool, sha256 = hash, "the definition of a tool was approved");
+            tracing::info!(target: "audit", act = "approve", by = "trunkline pins", outcome = "done", upstream, tool, sha256 = hash, "the definition of a tool was approved");
             watched.upstream.changes.note(Changed::Tools);
             self.state.hub.tell(&watched.upstream, Changed::Tools);
         } else {
-            tracing::warn!(target: "trunkline::audit", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
+            tracing::warn!(target: "audit", act = "approve", by = "trunkline pins", outcome = "refused", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
         }
         true
     }

@@ -107,6 +107,16 @@ impl Class {
         }
     }
 
+    /// Whether `other`, of another configuration of the endpoint, allows the same.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let are_alike = |ours: &[Arc<Rule>], theirs: &[Arc<Rule>]| {
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| a.source == b.source)
+        };
+        self.compiled.denies_by_default == other.compiled.denies_by_default
+            && are_alike(&self.rules, &other.rules)
+            && are_alike(&self.beyond, &other.beyond)
+    }
+
     pub(super) fn is_of(&self, compiled: &Arc<Compiled>) -> bool {
         Arc::ptr_eq(&self.compiled, compiled)
     }

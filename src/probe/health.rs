@@ -6,7 +6,7 @@
 //! whether it takes a connection. Whatever answers is fit, but for errors of servers in HTTP. While calls to a replica
 //! are answered, no question makes it unfit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,21 +81,24 @@ enum Verdict {
 impl Checks {
     /// Takes up the replicas there are and drops those that are gone; gives the sessions that nobody needs any more.
     pub(super) fn follow(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<(Arc<Upstream>, Opened)> {
+        let mut living = HashSet::with_capacity(snapshot.upstreams.len());
         for upstream in &snapshot.upstreams {
             let interval = upstream.config.replicas.health.interval;
             if interval.is_zero() {
                 continue;
             }
+            living.insert(upstream.id);
             for replica in upstream.replicas.load().iter() {
-                self.entries.entry((upstream.id, replica.key)).or_insert_with(|| {
+                let entry = self.entries.entry((upstream.id, replica.key)).or_insert_with(|| {
                     Entry::new(upstream, replica, now + jittered(interval, 0.5..1.0), now)
                 });
+                // With the settings of now.
+                entry.upstream = Arc::clone(upstream);
             }
         }
         let mut left = Vec::new();
-        let living = |id: UpstreamId| snapshot.upstreams.iter().any(|upstream| upstream.id == id);
         self.entries.retain(|(id, _), entry| {
-            let stays = living(*id) && !entry.replica.is_gone();
+            let stays = living.contains(id) && !entry.replica.is_gone();
             if !stays && let Some(session) = entry.session.take() {
                 left.push((Arc::clone(&entry.upstream), session));
             }

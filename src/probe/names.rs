@@ -153,7 +153,7 @@ mod tests {
              [upstream.a]\nurl = \"http://tools.example:81/mcp\"\nresolve_interval = \"{interval}\"\n"
         );
         let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
-        Snapshot::build(&config, &Metrics::new().expect("metrics"), None).expect("a snapshot")
+        Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot")
     }
 
     /// Gives these answers one after another.

@@ -148,6 +148,11 @@ impl Version {
     }
 }
 
+/// The revision of this name, if there is one.
+pub fn known_version(text: &str) -> Option<&'static str> {
+    MODERN.iter().chain(LEGACY).copied().find(|version| *version == text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

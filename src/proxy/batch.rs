@@ -64,15 +64,20 @@ impl Proxy {
         let reservation = Rc::new(reservation);
         let (events, waiting) = mpsc::channel(batch::EVENTS_MAX);
         for (index, body) in messages.into_iter().enumerate() {
+            let body_bytes = body.len() as u64;
             let part = Part {
-                proxy: Self::new(Rc::clone(&self.worker)),
+                proxy: Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)),
                 view: Rc::clone(view),
                 endpoint: Rc::clone(endpoint),
                 headers: Rc::clone(&headers),
                 session: session.clone(),
                 body,
                 held: Rc::clone(&reservation),
-                call: call.part(),
+                call: {
+                    let mut part = call.part();
+                    part.request_bytes = body_bytes;
+                    part
+                },
                 is_first: index == 0,
             };
             let events = events.clone();
@@ -124,12 +129,15 @@ impl Part {
         drop((body, held));
         let response = match answer {
             Ok(mut response) => {
+                call.status = Some(response.status().as_u16());
                 response.body_mut().carry(call);
                 response
             }
             Err(error) => {
+                let body = error.body(id.as_deref(), Era::Legacy);
+                (call.status, call.reply_bytes) = (Some(StatusCode::OK.as_u16()), body.len() as u64);
                 call.fail(&error);
-                json_response(StatusCode::OK, error.body(id.as_deref(), Era::Legacy))
+                json_response(StatusCode::OK, body)
             }
         };
         if has_answer {

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
 
 use super::legacy::no_state;
 use super::subscribed::{Subscription, is_refused};
-use super::{Outbound, Proxy};
+use super::{Outbound, Proxy, note_end};
 use crate::call::Call;
 use crate::config::SessionLoss;
 use crate::legacy::detached::Detachable;
@@ -23,6 +23,7 @@ use crate::protocol::version::Era;
 use crate::relay::{Plan, ReplyBody, relay};
 use crate::session::UpstreamSession;
 use crate::session::desk::Addressee;
+use crate::telemetry::calls::Asked;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::exchange::{Delivery, RequestBody};
@@ -44,8 +45,8 @@ impl Proxy {
         // Only a call that failed, or still may, needs its name for the log.
         let is_answered =
             result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)));
-        if !is_answered {
-            call.name = outbound.message.public_name();
+        if !is_answered || call.watch.is_curious() {
+            call.has_name(outbound.message.public_name().as_deref());
         }
         result
     }
@@ -57,14 +58,16 @@ impl Proxy {
         mut headers: HeaderMap,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
-        let Outbound { message, member, body, inner_name, mapper, session, uri, is_safe_to_repeat, .. } =
-            outbound;
+        let Outbound {
+            message, member, body, inner_name, mapper, session, uri, tool, is_safe_to_repeat, ..
+        } = outbound;
         let (Some(endpoint), Some(session)) = (&call.endpoint, session) else {
             return Err(ClientError::NoSession.into());
         };
         let slot = endpoint.members[*member];
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        call.tool = *tool;
         upstream.check_era(Era::Legacy)?;
         let permit = Self::turn(upstream, call).await?;
         forward(&mut headers, inner_name.clone(), &upstream.access.forward);
@@ -105,10 +108,13 @@ impl Proxy {
                 request.headers_mut().insert(SESSION_ID, id.clone());
             }
             let subscribing = uri.clone().filter(|_| is_new);
+            call.watch.leaves(&mut request, upstream.is_child());
             let (worker, mapper) = (Rc::clone(&self.worker), mapper.clone());
-            let (request, place) = ((request, *is_safe_to_repeat), (in_session, permit.clone()));
+            let (request, place) =
+                ((request, *is_safe_to_repeat, call.asked()), (in_session, permit.clone()));
             let exchange = exchange(worker, request, message, mapper, place, subscribing);
             let result = Detachable::new(&self.worker, &upstream_session, exchange).await;
+            note_end(&mut call.watch, &result);
             if is_new && is_refused(&result) {
                 subscription.iter().for_each(Subscription::forget);
             }
@@ -145,7 +151,7 @@ impl Proxy {
 /// One exchange within a session, which needs nobody to wait for it.
 fn exchange(
     worker: Rc<Worker>,
-    (request, is_safe_to_repeat): (Request<RequestBody>, bool),
+    (request, is_safe_to_repeat, asked): (Request<RequestBody>, bool, Asked),
     message: &Message,
     mapper: Option<Mapper>,
     (session, permit): (InSession, Option<Rc<Permit>>),
@@ -162,7 +168,8 @@ fn exchange(
         let in_flight = Some(session.desk.begin(id, addressee));
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let delivery = Delivery { is_safe_to_repeat, aim: session.upstream_session.replica.into() };
+        let aim = session.upstream_session.replica.into();
+        let delivery = Delivery { is_safe_to_repeat, aim, asked: Some(asked) };
         let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
         let plan = Plan {
             upstream: &upstream,

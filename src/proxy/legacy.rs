@@ -28,6 +28,7 @@ use crate::route::{Kind, Route, Style};
 use crate::session::level::Level;
 use crate::session::{NoState, Opening, Session, now_s};
 use crate::snapshot::Endpoint;
+use crate::telemetry::calls::Spoken;
 use crate::upstream::ask::SESSION_ID;
 use crate::worker::View;
 
@@ -49,6 +50,7 @@ impl Proxy {
         };
         let principal = call.principal().id();
         let session = self.open_session(endpoint, token, principal)?;
+        call.spoken.set(Spoken::Legacy(session.grant.version));
         let sessions = &self.worker.state.sessions;
         if !sessions.is_news(session.grant.id) {
             return Ok(Some(session));
@@ -95,6 +97,7 @@ impl Proxy {
         session: Option<Session>,
         call: &mut Call,
     ) -> Result<Decision, Error> {
+        call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
         match (message.envelope.kind, message.method) {
             (MessageKind::Request, Method::Initialize) => {
                 return self.initialize(view, endpoint, &message, call).await;
@@ -104,6 +107,7 @@ impl Proxy {
                 if let Some(list) = List::of(method) {
                     let version = session.as_ref().map(|session| session.grant.version);
                     let version = version.unwrap_or_else(|| version_of(head));
+                    call.spoken.set(Spoken::Legacy(version));
                     let cursor = message.cursor();
                     if message.envelope.cursor.is_some() && cursor.is_none() {
                         return Err(ClientError::Cursor.into());
@@ -156,6 +160,7 @@ impl Proxy {
         let (version, result) =
             catalog::initialize::result(&view.snapshot, endpoint, &call.caller()?.class, &params.version)
                 .await;
+        call.spoken.set(Spoken::Legacy(version));
         let principal = call.principal().id();
         let opening = Opening {
             endpoint: &endpoint.config.path,

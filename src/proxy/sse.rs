@@ -75,7 +75,7 @@ impl Proxy {
         let line = Line::new(id, Arc::clone(endpoint), principal);
         state.lines.add(&line);
         self.worker.client.tasks.spawn(keep(Rc::clone(&self.worker), Arc::clone(&line)));
-        let news = listen::session::join(state, &view.snapshot, (endpoint, &call.caller()?.class));
+        let news = listen::session::join(state, &view.snapshot, (endpoint, call.caller()?), None);
         let stream = Stream::new(Arc::clone(state), line, place, news, view.snapshot.keep_alive_interval);
         Ok(Decision::Answer(relay::line_response(stream)))
     }
@@ -116,7 +116,7 @@ impl Proxy {
         headers: HeaderMap,
         call: Call,
     ) -> Response<ReplyBody> {
-        let (proxy, view) = (Self::new(Rc::clone(&self.worker)), Rc::clone(view));
+        let (proxy, view) = (Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)), Rc::clone(view));
         self.worker.client.tasks.spawn(async move {
             let line = Arc::clone(&posted.line);
             tokio::select! {

@@ -17,11 +17,11 @@ use http::{HeaderName, HeaderValue, Method as HttpMethod, Request, Response};
 use super::legacy::no_state;
 use super::{Decision, Proxy};
 use crate::call::Call;
+use crate::caller::Caller;
 use crate::legacy::client_stream::ClientStream;
 use crate::legacy::{InSession, upstream_stream};
 use crate::listen;
 use crate::mapper::Mapper;
-use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, GatewayError};
 use crate::protocol::event_id::{self, EventId};
 use crate::protocol::head::Head;
@@ -67,8 +67,8 @@ impl Proxy {
         if self.worker.state.drain.is_quiet() {
             return Err(GatewayError::Draining.into());
         }
-        let class = Arc::clone(&call.caller()?.class);
-        let place = StreamOf { view, endpoint, session: &session, class: &class };
+        let caller = Rc::clone(call.caller()?);
+        let place = StreamOf { view, endpoint, session: &session, caller: &caller };
         let mut position = Position::Now;
         if let Some(last_event) = head.last_event {
             position = place.position(&*self.desk_of(&session)?, last_event);
@@ -87,7 +87,7 @@ impl Proxy {
 
     /// The client's own stream.
     fn attach(&self, place: &StreamOf<'_>, position: Position) -> Result<Response<ReplyBody>, Error> {
-        let StreamOf { view, endpoint, session, class } = place;
+        let StreamOf { view, endpoint, session, caller } = place;
         let grant = &session.grant;
         let mut attempts = 0;
         let (desk, ticket) = loop {
@@ -104,6 +104,7 @@ impl Proxy {
                 }
             }
         };
+        let class = &caller.class;
         desk.set_class(class);
         let repeated = match position {
             Position::Stream(last_ids) => desk.resume(last_ids),
@@ -122,7 +123,7 @@ impl Proxy {
                 upstream_stream::come_back(&self.worker, upstream, session, &desk);
             }
         }
-        let news = listen::session::join(&self.worker.state, &view.snapshot, (endpoint, class));
+        let news = listen::session::join(&self.worker.state, &view.snapshot, (endpoint, caller), Some(desk));
         let interval = view.snapshot.keep_alive_interval;
         Ok(relay::session_response(ClientStream::new(ticket, news, grant.version, interval)))
     }
@@ -155,7 +156,8 @@ impl Proxy {
         *request.headers_mut() = headers;
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let delivery = Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into() };
+        let delivery =
+            Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
         let Ok(reply) = self.worker.client.send(&upstream, request, delivery, now, deadline).await else {
             return Ok(None);
         };
@@ -184,7 +186,7 @@ impl Proxy {
     /// What the upstream says in the session, if it has one with an id.
     fn in_session(&self, place: &StreamOf<'_>, desk: &Arc<Desk>, member: usize) -> Option<InSession> {
         // What its class may not use at all, a session may still have from before.
-        let slot = place.endpoint.members.get(member).filter(|_| place.class.reaches(member))?;
+        let slot = place.endpoint.members.get(member).filter(|_| place.caller.class.reaches(member))?;
         let upstream = place.view.snapshot.upstreams.get(*slot)?;
         let sessions = &self.worker.state.sessions;
         let upstream_session = sessions.opened(place.session.grant.id, &upstream.session_key)?;
@@ -214,7 +216,7 @@ struct StreamOf<'a> {
     view: &'a Rc<View>,
     endpoint: &'a Rc<Arc<Endpoint>>,
     session: &'a Session,
-    class: &'a Arc<Class>,
+    caller: &'a Caller,
 }
 
 impl StreamOf<'_> {

@@ -24,6 +24,10 @@ impl Attached {
         }
     }
 
+    pub(super) fn call(&mut self) -> Option<&mut Call> {
+        self.0.as_mut()?.call()
+    }
+
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
         match &mut self.0 {
             Some(stream) => stream.poll(cx),

@@ -59,6 +59,7 @@ impl ReplyBody {
         match self {
             Self::Whole(segments, held) => {
                 call.finish();
+                call.reply_bytes = segments.len();
                 // What fits the socket's buffer is as good as sent.
                 if segments.len() > FRAME_BYTES_MAX as u64 {
                     held.call = Some(Box::new(call));
@@ -73,6 +74,20 @@ impl ReplyBody {
         }
     }
 
+    /// The call whose reply this is, as long as it is not over.
+    fn call(&mut self) -> Option<&mut Call> {
+        match self {
+            // It knows how long it is.
+            Self::Whole(..) => None,
+            Self::Stream(stream) => stream.call(),
+            Self::Subscription(subscription) => subscription.call(),
+            Self::Line(stream) => stream.call(),
+            Self::Batch(batch) => batch.call(),
+            Self::Session(stream) => stream.call(),
+            Self::Ending(stream) => stream.0.call(),
+        }
+    }
+
     /// Ends what would stay open after `ends`. Answers to calls are not cut: they end by themselves.
     pub fn end_with(&mut self, ends: Option<Instant>) {
         let Some(ends) = ends else { return };
@@ -81,17 +96,9 @@ impl ReplyBody {
             *self = Self::Ending(Box::new((stream, Box::pin(sleep_until(ends.into())))));
         }
     }
-}
 
-impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = UpstreamError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
-        match &mut *self {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        match self {
             Self::Whole(segments, _) => {
                 Poll::Ready(segments.pop_at_most(FRAME_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
             }
@@ -108,9 +115,27 @@ impl Body for ReplyBody {
                 if ending.1.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }
-                Pin::new(&mut ending.0).poll_frame(cx)
+                ending.0.poll_piece(cx)
             }
         }
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = UpstreamError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        let polled = self.poll_piece(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let (Some(data), Some(call)) = (frame.data_ref(), self.call())
+        {
+            call.reply_bytes += data.len() as u64;
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -56,7 +56,8 @@ async fn reopen(
         request.headers_mut().insert(LAST_EVENT_ID, last_id.clone());
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let delivery = Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into() };
+        let delivery =
+            Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
         match worker.client.send(&upstream, request, delivery, now, deadline).await {
             Ok(reply) if reply.head.status.is_success() && media_of(&reply.head.headers) == Media::Sse => {
                 upstream.series.resumed.inc();

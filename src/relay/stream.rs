@@ -177,6 +177,11 @@ impl Stream {
         self.call = Some(call);
     }
 
+    /// The call it answers, as long as nothing went wrong.
+    pub(super) fn call(&mut self) -> Option<&mut Call> {
+        self.call.as_mut()
+    }
+
     /// The thread it is on.
     pub(super) fn worker(&self) -> &Rc<Worker> {
         &self.worker

@@ -142,6 +142,12 @@ impl Entry {
         }
     }
 
+    /// It counts as last used now, whatever was known before.
+    pub(super) fn use_from(&self, now_s: u64) {
+        self.used_s.store(now_s, Ordering::Relaxed);
+        self.shared_s.store(0, Ordering::Relaxed);
+    }
+
     /// Whether others are to be told now that it is used: once in `interval_s`.
     pub(super) fn is_use_news(&self, now_s: u64, interval_s: u64) -> bool {
         let told_s = self.shared_s.load(Ordering::Relaxed);

@@ -149,6 +149,8 @@ pub struct Sessions {
     now_s: AtomicU64,
     /// When the last sweep was.
     swept_s: AtomicU64,
+    /// The calendar at the last sweep.
+    clock: Mutex<Option<(Instant, u64)>>,
     /// Forgotten before they expired, since the last sweep.
     forgotten: AtomicU64,
     journal: Journal,

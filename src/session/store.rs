@@ -158,6 +158,7 @@ impl Sessions {
             idle_s: AtomicU64::new(0),
             now_s: AtomicU64::new(now_s()),
             swept_s: AtomicU64::new(0),
+            clock: Mutex::default(),
             forgotten: AtomicU64::new(0),
             journal,
             shared,

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use super::entry::{Closed, Entry};
 use super::journal::Record;
@@ -12,6 +13,8 @@ use super::{SessionId, Sessions};
 
 /// Of how many idle sessions others are asked after one sweep.
 const UNSURE_MAX: usize = 1000;
+/// What clocks are adjusted by without anybody noticing.
+const JUMP_S: u64 = 10;
 
 impl Sessions {
     /// [`Sessions::sweep_with`], by whichever thread comes first in this second.
@@ -19,7 +22,26 @@ impl Sessions {
         if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s {
             return Vec::new();
         }
+        self.note_clock(Instant::now(), now_s);
         self.sweep_with(now_s, is_irreplaceable)
+    }
+
+    /// Where the calendar has moved more than the time that has passed, nobody knows how long a session was idle: it
+    /// counts from now on. When they expire goes by the calendar, as other processes must come to the same.
+    pub(super) fn note_clock(&self, at: Instant, now_s: u64) {
+        let mut noted = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = noted.replace((at, now_s));
+        drop(noted);
+        let Some((then, then_s)) = before else { return };
+        let expected_s = then_s.saturating_add(at.saturating_duration_since(then).as_secs());
+        if expected_s.abs_diff(now_s) <= JUMP_S {
+            return;
+        }
+        tracing::warn!(expected_s, now_s, "the clock has jumped: the idle time of all sessions begins anew");
+        self.now_s.store(now_s, Ordering::Relaxed);
+        for shard in self.table.shards() {
+            shard.live.values().for_each(|entry| entry.use_from(now_s));
+        }
     }
 
     /// Drops the state of sessions that expired or were idle, and ended sessions that would have expired. What an idle

@@ -290,6 +290,30 @@ fn what_was_opened_for_a_session_that_ended_meanwhile_is_closed() {
 }
 
 #[test]
+fn a_clock_that_jumps_makes_nobody_idle_and_keeps_nobody_for_longer() {
+    let idle_s = 600;
+    let sessions = store(None);
+    let (session, token) = issue(&sessions);
+    open(&sessions, session, "a", "kept").expect("opens");
+    let start = Instant::now();
+    let at = |passed_s: u64, now_s: u64| {
+        sessions.note_clock(start + Duration::from_secs(passed_s), now_s);
+        names(&sessions.sweep(now_s))
+    };
+    assert!(at(0, NOW_S).is_empty());
+    // Forward, as when a machine learns the time, or wakes up.
+    let ahead_s = NOW_S + 2 * idle_s;
+    assert!(at(1, ahead_s).is_empty());
+    assert!(at(idle_s, ahead_s + idle_s - 1).is_empty());
+    // And back, by more than it was ever ahead.
+    let behind_s = NOW_S - idle_s;
+    assert!(at(idle_s + 1, behind_s).is_empty());
+    sessions.open(&token, "/mcp", "key:ci", behind_s).expect("it has not expired");
+    assert!(at(2 * idle_s, behind_s + idle_s - 1).is_empty());
+    assert_eq!(at(2 * idle_s + 1, behind_s + idle_s), ["a:kept"]);
+}
+
+#[test]
 fn idle_and_expired_sessions_are_swept() {
     let idle_s = 600;
     let sessions = store(None);

@@ -75,6 +75,11 @@ impl Stream {
         })
     }
 
+    /// The call it answers.
+    pub fn call(&mut self) -> Option<&mut Call> {
+        self.call.as_deref_mut()
+    }
+
     /// Ties the call to the end of the stream. It is answered, whichever side ends it.
     pub fn carry(&mut self, mut call: Call) {
         call.finish();

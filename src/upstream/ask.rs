@@ -102,7 +102,7 @@ impl Asker<'_> {
         request.extensions_mut().insert(Own);
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
-        let delivery = Delivery { is_safe_to_repeat, aim: self.aim_at(replica) };
+        let delivery = Delivery { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
         let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
         let Reply { head, mut body, mut lease, replica } = reply;
         let media = relay::media_of(&head.headers);
@@ -145,7 +145,7 @@ impl Asker<'_> {
         let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
         *request.method_mut() = HttpMethod::DELETE;
         *request.headers_mut() = legacy_headers(version, Some(session));
-        let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica) };
+        let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };
         let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
         let Reply { head, mut body, lease, .. } = reply;
         if relay::collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {

@@ -8,6 +8,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
@@ -30,7 +31,12 @@ impl Client {
         is_stream: bool,
     ) -> Result<Connection, UpstreamError> {
         if self.open.get() >= self.open_max && !is_stream {
-            return Err(UpstreamError::TooManyConnections);
+            // One that waits, at another upstream, must not keep a call from this one.
+            if !self.pools.make_room() {
+                return Err(UpstreamError::TooManyConnections);
+            }
+            // Its task ends, and no longer counts.
+            yield_now().await;
         }
         let counter = if is_stream { Rc::default() } else { Rc::clone(&self.open) };
         let open = OpenConnection::new(&counter, upstream.series.connections.clone());

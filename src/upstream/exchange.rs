@@ -28,6 +28,8 @@ use super::{Aim, ReplicaKey, Transport, Upstream};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::splice::Segments;
 use crate::tasks::Tasks;
+use crate::telemetry::calls::Asked;
+use crate::telemetry::trace::Trail;
 
 /// A large message is handed to its connection in pieces, which bounds what is copied ahead of the socket.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -76,6 +78,8 @@ pub struct Delivery {
     pub is_safe_to_repeat: bool,
     /// Which replica it is for.
     pub aim: Aim,
+    /// What it is about, where a client asked.
+    pub asked: Option<Asked>,
 }
 
 /// Where a request has to go.
@@ -117,7 +121,7 @@ impl Client {
             }
         };
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
-        upstream.series.observe(reason, now.elapsed().as_secs_f64());
+        upstream.series.observe(delivery.asked, reason, now.elapsed().as_secs_f64());
         result
     }
 
@@ -129,7 +133,7 @@ impl Client {
         request: Request<RequestBody>,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let delivery = Delivery { is_safe_to_repeat: false, aim: Aim::Session(to.replica) };
+        let delivery = Delivery { is_safe_to_repeat: false, aim: Aim::Session(to.replica), asked: None };
         let clock = Clock { now: Instant::now(), deadline };
         Box::pin(self.attempt_with_token(upstream, (delivery, to.target), request, clock)).await
     }
@@ -137,11 +141,16 @@ impl Client {
     pub(super) async fn attempt(
         &self,
         upstream: &Upstream,
-        (Delivery { is_safe_to_repeat, aim }, target): (Delivery, Option<&Uri>),
+        (Delivery { is_safe_to_repeat, aim, .. }, target): (Delivery, Option<&Uri>),
         mut request: Request<RequestBody>,
         clock: Clock,
     ) -> Result<Reply, UpstreamError> {
         let is_stream = request.extensions().get::<Held>().is_some();
+        let trail = Trail::of(&request);
+        // Where there is no choice, this is known even if there is no connection to be had.
+        if let (Some(trail), [only]) = (&trail, upstream.replicas.load().as_slice()) {
+            trail.goes_to(&only.host, only.port);
+        }
         let mut may_repeat = is_safe_to_repeat;
         let head_deadline = if is_stream {
             clock.deadline
@@ -153,6 +162,10 @@ impl Client {
         loop {
             let (mut lease, is_pooled) = self.lease(upstream, aim, is_stream, clock).await?;
             address(&mut request, &lease);
+            if let Some(trail) = &trail {
+                let replica = lease.in_flight.replica();
+                trail.goes_to(&replica.host, replica.port);
+            }
             upstream.access.show(request.headers_mut());
             if let Some(target) = target {
                 target.clone_into(request.uri_mut());
@@ -165,6 +178,9 @@ impl Client {
                     let (head, body) = response.into_parts();
                     lease.respect_keep_alive(&head.headers);
                     judge(&mut lease.in_flight, &head);
+                    if let Some(trail) = &trail {
+                        trail.is_answered(head.status);
+                    }
                     let replica = Some(lease.in_flight.key());
                     let body = match fresh_id {
                         None => Incoming::Http(body),
@@ -207,6 +223,9 @@ impl Client {
                 _ => return Err(UpstreamError::Reset),
             };
             upstream.series.retries.inc();
+            if let Some(trail) = &trail {
+                trail.goes_again();
+            }
         }
     }
 

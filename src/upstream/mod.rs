@@ -73,22 +73,22 @@ pub struct Upstream {
     /// What is counted about it.
     pub series: UpstreamSeries,
     /// Which eras it speaks.
-    pub facts: Facts,
+    pub facts: Arc<Facts>,
     /// How often its lists have changed.
-    pub changes: Changes,
+    pub changes: Arc<Changes>,
     /// What its sessions are filed under: its name, and a digest of its addresses or its command, as a server elsewhere is not to be
     /// shown the ids of another's sessions.
     pub session_key: Arc<str>,
     /// True once it opened a session without giving it an id.
-    pub is_sessionless: AtomicBool,
+    pub is_sessionless: Arc<AtomicBool>,
     /// The mirrored parameters of its tools, as they were last listed.
-    pub annotated: Annotated,
+    pub annotated: Arc<Annotated>,
     /// What the annotations of its tools say, as they were last listed.
     pub hinted: Arc<Hinted>,
     /// How its tools are defined; `None`: nobody looks.
     pub pins: Option<Arc<Pins>>,
     /// What its lists have come to.
-    pub listing: Listing,
+    pub listing: Arc<Listing>,
     /// Where calls wait when it has as many as it may.
     pub gate: Option<Arc<Gate>>,
     /// Counts, by its holders, messages on their way to it that nobody waits for.
@@ -159,13 +159,13 @@ impl Upstream {
             access,
             replicas,
             series,
-            facts: Facts::default(),
-            changes: Changes::default(),
-            is_sessionless: AtomicBool::new(false),
+            facts: Arc::default(),
+            changes: Arc::default(),
+            is_sessionless: Arc::default(),
             session_key,
-            annotated: Annotated::default(),
+            annotated: Arc::default(),
             hinted: Arc::default(),
-            listing: Listing::default(),
+            listing: Arc::default(),
             gate,
             telling: Arc::default(),
         })
@@ -187,6 +187,17 @@ impl Upstream {
         Ok(())
     }
 
+    /// Takes over all that is known of `same`, whose identity it has.
+    pub fn go_on_as(&mut self, same: &Self) {
+        self.facts = Arc::clone(&same.facts);
+        self.changes = Arc::clone(&same.changes);
+        self.is_sessionless = Arc::clone(&same.is_sessionless);
+        self.annotated = Arc::clone(&same.annotated);
+        self.hinted = Arc::clone(&same.hinted);
+        self.listing = Arc::clone(&same.listing);
+        self.telling = Arc::clone(&same.telling);
+    }
+
     /// From now on this is the upstream that its connections belong to.
     pub fn take_up(self: &Arc<Self>) {
         if let Some(streams) = self.sse() {
@@ -195,6 +206,15 @@ impl Upstream {
         if let (Some(gate), Some(bounds)) = (&self.gate, &self.config.concurrency) {
             gate.reconfigure(bounds);
         }
+    }
+
+    /// Whether lists that were kept by the settings of `old` would be kept otherwise by these.
+    pub fn keeps_lists_unlike(&self, old: &Self) -> bool {
+        let settings = |upstream: &Self| {
+            let config = &upstream.config;
+            (config.list_ttl_min, config.stale_while_revalidate, config.list_stale_max)
+        };
+        settings(self) != settings(old)
     }
 
     /// Its streams of HTTP+SSE, should it speak it. `None`: it is not reached over HTTP.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1::SendRequest;
+use prometheus::IntGauge;
 
 use super::balance::Dice;
 use super::exchange::RequestBody;
@@ -38,6 +39,30 @@ struct Pool {
     open: Rc<Cell<usize>>,
     /// What may be sent again: grows with every request, and by one retry a second.
     budget: u32,
+    shown: Shown,
+}
+
+/// How many idle connections of this pool are counted in the metrics.
+#[derive(Debug, Default)]
+struct Shown {
+    gauge: Option<IntGauge>,
+    idle: i64,
+}
+
+impl Shown {
+    fn set(&mut self, idle: usize) {
+        let idle = i64::try_from(idle).unwrap_or(i64::MAX);
+        if let Some(gauge) = self.gauge.as_ref().filter(|_| idle != self.idle) {
+            gauge.add(idle - self.idle);
+            self.idle = idle;
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 #[derive(Debug)]
@@ -161,7 +186,13 @@ pub struct Lease {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { generation: 0, idle: Vec::new(), open: Rc::default(), budget: BUDGET_MAX }
+        Self {
+            generation: 0,
+            idle: Vec::new(),
+            open: Rc::default(),
+            budget: BUDGET_MAX,
+            shown: Shown::default(),
+        }
     }
 }
 
@@ -228,6 +259,7 @@ impl Pools {
         let percent = u32::try_from(upstream.config.replicas.retry.budget_percent).unwrap_or(0);
         if let Some(pool) = pool_of(&mut self.slots.borrow_mut(), upstream.id) {
             pool.budget = (pool.budget + percent).min(BUDGET_MAX);
+            pool.shown.gauge.get_or_insert_with(|| upstream.series.idle_connections.clone());
         }
     }
 
@@ -250,6 +282,7 @@ impl Pools {
             pool.idle.retain(|idle| {
                 idle.expires > now && !idle.connection.sender.is_closed() && !idle.at.is_gone()
             });
+            pool.shown.set(pool.idle.len());
         }
     }
 
@@ -261,6 +294,17 @@ impl Pools {
                 pool.idle.clear();
             }
         }
+    }
+
+    /// Closes the connection that waits at the upstream where most do, so that there is room for another. False if
+    /// none waits.
+    pub fn make_room(&self) -> bool {
+        let mut slots = self.slots.borrow_mut();
+        let fullest = slots.iter_mut().max_by_key(|pool| pool.idle.len());
+        fullest.filter(|pool| !pool.idle.is_empty()).is_some_and(|pool| {
+            pool.idle.remove(0);
+            true
+        })
     }
 
     /// Closes every idle connection.

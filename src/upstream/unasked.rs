@@ -56,7 +56,7 @@ pub async fn open(client: &Client, upstream: &Upstream, session: Named<'_>, afte
     *request.headers_mut() = headers;
     request.extensions_mut().insert(Held);
     let now = Instant::now();
-    let delivery = Delivery { is_safe_to_repeat: true, aim: session.replica.into() };
+    let delivery = Delivery { is_safe_to_repeat: true, aim: session.replica.into(), asked: None };
     let reply = match client.send(upstream, request, delivery, now, now + HEAD_TIMEOUT).await {
         // Its replica is gone, and with it the session.
         Err(UpstreamError::SessionLost) => return Opened::Doubtful,

@@ -94,7 +94,8 @@ impl Rates {
         Self { of_calls: limiters.into_iter().map(Arc::new).collect(), of_requests: Vec::new() }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<Limiter>> {
+    /// Each of them.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Limiter>> {
         self.of_requests.iter().chain(&self.of_calls)
     }
 }

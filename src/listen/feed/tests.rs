@@ -1,4 +1,6 @@
 use super::*;
+use crate::auth::Principal;
+use crate::caller::Caller;
 use crate::config;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
@@ -14,11 +16,13 @@ const CONFIG: &str = r#"
 "#;
 
 fn feed() -> (Arc<Feed>, impl Fn() -> Arc<Inbox>) {
-    let metrics = Metrics::new().expect("metrics");
+    let metrics = Metrics::new(10).expect("metrics");
     let config = config::parse(CONFIG).expect("a configuration");
     let snapshot = Snapshot::build(&config, &metrics, None).expect("a snapshot");
     let endpoint = Arc::clone(&snapshot.endpoints[0]);
-    (Feed::new(Arc::clone(&snapshot.upstreams[0])), move || Inbox::new(Arc::clone(&endpoint)))
+    let class = endpoint.policy.class_of(&Principal::Anonymous);
+    let caller = Caller { principal: Principal::Anonymous, class, ends: None };
+    (Feed::new(Arc::clone(&snapshot.upstreams[0])), move || Inbox::new(&endpoint, &caller, None))
 }
 
 fn uri(inner: &str) -> Wanted<'_> {

@@ -80,7 +80,7 @@ pub(super) async fn open(
     let id = id.to_string();
     let request = request(ask, &id);
     let asked_bytes = usize::try_from(request.body().0.len()).unwrap_or(usize::MAX);
-    let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any };
+    let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any, asked: None };
     let reply = client.send(upstream, request, delivery, now, deadline).await.map_err(NotOpened::Failed)?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;

@@ -22,6 +22,7 @@ use super::exchange::{Client, Clock, Delivery, Held, Reply, RequestBody};
 use crate::config::{self, Authorization, HeaderSource};
 use crate::protocol::error::UpstreamError;
 use crate::secret::{Secret, SecretError};
+use crate::telemetry::trace::Trail;
 use crate::tls::client::{Connector, Connectors, Fault, PemFile, Settings, SettingsError};
 
 /// Somebody without trust is told of no more often, as every call finds out again.
@@ -217,12 +218,17 @@ impl Client {
         if let Some(held) = request.extensions().get::<Held>() {
             again.extensions_mut().insert(*held);
         }
+        let trail = Trail::of(&request);
         request.headers_mut().insert(AUTHORIZATION, token.header.clone());
         let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
         if reply.head.status != StatusCode::UNAUTHORIZED || !tokens.reject(&token) {
             return Ok(reply);
         }
         drop(reply);
+        if let Some(trail) = trail {
+            trail.goes_again();
+            again.extensions_mut().insert(trail);
+        }
         let token = tokens.get(&self.tasks, clock.deadline).await?;
         again.headers_mut().insert(AUTHORIZATION, token.header.clone());
         self.attempt(upstream, delivery, again, clock.starting_now()).await
