@@ -398,3 +398,22 @@ fn huge_answers_are_harmless() {
     });
     assert_eq!(result, json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}));
 }
+
+#[test]
+fn more_upstreams_than_the_gateway_has_connections_for_questions_are_all_asked() {
+    const COUNT: usize = 200;
+    let server = Legacy::new(Offer::tools(&["echo"])).and_modern();
+    let upstream = server.start();
+    let config = (0..COUNT)
+        .fold(Config::new(), |config, number| config.probed(&format!("up{number}"), upstream.address, ""));
+    let daemon = Daemon::start(&config.admin());
+    eventually("all are known", || {
+        let metrics = daemon.get_admin("/metrics").text();
+        let is_known = |line: &&str| {
+            line.starts_with("trunkline_upstream_eras") && line.contains("modern") && line.ends_with(" 1")
+        };
+        (metrics.lines().filter(is_known).count() == COUNT).then_some(())
+    });
+    let refused = daemon.log().into_iter().find(|line| line.contains("too many connections"));
+    assert_eq!(refused, None, "connections that waited kept others from being asked");
+}

@@ -593,11 +593,11 @@ fn streams_are_bounded() {
 }
 
 #[test]
-fn a_reload_that_changes_the_endpoint_ends_its_streams() {
+fn a_reload_that_changes_the_names_of_an_endpoint_ends_its_streams() {
     let upstream = server().start();
     let daemon = Daemon::start(&one(&upstream));
     let (new, old) = (Client::open(&daemon), Client::start(&daemon));
-    daemon.reload(&one(&upstream).endpoint("instructions = \"x\""));
+    daemon.reload(&one(&upstream).endpoint("deny = [\"hidden*\"]"));
     for Client { mut stream, .. } in [new, old] {
         assert_eq!(stream.event(), None);
     }

@@ -1,8 +1,14 @@
-//! Log lines: one per refused or failed call, with the reason, without secrets, in text and in JSON.
+//! Log lines: one per refused or failed call, with the reason, without secrets, in every form and place.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Config, Daemon, Request, Upstream, api_key, call, eventually, refusing_address};
+use crate::harness::{
+    Config, Daemon, Folder, Request, Upstream, api_key, call, eventually, refusing_address, trunkline,
+};
 
 /// Calls that are refused or fail, and a word of the reason that their line must hold.
 fn troubled() -> Vec<(&'static str, Request)> {
@@ -18,7 +24,7 @@ fn troubled() -> Vec<(&'static str, Request)> {
 
 #[test]
 fn refused_and_failed_calls_leave_one_line_with_the_reason() {
-    for format in ["text", "json"] {
+    for format in ["text", "json", "logfmt"] {
         let files = Upstream::with_tools(&["echo"]);
         let (dead, _socket) = refusing_address();
         let config = Config::new()
@@ -123,8 +129,13 @@ fn a_name_forges_no_line_of_json() {
 }
 
 #[test]
+fn a_name_forges_no_line_of_logfmt() {
+    assert_no_forged_line("logfmt");
+}
+
+#[test]
 fn secrets_stay_out_of_the_log() {
-    for format in ["text", "json"] {
+    for format in ["text", "json", "logfmt"] {
         let (daemon, _upstream) = talkative(format);
         let before = daemon.log().len();
         let password = r#""arguments":{"password":"hunter2"}"#;
@@ -160,4 +171,100 @@ fn a_flood_of_refusals_does_not_flood_the_log() {
     let lines = daemon.log().len() - before;
     assert!(lines <= 12 * seconds, "{lines} lines in {seconds} s");
     assert!(lines >= 1);
+}
+
+#[test]
+fn the_journal_gets_severities_and_no_time() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let folder = Folder::new();
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = Config::transparent(&upstream).listener(&format!("address = \"{address}\""));
+    let path = folder.path().join("trunkline.toml");
+    let log = folder.path().join("stderr");
+    let file = fs::File::create(&log).unwrap();
+    let found = file.metadata().unwrap();
+    for (is_asked_for, stream, is_journal) in [
+        ("", format!("{}:{}", found.dev(), found.ino()), true),
+        ("", format!("{}:{}", found.dev(), found.ino() + 1), false),
+        ("journal = true", String::new(), true),
+        ("journal = false", format!("{}:{}", found.dev(), found.ino()), false),
+    ] {
+        fs::write(&path, config.clone().section(&format!("[log]\n{is_asked_for}")).to_string()).unwrap();
+        file.set_len(0).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_trunkline"))
+            .args(["run", "--config"])
+            .arg(&path)
+            .env("JOURNAL_STREAM", &stream)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::options().append(true).open(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let text = eventually("it is ready", || {
+            fs::read_to_string(&log).ok().filter(|text| text.contains(" ready "))
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let said = text.lines().find(|line| line.contains(" ready ")).unwrap();
+        assert_eq!(said.starts_with("<6>trunkline::gateway: ready version="), is_journal, "{said}");
+        assert_eq!(
+            text.contains("<4>trunkline"),
+            is_journal,
+            "the warning about the state directory: {text}"
+        );
+    }
+}
+
+#[test]
+fn the_level_and_the_form_change_with_a_reload() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = |log: &str| Config::transparent(&upstream).admin().section(&format!("[log]\n{log}"));
+    let daemon = Daemon::start(&config(""));
+    let refused = || {
+        daemon.send(&call("8", "echo").set("Mcp-Name", "other")).assert_error(400, -32020, Some("8"));
+    };
+    refused();
+    daemon.wait_for_log(0, "the refusal", |line| says(line, "-32020"));
+    let before = daemon.log().len();
+    daemon.reload(&config("level = \"warn\""));
+    // The reload itself is told at `info`.
+    let reloaded = "trunkline_reloads_total{result=\"ok\"} 1";
+    eventually("the reload", || daemon.get_admin("/metrics").text().contains(reloaded).then_some(()));
+    refused();
+    daemon.reload(&config("format = \"logfmt\""));
+    daemon.wait_for_log(before, "reloaded", |line| line.contains("msg=reloaded"));
+    assert!(!daemon.log()[before..].iter().any(|line| says(line, "-32020")), "{:?}", daemon.log());
+    let before = daemon.log().len();
+    refused();
+    let line = daemon.wait_for_log(before, "the refusal", |line| says(line, "-32020"));
+    assert!(line.starts_with("time=") && line.contains("level=info target=trunkline::"), "{line}");
+}
+
+#[test]
+fn lines_go_to_a_file_that_must_be_there_at_the_start() {
+    let (upstream, folder) = (Upstream::with_tools(&["echo"]), Folder::new());
+    let config = |path: &str| {
+        Config::transparent(&upstream)
+            .section(&format!("[log]\nfile = \"{}/{path}\"", folder.path().display()))
+    };
+    let (output, _) = trunkline(&["run"], Some(&config("nowhere/trunkline.log").to_string()));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("nowhere/trunkline.log: No such file"), "{said}");
+    let daemon = Daemon::start(&Config::transparent(&upstream));
+    daemon.reload(&config("trunkline.log"));
+    let path = folder.path().join("trunkline.log");
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    eventually("the reload is told in the new place", || read().contains("reloaded").then_some(()));
+    daemon.send(&call("8", "echo").set("Mcp-Name", "other"));
+    eventually("the refusal", || read().lines().any(|line| says(line, "-32020")).then_some(()));
+    assert!(!daemon.log().iter().any(|line| says(line, "-32020")), "{:?}", daemon.log());
+    // Its directory is gone: what is open is kept.
+    let (moved, before) = (folder.path().with_extension("moved"), read().lines().count());
+    fs::rename(folder.path(), &moved).unwrap();
+    daemon.reload(&config("trunkline.log"));
+    eventually("why it is not opened anew", || {
+        let text = fs::read_to_string(moved.join("trunkline.log")).unwrap();
+        text.lines().skip(before).any(|line| line.contains("the old one is kept")).then_some(())
+    });
+    fs::rename(&moved, folder.path()).unwrap();
 }

@@ -5,7 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod access_log;
 mod admin;
+mod admin_access;
 mod auth;
 mod bad_http;
 mod bad_json;
@@ -17,6 +19,7 @@ mod cli;
 mod concurrency;
 mod connect;
 mod credentials;
+mod dashboards;
 mod eras;
 mod errors;
 mod faults;
@@ -33,6 +36,7 @@ mod limits;
 mod lists;
 mod logs;
 mod mapping;
+mod metrics;
 mod naming;
 mod oauth;
 mod order;
@@ -43,16 +47,20 @@ mod proxy_protocol;
 mod questions;
 mod rates;
 mod relay;
+mod reload;
 mod replicas;
+mod restart;
 mod resume;
 mod retries;
 mod revisions;
+mod service;
 mod sessions;
 mod shared;
 mod stdio;
 mod streams;
 mod subscriptions;
 mod tls;
+mod traces;
 mod upstream_streams;
 mod upstream_tls;
 mod watched_lists;

@@ -274,7 +274,7 @@ fn an_approval_is_bound_to_what_was_shown() {
     run_ok(&["approve", "up", "a", "--hash", &second], &config);
     wait_withheld(&daemon, "a", false);
     let said = daemon.wait_for_log(0, "the approval", |line| line.contains("was approved"));
-    assert!(said.contains("trunkline::audit") && said.contains(&second), "{said}");
+    assert!(said.contains("audit: ") && said.contains("act=\"approve\"") && said.contains(&second), "{said}");
     eventually("it is listed", || (listed(&daemon).len() == 2).then_some(()));
     kept(&folder, |file| pending(file, "a").is_none());
     eventually("the approval is gone", || {

@@ -75,7 +75,8 @@ fn a_refused_client_is_told_when_to_come_back() {
     assert_eq!(upstream.forwarded().len(), 3);
     let metrics = daemon.get_admin("/metrics").text();
     assert!(metrics.contains("trunkline_limiter_keys{limit=\"own\"} 2"), "{metrics}");
-    assert!(metrics.contains("error_type=\"rate\",mcp_method_name=\"tools/call\"}"), "{metrics}");
+    let refused = "error_type=\"rate\",gen_ai_tool_name=\"\",mcp_method_name=\"tools/call\"";
+    assert!(metrics.contains(refused), "{metrics}");
     let counted =
         metrics.lines().find(|line| line.starts_with("trunkline_rate_limited_total{limit=\"own\"}"));
     let counted: u64 = counted.unwrap().rsplit(' ').next().unwrap().parse().unwrap();

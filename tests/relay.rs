@@ -260,9 +260,15 @@ fn a_reply_of_many_pieces_is_counted_as_answered_and_keeps_its_connection() {
         daemon.send(&call(id, "echo")).assert_ok();
     }
     let metrics = daemon.get_admin("/metrics").text();
-    assert!(!metrics.contains("cancelled"), "{metrics}");
-    let answered = "error_type=\"\",mcp_method_name=\"tools/call\"} 3";
-    assert!(metrics.lines().any(|line| line.contains("_count") && line.ends_with(answered)), "{metrics}");
+    let is_cancelled = |line: &str| !line.starts_with('#') && line.contains("\"cancelled\"");
+    assert!(!metrics.lines().any(is_cancelled), "{metrics}");
+    let is_answered_call = |line: &&str| {
+        line.starts_with("mcp_server_operation_duration_seconds_count")
+            && line.contains("error_type=\"\"")
+            && line.contains("mcp_method_name=\"tools/call\"")
+    };
+    let counts = metrics.lines().filter(is_answered_call).map(|line| line.rsplit(' ').next().unwrap());
+    assert_eq!(counts.map(|count| count.parse::<u32>().unwrap()).sum::<u32>(), 3, "{metrics}");
 }
 
 #[test]

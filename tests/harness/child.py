@@ -81,6 +81,9 @@ def call(request):
         write(b'{"jsonrpc":"2.0","method":"' + b"x" * int(arguments["bytes"]))
     elif tool == "hang":
         pass
+    elif tool == "nap":
+        time.sleep(1)
+        text(request, "awake")
     elif tool == "hang-after-log":
         send({"method": "notifications/message", "params": {"level": "info", "data": "begun"}})
     elif tool == "die":

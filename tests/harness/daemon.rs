@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,21 +34,58 @@ impl Daemon {
 
     /// As [`start`](Self::start), with more environment variables.
     pub(crate) fn start_with(config: &impl Display, environment: &[(&str, &str)]) -> Self {
-        let path = scratch_directory().join("trunkline.toml");
-        fs::write(&path, config.to_string()).expect("the configuration can be written");
-        let mut child = Command::new(BINARY)
-            .args(["run", "--config"])
-            .arg(&path)
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let log = Log::follow(child.stderr.take().expect("stderr is piped"));
-        let mut daemon = Self { child, log, config: path, addresses: Vec::new(), admin: None, exited: None };
+        let mut command = Command::new(BINARY);
+        command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut daemon = Self::spawn(command, config);
         daemon.await_ready();
         daemon
+    }
+
+    /// As [`start_with`](Self::start_with), with sockets that are open already, as systemd passes them.
+    pub(crate) fn start_passed(
+        config: &impl Display,
+        environment: &[(&str, &str)],
+        sockets: Vec<(&str, OwnedFd)>,
+    ) -> Self {
+        let mut daemon = Self::spawn_passed(config, environment, sockets);
+        daemon.await_ready();
+        daemon
+    }
+
+    /// As [`start_passed`](Self::start_passed), for a daemon that may have reason not to start. At most two sockets.
+    pub(crate) fn spawn_passed(
+        config: &impl Display,
+        environment: &[(&str, &str)],
+        sockets: Vec<(&str, OwnedFd)>,
+    ) -> Self {
+        let names: Vec<&str> = sockets.iter().map(|(name, _)| *name).collect();
+        let (names, count) = (names.join(":"), sockets.len().to_string());
+        let mut sockets = sockets.into_iter().map(|(_, socket)| Stdio::from(socket));
+        let mut command = Command::new("/bin/sh");
+        // The process must find its own number in the environment.
+        let script = "exec 3<&0 4<&1 </dev/null >/dev/null; LISTEN_PID=$$ exec \"$@\"";
+        command
+            .args(["-c", script, "sh", BINARY])
+            .envs([("LISTEN_FDS", count), ("LISTEN_FDNAMES", names)])
+            .envs(environment.iter().copied())
+            .stdin(sockets.next().unwrap_or_else(Stdio::null))
+            .stdout(sockets.next().unwrap_or_else(Stdio::null));
+        assert!(sockets.next().is_none(), "no more than two sockets can be passed");
+        Self::spawn(command, config)
+    }
+
+    fn spawn(mut command: Command, config: &impl Display) -> Self {
+        let path = scratch_directory().join("trunkline.toml");
+        fs::write(&path, config.to_string()).expect("the configuration can be written");
+        command.args(["run", "--config"]).arg(&path).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let log = Log::follow(child.stderr.take().expect("stderr is piped"));
+        Self { child, log, config: path, addresses: Vec::new(), admin: None, exited: None }
+    }
+
+    /// The number of the process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The address of the first listener.
@@ -94,9 +132,24 @@ impl Daemon {
         self.log.wait(from, fits).unwrap_or_else(|| panic!("no log line in {DEADLINE:?}: {what}"))
     }
 
+    /// Replaces the configuration file, and says nothing of it.
+    pub(crate) fn write_config(&self, config: &impl Display) {
+        fs::write(&self.config, config.to_string()).expect("the configuration can be written");
+    }
+
     /// Replaces the configuration file and sends SIGHUP. Does not wait for the effect.
     pub(crate) fn reload(&self, config: &impl Display) {
-        fs::write(&self.config, config.to_string()).expect("the configuration can be written");
+        self.write_config(config);
+        self.signal(Signal::HUP);
+    }
+
+    /// Where the configuration file is.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// Sends SIGHUP and leaves the configuration file as it is.
+    pub(crate) fn hangup(&self) {
         self.signal(Signal::HUP);
     }
 
@@ -244,12 +297,20 @@ fn scratch_directory() -> PathBuf {
     directory
 }
 
-/// The message of a log line, in either format, and its address field if it has one.
+/// The message of a log line, in any format, and its address field if it has one.
 fn event(line: &str) -> Option<(String, Option<SocketAddr>)> {
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(line) {
         let fields = &json["fields"];
         let address = fields["address"].as_str().and_then(|address| address.parse().ok());
         return Some((fields["message"].as_str()?.to_owned(), address));
+    }
+    if let Some((_, said)) = line.split_once(" msg=") {
+        let message = match said.strip_prefix('"') {
+            Some(quoted) => quoted.split('"').next()?,
+            None => said.split(' ').next()?,
+        };
+        let address = said.split(' ').find_map(|word| word.strip_prefix("address=")?.parse().ok());
+        return Some((message.to_owned(), address));
     }
     let (_, said) = line.split_once(": ")?;
     let words = said.split(' ');

@@ -1,0 +1,191 @@
+//! What Prometheus sees of the gateway.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use trunkline::telemetry::metrics::Metrics;
+
+use crate::harness::{
+    Config, Daemon, Legacy, Offer, Prometheus, Upstream, call, eventually, in_session, legacy, list, modern,
+    open_session, promtool,
+};
+
+/// The text of a scrape, once it holds `line`.
+fn scrape_with(daemon: &Daemon, line: &str) -> String {
+    eventually(line, || {
+        let text = daemon.get_admin("/metrics").text();
+        text.contains(line).then_some(text)
+    })
+}
+
+fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+    text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).collect()
+}
+
+#[test]
+fn the_table_is_the_code() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let section = readme.split("\n## Metrics\n").nth(1).expect("the section").split("\n##").next().unwrap();
+    let cell = |cell: &str| cell.trim().to_owned();
+    let mut table = BTreeMap::new();
+    for row in section.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<String> = row.trim_matches('|').split(" |").map(cell).collect();
+        let [name, kind, labels, meaning] = &cells[..] else { panic!("{row}") };
+        let labels: BTreeSet<String> = labels
+            .split(", ")
+            .filter(|label| !label.is_empty())
+            .map(|label| label.replace('`', ""))
+            .collect();
+        assert!(!meaning.is_empty(), "{row}");
+        let before = table.insert(name.replace('`', ""), (kind.clone(), labels));
+        assert!(before.is_none(), "{name} is there twice");
+    }
+    let families = Metrics::new(1).unwrap().families();
+    for family in &families {
+        let labels: BTreeSet<String> = family.labels.iter().cloned().collect();
+        let (kind, listed) = table.remove(&family.name).unwrap_or_else(|| panic!("no row: {family:?}"));
+        assert_eq!((&*kind, listed), (family.kind, labels), "{}", family.name);
+        assert!(family.help.ends_with('.'), "{family:?}");
+    }
+    assert!(table.is_empty(), "there are no such metrics: {table:?}");
+    assert!(families.len() > 80);
+}
+
+#[test]
+fn tools_are_told_apart_by_what_upstreams_list() {
+    let upstream = Upstream::with_tools(&["echo", "add", "never_called"]);
+    let other = Upstream::with_tools(&["echo"]);
+    let config = Config::prefixed(&upstream, &other).admin().section("[metrics]\ntools_max = 2");
+    let daemon = Daemon::start(&config);
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    for tool in ["files__echo", "files__echo", "weather__echo", "files__add", "files__made_up"] {
+        daemon.send(&call("2", tool));
+    }
+    let text = scrape_with(&daemon, "gen_ai_tool_name=\"_other\",mcp_method_name=\"tools/call\"");
+    let text = text + &scrape_with(&daemon, "weather__echo");
+    for (tool, count) in [("files__echo", 2), ("weather__echo", 1)] {
+        let line = format!(
+            "mcp_server_operation_duration_seconds_count{{endpoint=\"/mcp\",error_type=\"\",gen_ai_tool_name=\"{tool}\",mcp_method_name=\"tools/call\",mcp_protocol_version=\"\"}} {count}\n"
+        );
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    let line = "mcp_client_operation_duration_seconds_count{error_type=\"\",gen_ai_tool_name=\"echo\",mcp_method_name=\"tools/call\",upstream=\"files\"} 2\n";
+    assert!(text.contains(line), "{text}");
+    for hidden in ["made_up", "\"add\"", "\"files__add", "never_called"] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+}
+
+#[test]
+fn series_of_tools_live_through_a_reload() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream).admin();
+    let daemon = Daemon::start(&config);
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    daemon.send(&call("2", "echo")).assert_ok();
+    let lines = daemon.log().len();
+    daemon.reload(&config.clone().limits("headers_max = 77"));
+    daemon.wait_for_log(lines, "reloaded", |line| line.contains("reloaded"));
+    daemon.send(&call("3", "echo")).assert_ok();
+    let text = scrape_with(
+        &daemon,
+        "mcp_server_operation_duration_seconds_count{endpoint=\"/mcp\",error_type=\"\",gen_ai_tool_name=\"echo\",mcp_method_name=\"tools/call\",mcp_protocol_version=\"\"} 2\n",
+    );
+    assert_eq!(samples(&text, "trunkline_reloads_total").len(), 2, "{text}");
+    assert!(text.contains("\ntrunkline_config_last_load_successful 1\n"), "{text}");
+}
+
+#[test]
+fn durations_need_not_be_measured() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream).admin().section("[metrics]\ndurations = false");
+    let daemon = Daemon::start(&config);
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    daemon.send(&call("2", "echo")).assert_ok();
+    let text = scrape_with(
+        &daemon,
+        "trunkline_requests_total{endpoint=\"/mcp\",mcp_protocol_version=\"2026-07-28\",outcome=\"answered\",reason=\"\"} 2\n",
+    );
+    assert!(!text.contains("mcp_server_operation") && !text.contains("mcp_client_operation"), "{text}");
+    let status = daemon.get_admin("/status").text();
+    assert!(status.contains("\"/mcp\"") && !status.contains("p50_s"), "{status}");
+}
+
+#[test]
+fn a_refused_reload_and_what_is_removed_show() {
+    let (upstream, other) = (Upstream::with_tools(&["echo"]), Upstream::with_tools(&["echo"]));
+    let daemon = Daemon::start(&Config::prefixed(&upstream, &other).admin());
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    let of_weather = "trunkline_upstream_connections{upstream=\"weather\"}";
+    scrape_with(&daemon, of_weather);
+    daemon.reload(&"nonsense = 1");
+    scrape_with(&daemon, "\ntrunkline_config_last_load_successful 0\n");
+    daemon.reload(&Config::new().upstream("files", upstream.address, "").admin());
+    let text = scrape_with(&daemon, "\ntrunkline_config_last_load_successful 1\n");
+    assert!(!text.contains(of_weather), "{text}");
+    assert!(text.contains("\ntrunkline_reloads_total{result=\"error\"} 1\n"), "{text}");
+}
+
+#[test]
+fn requests_are_told_by_version_and_outcome() {
+    let server = Legacy::new(Offer::tools(&["echo"])).and_modern().start();
+    let daemon = Daemon::start(&Config::new().probed("up", server.address, "").admin());
+    let (session, _) = open_session(daemon.address(), "2025-06-18");
+    daemon.send(&in_session(&session, legacy("1", "tools/list", "{}"))).assert_ok();
+    daemon
+        .send(&in_session(&session, legacy("2", "tools/call", r#"{"name":"echo","arguments":{}}"#)))
+        .assert_ok();
+    daemon.send(&list("3", "tools/list")).assert_ok();
+    daemon.send(&call("4", "nobody").with("Mcp-Name", "other"));
+    daemon.send(&modern("tools/list", None, "{"));
+    for (version, outcome, reason, count) in [
+        ("2025-06-18", "answered", "", 4),
+        ("2026-07-28", "answered", "", 1),
+        ("2026-07-28", "refused", "header_mismatch", 1),
+        ("2026-07-28", "refused", "not_json", 1),
+    ] {
+        let line = format!(
+            "trunkline_requests_total{{endpoint=\"/mcp\",mcp_protocol_version=\"{version}\",outcome=\"{outcome}\",reason=\"{reason}\"}} {count}\n"
+        );
+        scrape_with(&daemon, &line);
+    }
+    let text = daemon.get_admin("/metrics").text();
+    assert!(
+        text.contains("mcp_method_name=\"tools/list\",mcp_protocol_version=\"2025-06-18\"} 1\n"),
+        "{text}"
+    );
+    let bytes: usize = samples(&text, "trunkline_list_bytes")[0].rsplit(' ').next().unwrap().parse().unwrap();
+    let tokens: usize =
+        samples(&text, "trunkline_list_tokens")[0].rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(bytes > 50 && tokens == bytes / 4, "{bytes} {tokens}");
+}
+
+#[test]
+fn promtool_finds_nothing_wrong() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    daemon.send(&call("2", "echo")).assert_ok();
+    let text = scrape_with(&daemon, "gen_ai_tool_name=\"echo\"");
+    let output = promtool(Path::new("."), &["check", "metrics"], &text);
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    let output = promtool(Path::new("."), &["check", "metrics"], "# TYPE a counter\na 1\n");
+    assert!(!output.status.success(), "it would complain");
+}
+
+#[test]
+fn a_real_prometheus_scrapes() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    for _ in 0..3 {
+        daemon.send(&call("2", "echo")).assert_ok();
+    }
+    let prometheus = Prometheus::start(daemon.admin(), &[]);
+    prometheus.wait_for("up", |up| up > 0.5);
+    let calls = "mcp_server_operation_duration_seconds_count{gen_ai_tool_name=\"echo\"}";
+    prometheus.wait_for(calls, |calls| (calls - 3.0).abs() < 0.1);
+    prometheus.wait_for("trunkline_build_info", |info| info > 0.5);
+    prometheus.wait_for("process_resident_memory_bytes", |bytes| bytes > 1.0e6);
+}

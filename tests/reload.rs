@@ -1,0 +1,325 @@
+//! A new configuration while clients are served: what it changes, what it leaves alone, and what is wrong with it.
+
+mod under_load;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::harness::{
+    Authority, Broken, Certificates, Config, Connection, Daemon, Folder, TlsClient, Upstream, api_key, call,
+    eventually, write_secret,
+};
+
+/// Something to do to files.
+type Act<'a> = Box<dyn Fn() + 'a>;
+
+/// Replaces the configuration and waits for what is logged about it.
+#[track_caller]
+fn reload(daemon: &Daemon, config: &impl std::fmt::Display) -> String {
+    let from = daemon.log().len();
+    daemon.reload(config);
+    daemon.wait_for_log(from, "the outcome of a reload", |line| line.contains("reloaded"))
+}
+
+#[track_caller]
+fn assert_reloads(daemon: &Daemon, config: &impl std::fmt::Display) {
+    let line = reload(daemon, config);
+    assert!(!line.contains("not reloaded"), "{line}");
+}
+
+/// An address at which nobody listens.
+fn free_address() -> std::net::SocketAddr {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address")
+}
+
+fn upstream_of(name: &str, address: std::net::SocketAddr) -> String {
+    format!(
+        "[[endpoint]]\npath = \"/{name}\"\nupstreams = [\"{name}\"]\n\
+         [upstream.{name}]\nurl = \"http://{address}/mcp\"\neras = [\"modern\"]"
+    )
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said_and_changes_nothing() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream);
+    let daemon = Daemon::start(&config);
+    let file = daemon.config();
+    let other = file.with_file_name("other");
+    fs::write(&other, "").expect("written");
+    let remove = || {
+        if file.is_dir() { fs::remove_dir(file) } else { fs::remove_file(file) }.expect("removed");
+    };
+    let cases: [(&str, Act<'_>); 8] = [
+        ("No such file", Box::new(remove)),
+        ("it is not a file", Box::new(|| fs::create_dir(file).expect("a folder"))),
+        (
+            "it is not a file",
+            Box::new(|| {
+                remove();
+                let status = std::process::Command::new("mkfifo").arg(file).status().expect("mkfifo runs");
+                assert!(status.success());
+            }),
+        ),
+        (
+            "symbolic links",
+            Box::new(|| {
+                remove();
+                symlink(file, file).expect("a link to itself");
+            }),
+        ),
+        (
+            "it is longer than 16777216 bytes",
+            Box::new(|| {
+                remove();
+                fs::write(file, vec![b'#'; (16 << 20) + 1]).expect("written");
+            }),
+        ),
+        ("UTF-8", Box::new(|| fs::write(file, b"\xff\xfe").expect("written"))),
+        ("trunkline.toml:1:", Box::new(|| fs::write(file, "[listener").expect("written"))),
+        (
+            "colour",
+            Box::new(|| {
+                fs::write(file, config.clone().endpoint("colour = 1").to_string()).expect("written");
+            }),
+        ),
+    ];
+    for (expected, step) in cases {
+        step();
+        let from = daemon.log().len();
+        daemon.hangup();
+        let line = daemon.wait_for_log(from, expected, |line| line.contains("not reloaded"));
+        assert!(line.contains("ERROR") && line.contains(expected), "{expected}: {line}");
+        daemon.send(&call("1", "echo")).assert_ok();
+    }
+    assert_reloads(&daemon, &config);
+}
+
+#[test]
+fn what_the_configuration_names_must_be_there() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let (one, two) = (authority.issue(&["localhost"]), authority.issue(&["localhost"]));
+    let server = files.add("server", &one);
+    let folder = Folder::new();
+    let (secret, keys) = (folder.path().join("secret"), folder.path().join("jwks.json"));
+    write_secret(&secret, "hunter2");
+    fs::write(&keys, r#"{"keys":[]}"#).expect("written");
+    let tls = format!("address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]");
+    let bearer = format!("bearer = {{ file = {secret:?} }}");
+    let config = Config::new().upstream("up", upstream.address, &bearer).listener(&tls);
+    let daemon = Daemon::start(&config);
+    let client = TlsClient::new(&authority);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (chain, key) = (files.path("server.pem"), files.path("server.key"));
+    let address = taken.local_addr().expect("an address");
+    let at_taken = config.clone().section(&format!("[[listener]]\naddress = \"{address}\""));
+    let at_taken = at_taken.to_string().replace("\n[listener]\n", "\n[[listener]]\n");
+    let gone = |path: &Path| fs::remove_file(path).expect("removed");
+    let same = || config.to_string();
+    let cases: [(&str, String, Act<'_>, Act<'_>); 5] = [
+        ("server.pem", same(), Box::new(|| gone(&chain)), Box::new(|| drop(files.add("server", &one)))),
+        ("server.key", same(), Box::new(|| gone(&key)), Box::new(|| drop(files.add("server", &one)))),
+        (
+            "is not the key of the certificate",
+            same(),
+            Box::new(|| drop(files.write("server.key", &two.key))),
+            Box::new(|| drop(files.add("server", &one))),
+        ),
+        ("/secret", same(), Box::new(|| gone(&secret)), Box::new(|| write_secret(&secret, "hunter2"))),
+        ("cannot listen at 127.0.0.1:", at_taken, Box::new(|| {}), Box::new(|| {})),
+    ];
+    for (expected, text, spoil, mend) in cases {
+        spoil();
+        let line = reload(&daemon, &text);
+        assert!(line.contains("not reloaded") && line.contains(expected), "{expected}: {line}");
+        assert!(!line.contains("hunter2"), "{line}");
+        let mut connection = client.connect(daemon.address(), "localhost");
+        connection.write(&call("1", "echo").set("Host", "localhost").bytes());
+        connection.response().assert_ok();
+        mend();
+        assert_reloads(&daemon, &config);
+    }
+}
+
+#[test]
+fn what_differs_is_told_by_name() {
+    let (one, two) = (Upstream::with_tools(&["echo"]), Upstream::with_tools(&["echo"]));
+    let config = Config::transparent(&one).admin();
+    let daemon = Daemon::start(&config);
+    let from = daemon.log().len();
+    let more = config.clone().section(&upstream_of("two", two.address)).limits("headers_max = 99");
+    assert_reloads(&daemon, &more);
+    for expected in ["upstream two: added", "endpoint /two: added", "limits.headers_max: changed"] {
+        assert!(daemon.log()[from..].iter().any(|line| line.contains(expected)), "{expected}");
+    }
+    let from = daemon.log().len();
+    assert_reloads(&daemon, &config.clone().top("workers = 3"));
+    let log = daemon.log().split_off(from);
+    for expected in ["upstream two: removed", "workers: changed", "from the next start on: workers"] {
+        assert!(log.iter().any(|line| line.contains(expected)), "{expected}: {log:?}");
+    }
+    assert!(log.iter().any(|line| line.contains("audit") && line.contains("reload")), "{log:?}");
+    let from = daemon.log().len();
+    let unreachable = "[shared]\nredis = \"redis://127.0.0.1:1\"";
+    assert_reloads(&daemon, &config.clone().section(unreachable));
+    daemon.wait_for_log(from, "a restart is needed", |line| {
+        line.contains("from the next start on") && line.contains("shared")
+    });
+    daemon.send(&call("1", "echo")).assert_ok();
+}
+
+#[test]
+fn listeners_come_and_go() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let server = files.add("server", &authority.issue(&["localhost"]));
+    let base = Config::transparent(&upstream).section("[drain]\nquiet = \"3s\"\nmax = \"5s\"");
+    let (first, second) = (free_address(), free_address());
+    let with = |listeners: &[(std::net::SocketAddr, String)]| {
+        let listeners: Vec<String> = listeners
+            .iter()
+            .map(|(address, lines)| format!("[[listener]]\naddress = \"{address}\"\n{lines}"))
+            .collect();
+        base.to_string().replace("[listener]\naddress = \"127.0.0.1:0\"", &listeners.join("\n"))
+    };
+    let plain = String::new();
+    let tls = format!("[listener.tls]\ncertificates = [{server}]");
+    let daemon = Daemon::start(&with(&[(first, plain.clone())]));
+    let request = call("1", "echo").set("Host", "localhost").bytes();
+    let answers = |connection: &mut Connection| {
+        connection.write(&request);
+        connection.response()
+    };
+    // Added, beside the first and with TLS.
+    assert_reloads(&daemon, &with(&[(second, tls.clone()), (first, plain.clone())]));
+    let mut secured = TlsClient::new(&authority).connect(second, "localhost");
+    answers(&mut secured).assert_ok();
+    let mut old = Connection::open(first);
+    answers(&mut old).assert_ok();
+    // TLS is left off for new connections; the open one goes on.
+    assert_reloads(&daemon, &with(&[(second, plain.clone()), (first, plain.clone())]));
+    answers(&mut Connection::open(second)).assert_ok();
+    answers(&mut secured).assert_ok();
+    // The first is removed: what is connected is asked to go, and is closed when it is idle.
+    assert_reloads(&daemon, &with(&[(second, plain.clone())]));
+    eventually("nobody listens at the old address", || Connection::try_open(first).is_none().then_some(()));
+    let told = answers(&mut old);
+    assert_eq!((told.status, told.header("connection")), (200, Some("close")));
+    answers(&mut secured).assert_ok();
+    // And comes back.
+    assert_reloads(&daemon, &with(&[(second, plain.clone()), (first, plain)]));
+    answers(&mut Connection::open(first)).assert_ok();
+    assert!(matches!(old.try_response(), Err(Broken::Closed)), "closed by the drain of its listener");
+}
+
+#[test]
+fn a_storm_of_signals_is_a_few_reloads_and_the_last_word_counts() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream);
+    let daemon = Daemon::start(&config);
+    let from = daemon.log().len();
+    for round in 0..100 {
+        daemon.reload(&config.clone().path(&format!("/{round}")));
+    }
+    eventually("the last one is in force", || {
+        (daemon.send(&call("1", "echo").target("/99")).status == 200).then_some(())
+    });
+    let reloads = daemon.log()[from..].iter().filter(|line| line.contains("reloaded")).count();
+    assert!((1..=25).contains(&reloads), "{reloads}");
+}
+
+#[test]
+fn a_signal_that_comes_before_the_gateway_is_ready_is_answered_when_it_is() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let identity = authority.issue(&["localhost"]);
+    let server = files.add("server", &identity);
+    // A start that lasts until somebody writes the certificate.
+    let chain = files.path("server.pem");
+    let text = fs::read(&chain).expect("it was written");
+    fs::remove_file(&chain).expect("removed");
+    let status = std::process::Command::new("mkfifo").arg(&chain).status().expect("mkfifo runs");
+    assert!(status.success());
+    let tls = format!("address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]");
+    let config = Config::transparent(&upstream).listener(&tls);
+    let daemon = Daemon::spawn_passed(&config, &[], Vec::new());
+    let mut pipe = fs::File::options().write(true).open(&chain).expect("the gateway reads");
+    fs::remove_file(&chain).expect("removed");
+    fs::write(&chain, &text).expect("written");
+    daemon.hangup();
+    std::io::Write::write_all(&mut pipe, &text).expect("the gateway reads");
+    drop(pipe);
+    daemon.wait_for_log(0, "it is ready", |line| line.contains("ready"));
+    daemon.wait_for_log(0, "a reload", |line| line.contains("INFO") && line.contains("reloaded"));
+}
+
+#[test]
+fn nothing_is_reloaded_in_a_drain() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream).section("[drain]\nquiet = \"300ms\"");
+    let mut daemon = Daemon::start(&config);
+    daemon.terminate();
+    daemon.wait_for_log(0, "the drain", |line| line.contains("draining"));
+    let from = daemon.log().len();
+    daemon.reload(&config.path("/new"));
+    assert_eq!(daemon.send(&call("1", "echo").target("/new")).status, 404);
+    assert!(daemon.wait_exit().success());
+    assert!(!daemon.log()[from..].iter().any(|line| line.contains("reloaded")));
+}
+
+#[test]
+fn watched_files_are_read_when_they_have_settled() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let folder = Folder::new();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    for (name, secret) in [(&old, "one"), (&new, "two")] {
+        fs::create_dir(name).expect("a folder");
+        write_secret(&name.join("token"), secret);
+    }
+    let data = folder.path().join("data");
+    symlink(&old, &data).expect("a link");
+    let bearer = format!("bearer = {{ file = {:?} }}", data.join("token"));
+    let config = Config::new().upstream("up", upstream.address, &bearer).section("[reload]\nwatch = true");
+    let daemon = Daemon::start(&config);
+    let rename_over = |text: String| {
+        let beside = daemon.config().with_file_name("new.toml");
+        fs::write(&beside, text).expect("written");
+        fs::rename(beside, daemon.config()).expect("renamed");
+    };
+    // A folder of secrets is swapped, as Kubernetes does.
+    let swapped = folder.path().join("data.new");
+    symlink(&new, &swapped).expect("a link");
+    fs::rename(&swapped, &data).expect("renamed");
+    daemon.wait_for_log(0, "the secret is read", |line| line.contains("secrets or certificates changed"));
+    daemon.send(&call("1", "echo")).assert_ok();
+    let sent = upstream.received_of("tools/call").pop().expect("a call");
+    assert_eq!(sent.headers("authorization"), ["Bearer two"]);
+    // What is wrong is told once, and mended without a signal.
+    let from = daemon.log().len();
+    rename_over("[listener".to_owned());
+    daemon.wait_for_log(from, "what is wrong", |line| line.contains("not reloaded"));
+    rename_over(config.clone().path("/mended").to_string());
+    daemon.wait_for_log(from, "it is mended", |line| line.contains("INFO") && line.contains("reloaded"));
+    daemon.send(&call("2", "echo").target("/mended")).assert_ok();
+    let refused = daemon.log()[from..].iter().filter(|line| line.contains("not reloaded")).count();
+    assert_eq!(refused, 1);
+}
+
+#[test]
+fn a_key_that_is_taken_away_opens_nothing_any_more() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream);
+    let (ci, dev) = (api_key("ci", "one"), api_key("dev", "two"));
+    let daemon = Daemon::start(&config.clone().section(&ci).section(&dev));
+    let mut connection = daemon.connect();
+    let mut status = |key: &str| {
+        connection.write(&call("1", "echo").with("Authorization", format!("Bearer {key}")).bytes());
+        connection.response().status
+    };
+    assert_eq!((status("one"), status("two")), (200, 200));
+    assert_reloads(&daemon, &config.section(&dev));
+    assert_eq!((status("two"), status("one")), (200, 401));
+}
