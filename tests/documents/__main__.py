@@ -1,0 +1,226 @@
+"""Tries what the documents say: `python -m documents --binary PATH --python PATH`, from `tests/`.
+
+Every command of the README and of the examples of trunkline(1) runs, in order and in one shell, in a scratch directory
+and on free ports; what cannot is listed in `instead.py`. What stands below a block of commands is compared with what they
+print, but for what differs every time. Every configuration is checked, and every link leads somewhere. The last line is
+`N passed, N failed`.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import tomllib
+import unittest
+
+from . import blocks
+from .instead import AWAIT, OUTPUTS, instead
+from .session import Session
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+README = (ROOT / "README.md").read_text()
+#: The ports of the documents, each of which becomes a free one.
+PORTS = ("8080", "9090", "9101")
+#: What differs every time → what it may be.
+VARIES = [
+    (r"\d{4}-\d\d-\d\dT[\d:.]+Z", r"\S+Z"),
+    (r"\b[0-9a-f]{64}\b", "[0-9a-f]{64}"),
+    (r"tl_[0-9a-f]{64}", "tl_[0-9a-f]{64}"),
+    (r'version="[\d.]+"', r'version="[\\d.]+"'),
+    (r"workers=\d+", r"workers=\\d+"),
+]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=pathlib.Path, required=True, help="the gateway")
+    parser.add_argument("--python", type=pathlib.Path, required=True, help="a Python with the SDK")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
+    Documents.binary, Documents.python = options.binary.resolve(), options.python.absolute()
+    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Documents)
+    outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
+    # Each part of a test that fails is listed by itself, and counts once for its test.
+    failed = len({getattr(test, "test_case", test).id() for test, _ in outcome.failures + outcome.errors})
+    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+class Documents(unittest.TestCase):
+    binary = python = None
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.scratch = pathlib.Path(directory.name)
+        self.ports = free_ports()
+
+    def on_free_ports(self, text):
+        free = lambda port: self.ports.get(port[0], port[0])  # noqa: E731
+        return re.sub(r"(?<=127\.0\.0\.1[:/])\d+|(?<=port=)\d+", free, text)
+
+    def session(self):
+        programs = self.scratch / ".programs"
+        programs.mkdir()
+        (programs / "trunkline").symlink_to(self.binary)
+        environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HOME": str(self.scratch),
+            "BINARY": str(self.binary),
+            "PYTHON": str(self.python),
+            "REPOSITORY": str(ROOT),
+            "PACKAGED": str(ROOT / "config" / "packaged.toml"),
+        }
+        return Session(self.scratch, environment)
+
+    def run_block(self, session, block):
+        session.run(self.on_free_ports(instead(block.commands())))
+
+    def test_the_readme_does_what_it_says(self):
+        all_blocks = blocks.of_markdown(README)
+        with self.session() as session:
+            for before, block in zip([None, *all_blocks], all_blocks):
+                with self.subTest(str(block)):
+                    if block.is_commands:
+                        session.run(self.on_free_ports(GATEWAY_RUNS))
+                        self.run_block(session, block)
+                    elif block.language in ("text", "json") and not is_configuration(block):
+                        self.compare(session, block, before)
+
+    def compare(self, session, block, before):
+        """Whether the commands before a block, or those that `OUTPUTS` names, print what it shows."""
+        commands = next((how for start, how in OUTPUTS.items() if block.text.startswith(start)), None)
+        if commands:
+            session.run(self.on_free_ports(commands))
+        else:
+            self.assertTrue(before and before.is_commands, "what prints this? See OUTPUTS in instead.py")
+        for line in block.text.splitlines():
+            session.expect(expected(self.on_free_ports(line)))
+
+    def test_no_exemption_is_left_over(self):
+        texts = [block.text for block in blocks.of_markdown(README)]
+        for start in OUTPUTS:
+            self.assertTrue(any(text.startswith(start) for text in texts), start)
+
+    def test_the_manual_page_does_what_it_says(self):
+        subprocess.run([self.binary, "man", self.scratch / "man"], check=True, timeout=30)
+        examples = blocks.of_manual_page((self.scratch / "man" / "trunkline.1").read_text())
+        self.assertGreater(len(examples), 4)
+        minimal = self.on_free_ports((ROOT / "config" / "minimal.toml").read_text())
+        (self.scratch / "trunkline.toml").write_text(minimal)
+        (self.scratch / "state").mkdir()
+        with self.session() as session:
+            for example in examples:
+                with self.subTest(str(example)):
+                    self.run_block(session, example)
+
+    def test_exit_codes_and_signals_are_the_same_everywhere(self):
+        subprocess.run([self.binary, "man", self.scratch / "man"], check=True, timeout=30)
+        page = (self.scratch / "man" / "trunkline.1").read_text()
+        statuses = page.split('.SH "EXIT STATUS"')[1].split("\n.SH ")[0]
+        in_page = set(re.findall(r"^\\fB(\d+)\\fR$", statuses, re.M))
+        tables = re.findall(r"^\| exit code.*?(?=^$)", README, re.M | re.S)
+        self.assertEqual(in_page, {code for table in tables for code in re.findall(r"^\| (\d+) \|", table, re.M)})
+        for signals in re.findall(r"^\| (SIG[A-Z, ]+) \|", README, re.M):
+            self.assertIn(f"\n\\fB{signals}\\fR\n", page)
+
+    def test_every_configuration_is_valid(self):
+        configurations = [block for block in blocks.of_markdown(README) if block.language == "toml"]
+        self.assertGreater(len(configurations), 4)
+        for block in configurations:
+            with self.subTest(str(block)):
+                self.check(completed(block.text))
+        for file in sorted((ROOT / "config").glob("*.toml")):
+            with self.subTest(file.name):
+                self.check(file.read_text())
+
+    def check(self, text):
+        file = self.scratch / "checked.toml"
+        file.write_text(text)
+        done = subprocess.run([self.binary, "check", "--config", file], capture_output=True, text=True, timeout=30)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_every_link_leads_somewhere(self):
+        anchors = {blocks.anchor(heading) for heading in blocks.headings(README)}
+        links = re.findall(r"\]\(([^)\s]+)\)", blocks.without_blocks(README))
+        self.assertGreater(len(links), 5)
+        for link in links:
+            with self.subTest(link):
+                if link.startswith("#"):
+                    self.assertIn(link[1:], anchors)
+                elif not link.startswith("https://"):
+                    self.assertTrue((ROOT / link).exists())
+
+    def test_the_table_of_the_repository_is_true(self):
+        section = README.split("\n## The repository\n")[1].split("\n## ")[0]
+        for row in re.findall(r"^\| (`.*?) \|", section, re.M):
+            for place in re.findall(r"`([^`]+)`", row):
+                with self.subTest(place):
+                    self.assertTrue((ROOT / place).exists())
+
+    def test_every_command_of_the_gateway_is_in_the_readme(self):
+        help_text = subprocess.run([self.binary, "--help"], capture_output=True, text=True, check=True).stdout
+        commands = re.findall(r"^  ([a-z-]+) ", help_text.split("Commands:")[1].split("Options:")[0], re.M)
+        self.assertGreater(len(commands), 7)
+        for command in (command for command in commands if command != "help"):
+            with self.subTest(command):
+                self.assertTrue(re.search(rf"\| `trunkline {command}\b", README), "not in the table")
+
+
+#: Later sections are about the gateway of the first ones, which the reader was told to stop.
+GATEWAY_RUNS = (
+    'if [ -n "$GATEWAY" ] && ! kill -0 "$GATEWAY" 2> /dev/null; then\n'
+    f"    trunkline run --config trunkline.toml & GATEWAY=$!; {AWAIT.format(port=8080)}\nfi\n"
+)
+
+
+def free_ports():
+    """A free port for each of those that documents name."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
+    ports = {port: str(listening.getsockname()[1]) for port, listening in zip(PORTS, sockets)}
+    for listening in sockets:
+        listening.close()
+    return ports
+
+
+def expected(line):
+    """What a line of output must match: as it stands, but for what varies; `…` stands for anything."""
+    pattern = re.escape(line.rstrip()).replace("…", ".*")
+    pattern = re.sub(r"(\\ )+", r"\\s+", pattern)
+    for varying, may_be in VARIES:
+        plain = re.compile(varying)
+        for found in plain.findall(line):
+            pattern = pattern.replace(re.escape(found), may_be.replace("\\\\", "\\"))
+    return pattern
+
+
+def is_configuration(block):
+    """Whether it is a piece of some client's configuration, and nothing that is printed."""
+    return block.text.startswith('{"mcpServers"')
+
+
+def completed(text):
+    """A configuration of which a document shows only a part: with what it needs to be one."""
+    written = tomllib.loads(text)
+    named = set()
+    for section in ("endpoint", "rule", "limit"):
+        for entry in written.get(section, []):
+            named.update(name for name in entry.get("upstreams", []) if "*" not in name)
+    named = (named or {"weather"}) - set(written.get("upstream", {}))
+    parts = [text]
+    if "listener" not in written:
+        parts.append('[listener]\naddress = "127.0.0.1:8080"\n')
+    if "endpoint" not in written:
+        upstreams = sorted(named | set(written.get("upstream", {})))
+        parts.append(f'[[endpoint]]\npath = "/mcp"\nupstreams = {upstreams}\n'.replace("'", '"'))
+    parts += [f'[upstream.{name}]\nurl = "http://127.0.0.1:9101/mcp"\n' for name in sorted(named)]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What the test does where it cannot do what a document says: every exemption there is, with its reason.
+
+A line of a block that matches no pattern is run as it stands. So a new command that cannot be run fails, until it has
+its line here.
+"""
+
+import re
+import shlex
+
+AWAIT = "until (exec 3<>/dev/tcp/127.0.0.1/{port}) 2> /dev/null; do sleep 0.05; done"
+#: What is checked of a command of the gateway that is not run: that it would be understood.
+PARSES = r"trunkline \1 --help > /dev/null"
+#: A virtual environment with what the test's own has.
+VENV = """mkdir -p venv/bin; printf '#!/bin/sh\\\\nexec "$PYTHON" "$@"\\\\n' > venv/bin/python; chmod +x venv/bin/*"""
+VERBS = "enable --now|disable --now|enable|start|stop|restart|reload|status|edit"
+
+#: Pattern of a line → what is run instead; why.
+LINES = [
+    # The binary is built before the test; a release build takes minutes.
+    (r"cargo build --release --locked", r": built"),
+    (r'export PATH="\$PWD/target/release:\$PATH"', r": in the path"),
+    (r"cargo run --release -- (\w+)", PARSES),
+    # This test is part of it.
+    (r"tests/run( --all)?", r'test -x "$REPOSITORY/tests/run"'),
+    # Needs a release build; the package of the debug build is installed, run, upgraded and purged by tests/packages.
+    (r"cargo install cargo-deb --locked --version (\S+)", r"""grep -q 'VERSION = "\1"' "$REPOSITORY/tests/run" """),
+    (r"python3 tests/packages/build\.py", r'test -f "$REPOSITORY/tests/packages/build.py"'),
+    (r"apt install \./\S+\.deb", r": by tests/packages"),
+    # The packages are there, at the versions that are asked for, and nothing is downloaded.
+    (r"python3 -m venv venv", VENV),
+    (r"venv/bin/pip install (mcp==\S+)", r'grep -qx "\1" "$REPOSITORY/tests/interop/requirements.txt"'),
+    # Whoever types has waited this long.
+    (r"(venv/bin/python weather\.py &)", r"\1 " + AWAIT.format(port=9101)),
+    (r"(trunkline run --config trunkline\.toml &)", r"\1 GATEWAY=$!; " + AWAIT.format(port=8080)),
+    (r"kill -HUP \$!", r"kill -HUP $GATEWAY"),
+    # systemd is not init where tests run. That there is such a unit is checked; tests/service.rs has the rest.
+    (r"systemctl daemon-reload", r": no systemd"),
+    (rf"systemctl (?:{VERBS}) (trunkline(?:-admin)?)(\.socket)?", "UNIT"),
+    (r"journalctl .*", r": no journal"),
+    # Not below /etc and /usr of this machine.
+    (r"install (.*)", "INSTALL"),
+    # Needs a server whose tools have changed: tests/pins.rs. That they parse is checked.
+    (r"trunkline (pins .*)", PARSES),
+    # Is about the rules of the example, which tests/policy.rs tests.
+    (r"trunkline (check --as .*)", PARSES),
+    # The default configuration of this machine is not the test's: it is that of the package, then the reader's own.
+    (r"trunkline check", r'trunkline check --config "$(ls trunkline.toml 2> /dev/null || echo "$PACKAGED")"'),
+    # A socket that the example configuration does not open: tests/admin_access.rs.
+    (r"curl --unix-socket .*", r": no such socket"),
+    # There is no state directory of a service.
+    (r"tar .* --directory /var/lib/private/trunkline \.", r": no state"),
+    # Takes three quarters of an hour.
+    (r"loadtest/run.*", r'test -x "$REPOSITORY/loadtest/run"'),
+    # Measures; tests/packages reads what it prints.
+    (r"python3 tests/packages/measure\.py .*", r'test -f "$REPOSITORY/tests/packages/measure.py"'),
+]
+
+#: Output that stands in no block after its commands: its first line → the commands that must print it.
+OUTPUTS = {
+    '{"id":1,"jsonrpc":"2.0","result":{…': (
+        "trunkline demo --address 127.0.0.1:0 --admin 127.0.0.1:0 > demo.txt & DEMO=$!\n"
+        "until grep -q '^3[.]' demo.txt; do sleep 0.05; done\n"
+        'eval "$(grep -A 1 "^2[.]" demo.txt | tail -n 1)"\n'
+        "kill -INT $DEMO; wait $DEMO\n"
+    ),
+    "INFO trunkline::probe::endpoints: endpoint serves": (
+        "kill $GATEWAY; wait $GATEWAY\n"
+        f"trunkline run --config trunkline.toml & GATEWAY=$!; {AWAIT.format(port=8080)}\n"
+    ),
+    "trunkline.toml:9:14: error": (
+        "mkdir wrong; sed 's/\\[\"weather\"\\]/[\"wether\"]/' trunkline.toml > wrong/trunkline.toml\n"
+        "(cd wrong; ! trunkline check --config trunkline.toml)\n"
+    ),
+}
+
+
+def instead(commands):
+    """The commands with those lines replaced that cannot be run."""
+    return "".join(replaced(line) + "\n" for line in commands.splitlines())
+
+
+def replaced(line):
+    command, comment = re.fullmatch(r"(.*?)(\s+#.*)?", line).groups()
+    for pattern, replacement in LINES:
+        found = re.fullmatch(pattern, command)
+        if found and replacement == "UNIT":
+            return f'test -f "$REPOSITORY/systemd/{found[1]}{found[2] or ".service"}"'
+        if found and replacement == "INSTALL":
+            return installed(found[1])
+        if found:
+            # Hashes are shortened in documents.
+            return found.expand(replacement).replace("…", "0" * 56)
+    return command
+
+
+def installed(arguments):
+    """The command with targets below `root`, and with what lies in the repository taken from there."""
+    words = []
+    for word in shlex.split(arguments):
+        source = f'"$REPOSITORY/{word}"' if word.startswith("systemd/") else word
+        words.append('"$BINARY"' if word == "target/release/trunkline" else source)
+    words = [f"root{word}" if word.startswith("/") else word for word in words]
+    return f"mkdir -p root/usr/bin root/etc/systemd/system; install {' '.join(words)}"

@@ -1,0 +1,121 @@
+"""Clients of both eras over one kept connection each, and a load of several of them."""
+
+import http.client
+import json
+import threading
+
+LEGACY_VERSION = "2025-11-25"
+MODERN_VERSION = "2026-07-28"
+TIMEOUT_S = 20
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "fleet", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Client:
+    """Requests to one port, one after the other."""
+
+    def __init__(self, port):
+        self._port = port
+        self._connection = None
+
+    def post(self, path, message, headers):
+        """The status, the headers and the parsed body; `OSError` and `http.client.HTTPException` where there is none."""
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
+        fixed = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        try:
+            self._connection.request("POST", path, json.dumps(message), {**fixed, **headers})
+            answer = self._connection.getresponse()
+            body = answer.read()
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+        is_json = answer.headers.get_content_type() == "application/json"
+        return answer.status, answer.headers, json.loads(body) if body and is_json else body
+
+    def close(self):
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def modern(self, path, method, **params):
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+        headers = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": method}
+        if "name" in params:
+            headers["Mcp-Name"] = params["name"]
+        status, _, body = self.post(path, message, headers)
+        return status, body
+
+
+class Session(Client):
+    """A session of the legacy era at `/mcp`."""
+
+    def __init__(self, port):
+        super().__init__(port)
+        params = {
+            "protocolVersion": LEGACY_VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "fleet", "version": "1"},
+        }
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        status, headers, _ = self.post("/mcp", message, {})
+        assert status == 200, status
+        self._headers = {"Mcp-Session-Id": headers["Mcp-Session-Id"], "MCP-Protocol-Version": LEGACY_VERSION}
+        status, *_ = self.post("/mcp", {"jsonrpc": "2.0", "method": "notifications/initialized"}, self._headers)
+        assert status == 202, status
+
+    def call(self, tool):
+        """What the server says; an `AssertionError` where there is another answer than the server's."""
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": {}},
+        }
+        status, _, body = self.post("/mcp", message, self._headers)
+        assert status == 200 and "result" in body, (status, body)
+        return body["result"]["content"][0]["text"]
+
+
+class Load:
+    """`with Load(port, clients) as load:` – as many sessions, each calling without a pause until the end of the block."""
+
+    def __init__(self, port, clients, tool="whoami"):
+        self._sessions = [Session(port) for _ in range(clients)]
+        self._tool = tool
+        self._ends = threading.Event()
+        self.answers = [[] for _ in self._sessions]  # by session: what the server said to each call
+        self.failures = [[] for _ in self._sessions]
+
+    def __enter__(self):
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(len(self._sessions))
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ends.set()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)
+        assert not any(thread.is_alive() for thread in self._threads), "a call never ended"
+        for session in self._sessions:
+            session.close()
+
+    def shortest(self):
+        """How many calls that session has had answered which had the fewest."""
+        return min(len(answers) for answers in self.answers)
+
+    def failed(self):
+        return [failure for failures in self.failures for failure in failures]
+
+    def _run(self, number):
+        while not self._ends.is_set():
+            try:
+                self.answers[number].append(self._sessions[number].call(self._tool))
+            except (OSError, http.client.HTTPException, AssertionError) as failure:
+                self.failures[number].append(repr(failure))
