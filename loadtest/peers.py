@@ -68,6 +68,8 @@ class Peer:
     watches_idle: bool = False  # what its idle streams cost in a while is measured
     ca: pathlib.Path | None = None  # it speaks TLS, with a certificate of this authority
     redis: str = ""  # HOST:PORT of the one it must count in
+    admin: str = ""  # HOST:PORT of its admin listener
+    meanwhile: object = None  # function from what is found to a context in which it is loaded
     failing: object = None  # faults.Upstream: the one of ten that fails
     fault: str = ""  # in which way
     tools_of_failing: list = dataclasses.field(default_factory=list)

@@ -28,6 +28,9 @@ FIGURES = {
     "open_p99_9_us": lambda run: run["open"]["p99_9_us"],
     "resident_mib": lambda run: run.get("resident_mib"),
     "ready_ms": lambda run: run["ready_ms"],
+    "scrape_ms": lambda run: run.get("scrape_ms"),
+    "scrape_kib": lambda run: run.get("scrape_kib"),
+    "status_ms": lambda run: run.get("status_ms"),
     # Where replies are streams, events per CPU second follow from it: all have as many.
     "calls_per_cpu_s": lambda run: _quotient(1e6, run["closed"]["cpu_us"]),
 }
@@ -112,6 +115,11 @@ BOUNDS = [
     ("TLS 1.3 kept alive, CPU × clear", "trunkline-tls", "trunkline-clear", "cpu_us", "≤", 1.25, None),
     ("the same ratio, × that of nginx", "trunkline-tls", ("trunkline-clear", "nginx-tls", "nginx-clear"), "cpu_us", "≤",
      1.10, None),
+    ("metrics, access log at 1 %, traces at 0.1 %, CPU × without", "trunkline-observed", "trunkline-unobserved", "cpu_us",
+     "≤", 1.08, None),
+    ("a scrape at the cap, ms", "trunkline-scraped", None, "scrape_ms", "≤", 100, None),
+    ("p99 of calls meanwhile, × without", "trunkline-scraped", "trunkline-unscraped", "open_p99_us", "≤", 1.20, None),
+    ("/status at the cap, ms", "trunkline-scraped", None, "status_ms", "≤", 20, None),
     ("handshakes per CPU second, × nginx", "trunkline-handshakes", "nginx-handshakes", "calls_per_cpu_s", "≥", 0.90,
      None),
 ]

@@ -5,6 +5,7 @@ import dataclasses
 import edge
 import isolation
 import lists
+import operated
 import peers
 import trunkline
 from faults import FAULTS
@@ -123,6 +124,22 @@ STEPS = {
         {"nginx-handshakes": edge.nginx_handshakes, "trunkline-handshakes": edge.trunkline_handshakes},
         "nginx-handshakes",
         ("nginx-handshakes", "trunkline-handshakes"),
+    ),
+    "observed": Step(
+        "tools/call, measured, logged and traced",
+        {
+            "trunkline-unobserved": operated.unobserved,
+            "trunkline-metered": operated.metered,
+            "trunkline-observed": operated.observed,
+        },
+        "trunkline-unobserved",
+        ("trunkline-unobserved", "trunkline-observed"),
+    ),
+    "scrape": Step(
+        "tools/call while metrics and status are read, 500 upstreams and 1000 tools",
+        {"trunkline-unscraped": operated.unscraped, "trunkline-scraped": operated.scraped},
+        "trunkline-unscraped",
+        ("trunkline-unscraped", "trunkline-scraped"),
     ),
     "isolation": Step(
         "one of ten upstreams fails",

@@ -170,12 +170,12 @@ def gateway(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=None, 
     TOOLS; `commands` what each is as a child; `listener`, `endpoint` and `upstream` are further lines of these."""
     if not site.trunkline.exists():
         raise Missing(f"{site.trunkline} does not exist")
-    address = free_address()
+    address, admin = free_address(), free_address()
     configuration = site.directory / f"{name}.toml"
     sections = [
         f"workers = {site.workers}",
         f'[listener]\naddress = "{address}"\n{listener}',
-        f'[admin]\naddress = "{free_address()}"',
+        f'[admin]\naddress = "{admin}"',
         f"[limits]\n{limits}",
         # Nobody is left to wait for when the load has ended.
         '[drain]\nquiet = "10ms"',
@@ -191,7 +191,8 @@ def gateway(site, name, upstreams, naming="", more="", tools=TOOLS, stubs=None, 
     configuration.write_text("\n\n".join(sections) + "\n")
     is_prefixed = bool(naming) or len(upstreams) > 1
     public = [f"{each}__{tool}" for tool in tools for each in upstreams] if is_prefixed else tools
-    return Peer(name, [site.trunkline, "run", "--config", configuration], address, public, verifies=True)
+    command = [site.trunkline, "run", "--config", configuration]
+    return Peer(name, command, address, public, verifies=True, admin=admin)
 
 
 def _wide_names():
