@@ -50,7 +50,7 @@ class Fleet(unittest.TestCase):
     def more_calls(self, load):
         """Waits until every session has had further calls answered."""
         before = [len(answers) for answers in load.answers]
-        enough = lambda: all(len(now) >= then + CALLS for now, then in zip(load.answers, before, strict=True))
+        enough = lambda: all(len(seen) >= then + CALLS for seen, then in zip(load.answers, before, strict=True))
         wait_for("every session goes on", enough)
 
     def assert_sessions_went_on(self, load):
