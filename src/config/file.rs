@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::admin::{WrittenAdmin, WrittenReload};
+use super::bridge::BridgeKeys;
 use super::credentials::{WrittenBasic, WrittenHeaders, WrittenOAuth, WrittenTls};
 use super::identity::{ClientCertificateFile, JwtFile};
 use super::log::WrittenLog;
@@ -453,6 +454,8 @@ pub(super) struct Upstream {
     pub(super) health: Key<HealthKeys>,
     /// What is sent again when a connection that was kept open turns out to be dead.
     pub(super) retry: Key<RetryKeys>,
+    /// What is translated for clients of the era that the server does not speak.
+    pub(super) bridge: Key<BridgeKeys>,
 }
 
 /// A program, or an array of a program and its arguments.

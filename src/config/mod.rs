@@ -21,6 +21,7 @@
 //! prefixes differ; no endpoint is open to a network unless the operator says so; every number lies in its range.
 
 mod admin;
+mod bridge;
 mod credentials;
 mod document;
 mod endpoint;
@@ -57,6 +58,7 @@ use sha2::{Digest as _, Sha256};
 use crate::protocol::version::Eras;
 
 pub use self::admin::{Admin, AdminPlace, Reload};
+pub use self::bridge::Bridge;
 pub use self::credentials::{Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth};
 pub use self::error::{ConfigError, ConfigErrors, Warning};
 pub use self::files::Named;
@@ -407,6 +409,8 @@ pub struct Upstream {
     pub idle_connections_max: usize,
     /// Which replica a call goes to, and what becomes of those that fail.
     pub replicas: Replicas,
+    /// What is translated for clients of the era that it does not speak.
+    pub bridge: Bridge,
 }
 
 /// How an upstream is spoken to over HTTP.

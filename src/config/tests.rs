@@ -211,6 +211,7 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
         first_byte_timeout: Duration::from_mins(1),
         answer_timeout: Duration::ZERO,
         replicas: replicas::defaults(),
+        bridge: bridge::defaults(),
     }
 }
 

@@ -10,7 +10,7 @@ use super::resolve::Findings;
 use super::secret::{TextOrSecret, WrittenSecret};
 use super::value::At;
 use super::{Command, Transport, Upstream, Url, credentials};
-use super::{pins, rate, replicas};
+use super::{bridge, pins, rate, replicas};
 use crate::protocol::version::{Era, Eras};
 
 const NAME_GRAMMAR: &str = "use a lower-case letter, then up to 31 of a-z, 0-9 and -";
@@ -68,6 +68,7 @@ fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut 
         concurrency: rate::concurrency(written, findings),
         idle_connections_max: written.idle_connections_max.or(64),
         replicas: replicas::resolve(written, findings),
+        bridge: bridge::resolve(written),
     }
 }
 
