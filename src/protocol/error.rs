@@ -227,9 +227,20 @@ pub enum UpstreamError {
     },
     /// The upstream speaks only the other era.
     #[error(
-        "the server behind this name speaks another revision of MCP than this client; nothing translates yet"
+        "the server behind this name speaks another revision of MCP than this client, and this gateway is told not to translate"
     )]
     OtherEra,
+    /// A modern server asked for input more often than it may during one call.
+    #[error("the server behind this name asks again and again; the call was given up")]
+    TooManyRounds,
+    /// As many sessions with a legacy server as there may be for modern clients are in use.
+    #[error(
+        "the gateway has as many sessions with the server behind this name as it may, try again in a moment"
+    )]
+    TooManyBridged,
+    /// As many calls as may wait for answers to a legacy server's questions.
+    #[error("the gateway keeps as many unanswered calls as it may, try again later")]
+    TooManyParked,
     /// The upstream forgot a session twice in a row.
     #[error("the server behind this name does not keep its sessions; the call was not executed")]
     SessionLost,
@@ -334,6 +345,9 @@ pub enum Reason {
     UpstreamConnections,
     UpstreamSession,
     UpstreamEra,
+    Rounds,
+    BridgeSessions,
+    Parked,
     Buffers,
     Draining,
     Sessions,
@@ -388,6 +402,9 @@ impl Reason {
             Self::UpstreamConnections => "upstream_connections",
             Self::UpstreamSession => "upstream_session",
             Self::UpstreamEra => "upstream_era",
+            Self::Rounds => "rounds",
+            Self::BridgeSessions => "bridge_sessions",
+            Self::Parked => "parked",
             Self::Buffers => "buffers",
             Self::Draining => "draining",
             Self::Sessions => "sessions",
@@ -478,6 +495,9 @@ impl Error {
                 UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),
                 UpstreamError::Reset => row(502, 502, R::UpstreamReset),
                 UpstreamError::OtherEra => row(502, 502, R::UpstreamEra),
+                UpstreamError::TooManyRounds => row(502, 502, R::Rounds),
+                UpstreamError::TooManyBridged => soon(row(503, 503, R::BridgeSessions), 1),
+                UpstreamError::TooManyParked => soon(row(503, 503, R::Parked), 30),
                 UpstreamError::SessionLost => row(502, 502, R::UpstreamSession),
                 UpstreamError::TimedOut => row(504, 504, R::UpstreamTimeout),
                 UpstreamError::Nonsense | UpstreamError::TooLarge | UpstreamError::SessionDoubted => {

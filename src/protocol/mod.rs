@@ -22,4 +22,5 @@ pub mod proxy_header;
 pub mod splice;
 pub mod sse;
 pub mod subscription;
+pub mod translation;
 pub mod version;

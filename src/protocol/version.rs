@@ -27,6 +27,15 @@ impl Era {
     /// Both, the modern one first.
     pub const ALL: [Self; 2] = [Self::Modern, Self::Legacy];
 
+    /// The one that it is not.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Legacy => Self::Modern,
+            Self::Modern => Self::Legacy,
+        }
+    }
+
     /// The word for log lines and metrics.
     pub fn label(self) -> &'static str {
         match self {

@@ -1,0 +1,190 @@
+//! What a legacy server asks in the middle of a call, as a modern client is asked it, and the answers.
+//!
+//! Deliberately absent: who is asked, and when.
+
+use bytes::Bytes;
+
+use super::members;
+use crate::protocol::asking::{Asked, NO_METHOD, NotAsked};
+use crate::protocol::json::{Document, JsonError, Kind, Literal, Scratch, Value, quote};
+use crate::protocol::splice::{Edit, splice};
+
+/// Keys of `_meta` that have no meaning once the request is no request of JSON-RPC any more.
+const NOT_CROSSING: [&str; 2] = ["progressToken", "io.modelcontextprotocol/related-task"];
+/// A longer `elicitationId` is not recognised.
+const ELICITATION_ID_BYTES_MAX: usize = 256;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// What it asks for.
+    pub asked: Asked,
+    /// An object with `method` and `params`, as it stands in `inputRequests`.
+    pub request: Bytes,
+    /// The `elicitationId` of one that leads to a URL.
+    pub elicitation_id: Option<Box<str>>,
+}
+
+/// Reads a server's request, a message that was found to be one. An error is what the server is to be told, as a client
+/// with these `capabilities` (a JSON object) cannot be asked this.
+pub fn read(
+    message: &Bytes,
+    capabilities: &str,
+    (scratch, depth_max): (&mut Scratch, usize),
+) -> Result<Question, NotAsked> {
+    let root = scratch.index(message, depth_max).map(Document::root).map_err(|_| NO_METHOD)?;
+    let method = root.get("method").and_then(Value::as_literal);
+    let method = method.and_then(|method| method.decode(message)).ok_or(NO_METHOD)?;
+    let params = root.get("params").filter(|params| params.kind() == Kind::Object);
+    let mut of_client = Scratch::default();
+    let declared = of_client.index(capabilities.as_bytes(), depth_max).map(Document::root);
+    let declared = declared.map_err(|_| NO_METHOD)?;
+    let asked = Asked::of(&method);
+    asked.check(params, declared)?;
+    if !matches!(asked, Asked::Sampling | Asked::Elicitation | Asked::Roots) {
+        return Err(NO_METHOD);
+    }
+    let elicitation_id = params.filter(|_| asked == Asked::Elicitation).and_then(elicitation_id);
+    let sees_context = declared.get("sampling").and_then(|sampling| sampling.get("context")).is_some();
+    let params = params.map(|params| {
+        let mut edits = members::edits(params, |key| is_out(asked, key, message), "");
+        if let Some(meta) = params.get("_meta").filter(|meta| meta.kind() == Kind::Object) {
+            let is_out = |key: &Literal| NOT_CROSSING.iter().any(|name| key.equals(message, name));
+            edits.extend(members::edits(meta, is_out, ""));
+        }
+        let context = params.get("includeContext").filter(|_| asked == Asked::Sampling && !sees_context);
+        edits.extend(context.map(|value| Edit { span: value.span(), with: Bytes::from_static(b"\"none\"") }));
+        edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+        part(message, params, edits)
+    });
+    let mut request = format!(r#"{{"method":{}"#, quote(&method)).into_bytes();
+    if let Some(params) = params {
+        request.extend_from_slice(br#","params":"#);
+        request.extend_from_slice(&params);
+    }
+    request.push(b'}');
+    Ok(Question { asked, request: request.into(), elicitation_id })
+}
+
+/// The capabilities that a modern client declared, as a legacy server is told them: what the other era means something
+/// else by, or what the client has no way to say, is left out.
+pub fn capabilities(declared: &str, depth_max: usize) -> Result<String, JsonError> {
+    let mut scratch = Scratch::default();
+    let text = Bytes::copy_from_slice(declared.as_bytes());
+    let root = scratch.index(&text, depth_max).map(Document::root)?;
+    let mut edits = members::edits(root, |key| key.equals(&text, "tasks"), "");
+    if let Some(roots) = root.get("roots") {
+        edits.extend(members::edits(roots, |key| key.equals(&text, "listChanged"), ""));
+    }
+    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+    Ok(String::from_utf8_lossy(&splice(&text, &edits).to_bytes()).into_owned())
+}
+
+/// The answer to a question with this `id`, a literal; `result` is JSON.
+pub fn answer(id: &[u8], result: &[u8]) -> Bytes {
+    [br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"].concat().into()
+}
+
+/// What the server is told that gets no answer.
+pub fn refusal(id: &[u8], NotAsked { code, message }: NotAsked) -> Bytes {
+    let error = format!(r#","error":{{"code":{code},"message":{}}}}}"#, quote(message));
+    [br#"{"jsonrpc":"2.0","id":"#, id, error.as_bytes()].concat().into()
+}
+
+/// The elicitation of a URL that `notifications/elicitation/complete` is about.
+pub fn elicitation_id(params: Value<'_>) -> Option<Box<str>> {
+    let id = params.get("elicitationId")?.as_literal()?.decode(params.text())?;
+    (id.len() <= ELICITATION_ID_BYTES_MAX).then(|| id.into())
+}
+
+/// Tasks are those of the other era, and a modern elicitation has no id.
+fn is_out(asked: Asked, key: &Literal, message: &[u8]) -> bool {
+    key.equals(message, "task") || (asked == Asked::Elicitation && key.equals(message, "elicitationId"))
+}
+
+/// One value of a message, with these edits.
+fn part(message: &Bytes, value: Value<'_>, edits: Vec<Edit>) -> Bytes {
+    let span = value.span();
+    let moved = |edit: Edit| Edit {
+        span: edit.span.start.saturating_sub(span.start)..edit.span.end.saturating_sub(span.start),
+        with: edit.with,
+    };
+    let edits: Vec<Edit> = edits.into_iter().map(moved).collect();
+    splice(&message.slice(span.clone()), &edits).to_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(message: &'static str, capabilities: &str) -> Result<Question, NotAsked> {
+        read(&Bytes::from_static(message.as_bytes()), capabilities, (&mut Scratch::default(), 16))
+    }
+
+    #[test]
+    fn a_question_stands_in_the_result_as_the_other_era_writes_it() {
+        for (message, capabilities, expected) in [
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#,
+                r#"{"roots":{}}"#,
+                r#"{"method":"roots/list"}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"x","_meta":{"progressToken":1},"requestedSchema":{"n":1e2}}}"#,
+                r#"{"elicitation":{}}"#,
+                r#"{"method":"elicitation/create","params":{"message":"x","_meta":{},"requestedSchema":{"n":1e2}}}"#,
+            ),
+            (
+                r#"{"params":{"task":{"ttl":1},"maxTokens":9,"includeContext":"allServers"},"jsonrpc":"2.0","id":1,"method":"sampling/createMessage"}"#,
+                r#"{"sampling":{}}"#,
+                r#"{"method":"sampling/createMessage","params":{"maxTokens":9,"includeContext":"none"}}"#,
+            ),
+            (
+                r#"{"params":{"includeContext":"allServers"},"jsonrpc":"2.0","id":1,"method":"sampling/createMessage"}"#,
+                r#"{"sampling":{"context":{}}}"#,
+                r#"{"method":"sampling/createMessage","params":{"includeContext":"allServers"}}"#,
+            ),
+        ] {
+            let question = found(message, capabilities).expect("a question");
+            assert_eq!(String::from_utf8_lossy(&question.request), expected, "{message}");
+            assert_eq!(question.elicitation_id, None);
+        }
+        let url = r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"mode":"url","elicitationId":"e-1","url":"https://x","message":"m"}}"#;
+        let question = found(url, r#"{"elicitation":{"url":{}}}"#).expect("a question");
+        assert_eq!(question.elicitation_id.as_deref(), Some("e-1"));
+        assert!(!String::from_utf8_lossy(&question.request).contains("e-1"));
+    }
+
+    #[test]
+    fn what_a_client_cannot_do_it_is_not_asked() {
+        for (message, capabilities) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#, r#"{"sampling":{}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{}}"#, r#"{"tasks":{}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "{}"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#, "{}"),
+        ] {
+            assert_eq!(found(message, capabilities), Err(NO_METHOD), "{message}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_those_of_the_other_era() {
+        for (declared, expected) in [
+            ("{}", "{}"),
+            (r#"{"roots":{"listChanged":true},"tasks":{"list":{}}}"#, r#"{"roots":{}}"#),
+            (
+                r#"{"tasks":{},"elicitation":{"url":{}},"extensions":{"x/ui":{}}}"#,
+                r#"{"elicitation":{"url":{}},"extensions":{"x/ui":{}}}"#,
+            ),
+        ] {
+            assert_eq!(capabilities(declared, 16).expect("JSON"), expected);
+        }
+    }
+
+    #[test]
+    fn answers_carry_the_servers_id() {
+        assert_eq!(answer(b"\"a\"", b"{}"), &br#"{"jsonrpc":"2.0","id":"a","result":{}}"#[..]);
+        let refused = refusal(b"7", NotAsked { code: -1, message: "\"no\"" });
+        assert_eq!(refused, &br#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"\"no\""}}"#[..]);
+    }
+}

@@ -1,0 +1,219 @@
+//! Requests of clients, for servers of the other era.
+
+use bytes::Bytes;
+
+use super::members;
+use crate::protocol::envelope::Envelope;
+use crate::protocol::json::{Document, JsonError, Kind, Scratch, Span, Value, quote};
+use crate::protocol::splice::{Edit, Segments, splice};
+use crate::protocol::version::MODERN;
+
+/// Keys of `_meta` that only the modern era has begin so.
+const MODERN_META: &str = "io.modelcontextprotocol/";
+/// Members of `params` of a modern request by which it goes on with an earlier one.
+const CONTINUATION: [&str; 2] = ["inputResponses", "requestState"];
+/// Members of `params` of a legacy request that ask for what no modern server has: tasks of that era.
+const LEGACY_PARAMS: [&str; 1] = ["task"];
+
+/// What a modern request says of the client in `_meta`.
+#[derive(Clone, Copy, Debug)]
+pub struct Introduction<'a> {
+    /// `clientInfo`, a JSON object.
+    pub client_info: Option<&'a str>,
+    /// `clientCapabilities`, a JSON object.
+    pub capabilities: &'a str,
+    /// `logLevel`, if the client wants log lines.
+    pub level: Option<&'a str>,
+}
+
+/// What replaces a member of a request; both are JSON literals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Renamed<'a> {
+    /// The id.
+    pub id: Option<&'a str>,
+    /// The progress token, where the request has one.
+    pub token: Option<&'a str>,
+}
+
+impl Introduction<'_> {
+    /// The members of `_meta`.
+    pub fn members(&self) -> String {
+        let mut members = format!(
+            r#""io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientCapabilities":{}"#,
+            MODERN[0], self.capabilities
+        );
+        if let Some(info) = self.client_info {
+            members.push_str(r#","io.modelcontextprotocol/clientInfo":"#);
+            members.push_str(info);
+        }
+        if let Some(level) = self.level {
+            members.push_str(r#","io.modelcontextprotocol/logLevel":"#);
+            members.push_str(&quote(level));
+        }
+        members
+    }
+}
+
+/// A legacy request as a modern server takes it: `introduction` in its `_meta`, and `added` in its `params`, which are
+/// members separated by commas, or nothing. By what only one of the eras says, the client can have meant nothing.
+pub fn to_modern(
+    message: &Bytes,
+    introduction: &Introduction<'_>,
+    added: &str,
+    renamed: Renamed<'_>,
+    (scratch, depth_max): (&mut Scratch, usize),
+) -> Result<Segments, JsonError> {
+    let root = scratch.index(message, depth_max).map(Document::root)?;
+    let meta_members = introduction.members();
+    let params = root.get("params").filter(|params| params.kind() == Kind::Object);
+    let mut edits = Vec::new();
+    match params {
+        None => {
+            let comma = if added.is_empty() { "" } else { "," };
+            let params = format!(r#""params":{{"_meta":{{{meta_members}}}{comma}{added}}}"#);
+            edits.extend(members::edits(root, |key| key.equals(message, "params"), &params));
+        }
+        Some(params) => {
+            let meta = params.get("_meta").filter(|meta| meta.kind() == Kind::Object);
+            let own = |key: &str| key.starts_with(MODERN_META);
+            let is_foreign = |key: &crate::protocol::json::Literal| {
+                CONTINUATION.iter().chain(&LEGACY_PARAMS).any(|name| key.equals(message, name))
+            };
+            if let Some(meta) = meta {
+                let is_out =
+                    |key: &crate::protocol::json::Literal| key.decode(message).is_some_and(|key| own(&key));
+                edits.extend(members::edits(meta, is_out, &meta_members));
+                edits.extend(members::edits(params, is_foreign, added));
+            } else {
+                let comma = if added.is_empty() { "" } else { "," };
+                let members = format!(r#""_meta":{{{meta_members}}}{comma}{added}"#);
+                let is_out =
+                    |key: &crate::protocol::json::Literal| key.equals(message, "_meta") || is_foreign(key);
+                edits.extend(members::edits(params, is_out, &members));
+            }
+        }
+    }
+    let token = params.and_then(|params| params.get("_meta")?.get("progressToken"));
+    edits.extend(rename(root.get("id").map(Value::span), renamed.id));
+    edits.extend(rename(token.map(Value::span), renamed.token));
+    Ok(apply(message, edits))
+}
+
+/// A modern request as a legacy server takes it: what only the modern era says is left out of `_meta` and `params`, and
+/// `added`, members separated by commas or nothing, is put into `params`.
+pub fn to_legacy(
+    message: &Bytes,
+    envelope: &Envelope,
+    added: &str,
+    renamed: Renamed<'_>,
+    (scratch, depth_max): (&mut Scratch, usize),
+) -> Result<Segments, JsonError> {
+    let root = scratch.index(message, depth_max).map(Document::root)?;
+    let mut edits = Vec::new();
+    if let Some(params) = root.get("params").filter(|params| params.kind() == Kind::Object) {
+        let continues =
+            |key: &crate::protocol::json::Literal| CONTINUATION.iter().any(|name| key.equals(message, name));
+        edits.extend(members::edits(params, continues, added));
+        if let Some(meta) = params.get("_meta") {
+            let is_modern = |key: &crate::protocol::json::Literal| {
+                key.decode(message).is_some_and(|key| key.starts_with(MODERN_META))
+            };
+            edits.extend(members::edits(meta, is_modern, ""));
+        }
+    }
+    edits.extend(rename(envelope.id.clone(), renamed.id));
+    let token = envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone());
+    edits.extend(rename(token, renamed.token));
+    Ok(apply(message, edits))
+}
+
+fn rename(span: Option<Span>, with: Option<&str>) -> Option<Edit> {
+    Some(Edit { span: span?, with: Bytes::copy_from_slice(with?.as_bytes()) })
+}
+
+fn apply(message: &Bytes, mut edits: Vec<Edit>) -> Segments {
+    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+    splice(message, &edits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTRODUCTION: Introduction<'_> = Introduction {
+        client_info: Some(r#"{"name":"c","version":"1"}"#),
+        capabilities: r#"{"roots":{}}"#,
+        level: None,
+    };
+    const META: &str = concat!(
+        r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"roots":{}},"#,
+        r#""io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"}"#
+    );
+
+    #[test]
+    fn a_legacy_request_introduces_its_client() {
+        for (message, added, expected) in [
+            (r#"{"id":1,"method":"m"}"#, "", r#"{"params":{"_meta":{META}},"id":1,"method":"m"}"#),
+            (r#"{"id":1,"params":null}"#, r#""x":1"#, r#"{"params":{"_meta":{META},"x":1},"id":1}"#),
+            (r#"{"params":{},"id":1}"#, "", r#"{"params":{"_meta":{META}},"id":1}"#),
+            (
+                r#"{"params":{"name":"a"},"id":1}"#,
+                r#""x":1"#,
+                r#"{"params":{"_meta":{META},"x":1,"name":"a"},"id":1}"#,
+            ),
+            (
+                r#"{"params":{"_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"x"}, "name":"a"},"id":1}"#,
+                r#""x":1"#,
+                r#"{"params":{"x":1,"_meta":{META,"progressToken":7}, "name":"a"},"id":1}"#,
+            ),
+            (
+                r#"{"params":{"requestState":"s","name":"a","task":{"ttl":1},"inputResponses":{}},"id":1}"#,
+                "",
+                r#"{"params":{"_meta":{META},"name":"a"},"id":1}"#,
+            ),
+            (
+                r#"{"params":{"_meta":{},"task":{},"name":"a"},"id":1}"#,
+                "",
+                r#"{"params":{"_meta":{META},"name":"a"},"id":1}"#,
+            ),
+        ] {
+            let found = to_modern(
+                &Bytes::from(message),
+                &INTRODUCTION,
+                added,
+                Renamed::default(),
+                (&mut Scratch::default(), 16),
+            );
+            let found = found.expect("JSON").to_bytes();
+            assert_eq!(String::from_utf8_lossy(&found), expected.replace("META", META), "{message}");
+        }
+        let message = Bytes::from_static(br#"{"id":1,"params":{"_meta":{"progressToken":"t"}}}"#);
+        let renamed = Renamed { id: Some("\"n\""), token: Some("9") };
+        let found = to_modern(&message, &INTRODUCTION, "", renamed, (&mut Scratch::default(), 16));
+        let expected = format!(r#"{{"id":"n","params":{{"_meta":{{{META},"progressToken":9}}}}}}"#);
+        assert_eq!(found.expect("JSON").to_bytes(), expected);
+    }
+
+    #[test]
+    fn a_modern_request_loses_what_only_its_era_says() {
+        let meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+        for (message, expected) in [
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{META},"name":"a"}}"#,
+                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"_meta":{},"name":"a"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a","requestState":"s","inputResponses":{},"_meta":{META,"x":1,"progressToken":"p"}}}"#,
+                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"name":"a","_meta":{"x":1,"progressToken":"t"}}}"#,
+            ),
+        ] {
+            let message = Bytes::from(message.replace("META", meta));
+            let mut scratch = Scratch::default();
+            let envelope = Envelope::parse(&mut scratch, &message, 16).expect("a message");
+            let renamed = Renamed { id: Some("\"n\""), token: Some("\"t\"") };
+            let found =
+                to_legacy(&message, &envelope, "", renamed, (&mut scratch, 16)).expect("JSON").to_bytes();
+            assert_eq!(String::from_utf8_lossy(&found), expected);
+        }
+    }
+}

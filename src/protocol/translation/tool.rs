@@ -1,0 +1,85 @@
+//! A modern server's tool, as legacy clients take it, and what only legacy servers say of theirs.
+//!
+//! Clients of the legacy era check a list of tools as a whole, and give up all of it for one tool that is not as their
+//! revision says (2025-11-25, `Tool`): the schema of what a tool returns is of type `object`, and what is said of a
+//! property is an object, too.
+
+use bytes::Bytes;
+
+use super::members;
+use crate::protocol::json::{Kind, Value};
+use crate::protocol::splice::Edit;
+
+/// Schemas that are no objects, and objects that say the same (JSON Schema 2020-12, 4.3.2).
+const BOOLEANS: [(&[u8], &[u8]); 2] = [(b"true", b"{}"), (b"false", br#"{"not":{}}"#)];
+
+/// What is written otherwise in the entry of a tool. In order, and none overlaps another.
+pub fn to_legacy(tool: Value<'_>) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    if let Some(schema) = tool.get("inputSchema") {
+        add_properties(schema, &mut edits);
+    }
+    match tool.get("outputSchema") {
+        Some(schema) if !is_of_objects(schema) => {
+            let is_out = |key: &crate::protocol::json::Literal| key.equals(tool.text(), "outputSchema");
+            edits.extend(members::edits(tool, is_out, ""));
+        }
+        Some(schema) => add_properties(schema, &mut edits),
+        None => {}
+    }
+    edits.sort_by_key(|edit| edit.span.start);
+    edits
+}
+
+/// Whether a legacy server runs it as a task and not otherwise (2025-11-25 Tasks, "Tool-Level Negotiation").
+pub fn is_task_only(tool: Value<'_>) -> bool {
+    let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
+    support.and_then(Value::as_literal).is_some_and(|support| support.equals(tool.text(), "required"))
+}
+
+fn is_of_objects(schema: Value<'_>) -> bool {
+    let kind = schema.get("type").and_then(Value::as_literal);
+    kind.is_some_and(|kind| kind.equals(schema.text(), "object"))
+}
+
+fn add_properties(schema: Value<'_>, edits: &mut Vec<Edit>) {
+    let properties = schema.get("properties").filter(|properties| properties.kind() == Kind::Object);
+    for (_, property) in properties.into_iter().flat_map(Value::entries) {
+        let object = BOOLEANS.into_iter().find(|(boolean, _)| property.raw() == *boolean);
+        edits.extend(
+            object.map(|(_, object)| Edit { span: property.span(), with: Bytes::from_static(object) }),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::json::Scratch;
+    use crate::protocol::splice::splice;
+
+    #[test]
+    fn what_legacy_clients_refuse_is_said_otherwise() {
+        for (tool, expected) in [
+            (r#"{"name":"t"}"#, r#"{"name":"t"}"#),
+            (
+                r#"{"name":"t","outputSchema":{ "type":"object","properties":{"a":{}} },"x":1}"#,
+                r#"{"name":"t","outputSchema":{ "type":"object","properties":{"a":{}} },"x":1}"#,
+            ),
+            (r#"{"name":"t","outputSchema":{"type":"array"},"x":1}"#, r#"{"name":"t","x":1}"#),
+            (r#"{"outputSchema":{"type":["object","null"]} , "name":"t"}"#, r#"{"name":"t"}"#),
+            (r#"{"name":"t","outputSchema":true}"#, r#"{"name":"t"}"#),
+            (r#"{"name":"t","outputSchema":{"$ref":"x"},"outputSchema":7}"#, r#"{"name":"t"}"#),
+            (
+                r#"{"outputSchema":{"type":"object","properties":{"a":true,"b":{"properties":{"c":true}}}},"inputSchema":{"type":"object","properties":{"a":false,"b": true }}}"#,
+                r#"{"outputSchema":{"type":"object","properties":{"a":{},"b":{"properties":{"c":true}}}},"inputSchema":{"type":"object","properties":{"a":{"not":{}},"b": {} }}}"#,
+            ),
+            (r#"{"outputSchema":{"properties":{"a":true}}}"#, "{}"),
+        ] {
+            let mut scratch = Scratch::default();
+            let root = scratch.index(tool.as_bytes(), 16).expect("JSON").root();
+            let found = splice(&Bytes::copy_from_slice(tool.as_bytes()), &to_legacy(root)).to_bytes();
+            assert_eq!(String::from_utf8_lossy(&found), expected, "{tool}");
+        }
+    }
+}
