@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use prometheus::{Encoder as _, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
+use super::bridge::Bridges;
 use super::calls::{Asked, EndpointVecs, UpstreamDurations};
 use super::gates::Gates;
 use super::identity::Identity;
@@ -112,6 +113,8 @@ pub struct Metrics {
     pub pins: PinMetrics,
     /// Calls at once.
     pub gates: Gates,
+    /// What is translated between the eras.
+    pub bridge: Bridges,
     /// Limits of rate.
     pub rates: Rates,
     /// Credentials, and the keys that check them.
@@ -380,6 +383,7 @@ impl Metrics {
             lists: Lists::new(&registry)?,
             pins: PinMetrics::new(&registry)?,
             gates: Gates::new(&registry)?,
+            bridge: Bridges::new(&registry)?,
             rates: Rates::new(&registry)?,
             streams: Streams::new(&registry)?,
             identity: Identity::new(
@@ -492,6 +496,7 @@ impl Metrics {
         }
         self.pins.forget(name);
         self.gates.forget(name);
+        self.bridge.forget(name);
     }
 
     /// An endpoint is no longer in the configuration.

@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod audit;
+pub mod bridge;
 pub mod calls;
 pub mod cells;
 pub mod ended;
