@@ -18,6 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
+use super::bridge;
 use super::fresh_id::{self, FreshId, Restored};
 use super::health::breaker::{Failure, Pass};
 use super::incoming::Incoming;
@@ -37,6 +38,10 @@ const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// Having waited less for a reply says nothing of a replica.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const JSON: &[u8] = b"application/json";
+
+/// Marks a request that somebody else ends if its reply takes too long to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Unhurried;
 
 /// Marks a request whose reply is a stream that is held open for long. It has a connection of its own, which whoever
 /// sends it has to bound.
@@ -102,7 +107,25 @@ impl Client {
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let result = match &upstream.transport {
+        let result = match bridge::crossing(upstream, &request, delivery.aim) {
+            None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
+            Some(era) => Box::pin(bridge::send(self, upstream, era, request, deadline)).await,
+        };
+        let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
+        upstream.series.observe(delivery.asked, reason, now.elapsed().as_secs_f64());
+        result
+    }
+
+    /// As [`Client::send`], in the era that the request is written in.
+    pub(super) async fn send_as_it_is(
+        &self,
+        upstream: &Upstream,
+        request: Request<RequestBody>,
+        delivery: Delivery,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<Reply, UpstreamError> {
+        match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
                 let exchange = Box::pin(pipe::exchange::send(self, upstream, &**streams, request, deadline));
                 timeout_at(deadline.into(), exchange).await.unwrap_or(Err(UpstreamError::TimedOut))
@@ -119,10 +142,7 @@ impl Client {
                 let exchange = Box::pin(pipe::exchange::send(self, upstream, children, request, deadline));
                 timeout_at(deadline.into(), exchange).await.unwrap_or(Err(UpstreamError::TimedOut))
             }
-        };
-        let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
-        upstream.series.observe(delivery.asked, reason, now.elapsed().as_secs_f64());
-        result
+        }
     }
 
     /// Sends `request` to one replica.
@@ -152,7 +172,7 @@ impl Client {
             trail.goes_to(&only.host, only.port);
         }
         let mut may_repeat = is_safe_to_repeat;
-        let head_deadline = if is_stream {
+        let head_deadline = if is_stream || request.extensions().get::<Unhurried>().is_some() {
             clock.deadline
         } else {
             clock.deadline.min(clock.now + upstream.config.first_byte_timeout)

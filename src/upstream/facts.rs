@@ -18,12 +18,17 @@ use crate::protocol::version::{Era, Eras};
 /// A longer introduction is kept without its instructions.
 pub const RESULT_BYTES_MAX: usize = 64 * 1024;
 
+/// The result of an upstream that gave none.
+pub const EMPTY: &str = "{}";
+
 /// What is known of one upstream; shared by all threads.
 #[derive(Debug, Default)]
 pub struct Facts {
     known: ArcSwap<Known>,
     changed: Notify,
     is_doubted: AtomicBool,
+    is_introduction_wanted: AtomicBool,
+    was_asked_modern: AtomicBool,
 }
 
 /// What is known at one moment.
@@ -84,6 +89,24 @@ impl Facts {
         self.is_doubted.load(Ordering::Relaxed) && self.is_doubted.swap(false, Ordering::Relaxed)
     }
 
+    /// Says that it matters how the upstream introduces itself in the modern era, even where it is sure that it speaks it.
+    pub fn want_introduction(&self) {
+        if !self.is_introduction_wanted.load(Ordering::Relaxed) {
+            self.is_introduction_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anybody wants that introduction.
+    pub fn is_introduction_wanted(&self) -> bool {
+        self.is_introduction_wanted.load(Ordering::Relaxed)
+    }
+
+    /// It was asked for that introduction, whatever came of it.
+    pub fn note_asked_modern(&self) {
+        self.was_asked_modern.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
     /// Waits until something else is known than when this was called, or the same once more.
     pub fn changed(&self) -> Notified<'_> {
         self.changed.notified()
@@ -98,6 +121,24 @@ impl Facts {
             }
             changed.await;
         }
+    }
+
+    /// Waits until it is known how a modern upstream introduces itself, at most for `patience`.
+    pub async fn introduced_within(&self, patience: Duration) {
+        self.want_introduction();
+        let introduced = async {
+            loop {
+                let changed = self.changed.notified();
+                let known = self.known.load_full();
+                let has_said = known.modern.introduction().is_none_or(|said| said.result != EMPTY);
+                if known.was_tried && (has_said || self.was_asked_modern.load(Ordering::Relaxed)) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // Out of patience, the caller goes by what is known.
+        let _ = tokio::time::timeout(patience, introduced).await;
     }
 
     /// Waits until the upstream was tried once, at most for `patience`.

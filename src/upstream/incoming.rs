@@ -6,8 +6,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::bridge::Translated;
 use super::fresh_id::Restored;
 use super::pipe::exchange::Body as Pieces;
+use crate::protocol::error::UpstreamError;
 
 /// The body of a reply while it arrives.
 #[derive(Debug)]
@@ -20,12 +22,31 @@ pub enum Incoming {
     Pieces(Box<Pieces>),
     /// The reply to a request that was sent again.
     Restored(Box<Restored>),
+    /// Server-sent events of the other era, translated as they come.
+    Translated(Translated),
 }
 
 /// The reply broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the reply broke off")]
 pub struct Broken;
+
+impl From<Broken> for UpstreamError {
+    fn from(_: Broken) -> Self {
+        Self::Reset
+    }
+}
+
+impl Incoming {
+    /// What a reply that broke off means.
+    pub fn fault(&self) -> UpstreamError {
+        let told = match self {
+            Self::Translated(translated) => translated.fault().cloned(),
+            _ => None,
+        };
+        told.unwrap_or(UpstreamError::Reset)
+    }
+}
 
 impl Body for Incoming {
     type Data = Bytes;
@@ -44,6 +65,7 @@ impl Body for Incoming {
                 pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
             Self::Restored(restored) => restored.poll_frame(cx),
+            Self::Translated(translated) => translated.poll_frame(cx),
         }
     }
 
@@ -51,8 +73,8 @@ impl Body for Incoming {
         match self {
             Self::Http(incoming) => incoming.is_end_stream(),
             Self::Whole(whole) => whole.is_none(),
-            Self::Pieces(_) => false,
             Self::Restored(restored) => restored.is_end(),
+            Self::Pieces(_) | Self::Translated(_) => false,
         }
     }
 
@@ -60,7 +82,7 @@ impl Body for Incoming {
         match self {
             Self::Http(incoming) => incoming.size_hint(),
             Self::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Pieces(_) | Self::Restored(_) => SizeHint::default(),
+            Self::Pieces(_) | Self::Restored(_) | Self::Translated(_) => SizeHint::default(),
         }
     }
 }

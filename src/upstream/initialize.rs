@@ -221,7 +221,8 @@ fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
     let version = result.get("protocolVersion").and_then(Value::as_literal);
     let version = version.and_then(|version| LegacyVersion::of(&version.decode(&answer.body)?));
     let version = version.ok_or(UpstreamError::Nonsense)?;
-    let id = answer.headers.get(SESSION_ID).cloned();
+    // It is kept for long: as it came, it would keep what its connection read along with it.
+    let id = answer.headers.get(SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
     let replica = answer.replica.filter(|_| id.is_some());
     Ok(Opened { id, version, result: answer.body.slice(result.span()), replica })
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,10 @@ pub type Annotations = HashMap<Box<str>, Arc<[Annotation]>>;
 
 /// What is known now of the mirrored parameters of an upstream's tools.
 #[derive(Debug, Default)]
-pub struct Annotated(ArcSwap<Annotations>);
+pub struct Annotated {
+    known: ArcSwap<Annotations>,
+    was_listed: AtomicBool,
+}
 
 /// What the annotations of tools say, by the name the upstream gave them; tools without any are not in it.
 pub type ToolHints = HashMap<Box<str>, Hints>;
@@ -102,18 +105,24 @@ impl Hinted {
 }
 
 impl Annotated {
+    /// Whether the tools were ever listed.
+    pub fn was_listed(&self) -> bool {
+        self.was_listed.load(Ordering::Relaxed)
+    }
+
     /// The mirrored parameters of a tool, by the upstream's name for it.
     pub fn of(&self, tool: &str) -> Option<Arc<[Annotation]>> {
-        self.0.load().get(tool).cloned()
+        self.known.load().get(tool).cloned()
     }
 
     /// Replaces what is known of the tools of these `names`. Lists differ by the capabilities of those who ask, so that
     /// nothing is said of a tool that is not in one.
     pub fn publish<'n>(&self, names: impl Iterator<Item = Cow<'n, str>>, annotations: &Arc<Annotations>) {
-        let known = self.0.load();
+        self.was_listed.store(true, Ordering::Relaxed);
+        let known = self.known.load();
         if known.is_empty() {
             if !annotations.is_empty() {
-                self.0.store(Arc::clone(annotations));
+                self.known.store(Arc::clone(annotations));
             }
             return;
         }
@@ -123,9 +132,9 @@ impl Annotated {
         }
         all.extend(annotations.iter().map(|(name, annotations)| (name.clone(), Arc::clone(annotations))));
         if all.len() > ANNOTATED_MAX {
-            self.0.store(Arc::clone(annotations));
+            self.known.store(Arc::clone(annotations));
         } else if all != **known {
-            self.0.store(Arc::new(all));
+            self.known.store(Arc::new(all));
         }
     }
 }

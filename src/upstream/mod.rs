@@ -4,6 +4,7 @@
 
 pub mod ask;
 pub mod balance;
+pub mod bridge;
 pub mod changes;
 pub mod connect;
 pub mod credentials;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 
 use self::balance::{NotChosen, Replicas};
+use self::bridge::Bridge;
 use self::changes::Changes;
 use self::credentials::Access;
 use self::facts::Facts;
@@ -93,6 +95,8 @@ pub struct Upstream {
     pub gate: Option<Arc<Gate>>,
     /// Counts, by its holders, messages on their way to it that nobody waits for.
     pub telling: Arc<()>,
+    /// How clients reach it that speak the other era only.
+    pub bridge: Arc<Bridge>,
 }
 
 /// Which replica a request is for.
@@ -150,6 +154,7 @@ impl Upstream {
             }
             None => Transport::Http(sse::Streams::new(config.transport == config::Transport::Sse)),
         };
+        let bridge = Bridge::new(metrics.bridge.of(&config.name));
         let pins = config.pins.is_on().then(|| Arc::new(Pins::new(metrics.pins.of(&config.name))));
         Ok(Self {
             id,
@@ -168,6 +173,7 @@ impl Upstream {
             listing: Arc::default(),
             gate,
             telling: Arc::default(),
+            bridge,
         })
     }
 
@@ -183,6 +189,7 @@ impl Upstream {
         if let (Some(gate), Some(old)) = (&mut self.gate, &same.gate) {
             *gate = Arc::clone(old);
         }
+        self.bridge = Arc::clone(&same.bridge);
         self.access.adopt(&same.access);
         Ok(())
     }
@@ -203,6 +210,7 @@ impl Upstream {
         if let Some(streams) = self.sse() {
             streams.belong_to(self);
         }
+        self.bridge.belong_to(self);
         if let (Some(gate), Some(bounds)) = (&self.gate, &self.config.concurrency) {
             gate.reconfigure(bounds);
         }
@@ -236,6 +244,7 @@ impl Upstream {
 
     /// The configuration names it no longer: what runs for it alone ends.
     pub fn retire(&self) {
+        self.bridge.retire();
         match &self.transport {
             Transport::Http(streams) => streams.retire(),
             Transport::Stdio(children) => children.retire(),
@@ -257,12 +266,36 @@ impl Upstream {
         self.config.eras.or_else(learned)
     }
 
-    /// An error if it is known not to speak `era`.
-    pub fn check_era(&self, era: Era) -> Result<(), UpstreamError> {
+    /// The eras whose clients reach it, natively or over the bridge; `None`: not known, or none.
+    pub fn reached_in(&self) -> Option<Eras> {
+        let eras = self.eras()?;
+        Some(if self.config.bridge.is_on { Eras::BOTH } else { eras })
+    }
+
+    /// Whether clients of one era reach it over the bridge.
+    pub fn is_bridged(&self) -> bool {
+        self.config.bridge.is_on && self.eras().is_some_and(|eras| eras != Eras::BOTH)
+    }
+
+    /// The era in which it is asked for a client of `era`: the client's own wherever it may speak that.
+    pub fn era_for(&self, era: Era) -> Result<Era, UpstreamError> {
         match self.eras() {
+            Some(eras) if !eras.contains(era) && self.config.bridge.is_on => Ok(era.other()),
             Some(eras) if !eras.contains(era) => Err(UpstreamError::OtherEra),
-            _ => Ok(()),
+            _ => Ok(era),
         }
+    }
+
+    /// Whether a client's session ends with the one that it has here: by configuration, and unless that one is the bridge's
+    /// own, in which no server keeps anything.
+    pub fn is_irreplaceable(&self) -> bool {
+        let is_ours = self.config.bridge.is_on && self.lacks(Era::Legacy);
+        self.config.session_loss == config::SessionLoss::End && !is_ours
+    }
+
+    /// Whether it is known not to speak `era`.
+    pub fn lacks(&self, era: Era) -> bool {
+        self.eras().is_some_and(|eras| !eras.contains(era))
     }
 
     /// Whether this tool, by the upstream's own name, may be called twice: the operator says so, or believes the upstream.

@@ -238,6 +238,11 @@ pub fn json(answer: Bytes) -> Reply {
     respond(JSON, Incoming::Whole(Some(answer)))
 }
 
+/// A reply of server-sent events.
+pub fn stream(events: Incoming) -> Reply {
+    respond(SSE, events)
+}
+
 /// The first message decides what kind of reply it is.
 async fn answer((mut rest, in_flight): (queue::Receiver, InFlight)) -> Result<Reply, UpstreamError> {
     match rest.next().await {

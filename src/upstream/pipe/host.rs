@@ -10,7 +10,7 @@ use prometheus::IntCounter;
 use tokio_util::sync::CancellationToken;
 
 use super::Bounds;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::drain::Drain;
 use crate::limit::buffered::Buffered;
 use crate::protocol::json::Scratch;
@@ -35,7 +35,10 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// Nesting of a message.
     pub json_depth_max: usize,
-    budget: Arc<Buffered>,
+    /// All that the configuration says.
+    pub all: config::Limits,
+    /// What is held is counted against.
+    pub budget: Arc<Buffered>,
 }
 
 /// A thread's place for connections.
@@ -45,6 +48,7 @@ pub struct Host {
     /// Memory for reading what goes into a pipe.
     pub scratch: RefCell<Scratch>,
     tasks: Tasks,
+    closing: CancellationToken,
     leaving: CancellationToken,
     cut: CancellationToken,
 }
@@ -75,6 +79,7 @@ impl Limits {
         Self {
             message_bytes_max: limits.reply_bytes_max,
             json_depth_max: limits.json_depth_max,
+            all: limits.clone(),
             budget: Arc::clone(budget),
         }
     }
@@ -102,6 +107,7 @@ impl Host {
             shared: Arc::clone(shared),
             scratch: RefCell::default(),
             tasks: Tasks::new(panics),
+            closing: CancellationToken::new(),
             leaving: CancellationToken::new(),
             cut: CancellationToken::new(),
         })
@@ -112,9 +118,25 @@ impl Host {
         self.tasks.spawn(connection);
     }
 
+    /// From now on the thread takes in nothing new.
+    pub fn close(&self) {
+        self.closing.cancel();
+    }
+
+    /// Completes when the thread takes in nothing new: what waits for a client to come back waits in vain, and would hold
+    /// up the end.
+    pub async fn closing(&self) {
+        self.closing.cancelled().await;
+    }
+
     /// Completes when connections that nobody uses are to end, as the thread has nothing else to do.
     pub async fn leaving(&self) {
         self.leaving.cancelled().await;
+    }
+
+    /// Whether that is so: a connection that is opened now would end at once, and hold up the end of the thread.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_cancelled()
     }
 
     /// Completes when every connection is to end.
@@ -124,6 +146,7 @@ impl Host {
 
     /// Ends the connections of this thread: idle ones at once, the others when they are idle or the drain cuts them.
     pub async fn finish(&self, drain: &Drain) {
+        self.closing.cancel();
         self.leaving.cancel();
         let cut = async {
             drain.cut().await;

@@ -85,6 +85,11 @@ impl Sender {
         self.shared.is_broken.store(true, Ordering::Release);
     }
 
+    /// Completes once nobody reads.
+    pub async fn closed(&self) {
+        self.pieces.closed().await;
+    }
+
     /// True once nobody reads.
     pub fn is_closed(&self) -> bool {
         self.pieces.is_closed()

@@ -85,7 +85,8 @@ impl Connect for Streams {
     }
 
     async fn initialize(&self, asking: Asking<'_>, post: Post<'_>) -> Result<Reply, UpstreamError> {
-        let upstream = self.upstream().ok_or(UpstreamError::Unreachable)?;
+        let upstream = self.upstream().filter(|_| !asking.client.pipes.is_leaving());
+        let upstream = upstream.ok_or(UpstreamError::Unreachable)?;
         let opened = connection::open(asking.client, &upstream, asking.deadline).await;
         let opened = opened.map_err(|not_opened| match not_opened {
             NotOpened::Upstream(error) => error,

@@ -114,7 +114,7 @@ impl Children {
 
     /// Starts a child on the caller's thread.
     fn start(self: &Arc<Self>, asking: Asking<'_>) -> Result<Pipe, UpstreamError> {
-        if self.retired.is_cancelled() {
+        if self.retired.is_cancelled() || asking.client.pipes.is_leaving() {
             return Err(UpstreamError::Unreachable);
         }
         let now = Instant::now();

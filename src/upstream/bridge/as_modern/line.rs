@@ -1,0 +1,415 @@
+//! What a legacy server says: in its reply to a call, and on the stream of its session.
+//!
+//! Both are read one message at a time, by a future that may be dropped and asked for again. A stream that breaks off is
+//! taken up again with the id of its last event where it has one.
+//!
+//! Deliberately not here: what the messages mean.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use tokio::time::{sleep, timeout};
+
+use crate::protocol::error::{Error, UpstreamError};
+use crate::protocol::splice::Segments;
+use crate::protocol::sse::Event;
+use crate::relay::{Media, collect, media_of};
+use crate::telemetry::trace::Trail;
+use crate::upstream::ask::{Asker, Named, Question, legacy_headers};
+use crate::upstream::bridge::Bridge;
+use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody, Unhurried};
+use crate::upstream::pipe::host::Limits;
+use crate::upstream::pool::{self, Lease};
+use crate::upstream::unasked::{self, Messages, Opened};
+use crate::upstream::{Aim, ReplicaKey, Upstream};
+
+/// When a broken stream is opened again, unless the server says.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often in a row that is tried in vain.
+const FRUITLESS_MAX: u32 = 8;
+/// Somebody else ends what takes longer.
+const REPLY_PATIENCE: Duration = Duration::from_hours(48);
+/// How much of what a server says to an answer or a notification is read.
+const TOLD_BYTES_MAX: usize = 64 * 1024;
+
+/// The way to one session of a server.
+#[derive(Debug)]
+pub struct Link {
+    /// The thread's way to upstreams.
+    pub client: Client,
+    /// The bridge that the session belongs to.
+    pub bridge: Arc<Bridge>,
+    /// The session's id; servers without sessions give none.
+    pub id: Option<HeaderValue>,
+    /// The version that was agreed on.
+    pub version: &'static str,
+    /// The replica that knows it.
+    pub replica: Option<ReplicaKey>,
+    upstream: RefCell<Arc<Upstream>>,
+}
+
+/// What a server says.
+#[derive(Debug)]
+pub enum Said {
+    /// Its stream stands.
+    Stands,
+    /// A message.
+    Message(Bytes),
+    /// The call was refused, in these words.
+    Refused(StatusCode, Option<u32>, Bytes),
+    /// Nothing more comes.
+    Over(UpstreamError),
+}
+
+impl Link {
+    /// The way to the session of this id.
+    pub fn new(
+        client: &Client,
+        upstream: &Arc<Upstream>,
+        (id, version, replica): (Option<HeaderValue>, &'static str, Option<ReplicaKey>),
+    ) -> Rc<Self> {
+        let (client, bridge) = (client.clone(), Arc::clone(&upstream.bridge));
+        Rc::new(Self { client, bridge, id, version, replica, upstream: RefCell::new(Arc::clone(upstream)) })
+    }
+
+    /// The upstream as it is configured now, or was when it last was.
+    pub fn upstream(&self) -> Arc<Upstream> {
+        if let Some(now) = self.bridge.upstream() {
+            *self.upstream.borrow_mut() = now;
+        }
+        Arc::clone(&self.upstream.borrow())
+    }
+
+    /// The bounds of now.
+    pub fn limits(&self) -> Arc<Limits> {
+        Arc::clone(&self.client.pipes.shared.limits())
+    }
+
+    /// Tells the server something that has no answer.
+    pub async fn tell(self: Rc<Self>, message: Bytes) -> Result<(), UpstreamError> {
+        let (upstream, limits) = (self.upstream(), self.limits());
+        let question = Question {
+            headers: legacy_headers(self.version, self.id.as_ref()),
+            body: message,
+            is_safe_to_repeat: false,
+            replica: self.replica,
+            bytes_max: TOLD_BYTES_MAX,
+            deadline: Instant::now() + upstream.config.reply_timeout,
+        };
+        let told = self.asker(&limits).ask(&upstream, question).await?;
+        if told.status.is_success() { Ok(()) } else { Err(UpstreamError::SessionLost) }
+    }
+
+    /// Ends the session.
+    pub async fn close(&self, patience: Duration) {
+        let Some(id) = &self.id else { return };
+        let (upstream, limits) = (self.upstream(), self.limits());
+        let deadline = Instant::now() + patience;
+        let asker = self.asker(&limits);
+        let closed = asker.close_session(&upstream, self.version, (id, self.replica), deadline).await;
+        if let Err(error) = closed {
+            tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
+        }
+    }
+
+    /// Tells the server the last: with others in turn, and with this much patience from then on.
+    pub async fn last(&self, patience: Duration, told: impl Future<Output = ()>) {
+        let told = async {
+            // Never closed.
+            let _turn = self.bridge.as_modern.seats.ending.acquire().await;
+            let _ = timeout(patience, told).await;
+        };
+        tokio::select! {
+            () = told => {}
+            () = self.client.pipes.cut() => {}
+        }
+    }
+
+    fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
+        asker(&self.client, limits)
+    }
+
+    fn named(&self) -> Named<'_> {
+        Named { id: self.id.as_ref(), version: self.version, replica: self.replica }
+    }
+
+    async fn post(
+        self: Rc<Self>,
+        message: Segments,
+        (headers, trail): (HeaderMap, Option<Arc<Trail>>),
+    ) -> Result<Reply, UpstreamError> {
+        let mut request = Request::new(RequestBody(message));
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = headers;
+        request.headers_mut().extend(legacy_headers(self.version, self.id.as_ref()));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let accepted = HeaderValue::from_static("application/json, text/event-stream");
+        request.headers_mut().insert(ACCEPT, accepted);
+        request.extensions_mut().insert(Unhurried);
+        if let Some(trail) = trail {
+            request.extensions_mut().insert(trail);
+        }
+        let (upstream, now) = (self.upstream(), Instant::now());
+        let delivery = Delivery { is_safe_to_repeat: false, aim: self.replica.into(), asked: None };
+        self.client.send_as_it_is(&upstream, request, delivery, now, now + REPLY_PATIENCE).await
+    }
+
+    async fn stream(self: Rc<Self>, after: Option<Bytes>) -> Opened {
+        unasked::open(&self.client, &self.upstream(), self.named(), after.as_ref()).await
+    }
+}
+
+/// A way to ask upstreams for this thread.
+pub fn asker<'a>(client: &'a Client, limits: &'a Limits) -> Asker<'a> {
+    let scratch = &client.pipes.scratch;
+    Asker { client, scratch, limits: &limits.all, budget: &limits.budget, aim: Aim::Any }
+}
+
+/// A server's reply to a call.
+pub struct Posted {
+    link: Rc<Link>,
+    state: State,
+    at: Position,
+}
+
+/// The stream of a session.
+pub struct Unasked {
+    link: Rc<Link>,
+    state: State,
+    at: Position,
+}
+
+/// How far a stream was read.
+struct Position {
+    /// The id of the last event, if it can be asked for what came after it.
+    after: Option<Bytes>,
+    /// When it is opened again.
+    retry: Duration,
+    /// How often that was tried since it last said something.
+    fruitless: u32,
+}
+
+impl Position {
+    const START: Self = Self { after: None, retry: RETRY, fruitless: 0 };
+
+    /// Goes on by an event. Returns its message, if there is one.
+    fn take(&mut self, event: Event) -> Option<Bytes> {
+        self.retry = unasked::retry(&event).unwrap_or(self.retry);
+        if let Some(id) = unasked::id(&event) {
+            self.after = Some(id).filter(|id| !id.is_empty());
+        }
+        let message = unasked::message(event).filter(|message| !message.is_empty())?;
+        self.fruitless = 0;
+        Some(message)
+    }
+}
+
+enum State {
+    Posting(LocalBoxFuture<'static, Result<Reply, UpstreamError>>),
+    /// The body of a reply that is no stream.
+    Collecting(LocalBoxFuture<'static, Said>),
+    Opening(LocalBoxFuture<'static, Opened>),
+    Reading(Box<Messages>, Option<Lease>),
+    Over,
+}
+
+impl Posted {
+    /// Posts a call, and what goes along with it.
+    pub fn new(link: &Rc<Link>, message: Segments, along: (HeaderMap, Option<Arc<Trail>>)) -> Self {
+        let posting = Rc::clone(link).post(message, along).boxed_local();
+        let link = Rc::clone(link);
+        Self { link, state: State::Posting(posting), at: Position::START }
+    }
+
+    /// What the server says next; waits for ever once that was the last.
+    pub async fn next(&mut self) -> Said {
+        loop {
+            match &mut self.state {
+                State::Over => std::future::pending().await,
+                State::Posting(posting) => match posting.await {
+                    Err(error) => return self.end(error),
+                    Ok(reply) => {
+                        if let Some(said) = self.begin(reply) {
+                            return said;
+                        }
+                    }
+                },
+                State::Collecting(collecting) => {
+                    let said = collecting.await;
+                    self.state = State::Over;
+                    return said;
+                }
+                State::Opening(opening) => match opening.await {
+                    Opened::Stream(reply) => self.state = reading(&self.link, *reply),
+                    Opened::Failed(_) if self.at.fruitless < FRUITLESS_MAX => self.reopen(),
+                    _ => return self.end(UpstreamError::Reset),
+                },
+                State::Reading(messages, _) => match messages.next().await {
+                    Ok(Some(event)) => {
+                        if let Some(message) = self.at.take(event) {
+                            return Said::Message(message);
+                        }
+                    }
+                    Ok(None) | Err(UpstreamError::Reset)
+                        if self.at.after.is_some() && self.at.fruitless < FRUITLESS_MAX =>
+                    {
+                        self.reopen();
+                    }
+                    Ok(None) => return self.end(UpstreamError::Reset),
+                    Err(error) => return self.end(error),
+                },
+            }
+        }
+    }
+
+    /// Reads no more of it.
+    pub fn end_now(&mut self) {
+        self.state = State::Over;
+    }
+
+    /// Whether nothing more comes.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Reads what is left of the reply, which has said all: its connection can be used again. Other messages than the
+    /// end are returned.
+    pub async fn rest(&mut self) -> Option<Bytes> {
+        loop {
+            let State::Reading(messages, lease) = &mut self.state else { return None };
+            match messages.next().await {
+                Ok(Some(event)) => {
+                    let message = unasked::message(event).filter(|message| !message.is_empty());
+                    if message.is_some() {
+                        return message;
+                    }
+                }
+                Ok(None) => {
+                    pool::give_back(lease.take(), Instant::now());
+                    self.state = State::Over;
+                }
+                Err(_) => self.state = State::Over,
+            }
+        }
+    }
+
+    fn begin(&mut self, reply: Reply) -> Option<Said> {
+        let media = media_of(&reply.head.headers);
+        if reply.head.status.is_success() && media == Media::Sse {
+            self.state = reading(&self.link, reply);
+            return Some(Said::Stands);
+        }
+        self.state = State::Collecting(whole(Rc::clone(&self.link), reply, media).boxed_local());
+        None
+    }
+
+    fn reopen(&mut self) {
+        self.at.fruitless += 1;
+        let opening = later(Rc::clone(&self.link), self.at.retry, self.at.after.clone());
+        self.state = State::Opening(opening.boxed_local());
+    }
+
+    fn end(&mut self, error: UpstreamError) -> Said {
+        self.state = State::Over;
+        Said::Over(error)
+    }
+}
+
+impl Unasked {
+    /// Asks for the stream. Servers without sessions have none.
+    pub fn new(link: &Rc<Link>) -> Self {
+        let link = Rc::clone(link);
+        let opening = link.id.is_some().then(|| Rc::clone(&link).stream(None).boxed_local());
+        let state = opening.map_or(State::Over, State::Opening);
+        Self { link, state, at: Position::START }
+    }
+
+    /// Waits until the stream stands or it is clear that there is none.
+    pub async fn stand(&mut self) {
+        while let State::Opening(opening) = &mut self.state {
+            let opened = opening.await;
+            self.take(opened);
+        }
+    }
+
+    /// The next message; waits for ever where there is no stream.
+    pub async fn next(&mut self) -> Bytes {
+        loop {
+            match &mut self.state {
+                State::Opening(opening) => {
+                    let opened = opening.await;
+                    self.take(opened);
+                }
+                State::Reading(messages, _) => match messages.next().await {
+                    Ok(Some(event)) => {
+                        if let Some(message) = self.at.take(event) {
+                            return message;
+                        }
+                    }
+                    Ok(None) | Err(_) => self.reopen(),
+                },
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    fn take(&mut self, opened: Opened) {
+        match opened {
+            Opened::Stream(reply) => self.state = reading(&self.link, *reply),
+            Opened::Failed(_) => self.reopen(),
+            // Should the session be gone, the next call finds out.
+            Opened::Refused | Opened::Doubtful => self.state = State::Over,
+        }
+    }
+
+    fn reopen(&mut self) {
+        if self.at.fruitless >= FRUITLESS_MAX {
+            self.state = State::Over;
+            return;
+        }
+        let pause = self.at.retry.saturating_mul(1 << self.at.fruitless);
+        self.at.fruitless += 1;
+        let opening = later(Rc::clone(&self.link), pause, self.at.after.clone());
+        self.state = State::Opening(opening.boxed_local());
+    }
+}
+
+async fn later(link: Rc<Link>, pause: Duration, after: Option<Bytes>) -> Opened {
+    sleep(pause).await;
+    link.stream(after).await
+}
+
+fn reading(link: &Link, reply: Reply) -> State {
+    let limits = link.limits();
+    let messages = Messages::new(reply.body, limits.all.reply_bytes_max, &limits.budget);
+    State::Reading(Box::new(messages), reply.lease)
+}
+
+/// A reply that is no stream.
+async fn whole(link: Rc<Link>, reply: Reply, media: Media) -> Said {
+    let Reply { head, mut body, lease, .. } = reply;
+    let limits = link.limits();
+    let deadline = Instant::now() + link.upstream().config.reply_timeout;
+    let collected = collect(&mut body, limits.all.reply_bytes_max, deadline, &limits.budget).await;
+    // What it is answered with is short-lived enough to be counted only so far.
+    let (body, _) = match collected {
+        Ok(collected) => collected,
+        Err(Error::Upstream(error)) => return Said::Over(error),
+        Err(_) => return Said::Over(UpstreamError::Reset),
+    };
+    pool::give_back(lease, Instant::now());
+    let body = if media == Media::Json { body } else { Bytes::new() };
+    if head.status.is_success() {
+        return if body.is_empty() { Said::Over(UpstreamError::Nonsense) } else { Said::Message(body) };
+    }
+    let retry_after =
+        head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    Said::Refused(head.status, retry_after, body)
+}
