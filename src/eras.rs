@@ -1,4 +1,5 @@
-//! Which eras an endpoint serves: those that all of its upstreams speak, as far as that is known.
+//! Which eras an endpoint serves: those in which all of its upstreams are reached, natively or over the bridge, as far
+//! as that is known.
 //!
 //! An upstream of unknown eras excludes none. Where the upstreams have no era in common, the first one whose eras are
 //! known decides, and those that do not speak its era are missing from the endpoint.

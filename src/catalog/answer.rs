@@ -2,17 +2,17 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::cache::{DialectKey, Digest, Merged, MergedKey, MergedPage, digest};
-use super::fetch::Tongue;
 use super::flight::Joined;
-use super::gather::{Had, Wanted};
+use super::gather::Had;
 use super::merge::Merge;
 use super::part::{Content, Part};
+use super::tongue::Tongue;
 use super::{Dialect, Kind, discover, hands, wanted};
 use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
@@ -30,6 +30,9 @@ const CONCURRENT_MAX: usize = 256;
 const MERGED_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// How often a list that somebody else merges is waited for, before it is merged twice.
 const MERGES_AWAITED_MAX: usize = 3;
+
+/// How long an upstream is waited for whose eras were not asked for yet.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Something to answer from all upstreams of an endpoint.
 pub(super) struct Request<'r> {
@@ -82,20 +85,14 @@ impl<'r> Request<'r> {
     async fn gathered(&self) -> Result<(Arc<Merged>, u64), Error> {
         let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
         let hands = hands(self.worker, self.view);
-        let tongue = match self.dialect {
-            Dialect::Modern { capabilities } => Tongue::Modern(Bytes::copy_from_slice(capabilities)),
-            Dialect::Legacy { version, capabilities } => {
-                Tongue::Legacy(version, Bytes::copy_from_slice(capabilities))
+        let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
+        let had = stream::iter(members.iter().map(|member| async {
+            let Some(upstream) = *member else { return Had::Hidden };
+            if upstream.eras().is_none() {
+                upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
             }
-        };
-        let want =
-            |upstream: &Arc<Upstream>| wanted(upstream, self.key.kind, self.key.dialect, tongue.clone());
-        let all: Vec<Option<Wanted>> = members.iter().map(|member| Some(want((*member)?))).collect();
-        let era = self.era();
-        let had = stream::iter(all.iter().map(|wanted| async {
-            let Some(wanted) = wanted else { return Had::Hidden };
-            match wanted.upstream.check_era(era) {
-                Ok(()) => wanted.get(&hands).await,
+            match Tongue::for_client(upstream, self.dialect, kind, depth_max) {
+                Ok(tongue) => wanted(upstream, kind, tongue).get(&hands).await,
                 Err(error) => Had::Missing(error),
             }
         }));
@@ -185,7 +182,7 @@ impl<'r> Request<'r> {
             class: Arc::clone(self.class),
             directory: Arc::clone(directory),
             list,
-            is_modern: matches!(self.dialect, Dialect::Modern { .. }),
+            era: self.era(),
             is_public,
             contents: contents.to_vec(),
         };

@@ -13,9 +13,11 @@ use http::StatusCode;
 
 use super::Kind;
 use super::cache::digest;
-use super::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, read};
+use super::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, Reading, read};
+use super::tongue::{NO_CAPABILITIES, Tongue};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Scratch, Value, quote};
+use crate::protocol::translation::introduction;
 use crate::protocol::version::{self, Era, LegacyVersion};
 use crate::session::{SessionId, UpstreamSession};
 use crate::snapshot::Snapshot;
@@ -32,11 +34,10 @@ const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
 const TTL_MAX: Duration = Duration::from_hours(24);
 /// How long an upstream is believed that it has no such list; it cannot say.
 const TTL_ABSENT: Duration = Duration::from_secs(5);
+/// How long is waited until an upstream has introduced itself.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Of an upstream session that is lost again as soon as it was opened there is no third.
 const SESSIONS_TRIED_MAX: usize = 2;
-
-/// The capabilities of a client that has none.
-pub const NO_CAPABILITIES: &str = "{}";
 
 /// What a thread needs to ask upstreams.
 #[derive(Clone, Debug)]
@@ -47,16 +48,6 @@ pub struct Hands {
     pub client: Client,
     /// The configuration to go by.
     pub snapshot: Arc<Snapshot>,
-}
-
-/// The protocol in which to ask, and what goes with it.
-#[derive(Clone, Debug)]
-pub enum Tongue {
-    /// The newest modern revision, with the client's capabilities.
-    Modern(Bytes),
-    /// A session of the gateway's own, which declares the client's capabilities: servers offer more to those who
-    /// can do more.
-    Legacy(LegacyVersion, Bytes),
 }
 
 /// What came of it.
@@ -115,6 +106,11 @@ impl<'f> Fetch<'f> {
                 Trouble::SessionLost => UpstreamError::Nonsense,
             });
         };
+        // Its name stands beside its lists.
+        self.upstream.facts.tried_within(PATIENCE).await;
+        if self.kind == Kind::Discover {
+            return self.introduction();
+        }
         for _ in 0..SESSIONS_TRIED_MAX {
             let session = self.session(*version, capabilities).await?;
             match self.pages(Some(&session)).await {
@@ -127,6 +123,17 @@ impl<'f> Fetch<'f> {
             }
         }
         Err(UpstreamError::SessionLost)
+    }
+
+    /// What the upstream said at `initialize`, which it is asked now and then anyway: nobody knows for how long it
+    /// holds.
+    fn introduction(&self) -> Result<Fetched, UpstreamError> {
+        let known = self.upstream.facts.known();
+        let result = &known.legacy.introduction().ok_or(UpstreamError::Unreachable)?.result;
+        let scratch = &mut self.scratch.borrow_mut();
+        let result = introduction::to_modern(result, (scratch, self.hands.snapshot.limits.json_depth_max));
+        let content = Content { result: result.ok_or(UpstreamError::Nonsense)?, ..Content::default() };
+        Ok(Fetched { content, ttl: Duration::ZERO, arrived: Instant::now() })
     }
 
     async fn session(
@@ -143,6 +150,7 @@ impl<'f> Fetch<'f> {
 
     async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, Trouble> {
         let limits = &self.hands.snapshot.limits;
+        let reading = reading(self.upstream, self.kind, self.tongue.era(), limits.json_depth_max);
         let mut content = Content { is_public: true, ..Content::default() };
         let mut annotated = HashMap::new();
         let (mut ttl, mut arrived) = (TTL_MAX, None);
@@ -159,7 +167,7 @@ impl<'f> Fetch<'f> {
             };
             bytes_left = bytes_left.saturating_sub(body.len());
             let arrived = *arrived.get_or_insert_with(Instant::now);
-            let page = match self.read(&body).await? {
+            let page = match self.read(&body, &reading).await? {
                 Read::Page(page) => page,
                 Read::Absent => return Ok(Fetched { content: Content::absent(), ttl: TTL_ABSENT, arrived }),
             };
@@ -224,19 +232,13 @@ impl<'f> Fetch<'f> {
         Ok(answer.body)
     }
 
-    /// Of a server of both eras the modern list decides.
-    fn counts_annotations(&self) -> bool {
-        matches!(self.tongue, Tongue::Modern(_)) || self.upstream.check_era(Era::Modern).is_err()
-    }
-
-    async fn read(&self, body: &Bytes) -> Result<Read, UpstreamError> {
-        let (kind, depth_max) = (self.kind, self.hands.snapshot.limits.json_depth_max);
-        let counts_annotations = self.counts_annotations();
+    async fn read(&self, body: &Bytes, reading: &Reading) -> Result<Read, UpstreamError> {
+        let depth_max = self.hands.snapshot.limits.json_depth_max;
         if body.len() <= READ_INLINE_BYTES_MAX {
-            return read(body, kind, counts_annotations, &mut self.scratch.borrow_mut(), depth_max);
+            return read(body, reading, &mut self.scratch.borrow_mut(), depth_max);
         }
-        let body = body.clone();
-        let read = move || read(&body, kind, counts_annotations, &mut Scratch::default(), depth_max);
+        let (body, reading) = (body.clone(), reading.clone());
+        let read = move || read(&body, &reading, &mut Scratch::default(), depth_max);
         self.hands.client.tasks.compute(read).await
     }
 
@@ -249,6 +251,17 @@ impl<'f> Fetch<'f> {
             aim: Aim::Any,
         }
     }
+}
+
+fn reading(upstream: &Upstream, kind: Kind, era: Era, depth_max: usize) -> Reading {
+    let known = upstream.facts.known();
+    let introduction = known.legacy.introduction().filter(|_| era == Era::Legacy);
+    let server_info = introduction.and_then(|introduction| {
+        introduction::server_info(&introduction.result, (&mut Scratch::default(), depth_max))
+    });
+    // Of a server of both eras the modern list decides.
+    let counts_annotations = era == Era::Modern || upstream.lacks(Era::Modern);
+    Reading { kind, era, counts_annotations, server_info }
 }
 
 /// The gateway's own session in which lists are fetched for clients with these capabilities.

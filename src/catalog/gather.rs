@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout_at};
 
 use super::cache::PartKey;
-use super::fetch::{Fetch, Hands, Tongue};
+use super::fetch::{Fetch, Hands};
 use super::flight::{Flight, Joined, Landing};
 use super::part::{Cut, Part};
+use super::tongue::Tongue;
 use crate::protocol::error::UpstreamError;
 use crate::upstream::Upstream;
 

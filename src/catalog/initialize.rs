@@ -1,9 +1,9 @@
 //! The result of `initialize` for an endpoint, from what is remembered of its upstreams: none is asked.
 //!
-//! On a transparent endpoint it is the upstream's own, but that changes of lists are always announced. Elsewhere a capability is offered if an upstream has it. What an
-//! upstream said in the legacy era counts before what it said in the modern one; one that never said anything counts
-//! as having tools, prompts and resources. One that is known not to speak the legacy era is left out, as no call of a
-//! session reaches it.
+//! On a transparent endpoint it is the upstream's own, but that changes of lists are always announced. Elsewhere a
+//! capability is offered if an upstream has it. What an upstream said in the legacy era counts before what it said in
+//! the modern one; one that never said anything counts as having tools, prompts and resources. One that no call of a
+//! session reaches, as it speaks the modern era alone and nothing is translated, is left out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::discover::heading;
 use super::summary::{Capability, Summary};
 use crate::policy::Class;
 use crate::protocol::json::{Document, Kind, Scratch, Value, quote};
-use crate::protocol::version::LegacyVersion;
+use crate::protocol::version::{Era, LegacyVersion};
 use crate::route::Style;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::upstream::Upstream;
@@ -36,7 +36,7 @@ pub async fn result(
     let members = endpoint.members.iter().enumerate().filter(|(member, _)| class.reaches(*member));
     let members: Vec<&Upstream> =
         members.filter_map(|(_, slot)| Some(&**snapshot.upstreams.get(*slot)?)).collect();
-    join_all(members.iter().map(|upstream| upstream.facts.tried_within(PATIENCE))).await;
+    join_all(members.iter().map(|upstream| heard_of(upstream))).await;
     let said: Vec<(&Upstream, Said)> =
         members.iter().filter_map(|upstream| Some((*upstream, Said::by(upstream)?))).collect();
     let version = negotiate(requested, said.iter().map(|(_, said)| said));
@@ -51,6 +51,15 @@ pub async fn result(
     (version, result)
 }
 
+/// Waits until the upstream has said what is needed of it, for a while.
+async fn heard_of(upstream: &Upstream) {
+    if upstream.era_for(Era::Legacy) == Ok(Era::Modern) {
+        upstream.facts.introduced_within(PATIENCE).await;
+    } else {
+        upstream.facts.tried_within(PATIENCE).await;
+    }
+}
+
 /// What counts as said by an upstream.
 enum Said {
     InLegacy(Arc<Introduction>),
@@ -61,13 +70,15 @@ enum Said {
 impl Said {
     /// `None`: it cannot be reached in a legacy session.
     fn by(upstream: &Upstream) -> Option<Self> {
+        let era = upstream.era_for(Era::Legacy).ok()?;
         let known = upstream.facts.known();
-        match (&known.legacy, &known.modern) {
-            (Fact::Present(introduction), _) => Some(Self::InLegacy(Arc::clone(introduction))),
-            (Fact::Absent, Fact::Present(_)) => None,
-            (_, Fact::Present(introduction)) => Some(Self::InModern(Arc::clone(introduction))),
-            _ => Some(Self::Nothing),
-        }
+        Some(match (&known.legacy, &known.modern) {
+            (Fact::Present(introduction), _) if era == Era::Legacy => {
+                Self::InLegacy(Arc::clone(introduction))
+            }
+            (_, Fact::Present(introduction)) => Self::InModern(Arc::clone(introduction)),
+            _ => Self::Nothing,
+        })
     }
 
     /// The result object it introduced itself with.
@@ -260,13 +271,18 @@ mod tests {
 
     /// The result for an endpoint over upstreams of which this is known.
     async fn of(known: &[Known], requested: &str) -> (LegacyVersion, String) {
+        of_bridged(known, requested, true).await
+    }
+
+    async fn of_bridged(known: &[Known], requested: &str, is_bridged: bool) -> (LegacyVersion, String) {
         let names: Vec<String> = (0..known.len()).map(|index| format!("\"u{index}\"")).collect();
         let mut text = format!(
             "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/\"\nupstreams = [{}]\ninstructions = \"Own.\"\n",
             names.join(",")
         );
         for index in 0..known.len() {
-            let _ = writeln!(text, "[upstream.u{index}]\nurl = \"http://127.0.0.1:{}/\"", 9000 + index);
+            let url = format!("http://127.0.0.1:{}/", 9000 + index);
+            let _ = writeln!(text, "[upstream.u{index}]\nurl = \"{url}\"\nbridge.enabled = {is_bridged}");
         }
         let config = config::parse(&text).expect("a configuration");
         let metrics = Metrics::new(10).expect("metrics");
@@ -337,7 +353,12 @@ mod tests {
             legacy: Fact::Absent,
             ..modern(r#"{"capabilities":{"resources":{}},"instructions":"C"}"#)
         };
-        let (_, result) = of(&[first.clone(), second, gone], "2025-11-25").await;
+        let (_, result) = of_bridged(&[first.clone(), gone.clone()], "2025-11-25", true).await;
+        let ends = r#""instructions":"Own.\n\n## u0 (names start with u0__)\n\nA \"quoted\"\n\n## u1 (names start with u1__)\n\nC"}"#;
+        assert!(result.contains(r#""resources":{"listChanged":true}"#) && result.ends_with(ends), "{result}");
+        let (_, result) = of_bridged(&[first.clone(), gone], "2025-11-25", false).await;
+        assert!(!result.contains("resources") && !result.contains("u1"), "{result}");
+        let (_, result) = of(&[first.clone(), second], "2025-11-25").await;
         let expected = format!(
             r#"{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{CHANGES},"prompts":{CHANGES},"completions":{{}},"logging":{{}}}},"serverInfo":{INFO},"instructions":"Own.\n\n## u0 (names start with u0__)\n\nA \"quoted\"\n\n## u1 (names start with u1__)\n\nB"}}"#
         );

@@ -69,7 +69,7 @@ impl Wanted {
     fn publish(&self, content: &Content) {
         let is_of_tools = matches!(self.key, PartKey { kind: Kind::List(List::Tools), .. });
         let is_modern = matches!(self.key.dialect, DialectKey::Modern(_));
-        if !is_of_tools || !(is_modern || self.upstream.check_era(Era::Modern).is_err()) {
+        if !is_of_tools || !(is_modern || self.upstream.lacks(Era::Modern)) {
             return;
         }
         let names = content.pages.iter().flat_map(|page| {
@@ -81,6 +81,7 @@ impl Wanted {
         self.upstream.annotated.publish(names.clone(), &content.annotated);
         self.upstream.series.tools.publish(names);
         self.upstream.hinted.publish(content.hints());
+        self.upstream.bridge.as_modern.tools.publish(content.task_only());
     }
 
     /// Tells clients of a change that nobody told them of.

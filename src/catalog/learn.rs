@@ -8,21 +8,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::cache::DialectKey;
-use super::fetch::{Hands, NO_CAPABILITIES, Tongue};
+use super::fetch::Hands;
 use super::gather::Had;
 use super::part::Content;
-use super::{Dialect, Kind, List, wanted};
+use super::tongue::Tongue;
+use super::{Kind, List, wanted};
 use crate::mapper::kind_of;
 use crate::policy::Place;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::mapping::Field;
-use crate::protocol::version::{Era, LegacyVersion};
 use crate::route;
 use crate::route::directory::{Directory, MemberNames};
 use crate::snapshot::Snapshot;
@@ -146,7 +144,7 @@ fn changes(upstream: &Upstream) -> u64 {
 async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
     let mut names = MemberNames::default();
     for list in List::ALL {
-        let part = match list_of(hands, upstream, list).await {
+        let part = match wanted(upstream, Kind::List(list), Tongue::own(upstream)).get(hands).await {
             Had::Missing(error) | Had::Stale(_, Some(error)) => return Err(error),
             Had::Kept(part) | Had::Fetched(part) | Had::Stale(part, None) => part,
             Had::Hidden => continue,
@@ -162,20 +160,6 @@ async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames
         into.extend(part.content.withheld.iter().map(ToString::to_string));
     }
     Ok(names)
-}
-
-/// In the era that the upstream speaks; in the modern one if it speaks both, or nothing is known.
-async fn list_of(hands: &Hands, upstream: &Arc<Upstream>, list: List) -> Had {
-    let is_legacy = upstream.check_era(Era::Modern).is_err();
-    let capabilities = Bytes::from_static(CAPABILITIES.as_bytes());
-    let (dialect, tongue) = if is_legacy {
-        let (version, capabilities) = (LegacyVersion::NEWEST, NO_CAPABILITIES);
-        let dialect = Dialect::Legacy { version, capabilities: capabilities.as_bytes() };
-        (dialect, Tongue::Legacy(version, Bytes::from_static(capabilities.as_bytes())))
-    } else {
-        (Dialect::Modern { capabilities: &capabilities }, Tongue::Modern(capabilities.clone()))
-    };
-    wanted(upstream, Kind::List(list), DialectKey::of(dialect), tongue).get(hands).await
 }
 
 fn own_names(content: &Content, list: List) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Merging the parts of a list: entries with the names they have here, in order, cut into pages where wanted.
 //!
-//! An entry is written from its upstream's own bytes; only names are replaced. Of entries that would have the same name
+//! An entry is written from its upstream's own bytes; only names are replaced, and what a client of the other era would
+//! not take. Of entries that would have the same name
 //! the first stays. What is listed is what a call of that name reaches.
 
 use std::collections::HashSet;
@@ -15,8 +16,10 @@ use super::part::{Content, Item, Page};
 use super::summary::SERVER_INFO;
 use crate::mapper::kind_of;
 use crate::policy::Class;
-use crate::protocol::json::quote;
+use crate::protocol::json::{Span, quote};
 use crate::protocol::mapping::Field;
+use crate::protocol::splice::Edit;
+use crate::protocol::version::Era;
 use crate::route::directory::Directory;
 use crate::route::{Kind, NoRoute, Style};
 use crate::snapshot::Endpoint;
@@ -34,8 +37,8 @@ pub struct Merge {
     pub directory: Arc<Directory>,
     /// Which list.
     pub list: List,
-    /// True for a result of the modern era.
-    pub is_modern: bool,
+    /// The era of the result.
+    pub era: Era,
     /// Whether everybody may have it.
     pub is_public: bool,
     /// The parts, in order; `None` for one that is missing.
@@ -73,13 +76,14 @@ impl Merge {
     }
 
     fn before_ttl(&self) -> Option<Bytes> {
-        self.is_modern.then_some(Bytes::from_static(br#"{"resultType":"complete","ttlMs":"#))
+        (self.era == Era::Modern).then_some(Bytes::from_static(br#"{"resultType":"complete","ttlMs":"#))
     }
 
     /// What stands before the first entry of every page.
     fn start(&self) -> Vec<u8> {
         let mut start = Vec::new();
-        if self.is_modern {
+        let is_modern = self.era == Era::Modern;
+        if is_modern {
             let scope = if self.is_public { "public" } else { "private" };
             start.extend_from_slice(format!(r#","cacheScope":"{scope}","#).as_bytes());
         } else {
@@ -88,12 +92,12 @@ impl Merge {
         let is_transparent = self.endpoint.naming.style() == Style::Transparent;
         let only = self.contents.first().and_then(Option::as_ref).filter(|_| is_transparent);
         match only {
-            Some(content) if content.rest.is_empty() => {}
+            Some(content) if content.rest.of(self.era).is_empty() => {}
             Some(content) => {
-                start.extend_from_slice(&content.rest);
+                start.extend_from_slice(content.rest.of(self.era));
                 start.push(b',');
             }
-            None if self.is_modern => start.extend_from_slice(format!("\"_meta\":{SERVER_INFO},").as_bytes()),
+            None if is_modern => start.extend_from_slice(format!("\"_meta\":{SERVER_INFO},").as_bytes()),
             None => {}
         }
         start.extend_from_slice(format!("\"{}\":[", self.list.field()).as_bytes());
@@ -165,14 +169,29 @@ impl Merge {
                 }
             }
             if public != inner {
-                json.extend_from_slice(page.body.get(at..site.literal.span.start)?);
+                self.copy(entry, at..site.literal.span.start, json)?;
                 json.extend_from_slice(quote(&public).as_bytes());
                 at = site.literal.span.end;
             }
         }
-        json.extend_from_slice(page.body.get(at..item.span.end)?);
+        self.copy(entry, at..item.span.end, json)?;
         // What a client of the one upstream makes of an entry without a name is between the two.
         (is_named || is_untouched).then_some(())
+    }
+
+    /// Writes a piece of an entry as a client of this era gets it.
+    fn copy(&self, entry: Entry<'_>, range: Span, json: &mut Vec<u8>) -> Option<()> {
+        let Entry { page, item, .. } = entry;
+        let edits: &[Edit] = if self.era == Era::Legacy { &item.for_legacy } else { &[] };
+        let is_here = |edit: &&Edit| range.start <= edit.span.start && edit.span.end <= range.end;
+        let mut at = range.start;
+        for Edit { span, with } in edits.iter().filter(is_here) {
+            json.extend_from_slice(page.body.get(at..span.start)?);
+            json.extend_from_slice(with);
+            at = span.end;
+        }
+        json.extend_from_slice(page.body.get(at..range.end)?);
+        Some(())
     }
 
     fn may_be_listed(&self, kind: Kind, public: &str, member: usize, inner: &str) -> bool {

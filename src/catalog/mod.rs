@@ -8,6 +8,9 @@
 //! ([`merge`], [`discover`](mod@discover)) and the result is kept too: most requests are answered with bytes that are
 //! at hand, and a head with the request's id and the freshness that is left ([`answer`](cache::Merged::answer)).
 //!
+//! An upstream is asked in an era that it speaks ([`tongue`]), and its part is written for the client's. What an entry
+//! says that the other era does not know is left out of it there, and nothing else is ever changed.
+//!
 //! Order is the configured order of the upstreams, and within each its own; every field of every entry stays as its
 //! upstream wrote it. A list that did not change is the same bytes, whoever asks and however often.
 //!
@@ -35,17 +38,17 @@ pub mod pinned;
 pub mod summary;
 #[cfg(test)]
 mod tests;
+pub mod tongue;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use self::answer::Request;
-use self::cache::{DialectKey, PartKey, Scope};
-use self::fetch::{Hands, Tongue};
+use self::cache::{PartKey, Scope};
+use self::fetch::Hands;
 use self::gather::Wanted;
+use self::tongue::Tongue;
 use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
 use crate::protocol::splice::Segments;
@@ -133,14 +136,7 @@ pub async fn discover(
 /// each upstream; in between it only waits for a fetch that is under way.
 pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
     let hands = hands(worker, view);
-    let capabilities = Bytes::from_static(learn::CAPABILITIES.as_bytes());
-    let dialect = Dialect::Modern { capabilities: &capabilities };
-    let wanted = wanted(
-        upstream,
-        Kind::List(List::Tools),
-        DialectKey::of(dialect),
-        Tongue::Modern(capabilities.clone()),
-    );
+    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::own(upstream));
     // What came of it is kept.
     let _ = wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
 }
@@ -161,13 +157,7 @@ pub async fn look_at_tools(
     dialect: Dialect<'static>,
 ) -> Result<(), UpstreamError> {
     let begun = Instant::now();
-    let tongue = match dialect {
-        Dialect::Modern { capabilities } => Tongue::Modern(Bytes::from_static(capabilities)),
-        Dialect::Legacy { version, capabilities } => {
-            Tongue::Legacy(version, Bytes::from_static(capabilities))
-        }
-    };
-    let wanted = wanted(upstream, Kind::List(List::Tools), DialectKey::of(dialect), tongue);
+    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::of(dialect));
     loop {
         match wanted.renew(hands, true).await {
             Some(Err(error)) => return Err(error),
@@ -178,7 +168,7 @@ pub async fn look_at_tools(
     }
 }
 
-fn wanted(upstream: &Arc<Upstream>, kind: Kind, dialect: DialectKey, tongue: Tongue) -> Wanted {
-    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect };
+fn wanted(upstream: &Arc<Upstream>, kind: Kind, tongue: Tongue) -> Wanted {
+    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect: tongue.key() };
     Wanted { upstream: Arc::clone(upstream), key, tongue }
 }

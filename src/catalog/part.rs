@@ -13,9 +13,13 @@ use super::fetch::ttl_ms;
 use super::{Kind, List};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::hints::Hints;
-use crate::protocol::json::{self, Scratch, Span, Value};
+use crate::protocol::json::{self, Scratch, Span, Value, quote};
 use crate::protocol::mapping::{self, Field, Shape, Site};
 use crate::protocol::param_headers::{self, Annotation};
+use crate::protocol::splice::Edit;
+use crate::protocol::translation::result::SERVER_INFO;
+use crate::protocol::translation::tool;
+use crate::protocol::version::Era;
 use crate::upstream::listing::Annotations;
 
 /// JSON-RPC's code for a method that does not exist.
@@ -50,7 +54,7 @@ pub struct Content {
     /// The result object of `server/discover`, as JSON.
     pub result: Bytes,
     /// Members of the first page's result that are neither the list nor the gateway's to write, separated by commas.
-    pub rest: Vec<u8>,
+    pub rest: Rest,
     /// True if the upstream lets everybody have it.
     pub is_public: bool,
     /// True if the upstream has no such list.
@@ -83,6 +87,31 @@ pub struct Item {
     pub sites: Vec<Site>,
     /// What the annotations of a tool say.
     pub hints: Hints,
+    /// A legacy server runs it as a task alone.
+    pub is_task_only: bool,
+    /// What is written otherwise for clients of the legacy era, where the list is of the modern one.
+    pub for_legacy: Vec<Edit>,
+}
+
+/// Members of a result object beside its list, separated by commas, as a client of each era gets them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    legacy: Vec<u8>,
+    modern: Vec<u8>,
+}
+
+impl Rest {
+    /// As a client of this era gets them.
+    pub fn of(&self, era: Era) -> &[u8] {
+        match era {
+            Era::Legacy => &self.legacy,
+            Era::Modern => &self.modern,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.legacy.len() + self.modern.len()
+    }
 }
 
 /// A tool that no client may see.
@@ -144,7 +173,7 @@ impl Content {
         });
         let excluded =
             self.excluded.iter().map(|tool| tool.name.len() + tool.definition.len()).sum::<usize>();
-        pages.sum::<usize>() + excluded + self.result.len() + self.rest.len() + size_of::<Self>()
+        pages.sum::<usize>() + excluded + self.result.len() + self.rest.bytes() + size_of::<Self>()
     }
 
     /// True if both say the same, however they are divided into pages.
@@ -162,6 +191,15 @@ impl Content {
         items.filter_map(|(page, item)| {
             let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
             Some((own.literal.decode(&page.body)?, item.hints))
+        })
+    }
+
+    /// The tools, and whether they are run as tasks alone.
+    pub fn task_only(&self) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
+        let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
+        items.filter_map(|(page, item)| {
+            let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+            Some((own.literal.decode(&page.body)?, item.is_task_only))
         })
     }
 
@@ -196,21 +234,34 @@ pub struct ReadPage {
     /// True for a `cacheScope` of `public`.
     pub is_public: bool,
     /// Members of the result that a merged list may keep.
-    pub rest: Vec<u8>,
+    pub rest: Rest,
     /// Tools that were left out.
     pub excluded: Vec<Excluded>,
     /// The mirrored parameters of its tools.
     pub annotated: Vec<(Box<str>, Arc<[Annotation]>)>,
 }
 
-/// Reads a reply. `counts_annotations`: those of tools matter.
+/// What a reply is the answer to.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// What was asked.
+    pub kind: Kind,
+    /// In which era.
+    pub era: Era,
+    /// The annotations of tools matter.
+    pub counts_annotations: bool,
+    /// How a server of the legacy era names itself: a JSON object.
+    pub server_info: Option<String>,
+}
+
+/// Reads a reply.
 pub fn read(
     body: &[u8],
-    kind: Kind,
-    counts_annotations: bool,
+    reading: &Reading,
     scratch: &mut Scratch,
     depth_max: usize,
 ) -> Result<Read, UpstreamError> {
+    let kind = reading.kind;
     let document = scratch.index(body, depth_max).map_err(|_| UpstreamError::Nonsense)?;
     let root = document.root();
     if let Some(error) = root.get("error") {
@@ -234,18 +285,18 @@ pub fn read(
     if let Kind::List(list) = kind {
         let entries = result.get(list.field()).filter(|value| value.kind() == json::Kind::Array);
         for entry in entries.ok_or(UpstreamError::Nonsense)?.items() {
-            page.add(entry, list, counts_annotations);
+            page.add(entry, list, reading);
         }
         let cursor = result.get("nextCursor").and_then(Value::as_literal);
         page.next_cursor = cursor.and_then(|cursor| cursor.decode(body).map(Into::into));
-        page.rest = rest(result, list);
+        page.rest = rest(result, list, reading);
     }
     Ok(Read::Page(page))
 }
 
 impl ReadPage {
-    fn add(&mut self, entry: Value<'_>, list: List, counts_annotations: bool) {
-        if list == List::Tools && counts_annotations {
+    fn add(&mut self, entry: Value<'_>, list: List, reading: &Reading) {
+        if list == List::Tools && reading.counts_annotations {
             let name = entry.get("name").and_then(Value::as_literal);
             let name = name.and_then(|name| name.decode(entry.text())).unwrap_or_default();
             match param_headers::annotations(entry) {
@@ -261,18 +312,43 @@ impl ReadPage {
         let mut sites = Vec::new();
         mapping::sites(entry, Shape::ListItem(list.entries()), &mut sites);
         let hints = if list == List::Tools { Hints::of(entry) } else { Hints::default() };
-        self.items.push(Item { span: entry.span(), sites, hints });
+        let is_translated = list == List::Tools && reading.era == Era::Modern;
+        let is_task_only = list == List::Tools && reading.era == Era::Legacy && tool::is_task_only(entry);
+        let for_legacy = if is_translated { tool::to_legacy(entry) } else { Vec::new() };
+        self.items.push(Item { span: entry.span(), sites, hints, is_task_only, for_legacy });
     }
 }
 
-fn rest(result: Value<'_>, list: List) -> Vec<u8> {
+/// What stands beside a list: for a client of the server's era as it is, for others with that of `_meta` which names the
+/// server as their era has it.
+fn rest(result: Value<'_>, list: List, reading: &Reading) -> Rest {
     let text = result.text();
     let is_own =
         |key: &json::Literal| OWN_FIELDS.iter().chain(&[list.field()]).any(|own| key.equals(text, own));
-    let members = result.entries().filter(|(key, _)| !is_own(key));
-    let members: Vec<&[u8]> =
-        members.map(|(key, value)| text.get(key.span.start..value.span().end).unwrap_or_default()).collect();
-    members.join(&b","[..])
+    let written = |key: &json::Literal, value: Value<'_>| {
+        text.get(key.span.start..value.span().end).unwrap_or_default().to_vec()
+    };
+    let info = reading.server_info.as_ref().filter(|_| reading.era == Era::Legacy);
+    let mut meta: Vec<Vec<u8>> =
+        info.map(|info| format!("{}:{info}", quote(SERVER_INFO)).into_bytes()).into_iter().collect();
+    let (mut native, mut crossing) = (Vec::new(), Vec::new());
+    for (key, value) in result.entries().filter(|(key, _)| !is_own(key)) {
+        native.push(written(&key, value));
+        if key.equals(text, "_meta") && value.kind() == json::Kind::Object {
+            let others = value.entries().filter(|(key, _)| !key.equals(text, SERVER_INFO));
+            meta.extend(others.map(|(key, value)| written(&key, value)));
+        } else {
+            crossing.push(written(&key, value));
+        }
+    }
+    if !meta.is_empty() {
+        crossing.push([&b"\"_meta\":{"[..], &meta.join(&b","[..]), b"}"].concat());
+    }
+    let (native, crossing) = (native.join(&b","[..]), crossing.join(&b","[..]));
+    match reading.era {
+        Era::Modern => Rest { legacy: crossing, modern: native },
+        Era::Legacy => Rest { legacy: native, modern: crossing },
+    }
 }
 
 fn is_text(value: Value<'_>, text: &str) -> bool {
@@ -285,7 +361,12 @@ mod tests {
 
     fn tools(result: &str) -> Result<Read, UpstreamError> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
-        read(body.as_bytes(), Kind::List(List::Tools), true, &mut Scratch::default(), 128)
+        read(body.as_bytes(), &reading(Kind::List(List::Tools), Era::Modern), &mut Scratch::default(), 128)
+    }
+
+    fn reading(kind: Kind, era: Era) -> Reading {
+        let server_info = (era == Era::Legacy).then(|| r#"{"name":"s"}"#.to_owned());
+        Reading { kind, era, counts_annotations: true, server_info }
     }
 
     fn page(result: &str) -> ReadPage {
@@ -297,7 +378,7 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        let kind = Kind::List(List::Tools);
+        let tools = reading(Kind::List(List::Tools), Era::Modern);
         for body in [
             "",
             "[]",
@@ -310,12 +391,13 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"resultType":"input_required"}}"#,
             r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":""}}"#,
         ] {
-            let read = read(body.as_bytes(), kind, true, &mut Scratch::default(), 128);
+            let read = read(body.as_bytes(), &tools, &mut Scratch::default(), 128);
             assert_eq!(read.err(), Some(UpstreamError::Nonsense), "{body}");
         }
         let absent = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#;
-        assert!(matches!(read(absent, kind, true, &mut Scratch::default(), 128), Ok(Read::Absent)));
-        assert!(read(absent, Kind::Discover, true, &mut Scratch::default(), 128).is_err());
+        assert!(matches!(read(absent, &tools, &mut Scratch::default(), 128), Ok(Read::Absent)));
+        let discover = reading(Kind::Discover, Era::Modern);
+        assert!(read(absent, &discover, &mut Scratch::default(), 128).is_err());
     }
 
     #[test]
@@ -325,7 +407,48 @@ mod tests {
         );
         assert_eq!((page.items.len(), page.next_cursor.as_deref()), (2, Some("")));
         assert_eq!((page.ttl_ms, page.is_public), (5, true));
-        assert_eq!(String::from_utf8(page.rest).unwrap(), r#""x" : [1e400],"_meta":{ "y":1 }"#);
+        assert_eq!(page.rest.of(Era::Modern), br#""x" : [1e400],"_meta":{ "y":1 }"#);
+    }
+
+    #[test]
+    fn what_stands_beside_a_list_is_written_for_each_era() {
+        const INFO: &str = "\"io.modelcontextprotocol/serverInfo\"";
+        let own = r#"{"name":"s"}"#;
+        for (era, result, native, crossing) in [
+            (Era::Modern, r#""x":1"#.to_owned(), r#""x":1"#.to_owned(), r#""x":1"#.to_owned()),
+            (
+                Era::Modern,
+                format!(r#""_meta":{{{INFO}:7}}"#),
+                format!(r#""_meta":{{{INFO}:7}}"#),
+                String::new(),
+            ),
+            (
+                Era::Modern,
+                format!(r#""_meta":{{"a":1, {INFO}:7,"b":2}},"x":1"#),
+                format!(r#""_meta":{{"a":1, {INFO}:7,"b":2}},"x":1"#),
+                r#""x":1,"_meta":{"a":1,"b":2}"#.to_owned(),
+            ),
+            (
+                Era::Legacy,
+                r#""x":1"#.to_owned(),
+                r#""x":1"#.to_owned(),
+                format!(r#""x":1,"_meta":{{{INFO}:{own}}}"#),
+            ),
+            (
+                Era::Legacy,
+                r#""ttlMs":1,"_meta":{"a":1}"#.to_owned(),
+                r#""_meta":{"a":1}"#.to_owned(),
+                format!(r#""_meta":{{{INFO}:{own},"a":1}}"#),
+            ),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[],{result}}}}}"#);
+            let reading = reading(Kind::List(List::Tools), era);
+            let Ok(Read::Page(page)) = read(body.as_bytes(), &reading, &mut Scratch::default(), 16) else {
+                panic!("{body}")
+            };
+            let found = [era, era.other()].map(|era| String::from_utf8_lossy(page.rest.of(era)).into_owned());
+            assert_eq!(found, [native, crossing], "{body}");
+        }
     }
 
     #[test]
@@ -369,7 +492,13 @@ mod tests {
                     let body = Bytes::from_static(text.as_bytes());
                     let items = text
                         .match_indices('x')
-                        .map(|(at, _)| Item { span: at..at + 2, sites: Vec::new(), hints: Hints::default() })
+                        .map(|(at, _)| Item {
+                            span: at..at + 2,
+                            sites: Vec::new(),
+                            hints: Hints::default(),
+                            is_task_only: false,
+                            for_legacy: Vec::new(),
+                        })
                         .collect();
                     Page { body, items }
                 })

@@ -3,10 +3,11 @@
 //! A tool that was left out for another reason is judged as well: a change must not hide behind a mistake.
 
 use super::cache::DialectKey;
-use super::fetch::{Hands, NO_CAPABILITIES};
+use super::fetch::Hands;
 use super::gather::Wanted;
 use super::learn::CAPABILITIES;
 use super::part::{Content, Item, Page};
+use super::tongue::NO_CAPABILITIES;
 use super::{Dialect, Kind, List};
 use crate::pins::book::{Definition, Listed, OWN_LISTS, Source};
 use crate::pins::canonical::canonical;

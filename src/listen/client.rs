@@ -26,6 +26,7 @@ use crate::protocol::mapping::Field;
 use crate::protocol::splice::Segments;
 use crate::protocol::sse::data_event;
 use crate::protocol::subscription::{self, Filter, Lists, Notice};
+use crate::protocol::version::Era;
 use crate::route::{Kind, Style};
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::state::State;
@@ -244,12 +245,14 @@ impl Subscription {
     }
 
     fn offered_lists(&self) -> Lists {
-        // The lists of several upstreams are the gateway's own.
+        // The lists of several upstreams are the gateway's own, and it is the gateway that watches those of the legacy
+        // era.
         let is_merged = self.inbox.standing().endpoint.naming.style() != Style::Transparent;
+        let is_ours = is_merged || self.feeds.iter().any(|joined| joined.feed.upstream.lacks(Era::Modern));
         let mut offered = Lists::default();
         for index in self.lists.indexes() {
             let is_refused = |joined: &Joined| matches!(joined.feed.list_offer(index), Offer::Refused(_));
-            if is_merged || !self.feeds.iter().all(is_refused) {
+            if is_ours || !self.feeds.iter().all(is_refused) {
                 offered.add(index);
             }
         }

@@ -16,6 +16,8 @@ pub(super) struct Endpoints {
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     eras: Eras,
+    /// Upstreams that clients of one era reach over the bridge.
+    bridged: Vec<String>,
     /// Upstreams that do not speak all of these eras.
     missing: Vec<String>,
     /// Upstreams whose eras are not known.
@@ -46,34 +48,40 @@ impl Endpoints {
 impl Said {
     fn of(snapshot: &Snapshot, endpoint: &Endpoint) -> Self {
         let members = members(snapshot, endpoint);
-        let eras = served(members.clone().map(Upstream::eras));
+        let eras = served(members.clone().map(Upstream::reached_in));
         let names = |fits: &dyn Fn(Option<Eras>) -> bool| {
-            let fitting = members.clone().filter(|upstream| fits(upstream.eras()));
+            let fitting = members.clone().filter(|upstream| fits(upstream.reached_in()));
             fitting.map(|upstream| upstream.config.name.clone()).collect()
         };
+        let bridged = members.clone().filter(|upstream| upstream.is_bridged());
+        let bridged = bridged.map(|upstream| upstream.config.name.clone()).collect();
         Self {
             eras,
+            bridged,
             missing: names(&|known| known.is_some_and(|known| eras.and(known) != eras)),
             unknown: names(&|known| known.is_none()),
         }
     }
 
     fn say(&self, path: &str) {
-        let Self { eras, missing, unknown } = self;
+        let Self { eras, bridged, missing, unknown } = self;
+        let bridged = (!bridged.is_empty()).then(|| bridged.join(", "));
         if !missing.is_empty() {
             let missing = missing.join(", ");
             tracing::warn!(
                 endpoint = path,
                 missing,
+                bridged,
                 "endpoint serves {eras}, which not all of its upstreams speak: those are missing from it"
             );
         } else if unknown.is_empty() {
-            tracing::info!(endpoint = path, "endpoint serves {eras}");
+            tracing::info!(endpoint = path, bridged, "endpoint serves {eras}");
         } else {
             let unknown = unknown.join(", ");
             tracing::info!(
                 endpoint = path,
                 unknown,
+                bridged,
                 "endpoint serves {eras}, as far as its upstreams are known"
             );
         }

@@ -39,7 +39,7 @@ use crate::state::State;
 use crate::upstream::Aim;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
-use crate::upstream::facts::{Fact, Introduction, Known};
+use crate::upstream::facts::{EMPTY, Fact, Introduction, Known};
 use crate::upstream::{Upstream, UpstreamId};
 
 /// Questions open at once.
@@ -214,6 +214,7 @@ impl Prober {
     fn due(&mut self, now: Instant, count_max: usize) -> Vec<(UpstreamId, Era)> {
         let mut due = Vec::new();
         for (id, entry) in &mut self.entries {
+            entry.follow_wish(now);
             let is_doubted = entry.upstream.facts.take_doubt();
             let is_awaited = entry.awaits_modern(now);
             for era in Era::ALL {
@@ -283,10 +284,16 @@ impl Prober {
         }
         schedule.note_tried();
         known.was_tried |= entry.was_tried();
-        if known == before {
+        let is_changed = known != before;
+        if is_changed {
+            upstream.facts.publish(known.clone());
+        }
+        if era == Era::Modern {
+            upstream.facts.note_asked_modern();
+        }
+        if !is_changed {
             return false;
         }
-        upstream.facts.publish(known.clone());
         if known.was_tried && (!before.was_tried || versions(&before) != versions(&known)) {
             tell(&upstream, &known);
         }
@@ -342,6 +349,14 @@ impl Entry {
         Self { upstream: Arc::clone(upstream), modern: schedule(Era::Modern), legacy: schedule(Era::Legacy) }
     }
 
+    /// That it is modern may be sure, but what it says there matters as soon as a legacy client comes.
+    fn follow_wish(&mut self, now: Instant) {
+        let is_fixed = self.upstream.config.eras.is_some_and(|eras| eras == Eras::only(Era::Modern));
+        if is_fixed && self.modern.is_none() && self.upstream.facts.is_introduction_wanted() {
+            self.modern = Some(Schedule::new(now));
+        }
+    }
+
     fn schedule(&mut self, era: Era) -> Option<&mut Schedule> {
         match era {
             Era::Modern => self.modern.as_mut(),
@@ -376,11 +391,12 @@ fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<Known> {
     let kept = memory.of(&upstream.config);
     let Some(fixed) = upstream.config.eras else { return kept };
     let mut known = kept.unwrap_or_default();
-    known.modern = if fixed.modern {
-        Fact::Present(Arc::new(Introduction { version: MODERN[0].into(), result: "{}".into() }))
-    } else {
-        Fact::Absent
-    };
+    if !fixed.modern {
+        known.modern = Fact::Absent;
+    } else if !matches!(known.modern, Fact::Present(_)) {
+        let introduction = Introduction { version: MODERN[0].into(), result: EMPTY.into() };
+        known.modern = Fact::Present(Arc::new(introduction));
+    }
     if !fixed.legacy {
         known.legacy = Fact::Absent;
     } else if known.legacy == Fact::Absent {

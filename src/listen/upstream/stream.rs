@@ -17,7 +17,7 @@ use crate::protocol::method::Method;
 use crate::protocol::splice::Segments;
 use crate::protocol::sse::Events;
 use crate::protocol::subscription::{self, Acknowledged, Heard, hear};
-use crate::protocol::version::{Era, MODERN};
+use crate::protocol::version::{Era, Eras, MODERN};
 use crate::relay::{self, Media};
 use crate::state::State;
 use crate::upstream::Aim;
@@ -72,7 +72,15 @@ pub(super) async fn open(
     ask: &Ask,
     id: u64,
 ) -> Result<(Stream, Acknowledged), NotOpened> {
-    if upstream.facts.known().modern == Fact::Absent || upstream.check_era(Era::Modern).is_err() {
+    if upstream.eras().is_none() {
+        // A refusal would be believed for long.
+        upstream.facts.tried_within(OPEN_TIMEOUT).await;
+    }
+    // Its lists are watched otherwise.
+    let is_only_legacy = upstream.eras() == Some(Eras::only(Era::Legacy));
+    let is_bridged = upstream.config.bridge.is_on && is_only_legacy && ask.lists.is_empty();
+    let is_absent = upstream.facts.known().modern == Fact::Absent || upstream.lacks(Era::Modern);
+    if is_absent && !is_bridged {
         return Err(NotOpened::Refused);
     }
     let now = Instant::now();
