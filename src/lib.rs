@@ -27,6 +27,13 @@
 //! their own ([`legacy::upstream_stream`]), crosses in one place ([`legacy::crossing`]), waits on the session's desk
 //! ([`session::desk`]) and goes out on the client's stream ([`legacy::client_stream`], or [`sse_endpoint`] for HTTP+SSE).
 //!
+//! # Two eras
+//!
+//! A client is served in its own era wherever the upstream speaks that. Where it does not, [`upstream::bridge`] stands
+//! between them as a server of the client's era that lives in this process, so that nothing above it differs; what the
+//! messages are in the other era is in [`protocol::translation`]. Lists and introductions do not pass by there: the
+//! [`catalog`] asks for them in an era that the upstream speaks.
+//!
 //! # Who owns what
 //!
 //! The configuration ([`config`]) is resolved into a [`snapshot`]: plain data behind one atomic pointer, swapped

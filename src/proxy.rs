@@ -53,6 +53,7 @@ use crate::telemetry::calls::Spoken;
 use crate::telemetry::observers::Watch;
 use crate::telemetry::request_id::X_REQUEST_ID;
 use crate::telemetry::tools::Tool;
+use crate::upstream::bridge::Caller;
 use crate::upstream::exchange::{Delivery, RequestBody};
 use crate::upstream::headers::forward;
 use crate::upstream::pipe::exchange::CALLER;
@@ -66,6 +67,8 @@ use self::metadata::metadata;
 const CAPABILITIES_BYTES_MAX: usize = 16 * 1024;
 /// How long a call with a bare name waits for the upstreams to be listed for the first time.
 const NAMES_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a call waits until it is known in which era its upstream is to be asked.
+const ERAS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves the requests of one worker.
 #[derive(Debug)]
@@ -493,7 +496,10 @@ impl Proxy {
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         call.tool = tool;
-        upstream.check_era(Era::Modern)?;
+        if upstream.eras().is_none() {
+            Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
+        }
+        upstream.era_for(Era::Modern)?;
         let permit = Self::turn(upstream, call).await?;
         forward(&mut headers, inner_name, &upstream.access.forward);
         if upstream.is_child()
@@ -504,6 +510,10 @@ impl Proxy {
         let mut request = Request::new(RequestBody(body));
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
+        // It may have become known while the call waited.
+        if upstream.lacks(Era::Modern) {
+            request.extensions_mut().insert(Caller::of(call.principal().id()));
+        }
         call.watch.leaves(&mut request, upstream.is_child());
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;

@@ -22,7 +22,7 @@ use crate::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::auth::operator::Operators;
 use crate::auth::origin::Doors;
 use crate::auth::resource;
-use crate::config::{self, Config, Limits, Networks, SessionLoss};
+use crate::config::{self, Config, Limits, Networks};
 use crate::eras::{ServedEras, served};
 use crate::limit::rate::Rates;
 use crate::policy::{Class, Place, Policy};
@@ -244,7 +244,7 @@ impl Snapshot {
     /// Whether a session with the upstream of this session key is not to be opened again in place of another.
     pub fn is_irreplaceable(&self, session_key: &str) -> bool {
         let mut upstreams = self.upstreams.iter().filter(|upstream| *upstream.session_key == *session_key);
-        upstreams.any(|upstream| upstream.config.session_loss == SessionLoss::End)
+        upstreams.any(|upstream| upstream.is_irreplaceable())
     }
 
     /// What clients are told of the authorization servers of an endpoint, at `path`.
@@ -433,6 +433,7 @@ fn is_same_but_for_patience(old: &config::Upstream, new: &config::Upstream) -> b
         concurrency: old.concurrency.clone(),
         idle_connections_max: old.idle_connections_max,
         replicas: old.replicas.clone(),
+        bridge: old.bridge.clone(),
         ..new.clone()
     }
 }
@@ -487,7 +488,7 @@ fn build_endpoint(
     });
     let served_eras = before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.served));
     // With what is known already, so that no call between here and the next probe is judged by less.
-    served_eras.set(served(members.iter().map(|member| upstreams[*member].eras())));
+    served_eras.set(served(members.iter().map(|member| upstreams[*member].reached_in())));
     Ok(Endpoint {
         id,
         served: served_eras,

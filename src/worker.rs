@@ -188,6 +188,7 @@ impl Worker {
         let drain = &self.state.drain;
         let finished = async {
             drain.closing().await;
+            self.client.pipes.close();
             self.client.pools.clear();
             self.client.tasks.wait().await;
         };

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
+use prometheus::{IntCounter, IntGauge};
 use serde_json::{Value, json};
 
 use crate::catalog::{Kind, List};
 use crate::protocol::version::Eras;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::state::State;
+use crate::telemetry::bridge::BridgeSeries;
 use crate::telemetry::totals::{Total, Totals};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 
@@ -90,6 +92,9 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, tools: &Tools) -> Ve
                 "refused": gate.series.refused.get(),
             });
         }
+        if upstream.is_bridged() {
+            told["bridge"] = bridge(&upstream.bridge.series);
+        }
         if upstream.pins.is_some() {
             let series = state.metrics.pins.of(name);
             let [pinned, changed, new] = series.counts();
@@ -103,6 +108,15 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, tools: &Tools) -> Ve
         told
     };
     snapshot.upstreams.iter().map(one).collect()
+}
+
+fn bridge(series: &BridgeSeries) -> Value {
+    json!({
+        "requests": series.calls.iter().map(IntCounter::get).sum::<u64>(),
+        "rounds": series.rounds.iter().map(IntCounter::get).sum::<u64>(),
+        "sessions": series.sessions.iter().map(IntGauge::get).sum::<i64>(),
+        "parked": series.parked.get(),
+    })
 }
 
 fn replica(replica: &Replica) -> Value {

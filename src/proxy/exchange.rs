@@ -12,7 +12,6 @@ use super::legacy::no_state;
 use super::subscribed::{Subscription, is_refused};
 use super::{Outbound, Proxy, note_end};
 use crate::call::Call;
-use crate::config::SessionLoss;
 use crate::legacy::detached::Detachable;
 use crate::legacy::{self, Holder, InSession};
 use crate::limit::concurrency::Permit;
@@ -68,7 +67,7 @@ impl Proxy {
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         call.tool = *tool;
-        upstream.check_era(Era::Legacy)?;
+        upstream.era_for(Era::Legacy)?;
         let permit = Self::turn(upstream, call).await?;
         forward(&mut headers, inner_name.clone(), &upstream.access.forward);
         let holder = Holder::Client(session.clone());
@@ -80,7 +79,7 @@ impl Proxy {
         }
         let subscription =
             uri.as_ref().map(|uri| Subscription { sessions, grant, upstream: &upstream.session_key, uri });
-        let ends_with_its_own = upstream.config.session_loss == SessionLoss::End;
+        let ends_with_its_own = upstream.is_irreplaceable();
         let mut may_reopen = true;
         loop {
             let had_session = ends_with_its_own && sessions.opened(grant.id, &upstream.session_key).is_some();

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{Decision, Proxy, accepted, answer};
 use crate::call::Call;
-use crate::catalog::fetch::NO_CAPABILITIES;
+use crate::catalog::tongue::NO_CAPABILITIES;
 use crate::catalog::{self, Ask, Dialect, List};
 use crate::legacy;
 use crate::message::{Message, UNNAMED_VERSION};

@@ -252,7 +252,8 @@ impl Stream {
                 }
                 Poll::Ready(Arrival::End) => self.end(),
                 Poll::Ready(Arrival::Break) if self.reopen() => {}
-                Poll::Ready(Arrival::Break | Arrival::NotReopened) => return self.fail(UpstreamError::Reset),
+                Poll::Ready(Arrival::Break) => return self.fail(self.incoming.fault()),
+                Poll::Ready(Arrival::NotReopened) => return self.fail(UpstreamError::Reset),
                 Poll::Pending => {
                     ready!(self.clock.as_mut().poll(cx));
                     if !self.has_answered() {

@@ -17,11 +17,11 @@ use sha2::{Digest as _, Sha256};
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 32;
 /// Bytes of a nonce.
-pub(super) const NONCE_BYTES: usize = 12;
+pub(crate) const NONCE_BYTES: usize = 12;
 /// Bytes by which a sealed text is longer than what it seals.
-pub(super) const TAG_BYTES: usize = 16;
+pub(crate) const TAG_BYTES: usize = 16;
 /// Bytes of the name that a key has in session ids.
-pub(super) const KEY_ID_BYTES: usize = 4;
+pub(crate) const KEY_ID_BYTES: usize = 4;
 /// Keys of one file.
 const KEYS_MAX: usize = 16;
 /// Keeps the digest that names a key apart from any other digest of it.
@@ -75,7 +75,7 @@ impl Keys {
     }
 
     /// The name of the key that seals.
-    pub(super) fn sealing_id(&self) -> [u8; KEY_ID_BYTES] {
+    pub(crate) fn sealing_id(&self) -> [u8; KEY_ID_BYTES] {
         self.keys.first().map_or_else(Default::default, |key| key.id)
     }
 
@@ -86,7 +86,7 @@ impl Keys {
     }
 
     /// Seals `text` in place with the newest key. `None` only if it is longer than the cipher can take.
-    pub(super) fn seal(
+    pub(crate) fn seal(
         &self,
         nonce: [u8; NONCE_BYTES],
         clear: &[u8],
@@ -98,7 +98,7 @@ impl Keys {
     }
 
     /// Opens `text` in place with the key of that name. False, and `text` as it was, if none fits.
-    pub(super) fn open(
+    pub(crate) fn open(
         &self,
         id: [u8; KEY_ID_BYTES],
         nonce: [u8; NONCE_BYTES],

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::{Listening, PAUSE_MAX, RETRY, ensure, events, in_session, wait_for_room};
-use crate::config::SessionLoss;
 use crate::jitter::jittered;
 use crate::legacy::{self, Holder};
 use crate::protocol::error::Error;
@@ -25,7 +24,7 @@ pub(super) async fn take(listening: Listening) {
     let holder = Holder::Client(session.clone());
     legacy::lose(&worker, &view, &upstream, &holder, &lost);
     drop(lost);
-    if upstream.config.session_loss == SessionLoss::End {
+    if upstream.is_irreplaceable() {
         legacy::end(&worker, &view, &session).await;
         return;
     }
