@@ -228,7 +228,7 @@ fn the_status_tells_what_there_is_and_no_secret() {
     expect("/drain", "none".into());
     expect("/endpoints/0/path", "/mcp".into());
     expect("/endpoints/0/upstreams", serde_json::json!(["up", "dead"]));
-    expect("/endpoints/0/eras", serde_json::json!(["modern"]));
+    expect("/endpoints/0/eras", serde_json::json!(["modern", "legacy"]));
     expect("/endpoints/0/fit", true.into());
     expect("/upstreams/0/name", "up".into());
     expect("/upstreams/0/tools", 2.into());

@@ -190,7 +190,9 @@ fn a_reload_keeps_what_is_known_of_a_server() {
     let upstream = server.start();
     let config = |lines: &str| Config::new().probed("up", upstream.address, lines).admin();
     let daemon = Daemon::start(&config(""));
-    daemon.wait_for_log(0, "the endpoint", |line| line.contains("endpoint serves legacy endpoint="));
+    daemon.wait_for_log(0, "the endpoint", |line| {
+        line.contains("serves modern and legacy endpoint=\"/mcp\" bridged=\"up\"")
+    });
     let before = daemon.log().len();
     daemon.reload(&config("reply_timeout = \"7s\""));
     daemon.wait_for_log(before, "the reload", |line| line.contains("reloaded"));
@@ -230,7 +232,7 @@ fn what_was_known_is_remembered() {
     let daemon = Daemon::start(&remembering(&state, &upstream));
     assert_eq!(eras(&daemon, "up"), [false, true]);
     let first = daemon.wait_for_log(0, "the endpoint", |line| line.contains("endpoint serves"));
-    assert!(first.contains("endpoint serves legacy endpoint="), "{first}");
+    assert!(first.contains("serves modern and legacy endpoint=\"/mcp\" bridged=\"up\""), "{first}");
     drop(daemon);
 
     let elsewhere = Upstream::start(|_| Reply::silence());
@@ -286,7 +288,7 @@ fn a_damaged_memory_is_left_aside() {
 }
 
 #[test]
-fn an_endpoint_serves_what_all_of_its_upstreams_speak() {
+fn without_the_bridge_an_endpoint_serves_what_all_of_its_upstreams_speak() {
     let modern = || Upstream::with_tools(&["a"]);
     let legacy = || Legacy::new(Offer::tools(&["b"])).start();
     let dual = || Legacy::new(Offer::tools(&["c"])).and_modern().start();
@@ -305,7 +307,7 @@ fn an_endpoint_serves_what_all_of_its_upstreams_speak() {
     for (upstreams, served, warned) in cases {
         let named = upstreams.iter().enumerate();
         let config = named.clone().fold(Config::new().admin(), |config, (index, upstream)| {
-            config.probed(&format!("u{index}"), upstream.address, "")
+            config.probed(&format!("u{index}"), upstream.address, "bridge.enabled = false")
         });
         let daemon = Daemon::start(&config);
         for (index, _) in named {

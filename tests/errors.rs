@@ -78,7 +78,7 @@ fn every_row_of_a_request_that_the_gateway_answers() {
 #[test]
 fn an_unsupported_version_is_told_what_is_supported() {
     let upstream = Upstream::with_tools(&["echo"]);
-    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let daemon = Daemon::start(&Config::unbridged(&upstream));
     let request =
         call("7", "echo").set("MCP-Protocol-Version", "2099-01-01").replacing(VERSION, "2099-01-01");
     let error = daemon.send(&request).assert_error(400, -32022, Some("7"));
@@ -309,7 +309,7 @@ fn messages_of_errors_hold_no_addresses() {
 #[test]
 fn a_legacy_post_without_anything_modern_is_no_modern_error() {
     let upstream = Upstream::with_tools(&["echo"]);
-    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let daemon = Daemon::start(&Config::unbridged(&upstream));
     let mut connection = Connection::open(daemon.address());
     connection.write(&post(body("7", "ping", "{}")).bytes());
     connection.response().assert_error(400, -32022, Some("7"));

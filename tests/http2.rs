@@ -9,7 +9,12 @@ use crate::harness::{
 fn the_error_table_holds() {
     let files = Upstream::offering(Offer::tools(&["echo"]));
     let weather = Upstream::with_tools(&["forecast"]);
-    let daemon = Daemon::start(&Config::prefixed(&files, &weather).limits("body_bytes_max = \"64KiB\""));
+    let config = Config::new().upstream("files", files.address, "bridge.enabled = false").upstream(
+        "weather",
+        weather.address,
+        "bridge.enabled = false",
+    );
+    let daemon = Daemon::start(&config.limits("body_bytes_max = \"64KiB\""));
     let mut client = Http2::connect(daemon.address());
     let good = call("7", "files__echo");
     let errors: Vec<(&str, Request, u16, i64, Option<&str>)> = vec![

@@ -485,13 +485,13 @@ fn notifications_of_one_stream_are_bounded() {
     });
     let daemon = Daemon::start(&one(&upstream).limits("streams_per_connection_max = 1"));
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
+    // Each place is given back a moment after its answer was sent.
+    eventually("a call is taken", || (client.post(tool_call("1", "echo")).status == 202).then_some(()));
     assert_eq!(client.message()["id"], 1);
     let changed = format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":{{"_meta":{{"x":"{}"}}}}}}"#,
         "x".repeat(100_000)
     );
-    // The place of the call is given back a moment after its answer was sent.
     eventually("the call is over", || (client.post(post(&*changed)).status == 202).then_some(()));
     client.send(post(&*changed));
     upstream.wait_for("notifications/roots/list_changed", 2);

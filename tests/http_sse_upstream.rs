@@ -13,7 +13,7 @@ use crate::harness::{
 
 /// A server that speaks HTTP+SSE alone: its streams by their number, and how it goes wrong.
 #[derive(Clone)]
-struct Server {
+pub(crate) struct Server {
     streams: Arc<Mutex<HashMap<usize, Sender<Vec<u8>>>>>,
     offer: Legacy,
     fault: Failing,
@@ -31,7 +31,7 @@ enum Fault {
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::failing(|_| None)
     }
 
@@ -40,7 +40,7 @@ impl Server {
         Self { streams: Arc::default(), offer, fault: Arc::new(fault) }
     }
 
-    fn start(&self) -> Upstream {
+    pub(crate) fn start(&self) -> Upstream {
         let server = self.clone();
         Upstream::start(move |request| server.answer(request))
     }
@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Ends every stream.
-    fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.streams.lock().unwrap().clear();
     }
 

@@ -7,7 +7,7 @@ use crate::harness::{Config, Daemon, META, Upstream, VERSION, body, call, list, 
 #[test]
 fn legacy_requests_are_told_what_is_served() {
     let upstream = Upstream::with_tools(&["echo"]);
-    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let daemon = Daemon::start(&Config::unbridged(&upstream));
     let initialize = |version: &str| {
         let client = r#""capabilities":{},"clientInfo":{"name":"old","version":"1"}"#;
         body("0", "initialize", &format!(r#"{{"protocolVersion":"{version}",{client}}}"#))
@@ -43,7 +43,7 @@ fn initialize_under_modern_headers_is_a_removed_method() {
 #[test]
 fn streams_and_sessions_are_gone() {
     let upstream = Upstream::with_tools(&["echo"]);
-    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let daemon = Daemon::start(&Config::unbridged(&upstream));
     for method in ["GET", "DELETE"] {
         let bare = call("7", "echo")
             .method(method)

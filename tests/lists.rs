@@ -14,6 +14,9 @@ use crate::harness::{
 /// Definitions that no typed model keeps.
 const RICH: &str = r#"{ "title":"Écho \u0041", "name":"echo","inputSchema":{"type":"object","$defs":{"x":{"$anchor":"a"}},"properties":{"n":{"type":"integer","maximum":123456789012345678901234567890,"x-mcp-header":"N"}}},"outputSchema":{"type":["array","null"]},"annotations":{"readOnlyHint":true,"unheard-of":1.0},"icons":[{"src":"https://i.example/i.png"}],"_meta":{"com.example/x":[1e400,"\ud800"]},"future":{} }"#;
 
+/// What an endpoint serves that reaches its upstreams in both eras.
+const SUPPORTED: [&str; 5] = [VERSION, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
 /// The items of a list, each as it is spelled.
 fn items(response: &Response, key: &str) -> Vec<String> {
     response.assert_ok();
@@ -327,7 +330,7 @@ fn discover_speaks_for_all_upstreams() {
     let json = complete(&daemon.send(&list("7", "server/discover")));
     let result = &json["result"];
     assert_eq!(json["id"], 7);
-    assert_eq!(result["supportedVersions"], json!([VERSION]));
+    assert_eq!(result["supportedVersions"], json!(SUPPORTED));
     assert!(
         result["capabilities"]["tools"].is_object() && result["capabilities"]["prompts"].is_object(),
         "{json}"
@@ -348,7 +351,7 @@ fn discover_through_a_transparent_endpoint() {
     let upstream = Upstream::offering(Offer { instructions: "As is.".into(), ..Offer::tools(&["a"]) });
     let daemon = Daemon::start(&Config::transparent(&upstream));
     let json = complete(&daemon.send(&list("7", "server/discover")));
-    assert_eq!(json["result"]["supportedVersions"], json!([VERSION]));
+    assert_eq!(json["result"]["supportedVersions"], json!(SUPPORTED));
     assert!(json["result"]["capabilities"]["tools"].is_object());
     assert!(json["result"]["instructions"].as_str().unwrap().contains("As is."));
 }
@@ -360,6 +363,6 @@ fn discover_is_answered_while_an_upstream_is_down() {
     let config = Config::new().upstream("files", dead, "").upstream("weather", weather.address, "");
     let daemon = Daemon::start(&config);
     let json = complete(&daemon.send(&list("7", "server/discover")));
-    assert_eq!(json["result"]["supportedVersions"], json!([VERSION]));
+    assert_eq!(json["result"]["supportedVersions"], json!(SUPPORTED));
     assert!(json["result"]["capabilities"]["tools"].is_object(), "{json}");
 }

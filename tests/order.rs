@@ -136,7 +136,7 @@ fn pairs(good: &Request) -> Vec<(&'static str, Request, Answer)> {
 #[test]
 fn the_version_of_the_header_and_of_the_body() {
     let upstream = Upstream::with_tools(&["echo"]);
-    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let daemon = Daemon::start(&Config::unbridged(&upstream));
     let named = |version: Option<&str>| match version {
         Some(version) => META.replacen(VERSION, version, 1),
         None => "{}".into(),

@@ -89,6 +89,29 @@ fn a_session_goes_on_at_another_replica() {
 }
 
 #[test]
+fn replicas_that_take_turns_have_a_session_each_with_an_upstream_of_the_other_era() {
+    let site = Site::new(Redis::start());
+    let offer = Offer::tools(&["echo"]);
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::result(request, r#"{"resultType":"complete","content":[]}"#),
+        _ => offer.answer(request),
+    });
+    let lines = "eras = [\"modern\"]\nsession_loss = \"end\"";
+    let config = Config::new().upstream("up", upstream.address, lines);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    for daemon in [&one, &other, &one, &other, &one] {
+        daemon.send(&in_session(&session, tool_call())).assert_ok();
+    }
+    let sessions = "trunkline_bridge_sessions{client_era=\"legacy\",upstream=\"up\"}";
+    assert_eq!([&one, &other].map(|daemon| metric(daemon, sessions)), [1, 1]);
+    one.send(&in_session(&session, delete()));
+    eventually("nothing is kept", || {
+        [&one, &other].iter().all(|daemon| metric(daemon, sessions) == 0).then_some(())
+    });
+}
+
+#[test]
 fn replicas_that_take_turns_have_one_session_with_an_upstream() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();

@@ -543,6 +543,27 @@ fn a_process_is_stopped_step_by_step() {
 }
 
 #[test]
+fn no_process_is_started_for_a_gateway_that_is_about_to_end() {
+    let child = Child::new(&["stays"]);
+    let mut daemon = Daemon::start(
+        &legacy_child(&child, "stop_timeout = \"3s\"").section("[drain]\nquiet = \"0s\"\nmax = \"5s\""),
+    );
+    let session = open(&daemon);
+    pid(&daemon, &session);
+    // While a client listens, the gateway hears of changes in a session of its own, which it opens again if it ends.
+    let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+    let mut stream = daemon.connect();
+    stream.write(&in_session(&session, get).bytes());
+    assert_eq!(stream.head().status, 200);
+    let listens = r#"trunkline_upstream_listens{upstream="up"}"#;
+    eventually("the stream stands", || (metric(&daemon, listens) == Some(1)).then_some(()));
+    let running = child.pids();
+    daemon.terminate();
+    assert!(daemon.wait_exit().success());
+    assert_eq!(child.pids(), running);
+}
+
+#[test]
 fn the_end_of_the_gateway_is_the_end_of_input() {
     let child = Child::new(&[]);
     let mut daemon = Daemon::start(&legacy_child(&child, ""));

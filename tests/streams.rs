@@ -171,7 +171,7 @@ fn what_is_no_get_of_a_session_is_refused() {
 #[test]
 fn a_modern_endpoint_has_no_streams_of_sessions() {
     let upstream = Upstream::with_tools(&["echo"]);
-    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let daemon = Daemon::start(&Config::unbridged(&upstream));
     let response = daemon.send(&get("any"));
     assert_eq!((response.status, response.header("allow")), (405, Some("POST")));
 }

@@ -68,9 +68,18 @@ def call(request):
         for step in range(3):
             send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
         text(request, "done")
+    elif tool == "script":
+        (continued if "modern" in WORDS else started)(request)
     elif tool == "ask":
         send({"id": 1, "method": "roots/list"})
         asked[1] = request
+    elif tool == "input":
+        answers = params.get("inputResponses")
+        if answers is None:
+            result(request, {"resultType": "input_required", "requestState": "s",
+                             "inputRequests": {"where": {"method": "roots/list"}}})
+        else:
+            text(request, json.dumps([answers, params["requestState"]]))
     elif tool == "garbage":
         write(b"starting up\n{broken\n\xff\xfe\n[]\n\n" + b'{"jsonrpc":"2.0","id":4711,"result":{}}\n')
         text(request, "clean")
@@ -117,12 +126,116 @@ def call(request):
         send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool: " + tool}})
 
 
+METHODS = {"elicitation": "elicitation/create", "sampling": "sampling/createMessage", "roots": "roots/list"}
+META = "io.modelcontextprotocol/"
+
+
+def question(kind, tag, number):
+    """A question of a scripted call, as `script.rs` has it."""
+    asks = f"{tag}/{number}"
+    params = {
+        "elicitation": {"message": asks, "requestedSchema": {"type": "object", "properties": {}}},
+        "sampling": {"messages": [{"role": "user", "content": {"type": "text", "text": asks}}], "maxTokens": 9},
+        "roots": {},
+    }[kind]
+    return {"method": METHODS[kind], "params": {**params, "_meta": {"test/question": asks}}}
+
+
+def said_in(answer):
+    """What an answer to it says."""
+    content = answer.get("content") or {}
+    roots = answer.get("roots") or [{"uri": "refused"}]
+    return content.get("said") or content.get("text") or answer.get("action") or roots[0]["uri"].removeprefix("file:///")
+
+
+def remark(word, tag, meta):
+    """What a step of a scripted call says beside questions."""
+    if word == "log":
+        send({"method": "notifications/message", "params": {"level": "info", "data": tag}})
+    elif word == "progress" and "progressToken" in meta:
+        send({"method": "notifications/progress",
+              "params": {"progressToken": meta["progressToken"], "progress": 1, "message": tag}})
+
+
+def scripted(request):
+    """A legacy call: yields the ids of its questions, and goes on with their answers."""
+    params = request["params"]
+    tag, meta = params["arguments"]["tag"], params.get("_meta") or {}
+    if any(key.startswith(META) for key in meta) or "requestState" in params or "inputResponses" in params:
+        note(event="fault", message=params)
+    said = []
+    for act in params["arguments"]["script"]:
+        word, *kinds = act.split()
+        ids = []
+        for kind in kinds:
+            ids.append(len(posed) + 1)
+            posed[ids[-1]] = None
+            send({"id": ids[-1], **question(kind, tag, len(said) + len(ids) - 1)})
+        if ids:
+            said += yield ids
+        remark(word, tag, meta)
+    text(request, " ".join([tag, *said]))
+
+
+def started(request):
+    run = scripted(request)
+    proceed({"run": run, "request": request["id"]}, None)
+
+
+def proceed(call, answers):
+    try:
+        call["waits"] = call["run"].send(answers)
+        calls.append(call)
+    except StopIteration:
+        pass
+
+
+def answered(message):
+    """An answer to a question of a scripted call; each takes one."""
+    if posed[message["id"]] is not None:
+        note(event="fault", message=message)
+    posed[message["id"]] = said_in(message.get("result") or {})
+    for call in [call for call in calls if all(posed[waits] is not None for waits in call["waits"])]:
+        calls.remove(call)
+        proceed(call, [posed[waits] for waits in call["waits"]])
+
+
+def continued(request):
+    """A modern call, as far as it goes without asking."""
+    params = request["params"]
+    tag, acts, meta = params["arguments"]["tag"], params["arguments"]["script"], params["_meta"]
+    state = json.loads(params.get("requestState") or '{"at": 0, "said": [], "asked": {}}')
+    if state.get("tag", tag) != tag or set(state["asked"]) != set(params.get("inputResponses") or {}):
+        note(event="fault", message=params)
+    said = state["said"]
+    for key, number in state["asked"].items():
+        said[number] = said_in(params["inputResponses"][key])
+    for at, act in enumerate(acts[state["at"]:], state["at"] + 1):
+        word, *kinds = act.split()
+        questions, asked_now = {}, {}
+        for kind in kinds:
+            if kind in meta[META + "clientCapabilities"]:
+                questions[f"key {len(said)}"] = question(kind, tag, len(said))
+                asked_now[f"key {len(said)}"] = len(said)
+            said.append("refused")
+        if word != "log" or META + "logLevel" in meta:
+            remark(word, tag, meta)
+        if questions or word == "again":
+            state = json.dumps({"tag": tag, "at": at, "said": said, "asked": asked_now})
+            inputs = {"inputRequests": questions} if questions else {}
+            return result(request, {"resultType": "input_required", "requestState": state, **inputs})
+    content = [{"type": "text", "text": " ".join([tag, *said])}]
+    return result(request, {"content": content, "resultType": "complete"})
+
+
 def handle(message):
     method = message.get("method")
-    if method is None:
-        question = asked.pop(message.get("id"), None)
-        if question is not None:
-            text(question, json.dumps(message.get("result", message.get("error"))))
+    if method is None and message.get("id") in posed:
+        answered(message)
+    elif method is None:
+        asking = asked.pop(message.get("id"), None)
+        if asking is not None:
+            text(asking, json.dumps(message.get("result", message.get("error"))))
     elif method == "server/discover":
         if "modern" in WORDS:
             result(message, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
@@ -133,12 +246,15 @@ def handle(message):
     elif method == "subscriptions/listen":
         listening.append(message["id"])
         tell_change(message["id"], "subscriptions/acknowledged", notifications=message["params"]["notifications"])
+    elif method == "notifications/cancelled":
+        calls[:] = [call for call in calls if call["request"] != message["params"].get("requestId")]
     elif method == "initialize":
         initialize(message)
     elif method == "notifications/initialized" and "dies-when-initialized" in WORDS:
         die()
     elif method == "tools/list":
-        result(message, {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
+        tools = ["echo", "script"] if "scripted" in WORDS else ["echo"]
+        result(message, {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools],
                          **({"resultType": "complete", "ttlMs": 60000, "cacheScope": "private"}
                             if "modern" in WORDS else {})})
         if "changes-when-listed" in WORDS:
@@ -172,5 +288,9 @@ def main():
 
 
 asked = {}
+#: Questions of scripted calls by id, and what was answered.
+posed = {}
+#: The scripted calls that wait for answers.
+calls = []
 listening = []
 main()

@@ -174,7 +174,17 @@ impl Connection {
         self.try_head().unwrap_or_else(|broken| panic!("no head: {broken:?}"))
     }
 
-    fn try_head(&mut self) -> Result<Response, Broken> {
+    /// The rest of a body whose head was read already.
+    pub(crate) fn rest(&mut self) -> Result<Vec<u8>, Broken> {
+        let mut body = Vec::new();
+        while let Some(piece) = self.try_piece()? {
+            body.extend_from_slice(&piece);
+        }
+        Ok(body)
+    }
+
+    /// As [`head`](Self::head), where there may be none.
+    pub(crate) fn try_head(&mut self) -> Result<Response, Broken> {
         loop {
             let head = self.take_through(b"\r\n\r\n")?;
             let head = String::from_utf8(head).map_err(|error| Broken::Nonsense(error.to_string()))?;

@@ -33,6 +33,11 @@ impl Config {
         Self::new().upstream("up", upstream.address, "")
     }
 
+    /// The same, reached by clients of its own era only.
+    pub(crate) fn unbridged(upstream: &Upstream) -> Self {
+        Self::new().upstream("up", upstream.address, "bridge.enabled = false")
+    }
+
     /// Two upstreams, called `files` and `weather`, in this order.
     pub(crate) fn prefixed(files: &Upstream, weather: &Upstream) -> Self {
         Self::new().upstream("files", files.address, "").upstream("weather", weather.address, "")

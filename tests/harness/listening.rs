@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use super::{Gate, Offer, Received, Reply, Upstream, eventually, literal};
 
+/// How the body of a chunked reply ends.
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
 /// A server with streams.
 pub(crate) struct Listening {
     pub(crate) upstream: Upstream,
@@ -133,6 +136,6 @@ impl Stream {
 
     /// Ends the stream properly.
     pub(crate) fn end(&self) {
-        let _ = self.bytes.send(b"0\r\n\r\n".to_vec());
+        let _ = self.bytes.send(LAST_CHUNK.to_vec());
     }
 }

@@ -5,6 +5,7 @@
 //! wait for conditions (a log line, a request that arrived, a connection that closed), never for time to pass. The
 //! harness knows HTTP and JSON-RPC as a peer on the wire does and shares no code with the program.
 
+mod caller;
 mod child;
 mod client;
 mod config;
@@ -17,6 +18,8 @@ mod message;
 mod prometheus;
 mod redis;
 mod reply;
+mod script;
+mod scripted;
 mod selftest;
 mod spans;
 mod tls;
@@ -25,6 +28,7 @@ mod upstream;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use caller::{Answer, Asked, Caller, Outcome, Turn};
 pub(crate) use child::Child;
 pub(crate) use client::{Broken, Connection, Response};
 pub(crate) use config::{Config, api_key};
@@ -39,6 +43,8 @@ pub(crate) use message::{META, Request, VERSION, body, call, list, modern, post,
 pub(crate) use prometheus::{Prometheus, promtool};
 pub(crate) use redis::Redis;
 pub(crate) use reply::{Gate, Offer, Reply, literal, members, result_body};
+pub(crate) use script::{Act, Kind, Script, answer, question_of};
+pub(crate) use scripted::Scripted;
 pub(crate) use spans::{Receiver, Span, TAKEN};
 pub(crate) use tls::{Authority, Certificates, Identity, TlsClient};
 pub(crate) use tls_upstream::{TlsEar, write_secret};

@@ -121,6 +121,14 @@ impl Reply {
         self
     }
 
+    /// The value of a header of a whole response.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let Some(Step::Write(bytes)) = self.steps.first() else { return None };
+        let lines = std::str::from_utf8(bytes).ok()?.split("\r\n").take_while(|line| !line.is_empty());
+        let mut fields = lines.filter_map(|line| line.split_once(": "));
+        fields.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
+    }
+
     fn step(mut self, step: Step) -> Self {
         self.steps.push(step);
         self

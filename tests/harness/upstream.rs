@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 
+use super::listening::LAST_CHUNK;
 use super::reply::Step;
 use super::{DEADLINE, Offer, Reply, literal, members};
 
@@ -271,11 +272,10 @@ fn write(shared: &Shared, mut stream: &TcpStream, requests: &Receiver<Received>)
                     gate.pass();
                     Ok(())
                 }
-                Step::Pipe(bytes) => bytes
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .iter()
-                    .try_for_each(|bytes| stream.write_all(&bytes)),
+                Step::Pipe(bytes) => match pipe(&bytes, stream) {
+                    Ok(true) => break,
+                    written => written.map(drop),
+                },
                 Step::Drip(bytes, pause) => bytes.iter().try_for_each(|byte| {
                     std::thread::sleep(pause);
                     stream.write_all(&[*byte])
@@ -293,6 +293,17 @@ fn write(shared: &Shared, mut stream: &TcpStream, requests: &Receiver<Received>)
             }
         }
     }
+}
+
+/// Writes a stream. True: it has ended properly, and the connection takes the next request, whoever still holds it.
+fn pipe(bytes: &Mutex<Receiver<Vec<u8>>>, mut stream: &TcpStream) -> std::io::Result<bool> {
+    for piece in bytes.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        stream.write_all(&piece)?;
+        if piece == LAST_CHUNK {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Hands every whole request in the buffer to `found`. The gateway is held to plain framing and sound JSON.
