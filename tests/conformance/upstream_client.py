@@ -1,8 +1,9 @@
 """The client under test when the suite plays the upstream: `python -m conformance.upstream_client URL`.
 
 Drives the Python SDK's client so that every request a scenario waits for is made, either straight at the suite
-(`ROUTE=direct`) or through a gateway in front of it, so that the suite judges what the gateway sends. The
-scenario and its data come in the environment, set by the suite; `GATEWAY` is the gateway's binary.
+(`ROUTE=direct`) or through a gateway in front of it, so that the suite judges what the gateway sends; on a
+`crossed` route the client speaks the other era. The scenario and its data come in the environment, set by the
+suite; `GATEWAY` is the gateway's binary.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -42,23 +44,25 @@ DUMMY = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "object
 def main():
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    mode = "auto" if os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == REVISION else "legacy"
-    with reached_by(os.environ["ROUTE"], sys.argv[1], "modern" if mode == "auto" else mode) as url:
+    is_modern = os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == REVISION
+    crossed, names = re.fullmatch(r"(crossed-)?(\w+)", os.environ["ROUTE"]).groups()
+    mode = "auto" if is_modern != bool(crossed) else "legacy"
+    with reached_by(names, sys.argv[1], "modern" if is_modern else "legacy") as url:
         asyncio.run(drive(url, mode, scenario, context))
 
 
 @contextlib.contextmanager
-def reached_by(route, upstream, era):
+def reached_by(names, upstream, era):
     """The URL at which the client calls, with whatever stands in between running.
 
     Which era the suite speaks is configured, because it counts every request that asks.
     """
-    if route == "direct":
+    if names == "direct":
         yield upstream
         return
     with tempfile.TemporaryDirectory(prefix="trunkline-conformance-") as directory:
         configuration = pathlib.Path(directory, "trunkline.toml")
-        configuration.write_text(CONFIGURATION.format(names=route, url=upstream, era=era))
+        configuration.write_text(CONFIGURATION.format(names=names, url=upstream, era=era))
         with gateway(os.environ["GATEWAY"], configuration) as process:
             try:
                 yield f"http://{gateway_address(process)}/mcp"

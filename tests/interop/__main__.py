@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))  # the everything server's fixtures, under the nam
 
 from interop import (  # noqa: E402
     other_clients,
+    pairs,
     python_client,
     real_servers,
     session_cases,
@@ -24,6 +25,7 @@ from interop import (  # noqa: E402
     test_python_calls,
     test_python_input_required,
     test_python_lists,
+    test_python_questions,
     test_python_resources,
     test_real_servers,
     topology,
@@ -36,12 +38,14 @@ ROUTE_CASES = (
     test_python_lists.Lists,
     test_python_calls.Calls,
     test_python_resources.Resources,
+    test_python_questions.Questions,
 )
 MODERN_CASES = (
     test_python_calls.ModernCalls,
     test_python_input_required.InputRequired,
     test_python_resources.Subscriptions,
 )
+SUBSCRIPTION_CASES = (test_python_resources.Subscriptions, test_python_resources.MergedSubscriptions)
 MERGED_CASES = (test_python_resources.MergedSubscriptions,)
 LEGACY_CASES = (test_python_calls.LegacyCalls,)
 GATEWAY_CASES = (
@@ -68,19 +72,18 @@ def main():
     parser.add_argument("--binary", type=pathlib.Path, help="the gateway; without it, only the direct tests run")
     parser.add_argument("--npm", type=pathlib.Path, required=True, help="directory with node_modules")
     parser.add_argument("--python1", type=pathlib.Path, required=True, help="an interpreter with the SDK's version 1")
-    parser.add_argument("--part", choices=("clients", "servers"), help="only that half; they run side by side")
+    parser.add_argument("--part", choices=PARTS, action="append", help="only that part; they run side by side")
+    parser.add_argument("--every-pair", action="store_true", help="also on the routes that show little new")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     for chatty in ("asyncio", "mcp", "client"):  # unittest turns on asyncio's debug mode
         logging.getLogger(chatty).setLevel(logging.ERROR)
-    if options.part == "servers":
-        counts = judge_real_servers(options)
-    elif options.part == "clients":
-        counts = judge_clients(options)
+    if options.part:
+        counts = [count for part in options.part for count in PARTS[part](options)]
     else:
         same = [sys.executable, "-B", "-m", "interop", *sys.argv[1:]]
-        with other_clients.side_by_side([*same, "--part", "servers"]) as servers:
-            counts = [*judge_clients(options), servers()]
+        with other_clients.side_by_side([*same, "--part", "servers", "--part", "pairs"]) as further:
+            counts = [*judge_clients(options), further()]
     passed, failed = (sum(column) for column in zip(*counts, strict=True))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
@@ -116,6 +119,25 @@ def judge_transports(options, known):
     return counts
 
 
+def judge_pairs(options):
+    """Every SDK against servers of the other era."""
+    if options.binary is None:
+        return []
+    with pairs.running(options.binary, options.every_pair) as running:
+        names = [route.name for route in running.routes]
+        crossed = [route.name for route in running.routes if "legacy" in pairs.eras_of_clients(route)]
+        counts = [
+            run(pair_tests(running)),
+            run(inspector_tests(running, options.npm, dict.fromkeys(names[:2], ("legacy", "modern")))),
+            other_clients.run_python1(running, options.python1, crossed),
+            other_clients.run_typescript(running, options.npm, names),
+            run(last_pair_tests(running)),
+        ]
+        if any(failed for _, failed in counts):
+            print(running.logs())
+    return counts
+
+
 def judge_real_servers(options):
     with real_servers.running(options.binary, options.npm, options.python1) as running:
         counts = [run(real_server_tests(running))]
@@ -135,6 +157,28 @@ def python_tests(running):
             add(suite, case, running)
         for mode in ("auto", "legacy"):
             add(suite, test_gateway.Policy, running, mode)
+    return suite
+
+
+def pair_tests(running):
+    """Clients that need the gateway to translate; the others have nothing new to show."""
+    suite = session_tests(running)
+    for route in running.routes:
+        for mode in MODES:
+            era = "modern" if mode in MODERN_MODES else "legacy"
+            if era not in pairs.eras_of_clients(route):
+                continue
+            for case in cases_for(route, mode):
+                # What changes in one process is not known to the one that is listened to.
+                if not (route.has_legacy_children and case in SUBSCRIPTION_CASES):
+                    add(suite, case, running, route, mode)
+        add(suite, test_python_questions.BothEras, running, route)
+    return suite
+
+
+def last_pair_tests(running):
+    suite = unittest.TestSuite()
+    add(suite, test_gateway.AfterwardsOfPairs, running)
     return suite
 
 
@@ -177,6 +221,9 @@ def last_tests(running):
     if len(running.routes) > 1:
         add(suite, test_gateway.Afterwards, running)
     return suite
+
+
+PARTS = {"clients": judge_clients, "servers": judge_real_servers, "pairs": judge_pairs}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ They ask for log lines once per session, not per request; they are asked in requ
 in results; and a stream that broke off can be taken up again.
 """
 
+import asyncio
 import dataclasses
 
 import everything_sessions as sessions
@@ -11,20 +12,16 @@ import mcp_types as types
 from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.shared.message import ServerMessageMetadata
 
-REVISION = "2026-07-28"
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 ROUNDS_MAX = 8
 
 
-def is_modern(context):
-    return context.protocol_version >= REVISION
-
-
 # ---- log lines -----------------------------------------------------------------------------------
+
 
 async def log(context, level, line):
     """Sends a line on the stream of this call, unless its session asked for graver ones only."""
-    least = "debug" if is_modern(context) else sessions.level(context)
+    least = "debug" if sessions.is_modern(context) else sessions.level(context)
     if LOG_LEVELS.index(level) >= LOG_LEVELS.index(least):
         await context.session.send_log_message(level, line, "everything", related_request_id=context.request_id)
 
@@ -42,10 +39,11 @@ async def answered(context, handle):
     """What `handle(context)` returns; in older revisions, once the client has answered all that it asks."""
     result = await handle(context)
     for _ in range(ROUNDS_MAX):
-        if is_modern(context) or result.get("resultType") != "input_required":
+        if sessions.is_modern(context) or result.get("resultType") != "input_required":
             break
-        asked = result["inputRequests"].items()
-        given = {"inputResponses": {key: await ask(context, question) for key, question in asked}}
+        asked = result["inputRequests"]
+        answers = await asyncio.gather(*(ask(context, question) for question in asked.values()))
+        given = {"inputResponses": dict(zip(asked, answers, strict=True))}
         if "requestState" in result:
             given["requestState"] = result["requestState"]
         result = await handle(dataclasses.replace(context, params={**(context.params or {}), **given}))

@@ -26,10 +26,12 @@ from everything_results import (
 )
 from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsListChanged
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 
 #: Changes that open `subscriptions/listen` streams are told about.
 BUS = InMemorySubscriptionBus()
+#: What clients of older revisions are told about.
+LISTS = {ToolsListChanged: "tool", PromptsListChanged: "prompt", ResourcesListChanged: "resource"}
 
 # ---- tools the suite calls -----------------------------------------------------------------------
 
@@ -73,9 +75,20 @@ def announce(change):
         await BUS.publish(change)
         if isinstance(change, ResourceUpdated):
             await sessions.tell_watchers(change.uri)
+        else:
+            await sessions.tell_everybody(LISTS[type(change)])
         return complete(text("announced"))
 
     return handler
+
+
+async def change_lists(context, arguments):
+    """Says that every list has changed; in older revisions to this session alone."""
+    if not sessions.is_modern(context):
+        return await sessions.change_lists(context, arguments)
+    for change in LISTS:
+        await BUS.publish(change())
+    return complete(text("changed"))
 
 
 # ---- tools that show what a proxy does -----------------------------------------------------------
@@ -204,14 +217,14 @@ TOOLS = {
     "hold": (KEY, hold),
     "hold_outcome": (KEY, hold_outcome),
     "announce_watched": (NO_ARGUMENTS, announce(ResourceUpdated("test://watched-resource"))),
-    "change_lists": (NO_ARGUMENTS, sessions.change_lists),
+    "change_lists": (NO_ARGUMENTS, change_lists),
     "log_apart": (MESSAGE, sessions.log_apart),
     "ask_apart": (QUESTION, sessions.ask_apart),
     "ask_here": (QUESTION, sessions.ask_here),
     "ask_with_progress": (MESSAGE, sessions.ask_with_progress),
     "ask_and_give_up": (MESSAGE, sessions.ask_and_give_up),
     "ask_url": (MESSAGE, sessions.ask_url),
-    "need_url": (NO_ARGUMENTS, sessions.need_url),
+    "need_url": (object_schema(key=STRING), sessions.need_url),
 }
 
 

@@ -3,13 +3,13 @@
 
 Built on the Python SDK, so that what a proxy in front of it does is judged by code nobody here wrote. It
 listens on a free port of the loopback interface and prints `listening URL` once it accepts connections; with
-`--stdio` it is a child that speaks on its standard streams, with `--sse` it speaks the transport of 2024-11-05.
-`whoami` tells which revision a call arrived in, so that a proxy that changes it is noticed.
+`--stdio` it is a child that speaks on its standard streams, with `--sse` it speaks the transport of 2024-11-05, with
+`--only` it speaks one era. Whatever a fixture asks of the client, it asks in the era of the call. `whoami` tells
+which revision a call arrived in, so that a proxy that changes it is noticed.
 """
 
 import argparse
 import asyncio
-import json
 import logging
 import warnings
 
@@ -17,6 +17,7 @@ import everything_eras as eras
 import everything_fixtures as fixtures
 import everything_results as results
 import everything_sessions as sessions
+import everything_single_era as single_era
 import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import NotificationOptions, Server
@@ -29,7 +30,6 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-OLDER_REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
 #: The code of older revisions for what newer ones call invalid parameters.
 RESOURCE_NOT_FOUND = -32002
 CHANGES = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -49,12 +49,12 @@ def main():
     logging.basicConfig(level=logging.WARNING)
     server = build(options)
     if options.stdio:
-        return asyncio.run(over_stdio(server))
+        return asyncio.run(over_stdio(server, options.only))
     if options.sse:
-        return serve(over_sse(server), options.port, "/sse")
+        return serve(over_sse(server, options.only), options.port, "/sse")
     streams = {"json_response": True} if options.json_replies else {"event_store": eras.Events(), "retry_interval": 100}
     app = server.streamable_http_app(**streams)
-    serve(only_modern(app) if options.only_modern else app, options.port)
+    serve(single_era.over_http(app, options.only) if options.only else app, options.port)
 
 
 def parse_options():
@@ -63,23 +63,23 @@ def parse_options():
     parser.add_argument("--page-size", type=int, default=1000, help="entries on a page of a list")
     parser.add_argument("--port", type=int, default=0, help="where to listen; default: any free port")
     parser.add_argument("--json-replies", action="store_true", help="answer whole, never in a stream")
-    parser.add_argument("--only-modern", action="store_true", help="refuse the older revisions")
+    parser.add_argument("--only", choices=("legacy", "modern"), help="speak the revisions of one era only")
     parser.add_argument("--stdio", action="store_true", help="speak on standard input and output")
     parser.add_argument("--sse", action="store_true", help="speak HTTP+SSE instead of Streamable HTTP")
     return parser.parse_args()
 
 
-async def over_stdio(server):
+async def over_stdio(server, era):
     async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options(CHANGES))
+        await single_era.over_streams(server, read, write, server.create_initialization_options(CHANGES), era)
 
 
-def over_sse(server):
+def over_sse(server, era):
     transport = SseServerTransport("/messages/")
 
     async def connected(request):
         async with transport.connect_sse(request.scope, request.receive, request._send) as (read, write):
-            await server.run(read, write, server.create_initialization_options(CHANGES))
+            await single_era.over_streams(server, read, write, server.create_initialization_options(CHANGES), era)
         return Response()
 
     return Starlette(routes=[Route("/sse", connected), Mount("/messages/", transport.handle_post_message)])
@@ -104,16 +104,19 @@ def build(options):
         return result
 
     async def list_tools(context, params):
+        sessions.remember(context)
         entries = [described(name, inputSchema=schema) for name, (schema, _) in tools.items()]
         return page("tools", entries, params)
 
     async def call_tool(context, params):
+        sessions.remember(context)
         if params.name not in tools:
             raise results.invalid(f"unknown tool: {params.name}")
         handler, arguments = tools[params.name][1], params.arguments or {}
         return await eras.answered(context, lambda asked: handler(asked, arguments))
 
     async def list_prompts(context, params):
+        sessions.remember(context)
         entries = [described(name, arguments=required(names)) for name, (names, _) in fixtures.PROMPTS.items()]
         return page("prompts", entries, params)
 
@@ -183,7 +186,7 @@ async def read_resource(context, params):
         mime_type, body = fixtures.RESOURCES[uri]
         contents = {"mimeType": mime_type, **body}
     else:
-        code = types.INVALID_PARAMS if eras.is_modern(context) else RESOURCE_NOT_FOUND
+        code = types.INVALID_PARAMS if sessions.is_modern(context) else RESOURCE_NOT_FOUND
         raise MCPError(code, "resource not found", {"uri": uri})
     return {"resultType": "complete", "contents": [{"uri": uri, **contents}]}
 
@@ -191,27 +194,6 @@ async def read_resource(context, params):
 async def complete_argument(context, params):
     values = [value for value in fixtures.COMPLETIONS if value.startswith(params.argument.value)]
     return {"resultType": "complete", "completion": {"values": values, "total": len(values), "hasMore": False}}
-
-
-def only_modern(app):
-    """Answers HTTP requests of older revisions, which may name none at all, with 400 and −32022."""
-
-    async def guarded(scope, receive, send):
-        if scope["type"] != "http" or not is_older(scope):
-            return await app(scope, receive, send)
-        error = {"code": -32022, "message": f"only {eras.REVISION} is spoken here"}
-        error["data"] = {"supported": [eras.REVISION]}
-        body = json.dumps({"jsonrpc": "2.0", "error": error}).encode()
-        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 400, "headers": head})
-        await send({"type": "http.response.body", "body": body})
-
-    return guarded
-
-
-def is_older(scope):
-    named = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode("latin-1")
-    return named == "" or named in OLDER_REVISIONS
 
 
 if __name__ == "__main__":

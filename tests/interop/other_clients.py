@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).parent
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 
 def run_python1(topology, python, routes):

@@ -35,9 +35,14 @@ class RouteCase(BoundedCase):
         self.is_modern = mode in MODERN_MODES
         self.revision = REVISION if self.is_modern else LEGACY_REVISION
 
+    def crosses(self, revision):
+        """Whether an upstream that speaks this revision speaks another era than the client."""
+        return bool(revision) and (revision == REVISION) != self.is_modern
+
     def connect(self, **options):
         """A client of this route that can answer nothing, unless the options say how."""
-        return open_client(self.route.url, self.mode, **options)
+        patience = {"answer_timeout_s": CHILD_TIMEOUT_S} if self.route.has_children else {}
+        return open_client(self.route.url, self.mode, **patience, **options)
 
 
 def open_client(target, mode, answer_timeout_s=ANSWER_TIMEOUT_S, **options):

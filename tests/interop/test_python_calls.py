@@ -21,10 +21,12 @@ class Calls(RouteCase):
                 "only_alpha": "alpha",
                 "only_beta": "beta",
             }  # bare where only one has it
+        spoken = {"alpha": self.route.alpha_revision, "beta": self.route.beta_revision}
         async with self.connect() as client:
             for name, upstream in expected.items():
                 result = await client.call_tool(name)
-                self.assertEqual(result.structured_content, {"name": upstream, "version": self.revision})
+                version = spoken[upstream] or self.revision
+                self.assertEqual(result.structured_content, {"name": upstream, "version": version})
 
     async def test_arguments_arrive_whole(self):
         arguments = {
@@ -141,6 +143,8 @@ class ModernCalls(RouteCase):
         async with self.connect() as client:
             await client.list_tools()
             result = await client.call_tool(self.route.tool("test_x_mcp_header"), {"region": "Zürich"})
+        if self.crosses(self.route.alpha_revision) or self.route.has_children:
+            return  # which has no such headers, but takes the argument
         received = result.structured_content["headers"]
         self.assertEqual(received["mcp-param-region"], "=?base64?WsO8cmljaA==?=")
         self.assertEqual(received["mcp-name"], "test_x_mcp_header")
@@ -165,6 +169,8 @@ class LegacyCalls(RouteCase):
             lines.append(params.data)
 
         async with self.connect(logging_callback=keep) as client:
+            if self.crosses(self.route.alpha_revision):
+                await client.set_logging_level("info")  # until then, such an upstream sends none
             await client.call_tool(self.route.tool("test_logging_tool"))
             await client.set_logging_level("error")
             await client.call_tool(self.route.tool("test_logging_tool"))
@@ -172,6 +178,14 @@ class LegacyCalls(RouteCase):
             await client.set_logging_level("info")
             await client.call_tool(self.route.tool("test_logging_tool"))
         self.assertEqual(lines, ["started", "working", "finished"] * 2)
+
+    async def test_a_declared_argument_is_mirrored_to_an_upstream_that_wants_it(self):
+        async with self.connect() as client:
+            result = await client.call_tool(self.route.tool("test_x_mcp_header"), {"region": "Zürich"})
+        received = result.structured_content["headers"]
+        if self.crosses(self.route.alpha_revision) and not self.route.has_children:
+            self.assertEqual(received["mcp-param-region"], "=?base64?WsO8cmljaA==?=")
+            self.assertEqual(received["mcp-name"], "test_x_mcp_header")
 
     async def test_a_level_concerns_its_own_session(self):
         lines = []

@@ -17,10 +17,12 @@ DIRECT_WAYS = (("direct", "legacy", ALL), ("direct", "auto", ALL))
 GATEWAY_WAYS = (
     ("older-revisions", "legacy", ALL),
     ("older-revisions", "auto", ALL),
+    ("older-revisions", REVISION, ALL),
     ("every-revision", "legacy", EVERY_REVISION),
     ("every-revision", "auto", EVERY_REVISION),
     ("every-revision", REVISION, EVERY_REVISION),
     ("children-of-older-revisions", "legacy", ALL),
+    ("children-of-older-revisions", REVISION, ALL),
     ("children-of-every-revision", "legacy", EVERY_REVISION),
     ("children-of-every-revision", "auto", EVERY_REVISION),
 )
@@ -41,7 +43,8 @@ class RealCase(BoundedCase):
         """A client for each server: its own, or the one that has them all."""
         async with contextlib.AsyncExitStack() as stack:
             if (endpoint or self.endpoint) == "direct":
-                opened = [(name, open_client(self.servers.urls[name], self.mode)) for name in self.names]
+                mode = "auto" if self.mode == REVISION else self.mode  # which some of them do not speak
+                opened = [(name, open_client(self.servers.urls[name], mode)) for name in self.names]
                 yield {name: await stack.enter_async_context(client) for name, client in opened}
             else:
                 url = f"{self.servers.gateway_url}/{self.endpoint}"

@@ -88,6 +88,7 @@ url = "{beta}"
 
 [upstream.modern]
 url = "{modern}"
+bridge = {{ enabled = false }}
 """
 #: Tools of beta that can be called where names stay bare.
 ALIASED = ("whoami", "announce_watched", "test_trigger_tool_change")
@@ -105,6 +106,18 @@ class Route:
     """How clients reach it: `http` (Streamable HTTP), `sse` (HTTP+SSE), or `connect` (a child of their own)."""
     for_sessions: bool = False
     """Whether everything that a session carries is tried there; where names stay bare, too little can be called."""
+
+    alpha_revision: str = ""
+    """The one that the upstream speaks whoever calls; without it, the one of the client."""
+    beta_revision: str = ""
+    has_children: bool = False
+
+    @property
+    def has_legacy_children(self):
+        """Each of which knows one session only, and nothing of what happens in another."""
+        return self.has_children and any(
+            spoken and spoken < "2026" for spoken in (self.alpha_revision, self.beta_revision)
+        )
 
     @property
     def merges(self):
@@ -190,7 +203,7 @@ def running(binary):
             yield Topology((direct,), (alpha,))
             return
         beta = stack.enter_context(everything_server("beta", "--page-size", "5"))
-        modern = stack.enter_context(everything_server("modern", "--only-modern"))
+        modern = stack.enter_context(everything_server("modern", "--only", "modern"))
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-interop-"))
         configuration = pathlib.Path(directory, "trunkline.toml")
         key, entry = new_api_key(binary)

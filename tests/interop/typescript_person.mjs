@@ -16,6 +16,7 @@ export class Person {
 
   /** Resolves when so many questions more were taken back. */
   takenBack(count) {
+    if (count === 0) return Promise.resolve();
     const wanted = this.#interrupted + count;
     return new Promise((resolve) => this.#interruptions.push({ wanted, resolve }));
   }

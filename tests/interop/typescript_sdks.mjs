@@ -30,13 +30,14 @@ export const WAYS = [
 ];
 
 /** A client of version 2; with `person`, one that answers whatever a server asks. */
-async function openTwo(mode, route, { person = false, headers = {} } = {}) {
+async function openTwo(mode, route, { person = false, name = ANSWERS.name, headers = {} } = {}) {
   const capabilities = person ? { elicitation: {}, sampling: {}, roots: {} } : {};
   const client = new two.Client({ name: 'interop', version: '1' }, { capabilities, versionNegotiation: { mode } });
   if (person) {
+    const answers = { ...ANSWERS, name };
     client.setRequestHandler('elicitation/create', ({ params }) => {
       const wanted = Object.keys(params.requestedSchema.properties);
-      return { action: 'accept', content: Object.fromEntries(wanted.map((field) => [field, ANSWERS[field]])) };
+      return { action: 'accept', content: Object.fromEntries(wanted.map((field) => [field, answers[field]])) };
     });
     const sampled = { role: 'assistant', model: 'none', content: { type: 'text', text: 'Paris' } };
     client.setRequestHandler('sampling/createMessage', () => sampled);
