@@ -86,7 +86,7 @@ impl Call {
                 params.insert("arguments".into(), json!({"query": "q".repeat(padding), "limit": 10}));
             }
             if options.era == Era::Modern {
-                params.insert("_meta".into(), modern_meta());
+                params.insert("_meta".into(), modern_meta(options));
             } else if options.events > 0 {
                 params.insert("_meta".into(), json!({"progressToken": 1}));
             }
@@ -111,7 +111,7 @@ impl Call {
     /// What version it will be is not known before it has been answered.
     fn initialize(options: &Options) -> Self {
         let body = json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": "initialize", "params": {
-            "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client_info() }});
+            "protocolVersion": LEGACY, "capabilities": options.capabilities, "clientInfo": client_info() }});
         Self::assemble(options, None, "", body.to_string())
     }
 
@@ -133,7 +133,7 @@ impl Call {
     /// A `subscriptions/listen` for changes of the tools.
     pub(crate) fn listen(options: &Options) -> Self {
         let body = json!({"jsonrpc": "2.0", "id": FIRST_ID, "method": "subscriptions/listen", "params": {
-            "_meta": modern_meta(), "notifications": {"toolsListChanged": true} }});
+            "_meta": modern_meta(options), "notifications": {"toolsListChanged": true} }});
         Self::assemble(options, Some(MODERN), "Mcp-Method: subscriptions/listen\r\n", body.to_string())
     }
 
@@ -239,11 +239,11 @@ fn last_event(stream: &[u8]) -> Option<&[u8]> {
     Some(&line[..memchr::memchr(b'\n', line).unwrap_or(line.len())])
 }
 
-fn modern_meta() -> serde_json::Value {
+fn modern_meta(options: &Options) -> serde_json::Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientInfo": client_info(),
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": options.capabilities,
     })
 }
 

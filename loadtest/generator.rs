@@ -67,6 +67,9 @@ struct Options {
     /// Which protocol to speak.
     #[arg(long, value_enum, default_value_t = Era::Modern)]
     era: Era,
+    /// What the client says that it can do, a JSON object.
+    #[arg(long, default_value = "{}", value_parser = object)]
+    capabilities: serde_json::Map<String, serde_json::Value>,
     /// Give all calls the same id, for a server that answers with a file.
     #[arg(long)]
     same_id: bool,
@@ -110,6 +113,10 @@ fn main() -> anyhow::Result<()> {
     let result = tally.result(options.duration, options.rate);
     println!("{}", if options.json { result.to_string() } else { format!("{result:#}") });
     Ok(())
+}
+
+fn object(text: &str) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
+    Ok(serde_json::from_str(text)?)
 }
 
 fn seconds(text: &str) -> anyhow::Result<Duration> {

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import bridged
 import edge
 import isolation
 import lists
@@ -140,6 +141,19 @@ STEPS = {
         {"trunkline-unscraped": operated.unscraped, "trunkline-scraped": operated.scraped},
         "trunkline-unscraped",
         ("trunkline-unscraped", "trunkline-scraped"),
+    ),
+    "bridge": Step(
+        "tools/call, clients of one era, servers of the other",
+        {
+            "trunkline-modern-native": bridged.modern,
+            "trunkline-modern-bridged": bridged.modern_crossed,
+            "trunkline-modern-askable": bridged.modern_askable,
+            "trunkline-legacy-native": bridged.legacy,
+            "trunkline-legacy-bridged": bridged.legacy_crossed,
+            "trunkline-parked": bridged.parked,
+        },
+        "trunkline-modern-native",
+        ("trunkline-modern-bridged", "trunkline-legacy-bridged"),
     ),
     "isolation": Step(
         "one of ten upstreams fails",
