@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::bridge_to_legacy::{sample, sessions};
 use crate::harness::{
     Child, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, META, Offer, Received, Reply, Request,
     Stream, Upstream, VERSION, body, call, eventually, literal, modern, read_resource, result_body,
@@ -14,16 +15,6 @@ use crate::http_sse_upstream;
 
 const LEGACY_ONLY: &str = "eras = [\"legacy\"]";
 const CALLS: usize = 24;
-
-fn sample(daemon: &Daemon, series: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.map_or(0, |line| line.parse().expect("a number"))
-}
-
-fn sessions(daemon: &Daemon) -> u64 {
-    sample(daemon, "trunkline_bridge_sessions{client_era=\"modern\",upstream=\"up\"}")
-}
 
 /// A daemon before a server that answers this method so, and all else without mistakes.
 fn over(

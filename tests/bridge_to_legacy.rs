@@ -13,13 +13,14 @@ const LEGACY_ONLY: &str = "eras = [\"legacy\"]";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The value of a sample; 0 if there is none.
-fn sample(daemon: &Daemon, series: &str) -> u64 {
+pub(crate) fn sample(daemon: &Daemon, series: &str) -> u64 {
     let text = daemon.get_admin("/metrics").text();
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.map_or(0, |line| line.parse().expect("a number"))
 }
 
-fn sessions(daemon: &Daemon) -> u64 {
+/// The sessions that are kept for modern clients.
+pub(crate) fn sessions(daemon: &Daemon) -> u64 {
     sample(daemon, "trunkline_bridge_sessions{client_era=\"modern\",upstream=\"up\"}")
 }
 
