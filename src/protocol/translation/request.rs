@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::members;
 use crate::protocol::envelope::Envelope;
-use crate::protocol::json::{Document, JsonError, Kind, Scratch, Span, Value, quote};
+use crate::protocol::json::{Document, JsonError, Kind, Literal, Scratch, Span, Value, quote};
 use crate::protocol::splice::{Edit, Segments, splice};
 use crate::protocol::version::MODERN;
 
@@ -76,19 +76,17 @@ pub fn to_modern(
         Some(params) => {
             let meta = params.get("_meta").filter(|meta| meta.kind() == Kind::Object);
             let own = |key: &str| key.starts_with(MODERN_META);
-            let is_foreign = |key: &crate::protocol::json::Literal| {
+            let is_foreign = |key: &Literal| {
                 CONTINUATION.iter().chain(&LEGACY_PARAMS).any(|name| key.equals(message, name))
             };
             if let Some(meta) = meta {
-                let is_out =
-                    |key: &crate::protocol::json::Literal| key.decode(message).is_some_and(|key| own(&key));
+                let is_out = |key: &Literal| key.decode(message).is_some_and(|key| own(&key));
                 edits.extend(members::edits(meta, is_out, &meta_members));
                 edits.extend(members::edits(params, is_foreign, added));
             } else {
                 let comma = if added.is_empty() { "" } else { "," };
                 let members = format!(r#""_meta":{{{meta_members}}}{comma}{added}"#);
-                let is_out =
-                    |key: &crate::protocol::json::Literal| key.equals(message, "_meta") || is_foreign(key);
+                let is_out = |key: &Literal| key.equals(message, "_meta") || is_foreign(key);
                 edits.extend(members::edits(params, is_out, &members));
             }
         }
@@ -111,13 +109,11 @@ pub fn to_legacy(
     let root = scratch.index(message, depth_max).map(Document::root)?;
     let mut edits = Vec::new();
     if let Some(params) = root.get("params").filter(|params| params.kind() == Kind::Object) {
-        let continues =
-            |key: &crate::protocol::json::Literal| CONTINUATION.iter().any(|name| key.equals(message, name));
+        let continues = |key: &Literal| CONTINUATION.iter().any(|name| key.equals(message, name));
         edits.extend(members::edits(params, continues, added));
         if let Some(meta) = params.get("_meta") {
-            let is_modern = |key: &crate::protocol::json::Literal| {
-                key.decode(message).is_some_and(|key| key.starts_with(MODERN_META))
-            };
+            let is_modern =
+                |key: &Literal| key.decode(message).is_some_and(|key| key.starts_with(MODERN_META));
             edits.extend(members::edits(meta, is_modern, ""));
         }
     }

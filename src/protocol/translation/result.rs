@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::members;
-use crate::protocol::json::{Document, JsonError, Kind, Scratch, Value, quote};
+use crate::protocol::json::{Document, JsonError, Kind, Literal, Scratch, Value, quote};
 use crate::protocol::method::Method;
 use crate::protocol::splice::{Edit, Segments, splice};
 
@@ -39,7 +39,7 @@ pub fn to_modern(
         let member = server_info.map(|info| format!("{}:{info}", quote(SERVER_INFO)));
         match (meta, member) {
             (Some(meta), member) => {
-                let is_out = |key: &crate::protocol::json::Literal| {
+                let is_out = |key: &Literal| {
                     key.equals(answer, RELATED_TASK) || (member.is_some() && key.equals(answer, SERVER_INFO))
                 };
                 edits.extend(members::edits(meta, is_out, member.as_deref().unwrap_or_default()));
@@ -51,7 +51,7 @@ pub fn to_modern(
             }
             (None, None) => {}
         }
-        let is_out = |key: &crate::protocol::json::Literal| {
+        let is_out = |key: &Literal| {
             OF_RESULT.iter().any(|name| key.equals(answer, name))
                 || (meta.is_none() && server_info.is_some() && key.equals(answer, "_meta"))
         };
@@ -106,7 +106,7 @@ pub fn root_to_legacy(root: Value<'_>, answer: &Bytes, id: &str) -> Segments {
     }
     if let Some(result) = root.get("result").filter(|result| result.kind() == Kind::Object) {
         let structured = result.get("structuredContent").filter(|content| content.kind() != Kind::Object);
-        let is_out = |key: &crate::protocol::json::Literal| {
+        let is_out = |key: &Literal| {
             OF_RESULT.iter().any(|name| key.equals(answer, name))
                 || structured.is_some() && key.equals(answer, "structuredContent")
         };

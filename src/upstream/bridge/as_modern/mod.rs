@@ -46,6 +46,7 @@ use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::initialize::{self, NotOpened, Offer, Opened};
 use crate::upstream::pipe::exchange::empty;
 
+/// The place of modern clients among the series of both eras.
 const MODERN_CLIENTS: usize = 1;
 
 /// The sessions with the server.

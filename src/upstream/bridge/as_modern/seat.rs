@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::MODERN_CLIENTS;
 use super::attached::{Answers, Attached};
 use super::exclusive::{Key, Resting};
 use super::heard::{self, Heard};
@@ -39,7 +40,6 @@ const STALE_MAX: usize = 64;
 const COMMANDS_MAX: usize = 2;
 /// The id of `initialize`; no other request of the session has it.
 const OPENING_ID: u64 = 1;
-const MODERN_CLIENTS: usize = 1;
 
 /// What a session is told.
 #[derive(Debug)]

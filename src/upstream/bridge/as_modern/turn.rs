@@ -17,6 +17,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use http::StatusCode;
 use tokio::time::{sleep_until, timeout};
 
+use super::MODERN_CLIENTS;
 use super::answers::{self, Answer};
 use super::attached::{Answers, Attached};
 use super::heard::{self, Heard};
@@ -47,7 +48,6 @@ const LATER_BYTES_MAX: usize = 4 * 1024;
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server may take to hear that a call is over.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
-const MODERN_CLIENTS: usize = 1;
 
 const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "too many requests wait for this client" };
 const NO_ANSWER: NotAsked = NotAsked { code: -32000, message: "the client did not answer" };
