@@ -388,8 +388,8 @@ fn header_name(At { value, span }: &At<String>, findings: &mut Findings) -> Opti
     Some(name)
 }
 
-/// What belongs to the transport, or to the protocol.
-fn is_reserved(name: &str) -> bool {
+/// Whether a header belongs to the transport, or to the protocol; in lower case.
+pub fn is_reserved(name: &str) -> bool {
     let of_transport = [
         "accept",
         "accept-encoding",
@@ -408,7 +408,7 @@ fn is_reserved(name: &str) -> bool {
 }
 
 /// Whether what goes by this name is likely to be a secret.
-pub(super) fn looks_secret(name: &str) -> bool {
+pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let marks = [
         "auth",

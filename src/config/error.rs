@@ -1,12 +1,14 @@
 //! What is wrong with a configuration, shown the way a compiler would.
 //!
 //! Every finding knows the bytes it is about, so that it can be printed with file, line, column, the line itself and
-//! a caret. Nothing is printed here. Lines are shown as they are, but for control characters, and for spans that may
-//! hold a secret, which are masked.
+//! a caret. Nothing is printed here. Lines are shown as they are, but for characters that a terminal might obey or nobody
+//! could see, and for spans that may hold a secret, which are masked.
 
 use std::fmt;
 use std::fmt::Write as _;
 use std::ops::Range;
+
+use crate::terminal::text::{is_seen, shown as plain};
 
 /// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
 const LINE_CHARS_MAX: usize = 160;
@@ -101,7 +103,7 @@ impl Warning {
 }
 
 /// The valid name nearest to `written`, as a suggestion, if one is near enough to be meant.
-pub(super) fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let distance_max = written.chars().count() / 3;
     valid
         .into_iter()
@@ -141,7 +143,7 @@ impl Excerpt<'_> {
             .map(|(at, character)| match character {
                 _ if self.secret && (hidden[at] || (column..column + marked).contains(&at)) => '*',
                 '\t' => ' ',
-                other if other.is_control() => char::REPLACEMENT_CHARACTER,
+                other if !is_seen(other) => char::REPLACEMENT_CHARACTER,
                 other => other,
             })
             .collect();
@@ -152,12 +154,13 @@ impl Excerpt<'_> {
         let carets = "^".repeat(marked.clamp(1, LINE_CHARS_MAX));
         let mut out = String::new();
         // Writing to a String cannot fail.
+        let (source_name, message) = (plain(source_name), plain(message));
         let _ = writeln!(out, "{source_name}:{number}:{}: {kind}: {message}", column + 1);
         let _ = writeln!(out, "{gutter} |");
         let _ = writeln!(out, "{number} | {shown}");
         let _ = write!(out, "{gutter} | {indent}{carets}");
         if let Some(note) = self.note {
-            let _ = write!(out, " {note}");
+            let _ = write!(out, " {}", plain(note));
         }
         out.push('\n');
         out

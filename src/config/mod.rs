@@ -59,8 +59,10 @@ use crate::protocol::version::Eras;
 
 pub use self::admin::{Admin, AdminPlace, Reload};
 pub use self::bridge::Bridge;
-pub use self::credentials::{Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth};
-pub use self::error::{ConfigError, ConfigErrors, Warning};
+pub use self::credentials::{
+    Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, is_reserved, looks_secret,
+};
+pub use self::error::{ConfigError, ConfigErrors, Warning, nearest};
 pub use self::files::Named;
 pub use self::identity::{Algorithm, CertificateNames, Jwt, KeySource, SubjectName};
 pub use self::log::{Access, AccessField, Audit, Log, LogFormat, LogLevel};

@@ -39,6 +39,8 @@ use crate::upstream::{Upstream, UpstreamId};
 
 /// Lines that are logged in a second about one upstream's definitions.
 const LOG_LINES_MAX: usize = 20;
+/// What is told of a name, in characters.
+const NAME_CHARS_MAX: usize = 300;
 
 /// The pins of one upstream; shared by all threads, and by what it becomes on reload.
 #[derive(Debug)]
@@ -221,6 +223,18 @@ impl Pins {
         }
     }
 
+    /// How a tool stands: `pinned`, `changed` where another definition waits for approval, `new` where only that does.
+    pub fn state_of(&self, tool: &str) -> Option<&'static str> {
+        self.inner().book.tools().get(tool).map(state)
+    }
+
+    /// Tools with definitions that wait for approval, by name, at most `max` of them.
+    pub fn waiting(&self, max: usize) -> Vec<String> {
+        let inner = self.inner();
+        let waiting = inner.book.tools().iter().filter(|(_, tool)| !tool.pending.is_empty());
+        waiting.take(max).map(|(name, _)| beginning(name)).collect()
+    }
+
     /// The last round, unless something put it in doubt.
     pub fn round(&self) -> Option<Round> {
         self.current.load().round
@@ -266,6 +280,19 @@ impl Pins {
         self.current.store(Arc::new(current));
         self.changed.notify_waiters();
     }
+}
+
+fn state(tool: &book::Tool) -> &'static str {
+    match (tool.approved.is_empty(), tool.pending.is_empty()) {
+        (false, true) => "pinned",
+        (false, false) => "changed",
+        (true, _) => "new",
+    }
+}
+
+/// A name, or its beginning.
+fn beginning(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
 }
 
 /// Whether a tool of `upstream` may be called now. Waits for the gateway's own lists where they are old, and asks for

@@ -1,0 +1,198 @@
+//! Text of strangers, made fit for a terminal: nothing in it moves the cursor, changes colours, hides or turns around
+//! what stands beside it. Pure.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// What stands for what did not fit.
+const ELLIPSIS: &str = "…";
+
+/// `text` on one line: what a terminal might obey or nobody could see is spelled out, as `\u{1b}`.
+pub fn shown(text: &str) -> String {
+    spelled(text, false)
+}
+
+/// The same for text of several lines, which stay lines.
+pub fn shown_lines(text: &str) -> String {
+    spelled(text, true)
+}
+
+/// JSON for people, of several lines, as [`shown_json`] gives it.
+pub fn shown_value(value: &serde_json::Value) -> String {
+    shown_json(&serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// JSON text, which stays the same JSON: what stands in its strings and a terminal might obey is escaped.
+pub fn shown_json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '\n' || is_seen(c) {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        }
+    }
+    shown
+}
+
+/// How many columns `text` takes, as [`shown`] gives it.
+pub fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// As much of `text` as fits into so many columns; what was left out is marked.
+pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
+    if text.width() <= columns {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::new();
+    let mut left = columns.saturating_sub(ELLIPSIS.width());
+    for c in text.chars() {
+        let wide = c.width().unwrap_or(0);
+        if wide > left {
+            break;
+        }
+        left -= wide;
+        kept.push(c);
+    }
+    if columns > 0 {
+        kept.push_str(ELLIPSIS);
+    }
+    Cow::Owned(kept)
+}
+
+/// `text` in lines of at most so many columns, cut between words where that can be done. Its own lines stay lines.
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(8);
+    let mut lines = Vec::new();
+    for given in text.lines() {
+        let indent: String = given.chars().take_while(|c| *c == ' ').take(columns / 2).collect();
+        let mut line = indent.clone();
+        let mut is_empty = true;
+        for word in given.split_whitespace() {
+            let mut word = word;
+            if !is_empty && line.width() + 1 + word.width() > columns {
+                lines.push(std::mem::replace(&mut line, indent.clone()));
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            while line.width() + word.width() > columns {
+                let at = room(word, columns - line.width());
+                let (head, tail) = word.split_at(at);
+                line.push_str(head);
+                lines.push(std::mem::replace(&mut line, indent.clone()));
+                word = tail;
+            }
+            line.push_str(word);
+            is_empty = false;
+        }
+        lines.push(if is_empty { String::new() } else { line });
+    }
+    lines
+}
+
+/// How many bytes of `text` fit into so many columns; at least its first character.
+fn room(text: &str, columns: usize) -> usize {
+    let mut left = columns;
+    for (at, c) in text.char_indices() {
+        let wide = c.width().unwrap_or(0);
+        if wide > left && at > 0 {
+            return at;
+        }
+        left = left.saturating_sub(wide);
+    }
+    text.len()
+}
+
+fn spelled(text: &str, keeps_lines: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' if keeps_lines => shown.push('\n'),
+            '\t' if keeps_lines => shown.push_str("    "),
+            '\r' if keeps_lines => {}
+            c if is_seen(c) => shown.push(c),
+            // Writing to a string cannot fail.
+            c => {
+                let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
+            }
+        }
+    }
+    shown
+}
+
+/// Whether `c` has a shape of its own. Controls have none, and neither has what Unicode calls format characters, separators
+/// of lines, tags and blank letters.
+pub fn is_seen(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}'
+            | '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{8e2}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e000}'..='\u{f8ff}' | '\u{e0000}'..='\u{10ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_that_a_terminal_obeys() {
+        for (text, expected) in [
+            ("forecast", "forecast"),
+            ("8 to 16 °C – naïve 天気 👍", "8 to 16 °C – naïve 天気 👍"),
+            ("\u{1b}[31mred\u{7}", "\\u{1b}[31mred\\u{7}"),
+            ("a\u{9b}2Jb", "a\\u{9b}2Jb"),
+            ("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}"),
+            ("a\u{200b}b\u{e0041}", "a\\u{200b}b\\u{e0041}"),
+            ("two\nlines\r\t", "two\\u{a}lines\\u{d}\\u{9}"),
+        ] {
+            assert_eq!(shown(text), expected, "{text:?}");
+        }
+        assert_eq!(shown_lines("a\r\nb\tc\u{1b}"), "a\nb    c\\u{1b}");
+    }
+
+    #[test]
+    fn long_lines_are_cut_between_words() {
+        for (text, columns, expected) in [
+            ("one two three", 8, vec!["one two", "three"]),
+            ("one\n\n  two three four", 9, vec!["one", "", "  two", "  three", "  four"]),
+            ("abcdefghijklm no", 8, vec!["abcdefgh", "ijklm no"]),
+            ("天気予報天気予報", 8, vec!["天気予報", "天気予報"]),
+            ("", 8, vec![]),
+        ] {
+            assert_eq!(wrapped(text, columns), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        let value = serde_json::json!({"a\u{202e}": ["\u{1b}[2J\u{9b}", "\u{e0041}", "天気\n"]});
+        let shown = shown_value(&value);
+        assert_eq!(shown_lines(&shown), shown);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
+
+    #[test]
+    fn texts_are_cut_by_the_columns_they_take() {
+        for (text, columns, expected) in [
+            ("forecast", 8, "forecast"),
+            ("forecast", 7, "foreca…"),
+            ("天気予報", 8, "天気予報"),
+            ("天気予報", 7, "天気予…"),
+            ("天気予報", 6, "天気…"),
+            ("forecast", 1, "…"),
+            ("forecast", 0, ""),
+        ] {
+            assert_eq!(fit(text, columns), expected, "{text} in {columns}");
+        }
+    }
+}
