@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::bridge::Bridge;
 use super::calls::UnderWay;
-use super::fault::Fault;
-use super::http::{Reply, collect};
 use super::message::{DEPTH_MAX, Message, batch, key, refusal};
-use super::replies::{Messages, Position};
 use super::session::Session;
+use crate::client::fault::Fault;
+use crate::client::http::{Reply, collect};
+use crate::client::replies::{Messages, Position};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::method::Method;
 

@@ -7,10 +7,10 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, StatusCod
 use bytes::Bytes;
 
 use super::bridge::Bridge;
-use super::fault::Fault;
-use super::http::Reply;
-use super::replies::{Messages, Position};
 use super::session::Session;
+use crate::client::fault::Fault;
+use crate::client::http::Reply;
+use crate::client::replies::{Messages, Position};
 use crate::jitter::jittered;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::fault::Fault;
+use crate::client::fault::Fault;
 use crate::protocol::agreement::name_in_body;
 use crate::protocol::envelope::{Envelope, EnvelopeError};
 use crate::protocol::error::error_body;

@@ -15,21 +15,16 @@
 mod bridge;
 mod call;
 mod calls;
-mod fault;
-mod http;
 mod listening;
 mod message;
 mod opening;
 mod params;
-mod replies;
 mod session;
 mod stdio;
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderName};
 use anyhow::Context as _;
 use prometheus::IntCounter;
 use tokio::runtime::{Builder, LocalOptions};
@@ -39,15 +34,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::bridge::Bridge;
-use self::fault::Fault;
-use self::http::Http;
 use self::stdio::{Line, Output, Remarks};
-use crate::config::Url;
+use crate::client::MESSAGE_BYTES_MAX;
+use crate::client::fault::Fault;
+use crate::client::http::Http;
+use crate::client::server::Address;
 use crate::tasks::Tasks;
-use crate::tls::client::Connector;
 
-/// The longest message of either side.
-const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// How much may wait for the client to read it.
 const OUTPUT_BYTES_MAX: u32 = 32 << 20;
 /// How long requests may still take when the client has ended its output.
@@ -59,11 +52,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Settings {
     /// The server.
-    pub url: Url,
-    /// Headers for every request.
-    pub headers: HeaderMap,
-    /// How an `https` URL is reached; `None`: in clear text.
-    pub tls: Option<Arc<Connector>>,
+    pub address: Address,
     /// How long a reply may take to begin, and pause after that.
     pub timeout: Duration,
 }
@@ -76,13 +65,8 @@ enum End {
     Signal,
 }
 
-/// True if a header is the transport's own, so that it cannot be among [`Settings::headers`].
-pub fn is_reserved(name: &HeaderName) -> bool {
-    http::is_reserved(name)
-}
-
 /// Runs until one side ends it, or a signal.
-pub fn run(settings: Settings) -> anyhow::Result<()> {
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         let (mut terminate, mut interrupt) =
@@ -92,7 +76,7 @@ pub fn run(settings: Settings) -> anyhow::Result<()> {
         let output = Output::start(OUTPUT_BYTES_MAX, closed.clone())?;
         let remarks = Remarks::start()?;
         let mut lines = stdio::read(MESSAGE_BYTES_MAX)?;
-        let http = Http::new(&settings.url, settings.headers, settings.tls, tasks.clone())?;
+        let http = Http::new(&settings.address, tasks.clone())?;
         let bridge = Bridge::start(http, output, remarks, tasks, settings.timeout);
         let mut end = tokio::select! {
             () = take_lines(&bridge, &mut lines) => End::Input,

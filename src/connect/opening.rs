@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::bridge::Bridge;
 use super::call::Call;
 use super::calls::UnderWay;
-use super::fault::Fault;
 use super::message::{Message, SESSION_ID, agreed_version, key};
 use super::session::Session;
+use crate::client::fault::Fault;
 use crate::protocol::version::Era;
 
 const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;

@@ -18,8 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
-use super::fault::Fault;
-use crate::config::Url;
+use super::fault::{Fault, unusable};
+use super::server::Address;
+use crate::lookup;
 use crate::pieces::Pieces;
 use crate::socket;
 use crate::tasks::Tasks;
@@ -36,7 +37,7 @@ const EXPECTED_BYTES_MAX: u64 = 64 * 1024;
 
 /// The way to one server.
 #[derive(Debug)]
-pub(super) struct Http {
+pub(crate) struct Http {
     host: String,
     port: u16,
     authority: HeaderValue,
@@ -52,34 +53,30 @@ type Sender = SendRequest<Full<Bytes>>;
 
 /// A reply whose body is still to be read.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) head: http::response::Parts,
-    pub(super) body: Incoming,
+pub(crate) struct Reply {
+    pub(crate) head: http::response::Parts,
+    pub(crate) body: Incoming,
     sender: Sender,
 }
 
 impl Http {
-    /// The way to the server at `url`; `headers` go with every request.
-    pub(super) fn new(
-        url: &Url,
-        headers: HeaderMap,
-        tls: Option<Arc<Connector>>,
-        tasks: Tasks,
-    ) -> Result<Self, http::Error> {
+    /// The way to the server at `address`.
+    pub(crate) fn new(address: &Address, tasks: Tasks) -> Result<Self, http::Error> {
+        let Address { url, headers, tls } = address;
         Ok(Self {
             host: url.host.clone(),
             port: url.port,
             authority: HeaderValue::from_str(&url.authority)?,
             target: url.path_and_query.parse()?,
-            headers,
-            tls,
+            headers: headers.clone(),
+            tls: tls.clone(),
             tasks,
             idle: RefCell::default(),
         })
     }
 
     /// Sends a request and waits for the head of its reply.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
@@ -93,12 +90,12 @@ impl Http {
         *request.headers_mut() = headers;
         request.headers_mut().insert(header::HOST, self.authority.clone());
         request.headers_mut().extend(self.headers.clone());
-        let attempt = self.attempt(request, is_safe_to_repeat);
+        let attempt = self.attempt(request, is_safe_to_repeat, deadline);
         timeout_at(deadline.into(), attempt).await.unwrap_or(Err(Fault::TimedOut))
     }
 
     /// Reads what is left of a reply, in case its connection can be used again.
-    pub(super) async fn put_back(&self, mut reply: Reply) {
+    pub(crate) async fn put_back(&self, mut reply: Reply) {
         let rest = async {
             while let Some(frame) = reply.body.frame().await {
                 frame?;
@@ -117,13 +114,14 @@ impl Http {
         &self,
         mut request: Request<Full<Bytes>>,
         is_safe_to_repeat: bool,
+        deadline: Instant,
     ) -> Result<Reply, Fault> {
         loop {
             let idle = self.take_idle();
             let was_idle = idle.is_some();
             let mut sender = match idle {
                 Some(sender) => sender,
-                None => self.connect().await?,
+                None => self.connect(deadline).await?,
             };
             let copy = (was_idle && is_safe_to_repeat).then(|| request.clone());
             let mut error = match sender.try_send_request(request).await {
@@ -136,7 +134,7 @@ impl Http {
             // An idle connection is not taken twice, so this ends.
             request = match (error.take_message(), copy) {
                 (Some(unsent), _) if was_idle => unsent,
-                (Some(_), _) => return Err(Fault::Unreachable),
+                (Some(_), _) => return Err(Fault::Unreachable("it closed the connection".to_owned())),
                 (None, Some(copy)) => copy,
                 _ if error.error().is_parse() => return Err(Fault::Nonsense),
                 _ => return Err(Fault::Reset),
@@ -152,26 +150,43 @@ impl Http {
         Some(idle.swap_remove(position).0)
     }
 
-    async fn connect(&self) -> Result<Sender, Fault> {
-        let connected = timeout(CONNECT_TIMEOUT, async {
-            let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-            socket::tune(&stream)?;
-            Ok::<_, io::Error>(stream)
-        });
-        let stream = connected.await.ok().and_then(Result::ok).ok_or(Fault::Unreachable)?;
+    async fn connect(&self, deadline: Instant) -> Result<Sender, Fault> {
+        // Nothing was sent as long as there is no connection, which has to be said: so this ends first.
+        let patience = deadline.saturating_duration_since(Instant::now()).min(CONNECT_TIMEOUT);
+        let too_slow =
+            |_| Fault::Unreachable(format!("no connection within {:.0} s", patience.as_secs_f64()));
+        let stream = timeout(patience, self.dial()).await.map_err(too_slow)??;
         match &self.tls {
             None => self.start(stream).await,
             Some(tls) => {
-                let shaken = timeout(CONNECT_TIMEOUT, tls.connect(stream, &self.host)).await;
-                let stream = shaken.map_err(|_| Fault::Unreachable)?.map_err(Fault::Tls)?;
+                let shaken = timeout(patience, tls.connect(stream, &self.host)).await;
+                let stream = shaken.map_err(too_slow)?.map_err(Fault::Tls)?;
                 self.start(stream).await
             }
         }
     }
 
+    async fn dial(&self) -> Result<TcpStream, Fault> {
+        let Self { host, port, .. } = self;
+        let addresses = lookup::look_up(host, *port).await;
+        let addresses = addresses.map_err(|error| {
+            let why = error.to_string();
+            let why = why.strip_prefix("failed to lookup address information: ").unwrap_or(&why);
+            Fault::Unreachable(format!("the name {host:?} cannot be looked up: {why}"))
+        })?;
+        let stream = TcpStream::connect(&*addresses).await.map_err(|error| {
+            Fault::Unreachable(match error.kind() {
+                io::ErrorKind::ConnectionRefused => format!("nothing listens on port {port} of {host}"),
+                _ => error.to_string(),
+            })
+        })?;
+        socket::tune(&stream).map_err(unusable)?;
+        Ok(stream)
+    }
+
     async fn start(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<Sender, Fault> {
         let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(|_| Fault::Unreachable)?;
+        let (sender, connection) = handshake.map_err(unusable)?;
         self.tasks.spawn(async move {
             let _ = connection.await; // whoever sends on it learns how it ended
         });
@@ -180,7 +195,7 @@ impl Http {
 }
 
 /// The rest of a body, of at most `bytes_max`.
-pub(super) async fn collect(
+pub(crate) async fn collect(
     body: &mut Incoming,
     bytes_max: usize,
     deadline: Instant,
@@ -202,7 +217,7 @@ pub(super) async fn collect(
 }
 
 /// What a list of headers that every request carries must not hold: it is ours to write.
-pub(super) fn is_reserved(name: &http::HeaderName) -> bool {
+pub fn is_reserved(name: &http::HeaderName) -> bool {
     let own = [
         header::ACCEPT,
         header::CONTENT_TYPE,

@@ -8,7 +8,7 @@ use crate::tls;
 
 /// Why a request gets no answer from the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub enum Fault {
     /// What the client wrote is not JSON.
     #[error("the message is not valid JSON")]
     NotJson,
@@ -24,9 +24,9 @@ pub(super) enum Fault {
     /// Too many requests wait for answers.
     #[error("as many requests are under way as may be, try again in a moment")]
     Busy,
-    /// Nothing was sent.
-    #[error("the server cannot be reached; the request was not executed, try again later")]
-    Unreachable,
+    /// Nothing was sent, for this reason.
+    #[error("the server cannot be reached: {0}; the request was not executed, try again later")]
+    Unreachable(String),
     /// The server is not who it should be; nothing was sent.
     #[error("cannot connect to the server over TLS: {0}; the request was not executed")]
     Tls(tls::client::Fault),
@@ -52,7 +52,7 @@ pub(super) enum Fault {
 
 impl Fault {
     /// The JSON-RPC error for the request with this id.
-    pub(super) fn body(&self, id: Option<&str>) -> String {
+    pub(crate) fn body(&self, id: Option<&str>) -> String {
         let code = match self {
             Self::NotJson => -32700,
             Self::NotJsonRpc(_) => -32600,
@@ -60,11 +60,16 @@ impl Fault {
             Self::Busy => 503,
             Self::TimedOut => 504,
             Self::SessionGone => 404,
-            Self::Unreachable | Self::Tls(_) | Self::Reset | Self::Nonsense | Self::TooLarge => 502,
+            Self::Unreachable(_) | Self::Tls(_) | Self::Reset | Self::Nonsense | Self::TooLarge => 502,
             Self::Status(status) => i32::from(status.as_u16()),
         };
         error_body(id, &format!("{{\"code\":{code},\"message\":{}}}", quote(&self.to_string())))
     }
+}
+
+/// What cannot be used to reach a server.
+pub(super) fn unusable(error: impl std::fmt::Display) -> Fault {
+    Fault::Unreachable(error.to_string())
 }
 
 fn advice(status: StatusCode) -> &'static str {

@@ -21,8 +21,8 @@ const EVENT_ID_BYTES_MAX: usize = 4096;
 
 /// The messages of one reply.
 #[derive(Debug)]
-pub(super) struct Messages {
-    pub(super) reply: Reply,
+pub(crate) struct Messages {
+    pub(crate) reply: Reply,
     form: Form,
 }
 
@@ -44,16 +44,16 @@ impl std::fmt::Debug for Form {
 
 /// How far a stream was read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// What resumes it.
-    pub(super) last_event_id: Option<HeaderValue>,
+    pub(crate) last_event_id: Option<HeaderValue>,
     /// How long the server wants to be left alone before that.
-    pub(super) retry: Option<Duration>,
+    pub(crate) retry: Option<Duration>,
 }
 
 impl Messages {
     /// The messages of a reply that is neither JSON nor a stream are none.
-    pub(super) fn of(reply: Reply) -> Self {
+    pub(crate) fn of(reply: Reply) -> Self {
         let form = match media(&reply.head.headers).as_str() {
             "application/json" => Form::Json,
             "text/event-stream" => Form::Events(Box::new(Events::new(MESSAGE_BYTES_MAX))),
@@ -63,12 +63,12 @@ impl Messages {
     }
 
     /// Whether it is a stream.
-    pub(super) fn is_stream(&self) -> bool {
+    pub(crate) fn is_stream(&self) -> bool {
         matches!(self.form, Form::Events(_))
     }
 
     /// The next message; `None` at the end of the reply. Nothing for `silence_max` is an error.
-    pub(super) async fn next(
+    pub(crate) async fn next(
         &mut self,
         silence_max: Option<Duration>,
         position: &mut Position,

@@ -1,0 +1,264 @@
+//! A client and its server: requests and their results.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::failure::Failure;
+use super::fault::Fault;
+use super::hearing::Hearing;
+use super::introduction::Introduction;
+use super::mirrored::Mirrored;
+use super::opening::{self, Wanted};
+use super::over_http::OverHttp;
+use super::over_lines::OverLines;
+use super::person::Person;
+use super::rounds;
+use super::server::Server;
+use crate::protocol::version::Era;
+
+/// What a list may have at most.
+const PAGES_MAX: usize = 2000;
+const ENTRIES_MAX: usize = 200_000;
+const LIST_BYTES_MAX: usize = 256 << 20;
+/// Requests whose progress is of interest.
+const WITH_PROGRESS: &[&str] = &["tools/call", "prompts/get", "resources/read"];
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a reply may take to begin, and pause after that.
+    pub timeout: Duration,
+    /// The least level of log lines that are asked for; `None`: whatever the server sends unasked.
+    pub log_level: Option<String>,
+}
+
+/// A client of one server. It must live on a local runtime, and [`Client::close`] be its end.
+pub struct Client {
+    link: Link,
+    introduction: Introduction,
+    settings: Settings,
+    mirrored: RefCell<Mirrored>,
+}
+
+/// The way that messages travel.
+pub(super) enum Way {
+    Http(Rc<OverHttp>),
+    Lines(Rc<OverLines>),
+}
+
+/// The way to a server, and what is counted on it.
+pub(super) struct Link {
+    pub(super) way: Way,
+    pub(super) hearing: Rc<Hearing>,
+    pub(super) ids: Cell<u64>,
+}
+
+/// A request that is about to leave.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) id: u64,
+    pub(super) method: &'a str,
+    pub(super) params: Value,
+    /// The revision, in the modern era.
+    pub(super) modern: Option<&'a str>,
+    /// Headers that mirror arguments.
+    pub(super) mirrored: Vec<(String, String)>,
+}
+
+impl Client {
+    /// Opens a conversation in the wanted era.
+    pub async fn open(
+        server: &Server,
+        wanted: Wanted,
+        person: Rc<dyn Person>,
+        settings: Settings,
+    ) -> Result<Self, Failure> {
+        let (link, introduction) = opening::open(server, wanted, person, &settings).await?;
+        Ok(Self { link, introduction, settings, mirrored: RefCell::default() })
+    }
+
+    /// How the server introduced itself.
+    pub fn introduction(&self) -> &Introduction {
+        &self.introduction
+    }
+
+    /// Sends a request and returns its result. What the server asks before it goes to the person. Dropped, it is
+    /// cancelled.
+    pub async fn request(&self, method: &str, params: Value) -> Result<Value, Failure> {
+        let result = match self.introduction.era {
+            Era::Modern => rounds::result(self, method, params).await?,
+            Era::Legacy => self.exchange_in_session(method, params).await?,
+        };
+        if method == "tools/list" {
+            self.mirrored.borrow_mut().learn(&result);
+        }
+        Ok(result)
+    }
+
+    /// All entries of a list: what stands under `key` on every page.
+    pub async fn list(&self, method: &str, key: &str) -> Result<Vec<Value>, Failure> {
+        let endless = |why| Failure::List { method: method.to_owned(), why };
+        let (mut entries, mut seen, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        let mut params = json!({});
+        for _ in 0..PAGES_MAX {
+            let mut page = self.request(method, params).await?;
+            bytes += page.to_string().len();
+            let cursor = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+            let Some(Value::Array(more)) = page.get_mut(key).map(Value::take) else {
+                let why = format!("there is no array {key:?} in it");
+                return Err(Failure::Invalid { method: method.to_owned(), why });
+            };
+            entries.extend(more);
+            if entries.len() > ENTRIES_MAX || bytes > LIST_BYTES_MAX {
+                return Err(endless("the list is longer than is read"));
+            }
+            let Some(cursor) = cursor else { return Ok(entries) };
+            params = json!({"cursor": cursor});
+            if !seen.insert(cursor) {
+                return Err(endless("a page leads back to one before it: the list has no end"));
+            }
+        }
+        Err(endless("the list has more pages than are read"))
+    }
+
+    /// Ends the conversation: the session, and the program.
+    pub async fn close(self) {
+        match self.link.way {
+            Way::Http(http) => http.close().await,
+            Way::Lines(lines) => lines.close().await,
+        }
+    }
+
+    /// The person.
+    pub(super) fn hearing(&self) -> &Hearing {
+        &self.link.hearing
+    }
+
+    /// One request and its result. A session that the server has lost is opened anew, once: what it refused for that
+    /// it did not do.
+    async fn exchange_in_session(&self, method: &str, params: Value) -> Result<Value, Failure> {
+        match self.exchange(method, params.clone()).await {
+            Err(Failure::Fault(Fault::SessionGone)) => {
+                opening::reopen(&self.link, &self.introduction.version, &self.settings).await?;
+                self.exchange(method, params).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// One request and its result.
+    pub(super) async fn exchange(&self, method: &str, params: Value) -> Result<Value, Failure> {
+        let id = self.link.next_id();
+        let modern = (self.introduction.era == Era::Modern).then_some(&*self.introduction.version);
+        let mirrored = match modern {
+            Some(_) if method == "tools/call" => self.mirrored.borrow().headers(&params),
+            _ => Vec::new(),
+        };
+        let log_level = self.settings.log_level.as_deref();
+        let params = with_meta(params, |meta| {
+            if WITH_PROGRESS.contains(&method) {
+                meta.insert("progressToken".to_owned(), json!(id));
+            }
+            if let Some(version) = modern {
+                own_meta(meta, version, self.link.hearing.person.capabilities(), log_level);
+            }
+        });
+        let request = Request { id, method, params, modern, mirrored };
+        self.link.exchange(&request, self.settings.timeout).await
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("introduction", &self.introduction).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(way: Way, hearing: Rc<Hearing>) -> Self {
+        Self { way, hearing, ids: Cell::new(0) }
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.ids.set(self.ids.get() + 1);
+        self.ids.get()
+    }
+
+    pub(super) async fn exchange(&self, request: &Request<'_>, timeout: Duration) -> Result<Value, Failure> {
+        self.hearing.begin(request.id);
+        let _under_way = UnderWay { hearing: &self.hearing, id: request.id };
+        match &self.way {
+            Way::Http(http) => http.exchange(request, timeout).await,
+            Way::Lines(lines) => lines.exchange(request, timeout).await,
+        }
+    }
+
+    pub(super) async fn notify(&self, method: &str, timeout: Duration) -> Result<(), Failure> {
+        let message = json!({"jsonrpc": "2.0", "method": method});
+        match &self.way {
+            Way::Http(http) => http.tell(&message, timeout).await,
+            Way::Lines(lines) => lines.tell(&message).await,
+        }
+    }
+}
+
+struct UnderWay<'a> {
+    hearing: &'a Hearing,
+    id: u64,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.hearing.end(self.id);
+    }
+}
+
+impl Request<'_> {
+    /// The message.
+    pub(super) fn text(&self) -> Vec<u8> {
+        let Self { id, method, params, .. } = self;
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string().into_bytes()
+    }
+}
+
+/// What every request of the modern era says about its sender.
+pub(super) fn own_meta(
+    meta: &mut Map<String, Value>,
+    version: &str,
+    capabilities: Value,
+    level: Option<&str>,
+) {
+    let mut say = |key: &str, value| meta.insert(format!("io.modelcontextprotocol/{key}"), value);
+    say("protocolVersion", json!(version));
+    say("clientInfo", client_info());
+    say("clientCapabilities", capabilities);
+    if let Some(level) = level {
+        say("logLevel", json!(level));
+    }
+}
+
+/// Who we are.
+pub(super) fn client_info() -> Value {
+    json!({"name": "trunkline", "title": "Trunkline", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// `params` with more in its `_meta`, which is left out if it is empty.
+pub(super) fn with_meta(mut params: Value, add: impl FnOnce(&mut Map<String, Value>)) -> Value {
+    if !params.is_object() {
+        params = json!({});
+    }
+    let Some(members) = params.as_object_mut() else { return params };
+    let mut meta = match members.remove("_meta") {
+        Some(Value::Object(meta)) => meta,
+        _ => Map::new(),
+    };
+    add(&mut meta);
+    if !meta.is_empty() {
+        members.insert("_meta".to_owned(), Value::Object(meta));
+    }
+    params
+}

@@ -1,0 +1,398 @@
+//! Messages over Streamable HTTP: each request and its reply, the session of the legacy era and its stream.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, StatusCode, header};
+use bytes::Bytes;
+use prometheus::IntCounter;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::dialogue::Request;
+use super::failure::{Failure, RpcError};
+use super::fault::{Fault, unusable};
+use super::heard::{self, Heard};
+use super::hearing::Hearing;
+use super::http::{Http, Reply, collect};
+use super::person::Travelling;
+use super::replies::{Messages, Position};
+use super::server::Address;
+use crate::protocol::header::encode_value;
+use crate::protocol::method::{Method, NameSource};
+use crate::protocol::version::LegacyVersion;
+use crate::tasks::Tasks;
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// How much of a refusal is read.
+const REFUSAL_BYTES_MAX: usize = 1 << 20;
+/// How much of the reply to a message that has no answer is read, and for how long.
+const ACCEPTED_BYTES_MAX: usize = 64 << 10;
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How long the stream of a session may take to begin before the first request leaves all the same.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a stream that broke off is gone on with in vain, and the pause before that, which doubles.
+const RESUMES_MAX: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(250);
+/// Answers on their way to the server.
+const ANSWERS_MAX: usize = 32;
+
+/// The way to a server over HTTP.
+pub(super) struct OverHttp {
+    http: Http,
+    hearing: Rc<Hearing>,
+    /// What has to arrive before the end.
+    messages: Tasks,
+    /// The revision and id of the session, in the legacy era.
+    version: Cell<Option<LegacyVersion>>,
+    session_id: RefCell<Option<HeaderValue>>,
+    answers: Cell<usize>,
+    over: CancellationToken,
+}
+
+impl OverHttp {
+    pub(super) fn new(address: &Address, hearing: Rc<Hearing>) -> Result<Rc<Self>, Failure> {
+        let tasks = || IntCounter::new("panics", "panics").map(Tasks::new).map_err(unusable);
+        let http = Http::new(address, tasks()?).map_err(unusable)?;
+        Ok(Rc::new(Self {
+            http,
+            hearing,
+            messages: tasks()?,
+            version: Cell::new(None),
+            session_id: RefCell::default(),
+            answers: Cell::new(0),
+            over: CancellationToken::new(),
+        }))
+    }
+
+    /// The revision that `initialize` agreed to.
+    pub(super) fn speak(&self, version: LegacyVersion) {
+        self.version.set(Some(version));
+    }
+
+    /// Sends a request and returns its result.
+    pub(super) async fn exchange(
+        self: &Rc<Self>,
+        request: &Request<'_>,
+        patience: Duration,
+    ) -> Result<Value, Failure> {
+        let headers = self.headers(Some(request));
+        let body = Bytes::from(request.text());
+        let is_cancellable = request.modern.is_none() && request.method != "initialize";
+        let mut withdrawal =
+            is_cancellable.then(|| Withdrawal { http: Rc::clone(self), id: Some(request.id) });
+        let is_safe_to_repeat = Method::of(request.method).is_safe_to_repeat();
+        let outcome = match self.post(headers, body, is_safe_to_repeat, patience).await {
+            Ok(reply) => self.read(request, reply, patience).await,
+            Err(fault) => Err(fault.into()),
+        };
+        let is_left_behind = matches!(outcome, Err(Failure::Fault(Fault::TimedOut) | Failure::Flood(_)));
+        if let Some(withdrawal) = withdrawal.as_mut().filter(|_| !is_left_behind) {
+            withdrawal.id = None;
+        }
+        outcome
+    }
+
+    /// Sends a message that has no answer.
+    pub(super) async fn tell(&self, message: &Value, patience: Duration) -> Result<(), Failure> {
+        let body = Bytes::from(message.to_string());
+        let mut reply = self.post(self.headers(None), body, false, patience).await?;
+        let status = reply.head.status;
+        if collect(&mut reply.body, ACCEPTED_BYTES_MAX, Instant::now() + FAREWELL).await.is_ok() {
+            self.http.put_back(reply).await;
+        }
+        if status.is_success() { Ok(()) } else { Err(Fault::Status(status).into()) }
+    }
+
+    /// Ends the session, once what is on its way has left.
+    pub(super) async fn close(&self) {
+        self.over.cancel();
+        self.hearing.withdraw_all();
+        let _ = timeout(FAREWELL, self.messages.wait()).await;
+        if self.session_id.borrow().is_none() {
+            return;
+        }
+        let headers = self.headers(None);
+        self.saw(true, "DELETE", &headers, b"");
+        let deadline = Instant::now() + FAREWELL;
+        let _ = self.http.send(HttpMethod::DELETE, headers, Bytes::new(), true, deadline).await;
+    }
+
+    async fn read(
+        self: &Rc<Self>,
+        request: &Request<'_>,
+        mut reply: Reply,
+        patience: Duration,
+    ) -> Result<Value, Failure> {
+        let status = reply.head.status;
+        if !status.is_success() {
+            return Err(self.refusal(request, reply, patience).await);
+        }
+        if request.method == "initialize" {
+            *self.session_id.borrow_mut() = reply.head.headers.get(SESSION_ID).cloned();
+        }
+        let mut position = Position::default();
+        loop {
+            let mut messages = Messages::of(reply);
+            let is_stream = messages.is_stream();
+            let failure = match self.find(request, &mut messages, patience, &mut position).await {
+                Ok(Some(outcome)) => {
+                    let http = Rc::clone(self);
+                    self.messages.spawn(async move { http.http.put_back(messages.reply).await });
+                    return Ok(outcome?);
+                }
+                Ok(None) if is_stream => Fault::Reset.into(),
+                Ok(None) => return Err(Fault::Nonsense.into()),
+                Err(failure) => failure,
+            };
+            let is_broken = matches!(failure, Failure::Fault(Fault::Reset));
+            if !is_broken || request.modern.is_some() || position.last_event_id.is_none() {
+                return Err(failure);
+            }
+            reply = self.resume(&position).await.ok_or(failure)?;
+        }
+    }
+
+    /// What a refused request fails with.
+    async fn refusal(&self, request: &Request<'_>, mut reply: Reply, patience: Duration) -> Failure {
+        let status = reply.head.status;
+        let is_of_session = self.session_id.borrow().is_some() && request.method != "initialize";
+        let body = collect(&mut reply.body, REFUSAL_BYTES_MAX, Instant::now() + patience).await;
+        let body = body.unwrap_or_default();
+        self.saw(false, &status.to_string(), &reply.head.headers, &body);
+        if status == StatusCode::NOT_FOUND && is_of_session {
+            return Fault::SessionGone.into();
+        }
+        let answer = heard::read(&body).ok().and_then(|messages| messages.into_iter().next());
+        match answer {
+            Some(Heard::Answer { outcome: Err(error), .. }) => {
+                RpcError { status: Some(status.as_u16()), ..error }.into()
+            }
+            _ => Fault::Status(status).into(),
+        }
+    }
+
+    /// The answer; `None`: the reply ended without it.
+    async fn find(
+        self: &Rc<Self>,
+        request: &Request<'_>,
+        messages: &mut Messages,
+        patience: Duration,
+        position: &mut Position,
+    ) -> Result<Option<Result<Value, RpcError>>, Failure> {
+        let is_stream = messages.is_stream();
+        let status = messages.reply.head.status;
+        loop {
+            let text = match messages.next(Some(patience), position).await {
+                Ok(Some(text)) => text,
+                Ok(None) => return Ok(None),
+                Err(Fault::TimedOut) if is_stream && self.hearing.is_asking() => continue,
+                Err(fault) => return Err(fault.into()),
+            };
+            self.saw(false, &status.to_string(), &messages.reply.head.headers, &text);
+            for message in heard::read(&text)? {
+                self.hearing.count()?;
+                match message {
+                    Heard::Answer { id, outcome }
+                        if id == Some(request.id) || (id.is_none() && !is_stream) =>
+                    {
+                        let status = Some(status.as_u16());
+                        return Ok(Some(outcome.map_err(|error| RpcError { status, ..error })));
+                    }
+                    // The modern era has no questions on streams.
+                    Heard::Question { .. } if request.modern.is_some() => {}
+                    other => self.take(other),
+                }
+            }
+        }
+    }
+
+    /// Takes what answers nothing.
+    fn take(self: &Rc<Self>, message: Heard) {
+        match message {
+            Heard::Answer { .. } => {}
+            Heard::News { method, params } => self.hearing.tell(&method, &params),
+            Heard::Question { .. } if self.answers.get() >= ANSWERS_MAX => {}
+            Heard::Question { id, method, params } => {
+                let http = Rc::clone(self);
+                self.answers.set(self.answers.get() + 1);
+                self.messages.spawn(async move {
+                    if let Some(answer) = http.hearing.answer(&id, &method, &params).await {
+                        let _ = http.tell(&answer, FAREWELL).await;
+                    }
+                    http.answers.set(http.answers.get() - 1);
+                });
+            }
+        }
+    }
+
+    /// Listens to the session for as long as it lasts. Returns when that has begun, or cannot.
+    pub(super) async fn listen(self: &Rc<Self>) {
+        if self.session_id.borrow().is_none() {
+            return;
+        }
+        let (http, begun) = (Rc::clone(self), Rc::new(Notify::new()));
+        let told = Rc::clone(&begun);
+        self.messages.spawn(async move {
+            tokio::select! {
+                () = http.listen_on(&told) => told.notify_one(),
+                () = http.over.cancelled() => {}
+            }
+        });
+        let _ = timeout(STREAM_TIMEOUT, begun.notified()).await;
+    }
+
+    async fn listen_on(self: &Rc<Self>, begun: &Notify) {
+        let mut position = Position::default();
+        let mut failures = 0;
+        while failures < RESUMES_MAX {
+            match self.get(&position).await {
+                Ok(reply) if reply.head.status.is_success() => {
+                    begun.notify_one();
+                    let mut messages = Messages::of(reply);
+                    if !messages.is_stream() {
+                        return;
+                    }
+                    while let Ok(Some(text)) = messages.next(None, &mut position).await {
+                        failures = 0;
+                        self.saw(false, "stream", &HeaderMap::new(), &text);
+                        heard::read(&text).unwrap_or_default().into_iter().for_each(|heard| self.take(heard));
+                    }
+                }
+                Ok(reply) if reply.head.status.is_client_error() => return,
+                Ok(_) | Err(_) => {}
+            }
+            pause(failures, &position).await;
+            failures += 1;
+        }
+    }
+
+    /// Goes on with a stream that broke off.
+    async fn resume(&self, position: &Position) -> Option<Reply> {
+        for attempt in 0..RESUMES_MAX {
+            pause(attempt, position).await;
+            match self.get(position).await {
+                Ok(reply) if reply.head.status.is_success() => return Some(reply),
+                Ok(reply) if reply.head.status.is_client_error() => return None,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        None
+    }
+
+    async fn get(&self, position: &Position) -> Result<Reply, Fault> {
+        let mut headers = self.headers(None);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(id) = &position.last_event_id {
+            headers.insert(LAST_EVENT_ID, id.clone());
+        }
+        self.saw(true, "GET", &headers, b"");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        self.http.send(HttpMethod::GET, headers, Bytes::new(), true, deadline).await
+    }
+
+    async fn post(
+        &self,
+        mut headers: HeaderMap,
+        body: Bytes,
+        is_safe_to_repeat: bool,
+        patience: Duration,
+    ) -> Result<Reply, Fault> {
+        self.saw(true, "POST", &headers, &body);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let both = HeaderValue::from_static("application/json, text/event-stream");
+        headers.insert(header::ACCEPT, both);
+        let deadline = Instant::now() + patience;
+        self.http.send(HttpMethod::POST, headers, body, is_safe_to_repeat, deadline).await
+    }
+
+    /// The headers of MCP.
+    fn headers(&self, request: Option<&Request<'_>>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        match request {
+            Some(request) if request.method == "initialize" => return headers,
+            Some(Request { modern: Some(version), method, params, mirrored, .. }) => {
+                insert(&mut headers, PROTOCOL_VERSION, version);
+                insert(&mut headers, METHOD, method);
+                let key = Method::of(method).name_source().map(|source| match source {
+                    NameSource::Name => "name",
+                    NameSource::Uri => "uri",
+                    NameSource::TaskId => "taskId",
+                });
+                if let Some(name) = key.and_then(|key| params.get(key)?.as_str()) {
+                    insert(&mut headers, NAME, &encode_value(name));
+                }
+                for (name, value) in mirrored {
+                    if let Ok(name) = name.parse::<HeaderName>() {
+                        insert(&mut headers, name, value);
+                    }
+                }
+                return headers;
+            }
+            _ => {}
+        }
+        if let Some(version) = self.version.get() {
+            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
+        }
+        if let Some(id) = &*self.session_id.borrow() {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        headers
+    }
+
+    fn saw(&self, is_sent: bool, line: &str, headers: &HeaderMap, body: &[u8]) {
+        let mut head = line.to_owned();
+        for (name, value) in headers {
+            if name.as_str().starts_with("mcp-") || name == header::CONTENT_TYPE {
+                head.push('\n');
+                head.push_str(name.as_str());
+                head.push_str(": ");
+                head.push_str(&String::from_utf8_lossy(value.as_bytes()));
+            }
+        }
+        self.hearing.person.saw(&Travelling { is_sent, head, body });
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Waits before a stream is opened again: as the server asks, or longer with every failure.
+async fn pause(failures: u32, position: &Position) {
+    let grown = PAUSE.saturating_mul(1 << failures.min(6));
+    let pause = match position.retry {
+        Some(retry) if failures == 0 => retry,
+        Some(retry) => grown.max(retry),
+        None => grown,
+    };
+    tokio::time::sleep(pause).await;
+}
+
+/// A request of the legacy era that is cancelled when this is dropped, as long as it has the id.
+struct Withdrawal {
+    http: Rc<OverHttp>,
+    id: Option<u64>,
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let http = Rc::clone(&self.http);
+        self.http.messages.spawn(async move {
+            let params = json!({"requestId": id, "reason": "no longer wanted"});
+            let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+            let _ = http.tell(&message, FAREWELL).await;
+        });
+    }
+}

@@ -1,0 +1,81 @@
+//! Whoever sits behind a client: told what happens, and asked what servers want to know.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde_json::{Map, Value, json};
+
+/// A person at a terminal, or what stands for one.
+pub trait Person {
+    /// What a server may ask: `ClientCapabilities`.
+    fn capabilities(&self) -> Value {
+        json!({})
+    }
+
+    /// A notification: progress, a log line, a changed list. Called as often as the server likes: must be quick, and
+    /// keep nothing that grows.
+    fn told(&self, _method: &str, _params: &Value) {}
+
+    /// A question: `elicitation/create`, `sampling/createMessage` or `roots/list`. One at a time; dropped if the server
+    /// takes it back or the call is over.
+    fn asked<'a>(&'a self, method: &'a str, _params: &'a Value) -> Answering<'a> {
+        Box::pin(std::future::ready(Err(Refusal::unknown(method))))
+    }
+
+    /// A message that travels.
+    fn saw(&self, _travelling: &Travelling<'_>) {}
+
+    /// A piece of what a program says on standard error.
+    fn overheard(&self, _text: &str) {}
+}
+
+/// An answer to a question, once there is one.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + 'a>>;
+
+/// Nobody: is told nothing, and answers nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Nobody;
+
+impl Person for Nobody {}
+
+/// Why a question has no answer: the error that the server gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The code of the error.
+    pub code: i64,
+    /// What is said.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A question of a kind that is not answered.
+    pub fn unknown(method: &str) -> Self {
+        Self { code: -32601, message: format!("this client does not answer {method}") }
+    }
+
+    /// A question that is refused for this reason.
+    pub fn because(message: impl Into<String>) -> Self {
+        Self { code: -32603, message: message.into() }
+    }
+
+    /// The error, as JSON-RPC has it.
+    pub(super) fn error(&self) -> Value {
+        json!({"code": self.code, "message": self.message})
+    }
+}
+
+/// A message on its way.
+#[derive(Clone, Debug)]
+pub struct Travelling<'a> {
+    /// Whether it goes to the server.
+    pub is_sent: bool,
+    /// What stands before it: the line and headers of MCP, or nothing.
+    pub head: String,
+    /// The message, as it is written.
+    pub body: &'a [u8],
+}
+
+/// An object without members, for requests without parameters.
+pub fn no_params() -> Value {
+    Value::Object(Map::new())
+}

@@ -1,0 +1,209 @@
+//! A program that is a server: started, spoken to, and brought to its end as the protocol says: its input is closed,
+//! then its process group is asked to end, then it is made to.
+
+use std::cell::RefCell;
+use std::process::{ExitStatus, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::MESSAGE_BYTES_MAX;
+use super::failure::Failure;
+use super::fault::Fault;
+use super::hearing::Hearing;
+use super::over_lines::OverLines;
+use super::server::Program;
+
+/// How long a program may take to end when its input is closed, and again when it was asked to.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long its last words are waited for.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(300);
+/// How much of standard error is kept.
+const LAST_WORDS_BYTES_MAX: usize = 2048;
+const READ_BYTES: usize = 64 * 1024;
+
+/// Starts the program. Must be called on a local runtime.
+pub(super) fn start(program: &Program, hearing: Rc<Hearing>) -> Result<Rc<OverLines>, Failure> {
+    let name = program.name.display().to_string();
+    let not_started = |why: String| Failure::NotStarted { program: name.clone(), why };
+    let mut command = Command::new(&program.name);
+    command
+        .args(&program.arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| not_started(why(&error)))?;
+    let group = Group(child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)));
+    let (Some(stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(not_started("it has no standard streams".to_owned()));
+    };
+    let (lines, waiting) = OverLines::new(Rc::clone(&hearing))?;
+    let running = Running { child, group, lines: Rc::clone(&lines), last_words: Rc::default() };
+    lines.tasks.spawn(run(running, hearing, stdin, stdout, stderr, waiting));
+    Ok(lines)
+}
+
+fn why(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such program".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "it is not executable".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+struct Running {
+    child: Child,
+    group: Group,
+    lines: Rc<OverLines>,
+    last_words: Rc<RefCell<String>>,
+}
+
+/// The process group of a program. Dropped, what is left of it is killed.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.0 {
+            let _ = kill_process_group(pid, signal); // it may have ended by now
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Runs a program to its end.
+async fn run(
+    mut running: Running,
+    hearing: Rc<Hearing>,
+    stdin: ChildStdin,
+    mut stdout: ChildStdout,
+    stderr: ChildStderr,
+    outgoing: mpsc::Receiver<Bytes>,
+) {
+    let last_words = Rc::clone(&running.last_words);
+    let mut listening = Box::pin(listen(stderr, hearing, last_words));
+    let lines = Rc::clone(&running.lines);
+    let end = {
+        let mut reading = Box::pin(read(&mut stdout, &lines));
+        let mut writing = Box::pin(write(stdin, outgoing));
+        tokio::select! {
+            fault = &mut reading => fault,
+            // Its input is closed: we are done with it, or it with us. What it still says is read.
+            () = &mut writing => {
+                drop(writing);
+                timeout(PATIENCE, &mut reading).await.unwrap_or(None)
+            }
+            () = &mut listening => None,
+            () = lines.gone.cancelled() => None,
+        }
+    };
+    let status = tokio::select! {
+        status = stop(&mut running.child, &running.group) => status,
+        () = discard(&mut stdout) => None,
+        () = &mut listening => None,
+    };
+    let _ = timeout(LAST_WORDS_TIMEOUT, &mut listening).await;
+    let failure = match end {
+        Some(fault) => Failure::Fault(fault),
+        None => Failure::Ended { how: how(status), last_words: running.last_words.borrow().clone() },
+    };
+    running.lines.end(&failure);
+}
+
+fn how(status: Option<ExitStatus>) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match status.map(|status| (status.code(), status.signal())) {
+        Some((Some(code), _)) => format!("exit code {code}"),
+        Some((None, Some(signal))) => format!("signal {signal}"),
+        _ => "nobody knows how".to_owned(),
+    }
+}
+
+async fn stop(child: &mut Child, group: &Group) -> Option<ExitStatus> {
+    for signal in [Signal::TERM, Signal::KILL] {
+        if let Ok(ended) = timeout(PATIENCE, child.wait()).await {
+            return ended.ok();
+        }
+        group.signal(signal);
+    }
+    child.wait().await.ok()
+}
+
+async fn write(mut stdin: ChildStdin, mut waiting: mpsc::Receiver<Bytes>) {
+    while let Some(message) = waiting.recv().await {
+        let written = async {
+            stdin.write_all(&message).await?;
+            stdin.write_all(b"\n").await?;
+            stdin.flush().await
+        };
+        if written.await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads lines until the end, or until one is longer than a message may be.
+async fn read(stdout: &mut ChildStdout, lines: &Rc<OverLines>) -> Option<Fault> {
+    let mut buffer = BytesMut::new();
+    let mut searched = 0;
+    loop {
+        buffer.reserve(READ_BYTES);
+        let is_open = matches!(stdout.read_buf(&mut buffer).await, Ok(count) if count > 0);
+        while let Some(end) = memchr::memchr(b'\n', buffer.get(searched..).unwrap_or_default()) {
+            let line = buffer.split_to(searched + end + 1);
+            searched = 0;
+            if !line.trim_ascii().is_empty() {
+                lines.take(line.trim_ascii());
+            }
+        }
+        searched = buffer.len();
+        if searched > MESSAGE_BYTES_MAX {
+            return Some(Fault::TooLarge);
+        }
+        if !is_open {
+            if !buffer.trim_ascii().is_empty() {
+                lines.take(buffer.trim_ascii());
+            }
+            return None;
+        }
+        // A flood must not keep everything else from its turn.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Keeps what was said last on standard error. Never completes.
+async fn listen(mut stderr: ChildStderr, hearing: Rc<Hearing>, last_words: Rc<RefCell<String>>) {
+    let mut buffer = vec![0; 8192];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+        let piece = buffer.get(..count).unwrap_or_default();
+        let text = String::from_utf8_lossy(piece);
+        hearing.person.overheard(&text);
+        let mut last_words = last_words.borrow_mut();
+        last_words.push_str(&text);
+        let surplus = last_words.len().saturating_sub(LAST_WORDS_BYTES_MAX);
+        let surplus = last_words.ceil_char_boundary(surplus);
+        last_words.drain(..surplus);
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Reads what nobody wants. Never completes.
+async fn discard(stdout: &mut ChildStdout) {
+    let mut buffer = vec![0; 8192];
+    while matches!(stdout.read(&mut buffer).await, Ok(count) if count > 0) {}
+    std::future::pending::<()>().await;
+}
