@@ -6,11 +6,12 @@
 
 use std::sync::OnceLock;
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
+use prometheus::{Histogram, IntCounter, IntCounterVec};
 
 use super::cells::Cells;
 use super::tools::Tool;
-use crate::protocol::error::Reason;
+use super::totals::{Counters, Durations};
+use crate::protocol::error::{Error, Reason};
 use crate::protocol::method::Method;
 use crate::protocol::version::{LegacyVersion, MODERN};
 
@@ -69,11 +70,11 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 pub struct EndpointVecs {
     /// By endpoint, method, tool, version and reason; `None`: not measured.
-    pub durations: Option<HistogramVec>,
+    pub durations: Option<Durations>,
     /// By endpoint, version, outcome and reason.
     pub requests: IntCounterVec,
     /// By endpoint and tool.
-    pub tool_failures: IntCounterVec,
+    pub tool_failures: Counters,
 }
 
 /// What is counted about one endpoint.
@@ -134,15 +135,15 @@ impl EndpointSeries {
         if let (Some(_), Some(tool)) = (reason, tool)
             && let Some(series) = self.tool(tool, || Tool::OTHER_LABEL.to_owned())
         {
-            let failures = || self.vecs.tool_failures.with_label_values(&[&*self.path, &*series.name]);
+            let failures = || self.vecs.tool_failures.series([&self.path, &series.name]);
             series.failures.get_or_init(failures).inc();
         }
     }
 
-    fn duration(&self, vec: &HistogramVec, call: &Outcome) -> Option<&Histogram> {
+    fn duration(&self, vec: &Durations, call: &Outcome) -> Option<&Histogram> {
         let Outcome { method, spoken, tool, reason, .. } = *call;
         let make = |[tool, version, error_type]: [&str; 3]| {
-            vec.with_label_values(&[&*self.path, method.label(), tool, version, error_type])
+            vec.series(&[&*self.path, method.label(), tool, version, error_type])
         };
         match (reason, tool) {
             (Some(reason), _) => {
@@ -209,19 +210,24 @@ pub struct Asked {
 pub struct UpstreamDurations {
     name: String,
     /// `None`: not measured.
-    vec: Option<HistogramVec>,
+    vec: Option<Durations>,
     /// By method; the last one is for requests of the gateway's own.
     answered: Cells<Histogram>,
     /// By reason.
     failed: Cells<Histogram>,
     tools: Cells<Histogram>,
+    replies_broken: Counters,
+    /// By reason.
+    broken: Cells<IntCounter>,
 }
 
 impl UpstreamDurations {
     /// Those of the upstream `name`, with tools of indexes below `tools`.
-    pub fn new(name: &str, vec: Option<HistogramVec>, tools: usize) -> Self {
+    pub fn new(name: &str, vec: Option<Durations>, replies_broken: Counters, tools: usize) -> Self {
         Self {
             name: name.to_owned(),
+            replies_broken,
+            broken: Cells::new(1, Reason::COUNT),
             vec,
             answered: Cells::new(1, Method::COUNT + 1),
             failed: Cells::new(1, Reason::COUNT),
@@ -255,12 +261,21 @@ impl UpstreamDurations {
         }
     }
 
-    fn tool(&self, vec: &HistogramVec, tool: Tool, name: &str) -> Option<&Histogram> {
+    /// A reply that had begun, and was counted as one, is no answer after all.
+    pub fn note_broken(&self, error: &Error) {
+        let reason = error.outcome().reason;
+        let series = || self.replies_broken.series([&self.name, reason.label()]);
+        if let Some(broken) = self.broken.get(0, reason as usize, series) {
+            broken.inc();
+        }
+    }
+
+    fn tool(&self, vec: &Durations, tool: Tool, name: &str) -> Option<&Histogram> {
         let (row, column) = (tool.index() / TOOLS_IN_ROW, tool.index() % TOOLS_IN_ROW);
         self.tools.get(row, column, || self.duration(vec, [Method::ToolsCall.label(), name, ""]))
     }
 
-    fn duration(&self, vec: &HistogramVec, [method, tool, error_type]: [&str; 3]) -> Histogram {
-        vec.with_label_values(&[&*self.name, method, tool, error_type])
+    fn duration(&self, vec: &Durations, [method, tool, error_type]: [&str; 3]) -> Histogram {
+        vec.series(&[&*self.name, method, tool, error_type])
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use prometheus::{Encoder as _, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
+use prometheus::{Encoder as _, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
 use super::bridge::Bridges;
 use super::calls::{Asked, EndpointVecs, UpstreamDurations};
@@ -21,7 +21,7 @@ use super::reloads::Reloads;
 use super::shared;
 use super::streams::Streams;
 use super::tools::{Tools, UpstreamTools};
-use super::totals::Totals;
+use super::totals::{Counters, Durations, Sums};
 use super::trace;
 use crate::config;
 use crate::protocol::error::Reason;
@@ -39,10 +39,11 @@ pub struct Metrics {
     registry: Registry,
     /// Whether both histograms of durations are fed.
     measures_durations: bool,
-    server_duration: HistogramVec,
-    client_duration: HistogramVec,
+    server_duration: Durations,
+    client_duration: Durations,
+    replies_broken: Counters,
     requests: IntCounterVec,
-    tool_failures: IntCounterVec,
+    tool_failures: Counters,
     tools: Tools,
     upstream_connects: IntCounterVec,
     upstream_retries: IntCounterVec,
@@ -165,12 +166,14 @@ impl Metrics {
         let counter = |name, help| registry.counter(name, help);
         let gauges = |name, help, labels: &[&str]| registry.gauges(name, help, labels);
         let gauge = |name, help| registry.gauge(name, help);
-        let histograms = |name, help, labels: &[&str]| registry.histograms(name, help, labels, &BUCKETS_S);
+        let durations = |name, help, labels: &[&str]| {
+            registry.histograms(name, help, labels, &BUCKETS_S).map(Durations::new)
+        };
         let build_info = gauges("trunkline_build_info", "Always 1; the version is a label.", &["version"])?;
         build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Ok(Self {
             measures_durations: true,
-            server_duration: histograms(
+            server_duration: durations(
                 "mcp_server_operation_duration_seconds",
                 "Time from a client's request to the end of its reply; error_type is empty for calls that were answered.",
                 &["endpoint", "mcp_method_name", "gen_ai_tool_name", "mcp_protocol_version", "error_type"],
@@ -180,16 +183,21 @@ impl Metrics {
                 "Requests of clients: answered, refused because of what they are or of a limit, failed, or cancelled by the client; and why.",
                 &["endpoint", "mcp_protocol_version", "outcome", "reason"],
             )?,
-            tool_failures: counters(
+            tool_failures: Counters::new(counters(
                 "trunkline_tool_failures_total",
                 "Calls of a tool that were not answered, after it was known which.",
                 &["endpoint", "gen_ai_tool_name"],
-            )?,
-            client_duration: histograms(
+            )?),
+            client_duration: durations(
                 "mcp_client_operation_duration_seconds",
                 "Time from sending a request to an upstream to the head of its reply; mcp_method_name is empty for requests of the gateway's own, and for those that failed.",
                 &["upstream", "mcp_method_name", "gen_ai_tool_name", "error_type"],
             )?,
+            replies_broken: Counters::new(counters(
+                "trunkline_upstream_replies_broken_total",
+                "Replies of upstreams that were no answers, though they began: statuses of failure, no MCP, too late, broken off; and how.",
+                &["upstream", "error_type"],
+            )?),
             tools: Tools::new(tools_max),
             upstream_connects: counters(
                 "trunkline_upstream_connects_total",
@@ -456,7 +464,12 @@ impl Metrics {
     pub fn upstream(&self, name: &str) -> UpstreamSeries {
         let durations = self.measured(&self.client_duration);
         UpstreamSeries {
-            durations: UpstreamDurations::new(name, durations, self.tools.indexes()),
+            durations: Arc::new(UpstreamDurations::new(
+                name,
+                durations,
+                self.replies_broken.clone(),
+                self.tools.indexes(),
+            )),
             tools: self.tools.of(name),
             idle_connections: self.upstream_idle_connections.with_label_values(&[name]),
             connected: self.upstream_connects.with_label_values(&[name, "ok"]),
@@ -523,17 +536,14 @@ impl Metrics {
         self.registry.families()
     }
 
-    /// Calls and how long they took, by endpoint; `None`: not measured.
-    pub fn endpoint_totals(&self) -> Option<Totals> {
-        self.measured(&self.server_duration).map(|durations| Totals::of(&durations, "endpoint"))
+    /// Sums up calls and how long they take; `None`: not measured.
+    pub fn sums(&self) -> Option<Sums> {
+        let (server, client) = (self.server_duration.clone(), self.client_duration.clone());
+        let (broken, failures) = (self.replies_broken.clone(), self.tool_failures.clone());
+        self.measures_durations.then(|| Sums::new(server, client, broken, failures))
     }
 
-    /// Requests to upstreams and how long they took, by upstream; `None`: not measured.
-    pub fn upstream_totals(&self) -> Option<Totals> {
-        self.measured(&self.client_duration).map(|durations| Totals::of(&durations, "upstream"))
-    }
-
-    fn measured(&self, durations: &HistogramVec) -> Option<HistogramVec> {
+    fn measured(&self, durations: &Durations) -> Option<Durations> {
         self.measures_durations.then(|| durations.clone())
     }
 
@@ -568,7 +578,7 @@ pub struct ChildSeries {
 #[derive(Debug)]
 pub struct UpstreamSeries {
     /// How long requests to it take.
-    pub durations: UpstreamDurations,
+    pub durations: Arc<UpstreamDurations>,
     /// Its tools.
     pub tools: Arc<UpstreamTools>,
     /// Open connections that wait for a request.

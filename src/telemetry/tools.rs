@@ -99,6 +99,15 @@ impl UpstreamTools {
         *tool.get_or_init(|| self.numbers.next().unwrap_or_default())
     }
 
+    /// Whether a tool has a number, or would get one. Gives none out.
+    pub fn tells_apart(&self, name: &str) -> bool {
+        let names = self.names.load();
+        match names.get(name) {
+            Some(tool) => tool.get().map_or_else(|| self.numbers.are_left(), |tool| *tool != Tool::OTHER),
+            None => self.numbers.are_left() && name.len() <= NAME_BYTES_MAX,
+        }
+    }
+
     /// The upstream lists these. Lists differ by the capabilities of those who ask: nothing is said of the others.
     pub fn publish<'n>(&self, listed: impl Iterator<Item = Cow<'n, str>>) {
         // Without numbers names are of no use.
@@ -142,9 +151,11 @@ mod tests {
         publish(&one, &["a", "b", "c"]);
         publish(&two, &["a"]);
         assert_eq!(one.find("made up"), Tool::OTHER);
+        assert!(["a", "b", "c", "new"].iter().all(|name| one.tells_apart(name)));
         let (first, second) = (one.find("c"), two.find("a"));
         assert_eq!([first.index(), second.index()], [1, 2]);
         assert_eq!([one.find("a"), one.find("b")], [Tool::OTHER; 2]);
+        assert_eq!(["a", "b", "c", "new"].map(|name| one.tells_apart(name)), [false, false, true, false]);
         assert_eq!([one.find("c"), two.find("a")], [first, second]);
         assert_eq!(tools.indexes(), 3);
     }

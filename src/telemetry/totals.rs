@@ -1,19 +1,22 @@
-//! Histograms summed up over all labels but one, for whoever wants one line where the metrics have many series.
+//! Calls summed up over all labels but one or two, for whoever wants one line where the metrics have many series.
 //!
-//! Summing walks every series: it belongs to the blocking pool, never to a call.
+//! Whoever makes a series of these metrics notes it here, once; who sums up keeps what it read of each and reads again
+//! only those that were counted in since. So it asks nothing of the metrics themselves, whose locks new series wait for,
+//! and costs little where little goes on. It belongs to the blocking pool all the same. Bounded by the series there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus::HistogramVec;
-use prometheus::core::Collector as _;
-use prometheus::proto::Metric;
+use prometheus::core::Metric as _;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 /// Sums by the value of one label.
-#[derive(Debug, Default)]
-pub struct Totals(BTreeMap<String, Total>);
+#[derive(Clone, Debug, Default)]
+pub struct Totals(BTreeMap<Arc<str>, Arc<Total>>);
 
 /// One sum.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Total {
     /// Calls.
     pub calls: u64,
@@ -21,45 +24,282 @@ pub struct Total {
     pub errors: u64,
     /// How long all of them took together, in seconds.
     pub seconds: f64,
-    /// Upper bounds in seconds, and the calls that took no longer.
-    buckets: Vec<(f64, u64)>,
+    /// The errors by their `error_type`.
+    pub reasons: BTreeMap<String, u64>,
+    /// Upper bounds of the buckets in seconds.
+    bounds: Arc<[f64]>,
+    /// How many calls took no longer than each of them.
+    buckets: Box<[u64]>,
+}
+
+/// All that is summed up at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Calls of clients at every endpoint together.
+    pub all: Total,
+    /// Calls of clients, by endpoint.
+    pub endpoints: Totals,
+    /// Requests of the gateway, by upstream: timed to the head of the reply; what broke after it is an error, too.
+    pub upstreams: Totals,
+    /// Calls of tools that were answered, by endpoint and what clients call the tool there.
+    pub tools: BTreeMap<Arc<str>, Arc<Totals>>,
+    /// Those that failed, likewise.
+    pub failures: BTreeMap<Arc<str>, BTreeMap<Arc<str>, u64>>,
+}
+
+/// A metric of durations whose series are noted. Its labels: the place first, the tool third, the error type last.
+#[derive(Clone, Debug)]
+pub struct Durations {
+    vec: HistogramVec,
+    book: Arc<Mutex<Book<Histogram>>>,
+}
+
+/// A metric that counts what failed, whose series are noted. Its labels: the place, and the tool or the error type.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    vec: IntCounterVec,
+    book: Arc<Mutex<Book<IntCounter>>>,
+}
+
+/// Series in the order in which they were first used.
+#[derive(Debug)]
+struct Book<H> {
+    noted: Vec<Noted<H>>,
+    /// Digests of the labels of all of them: a reload makes handles anew.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+}
+
+/// A series, and what it is summed up by.
+#[derive(Clone, Debug)]
+struct Noted<H> {
+    handle: H,
+    place: Arc<str>,
+    tool: Arc<str>,
+    error: Arc<str>,
+}
+
+/// What was summed up so far.
+#[derive(Debug)]
+pub struct Sums {
+    server: Durations,
+    client: Durations,
+    broken: Counters,
+    failures: Counters,
+    server_read: Vec<Read>,
+    client_read: Vec<Read>,
+    broken_read: Vec<(Noted<IntCounter>, u64)>,
+    failures_read: Vec<Noted<IntCounter>>,
+    figures: Arc<Figures>,
+}
+
+/// A series of durations, and what was read of it last.
+#[derive(Debug)]
+struct Read {
+    series: Noted<Histogram>,
+    last: Total,
+}
+
+impl Durations {
+    /// Of this metric, which has no series yet.
+    pub fn new(vec: HistogramVec) -> Self {
+        Self { vec, book: Arc::default() }
+    }
+
+    /// The series with these labels.
+    pub fn series(&self, labels: &[&str]) -> Histogram {
+        let handle = self.vec.with_label_values(labels);
+        note(&self.book, labels, [0, 2, labels.len() - 1], &handle);
+        handle
+    }
+}
+
+impl Counters {
+    /// Of this metric, which has no series yet.
+    pub fn new(vec: IntCounterVec) -> Self {
+        Self { vec, book: Arc::default() }
+    }
+
+    /// The series with these labels.
+    pub fn series(&self, labels: [&str; 2]) -> IntCounter {
+        let handle = self.vec.with_label_values(&labels);
+        note(&self.book, &labels, [0, 1, 1], &handle);
+        handle
+    }
+}
+
+impl<H> Default for Book<H> {
+    fn default() -> Self {
+        Self { noted: Vec::new(), seen: HashSet::new(), hasher: RandomState::new() }
+    }
+}
+
+fn note<H: Clone>(book: &Mutex<Book<H>>, labels: &[&str], [place, tool, error]: [usize; 3], handle: &H) {
+    let text = |at: usize| Arc::from(labels.get(at).copied().unwrap_or_default());
+    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    let digest = book.hasher.hash_one(labels);
+    if book.seen.insert(digest) {
+        let (place, tool, error) = (text(place), text(tool), text(error));
+        book.noted.push(Noted { handle: handle.clone(), place, tool, error });
+    }
+}
+
+/// The series that were noted after the first `known` ones.
+fn new_since<H: Clone>(book: &Mutex<Book<H>>, known: usize) -> Vec<Noted<H>> {
+    let book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    book.noted.get(known..).map(<[_]>::to_vec).unwrap_or_default()
+}
+
+impl Sums {
+    /// Of the durations of calls of clients, of those of requests to upstreams, of replies that broke, and of failed calls
+    /// of tools.
+    pub fn new(server: Durations, client: Durations, broken: Counters, failures: Counters) -> Self {
+        let (server_read, client_read) = Default::default();
+        let (broken_read, failures_read, figures) = Default::default();
+        Self {
+            server,
+            client,
+            broken,
+            failures,
+            server_read,
+            client_read,
+            broken_read,
+            failures_read,
+            figures,
+        }
+    }
+
+    /// The sums as they are now.
+    pub fn figures(&mut self) -> Arc<Figures> {
+        // Copied if somebody still has the last ones: not the totals that stayed as they were.
+        let figures = Arc::make_mut(&mut self.figures);
+        self.server.read(&mut self.server_read, |series, more| {
+            // Requests that no endpoint took are nobody's calls.
+            if !series.place.is_empty() {
+                figures.endpoints.entry(&series.place).merge(more);
+                figures.all.merge(more);
+                if !series.tool.is_empty() {
+                    let tools = figures.tools.entry(Arc::clone(&series.place)).or_default();
+                    Arc::make_mut(tools).entry(&series.tool).merge(more);
+                }
+            }
+        });
+        self.client.read(&mut self.client_read, |series, more| {
+            figures.upstreams.entry(&series.place).merge(more);
+        });
+        let new = new_since(&self.broken.book, self.broken_read.len()).into_iter();
+        self.broken_read.extend(new.map(|series| (series, 0)));
+        for (series, last) in &mut self.broken_read {
+            let (now, upstream) = (series.handle.get(), figures.upstreams.entry(&series.place));
+            // Each of them was counted when it began, if it was measured at all.
+            upstream.errors += now - *last;
+            *upstream.reasons.entry(series.error.to_string()).or_default() += now - *last;
+            *last = now;
+        }
+        self.failures_read.extend(new_since(&self.failures.book, self.failures_read.len()));
+        for series in &self.failures_read {
+            let tools = figures.failures.entry(Arc::clone(&series.place)).or_default();
+            tools.insert(Arc::clone(&series.tool), series.handle.get());
+        }
+        Arc::clone(&self.figures)
+    }
+}
+
+impl Durations {
+    /// Visits what was counted since in each series that was counted in.
+    fn read(&self, known: &mut Vec<Read>, mut visit: impl FnMut(&Noted<Histogram>, &Total)) {
+        let new = new_since(&self.book, known.len()).into_iter();
+        known.extend(new.map(|series| Read { series, last: Total::default() }));
+        let bounds = known.iter().find(|read| !read.last.bounds.is_empty());
+        let mut bounds = bounds.map(|read| Arc::clone(&read.last.bounds)).unwrap_or_default();
+        for Read { series, last } in known {
+            if series.handle.get_sample_count() != last.calls {
+                let now = Total::of(series, &mut bounds);
+                visit(series, &now.since(last));
+                *last = now;
+            }
+        }
+    }
+}
+
+impl Figures {
+    /// How often this tool was called here, whatever came of it.
+    pub fn calls_of(&self, endpoint: &str, tool: &str) -> u64 {
+        let answered = self.tools.get(endpoint).and_then(|tools| tools.get(tool));
+        let failed = self.failures.get(endpoint).and_then(|tools| tools.get(tool));
+        answered.map_or(0, |total| total.calls) + failed.copied().unwrap_or_default()
+    }
 }
 
 impl Totals {
-    /// The sums of `vec` by `label`.
-    pub fn of(vec: &HistogramVec, label: &str) -> Self {
-        let mut totals = Self::default();
-        for family in vec.collect() {
-            for metric in family.get_metric() {
-                if let Some(value) = value_of(metric, label) {
-                    totals.0.entry(value.to_owned()).or_default().add(metric);
-                }
-            }
-        }
-        totals
-    }
-
     /// The sum for this value; `None` while there is no series of it.
     pub fn get(&self, value: &str) -> Option<&Total> {
-        self.0.get(value)
+        self.0.get(value).map(|total| &**total)
+    }
+
+    /// All sums, by value.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Total)> {
+        self.0.iter().map(|(value, total)| (&**value, &**total))
+    }
+
+    fn entry(&mut self, value: &Arc<str>) -> &mut Total {
+        Arc::make_mut(self.0.entry(Arc::clone(value)).or_default())
     }
 }
 
 impl Total {
-    fn add(&mut self, metric: &Metric) {
-        let histogram = metric.get_histogram();
-        let count = histogram.get_sample_count();
-        self.calls += count;
-        self.seconds += histogram.get_sample_sum();
-        if value_of(metric, "error_type").is_some_and(|error| !error.is_empty()) {
-            self.errors += count;
-        }
+    /// What a series has counted; all series of a metric share their bounds.
+    fn of(series: &Noted<Histogram>, bounds: &mut Arc<[f64]>) -> Self {
+        let metric = series.handle.metric();
+        let (histogram, error) = (metric.get_histogram(), &series.error);
         let buckets = histogram.get_bucket();
-        if self.buckets.is_empty() {
-            self.buckets = buckets.iter().map(|bucket| (bucket.upper_bound(), 0)).collect();
+        if bounds.is_empty() {
+            *bounds = buckets.iter().map(prometheus::proto::Bucket::upper_bound).collect();
         }
-        for (sum, bucket) in self.buckets.iter_mut().zip(buckets) {
-            sum.1 += bucket.cumulative_count();
+        let calls = histogram.get_sample_count();
+        let errors = if error.is_empty() { 0 } else { calls };
+        Self {
+            calls,
+            errors,
+            seconds: histogram.get_sample_sum(),
+            reasons: (errors > 0).then(|| (error.to_string(), errors)).into_iter().collect(),
+            bounds: Arc::clone(bounds),
+            buckets: buckets.iter().map(prometheus::proto::Bucket::cumulative_count).collect(),
+        }
+    }
+
+    /// Adds another sum to this one.
+    pub fn merge(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.seconds += other.seconds;
+        for (reason, count) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += count;
+        }
+        if self.buckets.is_empty() {
+            self.bounds = Arc::clone(&other.bounds);
+            self.buckets = other.bounds.iter().map(|_| 0).collect();
+        }
+        for (sum, bucket) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += bucket;
+        }
+    }
+
+    /// What was counted since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let then = before.buckets.iter().copied().chain(std::iter::repeat(0));
+        let reason = |(reason, now): (&String, &u64)| {
+            let more = now.saturating_sub(before.reasons.get(reason).copied().unwrap_or_default());
+            (more > 0).then(|| (reason.clone(), more))
+        };
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            errors: self.errors.saturating_sub(before.errors),
+            seconds: (self.seconds - before.seconds).max(0.0),
+            reasons: self.reasons.iter().filter_map(reason).collect(),
+            bounds: Arc::clone(&self.bounds),
+            buckets: self.buckets.iter().zip(then).map(|(now, then)| now.saturating_sub(then)).collect(),
         }
     }
 
@@ -67,39 +307,129 @@ impl Total {
     /// it lies beyond the last bound.
     pub fn quantile(&self, percent: u64) -> Option<f64> {
         let rank = (u128::from(self.calls) * u128::from(percent)).div_ceil(100);
-        let reached = |(_, count): &&(f64, u64)| u128::from(*count) >= rank;
-        self.buckets.iter().find(reached).filter(|_| self.calls > 0).map(|(bound, _)| *bound)
+        let reached = |(_, count): &(&f64, &u64)| u128::from(**count) >= rank;
+        let mut buckets = self.bounds.iter().zip(&self.buckets);
+        buckets.find(reached).filter(|_| self.calls > 0).map(|(bound, _)| *bound)
+    }
+
+    /// Calls that took this long, and errors, with these upper bounds of buckets.
+    #[cfg(test)]
+    pub(crate) fn of_calls(bounds: &[f64], seconds: &[f64], errors: u64) -> Self {
+        let count = |bound: &f64| seconds.iter().filter(|taken| *taken <= bound).count() as u64;
+        Self {
+            calls: seconds.len() as u64,
+            errors,
+            seconds: seconds.iter().sum(),
+            reasons: BTreeMap::new(),
+            bounds: bounds.into(),
+            buckets: bounds.iter().map(count).collect(),
+        }
     }
 }
 
-fn value_of<'m>(metric: &'m Metric, label: &str) -> Option<&'m str> {
-    metric.get_label().iter().find(|pair| pair.name() == label).map(prometheus::proto::LabelPair::value)
+#[cfg(test)]
+impl FromIterator<(String, Total)> for Totals {
+    fn from_iter<I: IntoIterator<Item = (String, Total)>>(totals: I) -> Self {
+        Self(totals.into_iter().map(|(value, total)| (value.into(), Arc::new(total))).collect())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use prometheus::HistogramOpts;
+    use prometheus::{HistogramOpts, Opts};
 
     use super::*;
 
+    fn sums() -> Sums {
+        let opts = |name| HistogramOpts::new(name, "H.").buckets(vec![0.1, 1.0, 10.0]);
+        let labels = ["place", "method", "gen_ai_tool_name", "error_type"];
+        let server = HistogramVec::new(opts("s"), &labels).expect("a metric");
+        let client = HistogramVec::new(opts("c"), &labels).expect("a metric");
+        let failures = IntCounterVec::new(Opts::new("f", "F."), &["endpoint", "gen_ai_tool_name"]);
+        let broken = IntCounterVec::new(Opts::new("b", "B."), &["upstream", "error_type"]);
+        let [broken, failures] = [broken, failures].map(|vec| Counters::new(vec.expect("a metric")));
+        Sums::new(Durations::new(server), Durations::new(client), broken, failures)
+    }
+
     #[test]
     fn series_are_summed_up() {
-        let opts = HistogramOpts::new("h", "H.").buckets(vec![0.1, 1.0, 10.0]);
-        let vec = HistogramVec::new(opts, &["place", "error_type"]).expect("a metric");
-        let observe = |place, error, seconds| vec.with_label_values(&[place, error]).observe(seconds);
-        for _ in 0..98 {
-            observe("a", "", 0.05);
+        let mut sums = sums();
+        let (server, client) = (sums.server.clone(), sums.client.clone());
+        let observe =
+            |place, tool, error, seconds| server.series(&[place, "m", tool, error]).observe(seconds);
+        for call in 0..98 {
+            observe("/a", ["x", "y"][call % 2], "", 0.05);
         }
-        observe("a", "timeout", 5.0);
-        observe("a", "timeout", 50.0);
-        observe("b", "", 0.5);
-        let totals = Totals::of(&vec, "place");
-        let a = totals.get("a").expect("a sum");
+        observe("/a", "", "timeout", 5.0);
+        observe("/a", "", "reset", 50.0);
+        observe("/b", "x", "", 0.5);
+        observe("", "", "no_endpoint", 0.5);
+        client.series(&["u", "m", "x", ""]).observe(0.5);
+        client.series(&["u", "", "", "timeout"]).observe(5.0);
+        sums.failures.series(["/a", "x"]).inc_by(3);
+        sums.broken.series(["u", "upstream_reset"]).inc_by(1);
+        let figures = sums.figures();
+        let a = figures.endpoints.get("/a").expect("a sum");
         assert_eq!((a.calls, a.errors), (100, 2));
+        assert_eq!(a.reasons, [("reset".to_owned(), 1), ("timeout".to_owned(), 1)].into());
         assert!((a.seconds - 59.9).abs() < 1e-9, "{a:?}");
         let quantiles = [50, 98, 99, 100].map(|percent| a.quantile(percent));
         assert_eq!(quantiles, [Some(0.1), Some(0.1), Some(10.0), None]);
-        assert_eq!(totals.get("b").map(|b| (b.calls, b.errors)), Some((1, 0)));
-        assert_eq!(totals.get("c"), None);
+        assert_eq!(figures.endpoints.get("/b").map(|b| (b.calls, b.errors)), Some((1, 0)));
+        assert_eq!(figures.endpoints.get("/c"), None);
+        assert_eq!((figures.all.calls, figures.all.errors), (101, 2), "unknown paths are nobody's");
+        assert_eq!(figures.all.quantile(50), Some(0.1));
+        assert_eq!(figures.upstreams.get("u").map(|u| (u.calls, u.errors)), Some((2, 2)));
+        let tools: Vec<_> = figures.tools["/a"].iter().map(|(name, tool)| (name, tool.calls)).collect();
+        assert_eq!(tools, [("x", 49), ("y", 49)]);
+        assert_eq!(figures.failures["/a"]["x"], 3);
+        assert_eq!(figures.calls_of("/a", "x"), 52);
+    }
+
+    #[test]
+    fn sums_go_on_from_where_they_were() {
+        let mut sums = sums();
+        let (server, client) = (sums.server.clone(), sums.client.clone());
+        let mut kept = Vec::new();
+        for (round, seconds) in [(1, 55.55), (2, 111.1), (3, 166.65)] {
+            for (tool, error, seconds) in
+                [("x", "", 0.05), ("x", "", 5.0), ("y", "", 0.5), ("", "reset", 50.0)]
+            {
+                // As after a reload: the same series by another handle.
+                server.series(&["/a", "m", tool, error]).observe(seconds);
+                client.series(&["u", "m", tool, error]).observe(seconds);
+            }
+            let figures = sums.figures();
+            for total in [
+                &figures.all,
+                figures.endpoints.get("/a").expect("a sum"),
+                figures.upstreams.get("u").expect("a sum"),
+            ] {
+                assert_eq!((total.calls, total.errors), (4 * round, round));
+                assert_eq!(total.reasons, [("reset".to_owned(), round)].into());
+                assert!((total.seconds - seconds).abs() < 1e-9, "{total:?}");
+                assert_eq!(
+                    [25, 50, 75, 100].map(|percent| total.quantile(percent)),
+                    [Some(0.1), Some(1.0), Some(10.0), None]
+                );
+            }
+            let tools: Vec<_> = figures.tools["/a"].iter().map(|(name, tool)| (name, tool.calls)).collect();
+            assert_eq!(tools, [("x", 2 * round), ("y", round)]);
+            kept.push(figures);
+            assert_eq!(kept[0].all.calls, 4, "what was given out stays as it was");
+        }
+        assert_eq!(sums.figures().all, kept[2].all, "nothing came");
+        assert_eq!((sums.server_read.len(), sums.client_read.len()), (3, 3), "each series is there once");
+    }
+
+    #[test]
+    fn what_came_since_is_counted_alone() {
+        let bounds = [0.1, 1.0];
+        let before = Total::of_calls(&bounds, &[0.05, 0.05, 5.0], 1);
+        let now = Total::of_calls(&bounds, &[0.05, 0.05, 5.0, 0.5, 0.5], 2);
+        let since = now.since(&before);
+        assert_eq!((since.calls, since.errors, since.quantile(50)), (2, 1, Some(1.0)));
+        assert_eq!(now.since(&Total::default()).calls, 5, "there was nothing before");
+        assert_eq!(before.since(&now).calls, 0, "counts do not go back");
     }
 }
