@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use crate::auth::operator::Operators;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,18 @@ pub(super) fn check_page(headers: &HeaderMap) -> Result<(), Refused> {
         authority.is_some_and(|authority| !host.is_empty() && authority.eq_ignore_ascii_case(host))
     });
     if is_own_site && is_own_origin { Ok(()) } else { Err(Refused::Origin) }
+}
+
+/// Whether a person goes there with their browser, from wherever: what comes of it is a page of its own, in no frame, and
+/// no other page can read it.
+pub(super) fn is_visit(headers: &HeaderMap) -> bool {
+    let is_all = |name: &HeaderName, wanted: &[u8]| {
+        let mut values = headers.get_all(name).iter();
+        values.next().is_some_and(|value| value.as_bytes() == wanted) && values.next().is_none()
+    };
+    is_all(&SEC_FETCH_MODE, b"navigate")
+        && is_all(&SEC_FETCH_DEST, b"document")
+        && !headers.contains_key(ORIGIN)
 }
 
 /// Refuses whoever is not an operator. `is_named_freely`: any name may lead to the listener.
@@ -141,6 +155,25 @@ mod tests {
             assert_eq!(check_page(&pairs.collect()).is_ok(), expected, "{lines:?}");
         }
         assert!(check_page(&headers(&[("origin", "http://")])).is_err(), "no Host to be equal to");
+    }
+
+    #[test]
+    fn visits_are_told_from_requests_of_pages() {
+        let (navigate, document) = (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"));
+        for (lines, expected) in [
+            (&[navigate, document, ("sec-fetch-site", "cross-site")][..], true),
+            (&[], false),
+            (&[navigate], false),
+            (&[document], false),
+            (&[navigate, document, ("origin", "https://evil.example")], false),
+            (&[navigate, ("sec-fetch-dest", "iframe")], false),
+            (&[("sec-fetch-mode", "no-cors"), document], false),
+        ] {
+            assert_eq!(is_visit(&headers(lines)), expected, "{lines:?}");
+        }
+        let mut twice = headers(&[navigate, document]);
+        twice.append(SEC_FETCH_DEST, HeaderValue::from_static("document"));
+        assert!(!is_visit(&twice), "no browser sends it twice");
     }
 
     #[test]

@@ -9,17 +9,25 @@
 //! | `routes.rs` | what is answered |
 //! | `latest.rs` | one answer for all who wait for it |
 //! | `status.rs`, `servers.rs` | the state of the gateway |
+//! | `tools.rs`, `query.rs` | its tools, as they are asked for |
+//! | `sampler.rs`, `history.rs` | what went on lately |
+//! | `page.rs`, `page/` | the page that shows it |
 //!
 //! Served by the control thread, so that a busy data path does not delay it and it never delays a call; what takes long is
 //! made on the blocking pool, once for all who wait for it. Nothing here is on the way of a call.
 
 mod crowd;
 mod door;
+mod history;
 mod latest;
+mod page;
+mod query;
 mod routes;
+mod sampler;
 mod servers;
 pub mod socket;
 mod status;
+mod tools;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -35,6 +43,7 @@ use tokio::time::sleep;
 
 use self::crowd::Crowd;
 use self::routes::Desk;
+use self::sampler::Sampler;
 use self::socket::Socket;
 use crate::state::State;
 use crate::tasks::Tasks;
@@ -63,7 +72,10 @@ pub struct Process {
 pub async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Process) {
     let crowd = Crowd::new(state.metrics.admin_refused.with_label_values(&["crowded_out"]));
     let is_named_freely = socket.is_unix() || !socket.is_loopback();
-    let desk = Rc::new(Desk::new(state, tasks.clone(), process, socket.to_string(), is_named_freely));
+    let sampler = Arc::new(Sampler::new(Arc::clone(&state)));
+    tasks.spawn(Arc::clone(&sampler).run(tasks.clone()));
+    let place = socket.to_string();
+    let desk = Rc::new(Desk::new(state, tasks.clone(), process, place, is_named_freely, sampler));
     let acceptor = match socket.acceptor() {
         Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "cannot serve the admin listener"),

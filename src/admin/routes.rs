@@ -1,7 +1,8 @@
 //! What the admin listener answers, and to whom.
 //!
 //! Every answer passes the same checks in the same order: no pages of other sites, then the token or the name, then what
-//! a form could not have sent. `/livez` and `/readyz` need neither token nor name: load balancers have none.
+//! a form could not have sent. `/livez` and `/readyz` need neither token nor name: load balancers have none. The page needs
+//! no token: it is where a person gives it; and a person may come to it from anywhere.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,18 +10,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::door::{self, Refused};
 use super::latest::Latest;
-use super::{Process, servers, status};
+use super::page::Page;
+use super::query::Query;
+use super::sampler::Sampler;
+use super::{Process, servers, status, tools};
 use crate::config::LogLevel;
 use crate::reloads::Outcome;
 use crate::state::State;
@@ -28,9 +33,11 @@ use crate::tasks::Tasks;
 use crate::telemetry::{audit, logs};
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-const PATHS: &str = "there is /metrics, /status, /livez and /readyz, and POST to /reload and /log-level\n";
+const PATHS: &str = "there is /, /metrics, /status, /status/history, /status/tools, /livez and /readyz, \
+                     and POST to /reload and /log-level\n";
 
 const BODY_BYTES_MAX: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +57,11 @@ pub(super) struct Desk {
     is_named_freely: bool,
     metrics: Latest<Result<Bytes, Arc<str>>>,
     status: Latest<Bytes>,
+    history: Latest<Bytes>,
+    sampler: Arc<Sampler>,
+    /// One list of tools is made at a time.
+    tools: Arc<Mutex<()>>,
+    page: Page,
     wrong_token_logged: Cell<Option<Instant>>,
 }
 
@@ -67,6 +79,7 @@ impl Desk {
         process: Process,
         place: String,
         is_named_freely: bool,
+        sampler: Arc<Sampler>,
     ) -> Self {
         Self {
             state,
@@ -76,6 +89,10 @@ impl Desk {
             is_named_freely,
             metrics: Latest::default(),
             status: Latest::default(),
+            history: Latest::default(),
+            sampler,
+            tools: Arc::default(),
+            page: Page::new(),
             wrong_token_logged: Cell::default(),
         }
     }
@@ -90,21 +107,28 @@ impl Desk {
         for (name, value) in [
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (CACHE_CONTROL, "no-store"),
-            (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+            (REFERRER_POLICY, "no-referrer"),
             (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
+        let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+        headers.entry(CONTENT_SECURITY_POLICY).or_insert(nothing);
         answer
     }
 
     /// True for operators; false for those who get no more than a yes or a no.
     fn admit<B>(&self, request: &Request<B>) -> Result<bool, Refused> {
         let headers = request.headers();
-        door::check_page(headers)?;
+        let is_page = is_reading(request.method()) && request.uri().path() == "/";
+        if !(is_page && door::is_visit(headers)) {
+            door::check_page(headers)?;
+        }
         let operators = &self.state.snapshot.load().operators;
         match door::check_operator(headers, operators, self.is_named_freely) {
             Err(_) if is_probe(request.uri().path()) => return Ok(false),
+            // It holds nothing, and is where a person can give the token.
+            Err(Refused::Token) if is_page => return Ok(false),
             other => other?,
         }
         if !is_reading(request.method()) {
@@ -136,14 +160,18 @@ impl Desk {
         let (parts, body) = request.into_parts();
         let is_change = parts.method == Method::POST;
         match parts.uri.path() {
-            path @ ("/livez" | "/readyz" | "/metrics" | "/status") => {
+            path @ ("/" | "/livez" | "/readyz" | "/metrics" | "/status" | "/status/history"
+            | "/status/tools") => {
                 if !is_reading(&parts.method) {
                     return not_allowed("GET, HEAD");
                 }
                 match path {
+                    "/" => self.page(),
                     "/livez" => page(StatusCode::OK, TEXT, "ok\n"),
                     "/readyz" => self.readiness(is_operator),
                     "/metrics" => self.metrics().await,
+                    "/status/history" => self.history().await,
+                    "/status/tools" => self.tools(parts.uri.query().unwrap_or_default()).await,
                     _ => self.status().await,
                 }
             }
@@ -169,6 +197,12 @@ impl Desk {
         page(StatusCode::OK, TEXT, text)
     }
 
+    fn page(&self) -> Answer {
+        let mut answer = page(StatusCode::OK, HTML, self.page.text.clone());
+        answer.headers_mut().insert(CONTENT_SECURITY_POLICY, self.page.policy.clone());
+        answer
+    }
+
     async fn metrics(&self) -> Answer {
         let state = Arc::clone(&self.state);
         let render =
@@ -181,8 +215,33 @@ impl Desk {
 
     async fn status(&self) -> Answer {
         let (state, process) = (Arc::clone(&self.state), Arc::clone(&self.process));
-        let make = move || status::text(&state, &process);
+        let sampler = Arc::clone(&self.sampler);
+        let make = move || status::text(&state, &process, &sampler);
         page(StatusCode::OK, JSON, self.status.get(&self.tasks, make).await)
+    }
+
+    async fn history(&self) -> Answer {
+        let sampler = Arc::clone(&self.sampler);
+        page(StatusCode::OK, JSON, self.history.get(&self.tasks, move || sampler.history_text()).await)
+    }
+
+    async fn tools(&self, query: &str) -> Answer {
+        let refused = |why: String| page(StatusCode::BAD_REQUEST, TEXT, why + "\n");
+        let query = match Query::read(query) {
+            Ok(query) => query,
+            Err(why) => return refused(why),
+        };
+        let (state, sampler) = (Arc::clone(&self.state), Arc::clone(&self.sampler));
+        let place = Arc::clone(&self.tools).lock_owned().await;
+        let make = move || {
+            // Held to the end, even if whoever asked has left.
+            let _place = place;
+            tools::text(&state, &sampler, &query)
+        };
+        match self.tasks.compute(make).await {
+            Ok(text) => page(StatusCode::OK, JSON, text),
+            Err(why) => refused(why),
+        }
     }
 
     async fn reload(&self) -> Answer {

@@ -1,17 +1,34 @@
 //! Endpoints and upstreams as `/status` and `/readyz` tell them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use prometheus::{IntCounter, IntGauge};
 use serde_json::{Value, json};
 
+use super::history::{History, Subject};
+use crate::catalog::part::Part;
 use crate::catalog::{Kind, List};
+use crate::config::{AuthMethod, Names};
 use crate::protocol::version::Eras;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::state::State;
 use crate::telemetry::bridge::BridgeSeries;
-use crate::telemetry::totals::{Total, Totals};
+use crate::telemetry::totals::{Figures, Total};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
+
+/// Tools whose definitions wait for approval that are named.
+const WAITING_MAX: usize = 20;
+
+/// What was found out beforehand.
+pub(super) struct Seen<'s> {
+    /// Lists of tools.
+    pub(super) tools: &'s Tools,
+    /// What was counted; `None`: nothing is measured.
+    pub(super) figures: Option<&'s Figures>,
+    /// What went on lately.
+    pub(super) history: &'s History,
+}
 
 /// Endpoints of which no upstream is fit, a line each.
 pub(super) fn unfit(state: &State) -> impl Iterator<Item = String> {
@@ -23,8 +40,8 @@ pub(super) fn unfit(state: &State) -> impl Iterator<Item = String> {
 }
 
 /// All endpoints, in configured order.
-pub(super) fn endpoints(state: &State, snapshot: &Snapshot, tools: &Tools) -> Vec<Value> {
-    let totals = state.metrics.endpoint_totals();
+pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<Value> {
+    let none = Total::default();
     let mut lists: HashMap<u64, usize> = HashMap::new();
     for (key, merged) in &state.catalog.merged {
         if key.kind == Kind::List(List::Tools) {
@@ -32,31 +49,39 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, tools: &Tools) -> Ve
             *longest = merged.bytes().max(*longest);
         }
     }
-    let one = |endpoint: &std::sync::Arc<Endpoint>| {
+    let one = |endpoint: &Arc<Endpoint>| {
         let members = endpoint.members.iter().filter_map(|at| snapshot.upstreams.get(*at));
-        let known: Vec<_> = members.clone().filter_map(|upstream| tools.get(&upstream.id)).collect();
+        let known: Vec<_> = members.clone().filter_map(|upstream| seen.tools.get(&upstream.id)).collect();
         // What crosses untouched is kept as its upstream's.
         let untouched = || known.iter().map(|known| known.bytes).sum::<usize>();
         let mut told = json!({
             "path": endpoint.config.path,
             "eras": eras(Some(endpoint.eras())),
             "upstreams": endpoint.config.upstreams,
+            "names": match endpoint.config.names {
+                Names::Transparent => "transparent",
+                Names::Prefixed => "prefixed",
+                Names::Bare => "bare",
+            },
+            "auth": endpoint.config.auth.iter().copied().map(auth_method).collect::<Vec<_>>(),
             "fit": is_fit(state, snapshot, endpoint),
             "tools": known.iter().map(|known| known.count).sum::<usize>(),
             "list_bytes": lists.get(&endpoint.id).copied().unwrap_or_else(untouched),
         });
-        add_totals(&mut told, totals.as_ref(), &endpoint.config.path);
+        let path = &endpoint.config.path;
+        let total = seen.figures.map(|figures| figures.endpoints.get(path).unwrap_or(&none));
+        add_totals(&mut told, total, seen.history.recent(Subject::Endpoint(path)));
         told
     };
     snapshot.endpoints.iter().map(one).collect()
 }
 
 /// All upstreams, in configured order.
-pub(super) fn upstreams(state: &State, snapshot: &Snapshot, tools: &Tools) -> Vec<Value> {
-    let totals = state.metrics.upstream_totals();
-    let one = |upstream: &std::sync::Arc<Upstream>| {
+pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<Value> {
+    let none = Total::default();
+    let one = |upstream: &Arc<Upstream>| {
         let (name, series) = (&upstream.config.name, &upstream.series);
-        let known = tools.get(&upstream.id);
+        let known = seen.tools.get(&upstream.id);
         let mut told = json!({
             "name": name,
             "transport": match &upstream.transport { Transport::Http(_) => "http", Transport::Stdio(_) => "stdio" },
@@ -73,7 +98,8 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, tools: &Tools) -> Ve
             "listens": series.listens.get(),
             "replicas": upstream.replicas.load().iter().map(|one| replica(one)).collect::<Vec<_>>(),
         });
-        add_totals(&mut told, totals.as_ref(), name);
+        let total = seen.figures.map(|figures| figures.upstreams.get(name).unwrap_or(&none));
+        add_totals(&mut told, total, seen.history.recent(Subject::Upstream(name)));
         if upstream.is_child() {
             let children = state.metrics.children(name);
             told["children"] = json!({
@@ -95,7 +121,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, tools: &Tools) -> Ve
         if upstream.is_bridged() {
             told["bridge"] = bridge(&upstream.bridge.series);
         }
-        if upstream.pins.is_some() {
+        if let Some(pins) = &upstream.pins {
             let series = state.metrics.pins.of(name);
             let [pinned, changed, new] = series.counts();
             told["pins"] = json!({
@@ -103,6 +129,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, tools: &Tools) -> Ve
                 "changed": changed,
                 "new": new,
                 "unreadable": series.unreadable.get() == 1,
+                "waiting": pins.waiting(WAITING_MAX),
             });
         }
         told
@@ -130,10 +157,11 @@ fn replica(replica: &Replica) -> Value {
 }
 
 /// What an upstream's list of tools has come to.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone)]
 pub(super) struct Known {
-    count: usize,
-    bytes: usize,
+    pub(super) count: usize,
+    pub(super) bytes: usize,
+    pub(super) part: Arc<Part>,
 }
 
 /// Lists of tools by upstream.
@@ -148,8 +176,9 @@ pub(super) fn tools(state: &State) -> Tools {
             let found = Known {
                 count: pages.iter().map(|page| page.items.len()).sum(),
                 bytes: pages.iter().map(|page| page.body.len()).sum(),
+                part: Arc::clone(&part),
             };
-            let longest = known.entry(key.upstream).or_default();
+            let longest = known.entry(key.upstream).or_insert_with(|| found.clone());
             if found.bytes > longest.bytes {
                 *longest = found;
             }
@@ -173,14 +202,30 @@ fn eras(eras: Option<Eras>) -> Vec<&'static str> {
     eras.map(named).into_iter().flatten().filter(|(is_spoken, _)| *is_spoken).map(|(_, era)| era).collect()
 }
 
-fn add_totals(told: &mut Value, totals: Option<&Totals>, value: &str) {
-    let Some(totals) = totals else { return };
-    let none = Total::default();
-    let total = totals.get(value).unwrap_or(&none);
+fn auth_method(method: AuthMethod) -> &'static str {
+    match method {
+        AuthMethod::ApiKey => "api_key",
+        AuthMethod::Jwt => "jwt",
+        AuthMethod::ClientCertificate => "client_certificate",
+    }
+}
+
+/// What was counted, as an object; `recent` is what went on lately.
+pub(super) fn totals(total: &Total, recent: Value) -> Value {
+    let mut told = json!({});
+    add_totals(&mut told, Some(total), recent);
+    told
+}
+
+/// Adds what was counted, if anything is measured.
+fn add_totals(told: &mut Value, total: Option<&Total>, recent: Value) {
+    let Some(total) = total else { return };
     told["calls"] = json!(total.calls);
     told["errors"] = json!(total.errors);
     told["seconds"] = json!(total.seconds);
     for (name, percent) in [("p50_s", 50), ("p90_s", 90), ("p99_s", 99)] {
         told[name] = json!(total.quantile(percent));
     }
+    told["reasons"] = json!(total.reasons);
+    told["recent"] = recent;
 }

@@ -8,7 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Process, servers};
+use super::history::Subject;
+use super::sampler::Sampler;
+use super::servers::{self, Seen};
+use super::{Process, tools};
 use crate::reloads::Outcome;
 use crate::state::State;
 
@@ -16,16 +19,20 @@ use crate::state::State;
 const CONNECTION_BOUNDS: [&str; 2] = ["connections_max", "connections_per_address_max"];
 
 /// The state of the gateway as text.
-pub(super) fn text(state: &State, process: &Process) -> Bytes {
+pub(super) fn text(state: &State, process: &Process, sampler: &Sampler) -> Bytes {
     // Nothing in it can fail to be written.
-    let mut text = serde_json::to_vec(&of(state, process)).unwrap_or_default();
+    let mut text = serde_json::to_vec(&of(state, process, sampler)).unwrap_or_default();
     text.push(b'\n');
     text.into()
 }
 
-fn of(state: &State, process: &Process) -> Value {
+fn of(state: &State, process: &Process, sampler: &Sampler) -> Value {
     let snapshot = state.snapshot.load();
-    let tools = servers::tools(state);
+    let known = servers::tools(state);
+    // Before the lock: it may take long.
+    let figures = sampler.figures();
+    let history = sampler.history();
+    let seen = Seen { tools: &known, figures: figures.as_deref(), history: &history };
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "started_s": unix_s(process.started),
@@ -38,8 +45,11 @@ fn of(state: &State, process: &Process) -> Value {
             json!({ "address": address.to_string(), "tls": is_tls })
         }).collect::<Vec<_>>(),
         "connections": connections(state),
-        "endpoints": servers::endpoints(state, &snapshot, &tools),
-        "upstreams": servers::upstreams(state, &snapshot, &tools),
+        "sample": history.sample(),
+        "calls": figures.as_ref().map(|figures| servers::totals(&figures.all, history.recent(Subject::All))),
+        "endpoints": servers::endpoints(state, &snapshot, &seen),
+        "upstreams": servers::upstreams(state, &snapshot, &seen),
+        "tools": figures.as_ref().map(|figures| tools::rankings(&snapshot, &known, figures, &history)),
         "limits": snapshot.rates.all().map(|limiter| json!({
             "name": limiter.limit.name,
             "calls": limiter.limit.calls,
@@ -139,6 +149,6 @@ fn traces(state: &State) -> Value {
     told.unwrap_or_default()
 }
 
-fn unix_s(at: SystemTime) -> u64 {
+pub(super) fn unix_s(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }

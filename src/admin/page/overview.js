@@ -1,0 +1,127 @@
+// What one sees first: what is wrong, how much goes through, then endpoints, upstreams, tools and the gateway
+// itself.
+
+const FINDINGS_SHOWN = 6;
+/** Of tables and lists: how they are sorted, and which are shown whole. */
+const chosen = { sorts: {}, whole: new Set() };
+
+function overview(view) {
+  const { status, query } = view;
+  const wanted = query.toLowerCase();
+  const matches = (...texts) => !wanted || texts.some((text) => String(text).toLowerCase().includes(wanted));
+  const endpoints = list(status.endpoints).filter(({ path }) => matches(path));
+  const upstreams = list(status.upstreams).filter(({ name, replicas }) =>
+    matches(name, ...list(replicas).map(({ address }) => address)),
+  );
+  return [
+    verdict(view),
+    !query && band(view.history.all, view),
+    endpointTable(view, endpoints, list(status.endpoints).length),
+    upstreamTable(view, upstreams, list(status.upstreams).length),
+    query ? toolSection(view) : topTools(view),
+    !query && gatewayFacts(view),
+  ];
+}
+
+// ---- what is wrong
+
+function verdict(view) {
+  const { level, text } = headline(view.found, view.status);
+  const { endpoints, upstreams, sessions, connections } = view.status;
+  const counts = {
+    endpoint: list(endpoints).length,
+    upstream: list(upstreams).length,
+    tool: toolCount(view.status),
+    session: sessions?.live,
+    connection: connections?.open,
+  };
+  return h(
+    'section',
+    { class: `verdict ${level}`, key: 'verdict' },
+    h('h1', shape(level, 20), h('span', text)),
+    h(
+      'p.sum',
+      Object.entries(counts)
+        .filter(([, n]) => number(n) !== null)
+        .map(([one, n]) => plural(n, one))
+        .join(' · '),
+    ),
+    !view.query && findingList(view.found, 'found'),
+  );
+}
+
+function findingList(found, key, isNamed = true) {
+  const rows = chosen.whole.has(key) ? found : found.slice(0, FINDINGS_SHOWN);
+  return (
+    rows.length > 0 && [
+      h(
+        'ul',
+        { class: `findings ${isNamed ? '' : 'unnamed'}` },
+        rows.map(({ level, word, subject, href, text }) =>
+          h(
+            'li',
+            badge(level, word),
+            isNamed &&
+              h(href ? 'a' : 'span', { href, class: href ? 'row name' : 'name' }, shown(subject, 80)),
+            h('span.what', text),
+          ),
+        ),
+      ),
+      more(key, rows.length, found.length),
+    ]
+  );
+}
+
+/** A button for the rest of a list. */
+function more(key, few, all) {
+  const isWhole = chosen.whole.has(key);
+  if (all <= few && !isWhole) return null;
+  const onclick = () => {
+    chosen.whole[isWhole ? 'delete' : 'add'](key);
+    draw();
+  };
+  return h('button.more', { onclick }, isWhole ? 'Show fewer' : `Show all ${count(all)}`);
+}
+
+/** How many tools there are; null where no list has come yet. */
+const toolCount = ({ tools, upstreams }) =>
+  knownCount(number(tools?.known) ?? sum(list(upstreams).map((one) => one.tools)), list(upstreams));
+const knownCount = (n, upstreams) =>
+  n > 0 || upstreams.every((one) => number(one.tools) !== null) ? n : null;
+
+// ---- how much goes through
+
+function band(history, view) {
+  const now = figures(history, view.history.interval_s);
+  const minutes = Math.round((history.calls_per_s.length * view.history.interval_s) / 60);
+  const minutesSaid = minutes > 1 ? `last ${minutes} min` : 'last minute';
+  const span = history.calls_per_s.length ? minutesSaid : 'not known yet';
+  const peak = (values, say) => (highest(values) > 0 ? `peak ${say(highest(values))}` : span);
+  return h(
+    'dl.band',
+    { key: 'band' },
+    measure('Calls per second', rate(now.calls_per_s), peak(history.calls_per_s, rate), {
+      calls: history.calls_per_s,
+    }),
+    measure(
+      'Failed',
+      now.calls ? share(now.errors, now.calls) : NONE,
+      now.errors ? `${count(now.errors)} of ${count(now.calls)}, ${span}` : span,
+      { errors: history.errors_per_s },
+    ),
+    measure('Half are faster than', latency(now.p50_s), peak(history.p50_s, latency), {
+      slow: history.p50_s,
+    }),
+    measure('99 % are faster than', latency(now.p99_s), peak(history.p99_s, latency), {
+      slow: history.p99_s,
+    }),
+  );
+}
+
+function measure(label, value, note, series) {
+  return h(
+    'div.measure',
+    h('dt', label),
+    h('dd', h('b', value), h('span.note', note), series && chart(series, 240, 48, 'tall')),
+  );
+}
