@@ -1,0 +1,483 @@
+//! What is looked at: keys and answers in, what to draw and to ask for out. No clock, no terminal.
+
+use super::feed::News;
+use super::key::{Input, Key};
+use super::listing;
+use super::table::{Column, Row, sort};
+use super::view::Layout;
+use crate::watch::history::History;
+use crate::watch::status::Status;
+use crate::watch::tools::{Page, Query, Sort, Tool};
+use crate::watch::trouble::{Trouble, troubles};
+
+/// Characters of a filter.
+const FILTER_CHARS_MAX: usize = 100;
+/// Tools that are asked for at once: as many as a gateway gives.
+const PAGE: usize = 200;
+/// Rows that one can go to.
+const ROWS_MAX: usize = 1_000_000_000;
+/// Where pages of tools begin: at a multiple of this.
+const PAGE_STEP: usize = 50;
+/// Tools in the view of an upstream.
+const NOTABLE_TOOLS: usize = 20;
+
+/// What to do beside drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    None,
+    Quit,
+    /// Draw all of it again.
+    Redraw,
+    /// Stop until the shell continues us.
+    Suspend,
+}
+
+/// What there is to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tab {
+    Upstreams,
+    Endpoints,
+    Tools,
+    Limits,
+    Trouble,
+    Gateway,
+}
+
+impl Tab {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Upstreams, Self::Endpoints, Self::Tools, Self::Limits, Self::Trouble, Self::Gateway];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Upstreams => "Upstreams",
+            Self::Endpoints => "Endpoints",
+            Self::Tools => "Tools",
+            Self::Limits => "Limits",
+            Self::Trouble => "Trouble",
+            Self::Gateway => "Gateway",
+        }
+    }
+
+    fn at(self) -> usize {
+        Self::ALL.iter().position(|tab| *tab == self).unwrap_or_default()
+    }
+
+    fn columns(self) -> &'static [Column] {
+        match self {
+            Self::Upstreams => listing::UPSTREAMS,
+            Self::Endpoints => listing::ENDPOINTS,
+            Self::Tools => listing::TOOLS,
+            Self::Limits => listing::LIMITS,
+            Self::Trouble => listing::TROUBLES,
+            Self::Gateway => &[],
+        }
+    }
+}
+
+/// How a table is looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Look {
+    /// The row that is chosen.
+    pub(super) cursor: usize,
+    /// The first row that is shown.
+    pub(super) top: usize,
+    /// The column that it is sorted by; `None`: as it comes.
+    pub(super) by: Option<usize>,
+    pub(super) is_reversed: bool,
+    pub(super) filter: String,
+    /// What the chosen row is about, so that it stays chosen wherever it moves to; `None` at the top.
+    chosen: Option<String>,
+}
+
+/// One thing that is shown in full.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Subject {
+    Upstream(String),
+    Endpoint(String),
+    Tool(Box<Tool>),
+    Limit(String),
+    Trouble(Trouble),
+}
+
+/// A table.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) columns: &'static [Column],
+    pub(super) rows: Vec<Row>,
+    /// Which row of all the first one is.
+    pub(super) first: usize,
+    /// How many there are, wherever they are.
+    pub(super) total: usize,
+}
+
+impl Listing {
+    pub(super) fn row(&self, at: usize) -> Option<&Row> {
+        self.rows.get(at.checked_sub(self.first)?)
+    }
+}
+
+/// Everything that is looked at.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) place: String,
+    pub(super) status: Status,
+    pub(super) troubles: Vec<Trouble>,
+    pub(super) history: History,
+    /// The tools that were asked for, and why there are none.
+    pub(super) tools: Option<Page>,
+    pub(super) tools_fault: Option<String>,
+    /// Tools of the upstream that is shown in full.
+    pub(super) upstream_tools: Option<(String, Page)>,
+    /// Since when the gateway does not answer, and why.
+    pub(super) gone: Option<(u64, String)>,
+    pub(super) now_s: u64,
+    pub(super) tab: Tab,
+    looks: [Look; 6],
+    pub(super) subject: Option<Subject>,
+    /// The first line that is shown of what is shown in full.
+    pub(super) scroll: usize,
+    /// Tools of this upstream only.
+    pub(super) only: Option<String>,
+    pub(super) is_helping: bool,
+    pub(super) is_editing: bool,
+    pub(super) is_paused: bool,
+    size: (u16, u16),
+}
+
+impl App {
+    /// Nothing is known yet of the gateway at `place`.
+    pub(super) fn new(place: &str, now_s: u64) -> Self {
+        let mut looks: [Look; 6] = Default::default();
+        for tab in [Tab::Upstreams, Tab::Endpoints] {
+            looks[tab.at()].by = Some(listing::STATE);
+        }
+        looks[Tab::Tools.at()].by = Some(listing::tools_column(Sort::Calls));
+        Self {
+            place: place.to_owned(),
+            status: Status::default(),
+            troubles: Vec::new(),
+            history: History::default(),
+            tools: None,
+            tools_fault: None,
+            upstream_tools: None,
+            gone: None,
+            now_s,
+            tab: Tab::Upstreams,
+            looks,
+            subject: None,
+            scroll: 0,
+            only: None,
+            is_helping: false,
+            is_editing: false,
+            is_paused: false,
+            size: (80, 24),
+        }
+    }
+
+    /// How the table of now is looked at.
+    pub(super) fn look(&self) -> &Look {
+        &self.looks[self.tab.at()]
+    }
+
+    fn look_mut(&mut self) -> &mut Look {
+        &mut self.looks[self.tab.at()]
+    }
+
+    /// What is where on the terminal.
+    pub(super) fn layout(&self) -> Layout {
+        Layout::of(self.size.0, self.size.1, self.has_table())
+    }
+
+    /// Whether a table is shown, and not a text.
+    pub(super) fn has_table(&self) -> bool {
+        self.subject.is_none() && !self.is_helping && self.tab != Tab::Gateway
+    }
+
+    pub(super) fn resize(&mut self, size: (u16, u16)) {
+        self.size = size;
+        self.settle();
+    }
+
+    /// Time passes.
+    pub(super) fn tick(&mut self, now_s: u64) {
+        self.now_s = now_s;
+    }
+
+    /// Something was found out.
+    pub(super) fn hear(&mut self, news: News) {
+        match news {
+            News::Gone(why) => {
+                let since_s = self.gone.take().map_or(self.now_s, |(since_s, _)| since_s);
+                self.gone = Some((since_s, why));
+            }
+            News::State(..) if self.is_paused => self.gone = None,
+            News::State(status, history) => {
+                self.gone = None;
+                self.troubles = troubles(&status, self.now_s);
+                self.status = *status;
+                if let Some(history) = history {
+                    self.history = *history;
+                }
+            }
+            News::Tools(query, page) if query.count == NOTABLE_TOOLS => {
+                self.upstream_tools = query.upstream.zip(page.ok());
+            }
+            News::Tools(_, page) => match page {
+                Ok(page) => {
+                    self.follow_tool(&page);
+                    self.tools = Some(page);
+                    self.tools_fault = None;
+                }
+                Err(why) => self.tools_fault = Some(why),
+            },
+        }
+        self.settle();
+    }
+
+    /// The tools that should be known now.
+    pub(super) fn wanted(&self) -> Option<Query> {
+        if let Some(Subject::Upstream(name)) = &self.subject {
+            return Some(Query { upstream: Some(name.clone()), count: NOTABLE_TOOLS, ..Query::default() });
+        }
+        let look = &self.looks[Tab::Tools.at()];
+        let sorts = [Sort::Calls, Sort::Errors, Sort::P99, Sort::Name];
+        let sort = sorts.into_iter().find(|sort| Some(listing::tools_column(*sort)) == look.by);
+        (self.tab == Tab::Tools).then(|| Query {
+            upstream: self.only.clone(),
+            text: look.filter.clone(),
+            sort: sort.unwrap_or_default(),
+            offset: (look.top / PAGE_STEP).saturating_sub(1) * PAGE_STEP,
+            count: PAGE,
+        })
+    }
+
+    /// The table of now.
+    pub(super) fn listing(&self) -> Listing {
+        let look = self.look();
+        let filter = look.filter.as_str();
+        let columns = self.tab.columns();
+        if self.tab == Tab::Tools {
+            let page = self.tools.as_ref();
+            let total =
+                page.map_or(0, |page| usize::try_from(page.matched).unwrap_or(ROWS_MAX).min(ROWS_MAX));
+            let rows = page.map(|page| listing::tools(&page.tools)).unwrap_or_default();
+            return Listing { columns, rows, first: page.map_or(0, |page| page.offset), total };
+        }
+        let mut rows = match self.tab {
+            Tab::Upstreams => listing::upstreams(&self.status, &self.history, filter),
+            Tab::Endpoints => listing::endpoints(&self.status, &self.history, filter),
+            Tab::Limits => listing::limits(&self.status, filter),
+            Tab::Trouble => listing::troubles(&self.troubles, filter),
+            Tab::Tools | Tab::Gateway => Vec::new(),
+        };
+        sort(&mut rows, look.by, look.is_reversed);
+        let total = rows.len();
+        Listing { columns, rows, first: 0, total }
+    }
+
+    /// A person does something.
+    pub(super) fn input(&mut self, input: Input) -> Effect {
+        let effect = match input {
+            Input::Resize(columns, rows) => {
+                self.size = (columns, rows);
+                Effect::None
+            }
+            Input::Key(Key::Control('c')) => Effect::Quit,
+            Input::Key(Key::Control('z')) => Effect::Suspend,
+            Input::Key(Key::Control('l')) => Effect::Redraw,
+            Input::Key(key) if self.is_editing => self.edit(key),
+            Input::Key(Key::Char('q')) => Effect::Quit,
+            Input::Key(_) if self.is_helping => {
+                self.is_helping = false;
+                Effect::None
+            }
+            Input::Key(key) => self.press(key),
+        };
+        self.settle();
+        effect
+    }
+
+    fn press(&mut self, key: Key) -> Effect {
+        match key {
+            Key::Char('?') => self.is_helping = true,
+            Key::Char('p') => self.is_paused = !self.is_paused,
+            Key::Char(digit @ '1'..='6') => {
+                self.go_to(Tab::ALL[usize::from(digit as u8 - b'1')]);
+            }
+            Key::Tab | Key::Right | Key::Char('l') if self.subject.is_none() => self.turn(1),
+            Key::BackTab | Key::Left | Key::Char('h') if self.subject.is_none() => {
+                self.turn(Tab::ALL.len() - 1);
+            }
+            Key::Esc | Key::Backspace | Key::Left | Key::Char('h') => self.back(),
+            Key::Down | Key::Char('j') => self.step(1),
+            Key::Up | Key::Char('k') => self.step(-1),
+            Key::PageDown | Key::Char(' ') | Key::Control('f') => self.step(self.page()),
+            Key::PageUp | Key::Control('b') => self.step(-self.page()),
+            Key::Home | Key::Char('g') => self.step(isize::MIN),
+            Key::End | Key::Char('G') => self.step(isize::MAX),
+            Key::Char('t') => self.show_tools(),
+            Key::Enter if self.has_table() => self.open(),
+            Key::Char('/') if self.has_table() => self.is_editing = true,
+            Key::Char('s') if self.has_table() => self.sort_by(true),
+            Key::Char('S') if self.has_table() => self.sort_by(false),
+            Key::Char('r') if self.has_table() && self.tab != Tab::Tools => {
+                let look = self.look_mut();
+                look.is_reversed = !look.is_reversed;
+            }
+            _ => {}
+        }
+        Effect::None
+    }
+
+    fn edit(&mut self, key: Key) -> Effect {
+        let filter = &mut self.look_mut().filter;
+        match key {
+            Key::Char(c) if filter.chars().count() < FILTER_CHARS_MAX => filter.push(c),
+            Key::Backspace => {
+                filter.pop();
+            }
+            Key::Control('u' | 'w') => filter.clear(),
+            Key::Esc => {
+                filter.clear();
+                self.is_editing = false;
+            }
+            Key::Enter | Key::Up | Key::Down | Key::Tab => self.is_editing = false,
+            _ => return Effect::None,
+        }
+        self.begin_again();
+        Effect::None
+    }
+
+    fn begin_again(&mut self) {
+        let look = self.look_mut();
+        (look.cursor, look.top, look.chosen) = (0, 0, None);
+    }
+
+    fn go_to(&mut self, tab: Tab) {
+        self.tab = tab;
+        self.subject = None;
+        self.scroll = 0;
+    }
+
+    fn turn(&mut self, by: usize) {
+        self.go_to(Tab::ALL[(self.tab.at() + by) % Tab::ALL.len()]);
+    }
+
+    /// Takes away what was put on last.
+    fn back(&mut self) {
+        if self.subject.take().is_some() {
+            self.scroll = 0;
+        } else if !self.look().filter.is_empty() {
+            self.look_mut().filter.clear();
+            self.begin_again();
+        } else if self.tab == Tab::Tools && self.only.take().is_some() {
+            self.begin_again();
+        }
+    }
+
+    fn page(&self) -> isize {
+        isize::try_from(self.layout().body).unwrap_or(1).max(1)
+    }
+
+    fn step(&mut self, by: isize) {
+        let moved = |from: usize| match by {
+            isize::MIN => 0,
+            by => from.saturating_add_signed(by),
+        };
+        if !self.has_table() {
+            self.scroll = moved(self.scroll);
+            return;
+        }
+        let listing = self.listing();
+        let look = self.look_mut();
+        look.cursor = moved(look.cursor).min(listing.total.saturating_sub(1));
+        look.chosen = listing.row(look.cursor).filter(|_| look.cursor > 0).map(|row| row.id.clone());
+    }
+
+    fn sort_by(&mut self, is_next: bool) {
+        let columns = self.tab.columns();
+        let mut sortable: Vec<usize> = (0..columns.len()).filter(|at| columns[*at].is_sortable).collect();
+        if !is_next {
+            sortable.reverse();
+        }
+        let look = self.look_mut();
+        let at = look.by.and_then(|by| sortable.iter().position(|at| *at == by));
+        look.by = sortable.get(at.map_or(0, |at| (at + 1) % sortable.len().max(1))).copied();
+        look.is_reversed = false;
+        self.begin_again();
+    }
+
+    fn open(&mut self) {
+        let listing = self.listing();
+        let Some(id) = listing.row(self.look().cursor).map(|row| row.id.clone()) else { return };
+        self.subject = match self.tab {
+            Tab::Upstreams => Some(Subject::Upstream(id)),
+            Tab::Endpoints => Some(Subject::Endpoint(id)),
+            Tab::Tools => {
+                let tools = self.tools.iter().flat_map(|page| &page.tools);
+                let tool = tools.into_iter().find(|tool| listing::tool_id(tool) == id);
+                tool.map(|tool| Subject::Tool(Box::new(tool.clone())))
+            }
+            Tab::Limits => Some(match id.strip_prefix("upstream ") {
+                Some(name) => Subject::Upstream(name.to_owned()),
+                None => Subject::Limit(id),
+            }),
+            Tab::Trouble => id.parse().ok().and_then(|at: usize| self.troubles.get(at)).map(subject_of),
+            Tab::Gateway => None,
+        };
+        self.scroll = 0;
+    }
+
+    fn show_tools(&mut self) {
+        let chosen = match (&self.subject, self.tab) {
+            (Some(Subject::Upstream(name)), _) => Some(name.clone()),
+            (None, Tab::Upstreams) => self.listing().row(self.look().cursor).map(|row| row.id.clone()),
+            _ => None,
+        };
+        if let Some(name) = chosen {
+            self.go_to(Tab::Tools);
+            self.only = Some(name);
+            self.look_mut().filter.clear();
+            self.begin_again();
+        }
+    }
+
+    /// A tool that is shown in full stays up to date.
+    fn follow_tool(&mut self, page: &Page) {
+        if let Some(Subject::Tool(shown)) = &mut self.subject
+            && let Some(tool) =
+                page.tools.iter().find(|tool| listing::tool_id(tool) == listing::tool_id(shown))
+        {
+            **shown = tool.clone();
+        }
+    }
+
+    /// The chosen row is one that there is, and can be seen.
+    fn settle(&mut self) {
+        if !self.has_table() {
+            return;
+        }
+        let listing = self.listing();
+        let body = usize::from(self.layout().body).max(1);
+        let is_local = self.tab != Tab::Tools;
+        let look = self.look_mut();
+        if let Some(id) = look.chosen.as_ref().filter(|_| is_local)
+            && let Some(at) = listing.rows.iter().position(|row| row.id == *id)
+        {
+            look.cursor = at;
+        }
+        look.cursor = look.cursor.min(listing.total.saturating_sub(1));
+        look.top = look.top.min(look.cursor).max((look.cursor + 1).saturating_sub(body));
+        look.top = look.top.min(listing.total.saturating_sub(body));
+    }
+}
+
+/// What a trouble is about, where that can be shown.
+fn subject_of(trouble: &Trouble) -> Subject {
+    let subject = trouble.subject.as_str();
+    match (subject.strip_prefix("upstream "), subject.strip_prefix("endpoint ")) {
+        (Some(name), _) => Subject::Upstream(name.to_owned()),
+        (_, Some(path)) => Subject::Endpoint(path.to_owned()),
+        _ => Subject::Trouble(trouble.clone()),
+    }
+}

@@ -1,0 +1,115 @@
+//! Asks the admin listener: for the state every few seconds, for its history when there is more of it, and for tools as
+//! soon as others are looked at.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use crate::watch::history::History;
+use crate::watch::status::Status;
+use crate::watch::tools::{Page, Query};
+use crate::watch::watcher::{Fault, Watcher};
+
+/// How soon a gateway that is gone is asked again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What was found out.
+#[derive(Debug)]
+pub(super) enum News {
+    /// The state, and its history if there is more of it.
+    State(Box<Status>, Option<Box<History>>),
+    /// Tools.
+    Tools(Query, Result<Page, String>),
+    /// The gateway did not answer.
+    Gone(String),
+}
+
+/// Asks again and again.
+pub(super) struct Feed {
+    watcher: Watcher,
+    interval: Duration,
+    /// Start of the gateway and number of the sample that the history goes up to.
+    known: Option<(u64, Option<u64>)>,
+    has_history: bool,
+}
+
+impl Feed {
+    pub(super) fn new(watcher: Watcher, interval: Duration) -> Self {
+        Self { watcher, interval, known: None, has_history: true }
+    }
+
+    /// The state for the first time.
+    pub(super) async fn first(&mut self) -> Result<News, Fault> {
+        self.state().await
+    }
+
+    /// Until nobody hears it any more.
+    pub(super) async fn run(self, asked: watch::Receiver<Option<Query>>, news: mpsc::Sender<News>) {
+        let (watcher, interval) = (self.watcher.clone(), self.interval);
+        tokio::select! {
+            () = self.tell_states(&news) => {}
+            () = tell_tools(&watcher, interval, asked, &news) => {}
+        }
+    }
+
+    async fn tell_states(mut self, news: &mpsc::Sender<News>) {
+        let mut pause = self.interval;
+        loop {
+            sleep(pause).await;
+            let state = self.state().await;
+            pause = if state.is_ok() { self.interval } else { RETRY_INTERVAL };
+            let told = news.send(state.unwrap_or_else(|fault| News::Gone(fault.to_string()))).await;
+            if told.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn state(&mut self) -> Result<News, Fault> {
+        let status = Status::read(&self.watcher.object("/status").await?);
+        let known = Some((status.started_s, status.sample));
+        let mut history = None;
+        if known != self.known && (self.has_history || self.is_another(&status)) {
+            match self.watcher.object("/status/history").await {
+                Ok(answer) => history = Some(Box::new(History::read(&answer))),
+                Err(fault) => self.has_history = !fault.is_unknown_path(),
+            }
+        }
+        self.known = known;
+        Ok(News::State(Box::new(status), history))
+    }
+
+    /// Whether the gateway was started again, perhaps as a newer one.
+    fn is_another(&self, status: &Status) -> bool {
+        self.known.is_none_or(|(started_s, _)| started_s != status.started_s)
+    }
+}
+
+/// Tells the tools that are asked for, at once where others are than before.
+async fn tell_tools(
+    watcher: &Watcher,
+    interval: Duration,
+    mut asked: watch::Receiver<Option<Query>>,
+    news: &mpsc::Sender<News>,
+) {
+    loop {
+        let query = asked.borrow_and_update().clone();
+        if let Some(query) = query {
+            let page = match watcher.object(&query.target()).await {
+                Ok(answer) => Ok(Page::read(&answer)),
+                Err(fault) if fault.is_unknown_path() => {
+                    Err("this gateway does not list its tools".to_owned())
+                }
+                Err(fault) => Err(fault.to_string()),
+            };
+            if news.send(News::Tools(query, page)).await.is_err() {
+                return;
+            }
+        }
+        tokio::select! {
+            () = sleep(interval) => {}
+            changed = asked.changed() => if changed.is_err() { return },
+        }
+    }
+}

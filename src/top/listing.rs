@@ -1,0 +1,349 @@
+//! What is in the tables. Pure.
+
+use super::palette::Look;
+use super::table::{By, Cell, Column, Kind, Row};
+use crate::watch::figures::{
+    UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, rate, share, span,
+};
+use crate::watch::history::{History, Lines};
+use crate::watch::report::replicas;
+use crate::watch::status::{Endpoint, Figures, Status, Upstream};
+use crate::watch::tools::{Sort, Tool};
+use crate::watch::trouble::{Severity, Trouble};
+
+/// The column by which upstreams and endpoints are sorted at first: what is wrong, then what is busy.
+pub(super) const STATE: usize = 0;
+
+pub(super) const UPSTREAMS: &[Column] = &[
+    mark("STATE", 8),
+    name_column("UPSTREAM", 40),
+    number("CALLS/S", 8, 1),
+    plain("LATELY", 8, 60, 5),
+    number("ERR/S", 7, 2),
+    number("P50", 7, 4),
+    number("P99", 7, 1),
+    number("CALLS", 8, 3),
+    number("ERRORS", 7, 6),
+    number("TOOLS", 6, 7),
+    number("BUSY", 5, 8),
+    text("REPLICAS", 9, 20, 6),
+    text("ERAS", 13, 13, 9),
+    text("OVER", 5, 5, 10),
+];
+
+pub(super) const ENDPOINTS: &[Column] = &[
+    mark("STATE", 8),
+    name_column("ENDPOINT", 40),
+    number("CALLS/S", 8, 1),
+    plain("LATELY", 8, 60, 5),
+    number("ERR/S", 7, 2),
+    number("P50", 7, 4),
+    number("P99", 7, 1),
+    number("CALLS", 8, 3),
+    number("ERRORS", 7, 6),
+    number("TOOLS", 6, 7),
+    number("SESSIONS", 9, 9),
+    text("ERAS", 13, 13, 10),
+    text("UPSTREAMS", 10, 60, 8),
+];
+
+pub(super) const TOOLS: &[Column] = &[
+    name_column("TOOL", 48),
+    plain("UPSTREAM", 8, 28, 2),
+    plain_number("CALLS/S", 8, 3),
+    plain_number("P50", 7, 4),
+    number("P99", 7, 1),
+    number("CALLS", 8, 1),
+    number("ERRORS", 7, 3),
+    plain_number("ERR %", 7, 5),
+    plain("PIN", 8, 8, 6),
+    plain("SAYS IT", 11, 11, 7),
+    plain_number("SIZE", 8, 8),
+];
+
+pub(super) const LIMITS: &[Column] = &[
+    name_column("LIMIT", 40),
+    plain("BOUND", 12, 24, 2),
+    number("NOW", 7, 3),
+    number("WAITING", 8, 4),
+    number("REFUSED", 8, 1),
+    plain("OF", 10, 24, 5),
+];
+
+pub(super) const TROUBLES: &[Column] =
+    &[Column { is_sortable: false, ..mark("", 7) }, plain("WHERE", 8, 28, 0), plain("WHAT", 8, 400, 1)];
+
+/// The column of [`TOOLS`] that stands for a way to sort.
+pub(super) fn tools_column(sort: Sort) -> usize {
+    match sort {
+        Sort::Name => 0,
+        Sort::P99 => 4,
+        Sort::Calls => 5,
+        Sort::Errors => 6,
+    }
+}
+
+/// Upstreams with this text in their names.
+pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec<Row> {
+    let fits = |upstream: &&Upstream| is_in(filter, &upstream.name);
+    let row = |upstream: &Upstream| {
+        let (word, look, rank) = state(upstream);
+        let figures = &upstream.figures;
+        let busy: u64 = upstream.replicas.iter().fold(0, |sum, one| sum.saturating_add(one.in_flight));
+        let cells = vec![
+            state_cell(word, look, rank, figures),
+            name(&upstream.name),
+            rate_cell(figures.recent.calls_per_s),
+            curve(history.upstreams.get(&upstream.name)),
+            bad_rate(figures.recent.errors_per_s),
+            latency_cell(figures.recent.p50_s),
+            latency_cell(figures.recent.p99_s),
+            count_cell(Some(figures.calls)),
+            count_cell(Some(figures.errors)),
+            count_cell(upstream.tools),
+            count_cell(Some(busy)),
+            words(&replicas(upstream)),
+            words(&upstream.eras.join("+")),
+            words(&upstream.transport),
+        ];
+        Row { id: upstream.name.clone(), cells }
+    };
+    status.upstreams.iter().filter(fits).map(row).collect()
+}
+
+/// Endpoints with this text in their paths or the names of their upstreams.
+pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec<Row> {
+    let fits = |endpoint: &&Endpoint| {
+        is_in(filter, &endpoint.path) || endpoint.upstreams.iter().any(|name| is_in(filter, name))
+    };
+    let row = |endpoint: &Endpoint| {
+        let (word, look, rank) = fitness(endpoint.fit);
+        let figures = &endpoint.figures;
+        let cells = vec![
+            state_cell(word, look, rank, figures),
+            name(&endpoint.path),
+            rate_cell(figures.recent.calls_per_s),
+            curve(history.endpoints.get(&endpoint.path)),
+            bad_rate(figures.recent.errors_per_s),
+            latency_cell(figures.recent.p50_s),
+            latency_cell(figures.recent.p99_s),
+            count_cell(Some(figures.calls)),
+            count_cell(Some(figures.errors)),
+            count_cell(endpoint.tools),
+            count_cell(endpoint.sessions),
+            words(&endpoint.eras.join("+")),
+            words(&endpoint.upstreams.join(" ")),
+        ];
+        Row { id: endpoint.path.clone(), cells }
+    };
+    status.endpoints.iter().filter(fits).map(row).collect()
+}
+
+/// These tools.
+pub(super) fn tools(tools: &[Tool]) -> Vec<Row> {
+    let row = |tool: &Tool| {
+        let pin = match tool.pin.as_deref() {
+            Some(pin @ ("changed" | "new")) => {
+                (Cell::Text(format!("! {pin}"), Look::Warning), By::Number(0.0))
+            }
+            other => words(other.unwrap_or(UNKNOWN)),
+        };
+        let cells = vec![
+            name(&tool.name),
+            name(&tool.upstream),
+            rate_cell(tool.calls_per_s),
+            latency_cell(tool.p50_s),
+            latency_cell(tool.p99_s),
+            count_cell(Some(tool.calls)),
+            count_cell(Some(tool.errors)),
+            words(&share(error_share(tool.errors, tool.calls))),
+            pin,
+            words(says(tool)),
+            words(&known_bytes(tool.definition_bytes)),
+        ];
+        Row { id: tool_id(tool), cells }
+    };
+    tools.iter().map(row).collect()
+}
+
+/// What stands for a tool.
+pub(super) fn tool_id(tool: &Tool) -> String {
+    format!("{}\n{}", tool.upstream, tool.name)
+}
+
+/// What a tool says of itself.
+pub(super) fn says(tool: &Tool) -> &'static str {
+    match (tool.read_only, tool.destructive) {
+        (Some(true), _) => "only reads",
+        (_, Some(true)) => "may destroy",
+        (Some(false), Some(false)) => "only adds",
+        (Some(false), None) => "changes",
+        _ => UNKNOWN,
+    }
+}
+
+/// Everything that is bounded and can be hit.
+pub(super) fn limits(status: &Status, filter: &str) -> Vec<Row> {
+    let connections = &status.connections;
+    let mut rows = vec![bound(
+        "connections",
+        &known_count(connections.max),
+        Some(connections.open),
+        None,
+        connections.refused,
+        "clients",
+    )];
+    rows.extend(status.limits.iter().map(|limit| {
+        let period = limit.period_s.map_or_else(|| UNKNOWN.to_owned(), period);
+        let of = if limit.shared { "callers, shared" } else { "callers" };
+        let what = format!("{} in {period}", count(limit.calls));
+        bound(&format!("limit {}", limit.name), &what, Some(limit.keys), None, limit.refused, of)
+    }));
+    rows.extend(status.upstreams.iter().filter_map(|upstream| {
+        let at_once = upstream.calls_at_once.as_ref()?;
+        let what = format!("{} at once", count(at_once.max));
+        let name = format!("upstream {}", upstream.name);
+        let waiting = Some(at_once.waiting);
+        Some(bound(&name, &what, Some(at_once.in_use), waiting, at_once.refused, "calls"))
+    }));
+    rows.retain(|row| is_in(filter, &row.id));
+    rows
+}
+
+/// What is wrong.
+pub(super) fn troubles(troubles: &[Trouble], filter: &str) -> Vec<Row> {
+    let row = |(at, trouble): (usize, &Trouble)| {
+        let (mark, look) = match trouble.severity {
+            Severity::Wrong => ("✗ wrong", Look::Bad),
+            Severity::Look => ("! look", Look::Warning),
+        };
+        let cells = vec![
+            (Cell::Text(mark.to_owned(), look), By::Number(0.0)),
+            name(&trouble.subject),
+            words(&trouble.what),
+        ];
+        Row { id: at.to_string(), cells }
+    };
+    let fits =
+        |(_, trouble): &(usize, &Trouble)| is_in(filter, &trouble.subject) || is_in(filter, &trouble.what);
+    troubles.iter().enumerate().filter(fits).map(row).collect()
+}
+
+/// How an upstream is: word, look and how far from well.
+pub(super) fn state(upstream: &Upstream) -> (&'static str, Look, f64) {
+    let is_out = |one: &crate::watch::status::Replica| one.breaker == "open" || one.resolved == Some(false);
+    let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
+    if upstream.fit != Some(false) && (is_looping || upstream.replicas.iter().any(is_out)) {
+        return ("◐ partly", Look::Warning, 1.0);
+    }
+    fitness(upstream.fit)
+}
+
+/// The same of what is fit or not.
+pub(super) fn fitness(fit: Option<bool>) -> (&'static str, Look, f64) {
+    match fit {
+        Some(true) => ("● fit", Look::Good, 0.0),
+        Some(false) => ("✗ unfit", Look::Bad, 2.0),
+        None => ("? –", Look::Faint, 0.0),
+    }
+}
+
+/// A period as people say it.
+pub(super) fn period(seconds: f64) -> String {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole seconds, and saturating"
+    )]
+    let whole = seconds.max(0.0) as u64;
+    if seconds < 60.0 { latency(Some(seconds)) } else { span(whole) }
+}
+
+fn bound(id: &str, what: &str, now: Option<u64>, waiting: Option<u64>, refused: u64, of: &str) -> Row {
+    let refused_look = if refused > 0 { Look::Warning } else { Look::Plain };
+    let cells = vec![
+        name(id),
+        words(what),
+        count_cell(now),
+        count_cell(waiting),
+        (Cell::Text(count(refused), refused_look), by_count(refused)),
+        words(of),
+    ];
+    Row { id: id.to_owned(), cells }
+}
+
+fn is_in(filter: &str, text: &str) -> bool {
+    filter.is_empty() || text.to_lowercase().contains(&filter.to_lowercase())
+}
+
+/// What is equally fit is in the order of how busy it is.
+fn state_cell(word: &str, look: Look, rank: f64, figures: &Figures) -> (Cell, By) {
+    let busy = figures.recent.calls_per_s.unwrap_or_default().clamp(0.0, 1e12);
+    (Cell::Text(word.to_owned(), look), By::Number(rank * 1e13 + busy))
+}
+
+fn name(text: &str) -> (Cell, By) {
+    (Cell::text(text), By::Text(text.to_lowercase()))
+}
+
+fn words(text: &str) -> (Cell, By) {
+    (Cell::text(text), By::Text(text.to_owned()))
+}
+
+fn rate_cell(per_s: Option<f64>) -> (Cell, By) {
+    let look = if per_s.is_some_and(|rate| rate > 0.0) { Look::Plain } else { Look::Faint };
+    (Cell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
+}
+
+fn bad_rate(per_s: Option<f64>) -> (Cell, By) {
+    let look = if per_s.is_some_and(|rate| rate > 0.0) { Look::Bad } else { Look::Faint };
+    (Cell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
+}
+
+fn latency_cell(seconds: Option<f64>) -> (Cell, By) {
+    let look = if seconds.is_some() { Look::Plain } else { Look::Faint };
+    (Cell::Text(latency(seconds), look), By::Number(seconds.unwrap_or(-1.0)))
+}
+
+fn count_cell(known: Option<u64>) -> (Cell, By) {
+    let look = if known.is_some_and(|known| known > 0) { Look::Plain } else { Look::Faint };
+    (Cell::Text(known_count(known), look), known.map_or(By::Number(-1.0), by_count))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an order for people")]
+fn by_count(count: u64) -> By {
+    By::Number(count as f64)
+}
+
+fn curve(lines: Option<&Lines>) -> (Cell, By) {
+    (Cell::Curve(lines.map(|lines| lines.calls_per_s.clone()).unwrap_or_default()), By::Number(0.0))
+}
+
+const fn text(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
+    Column { head, least, most, is_number: false, rank, is_sortable: true, kind: Kind::Other }
+}
+
+const fn mark(head: &'static str, most: usize) -> Column {
+    Column { head, least: 1, most, is_number: false, rank: 0, is_sortable: true, kind: Kind::Mark }
+}
+
+const fn name_column(head: &'static str, most: usize) -> Column {
+    Column { head, least: 8, most, is_number: false, rank: 0, is_sortable: true, kind: Kind::Name }
+}
+
+const fn plain(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
+    Column { head, least, most, is_number: false, rank, is_sortable: false, kind: Kind::Other }
+}
+
+const fn number(head: &'static str, width: usize, rank: u8) -> Column {
+    Column { head, least: width, most: width, is_number: true, rank, is_sortable: true, kind: Kind::Other }
+}
+
+const fn plain_number(head: &'static str, width: usize, rank: u8) -> Column {
+    Column { head, least: width, most: width, is_number: true, rank, is_sortable: false, kind: Kind::Other }
+}
+
+/// Sizes are part of what is known of the cache.
+pub(super) fn cache(status: &Status) -> String {
+    format!("cache {} {}", share(status.cache.hit_share()), bytes(status.cache.bytes))
+}

@@ -1,0 +1,295 @@
+//! What is wrong with a gateway, worst first, and what to do about it. Pure.
+
+use super::figures::{number_of, span};
+use super::status::{Status, Upstream};
+
+/// Certificates that end sooner are worth a look.
+const CERTIFICATE_WARNING_S: u64 = 14 * 86_400;
+/// Connections that are this share of all that may be, in percent, are worth a look.
+const CONNECTIONS_WARNING_PERCENT: u64 = 90;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Somebody is not served, or soon is not.
+    Wrong,
+    /// Worth a look.
+    Look,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// How bad it is.
+    pub severity: Severity,
+    /// With what: `upstream weather`.
+    pub subject: String,
+    /// What.
+    pub what: String,
+    /// What to do.
+    pub advice: Option<String>,
+}
+
+/// Everything that is wrong, worst first; `now_s` is the time since 1970.
+pub fn troubles(status: &Status, now_s: u64) -> Vec<Trouble> {
+    let mut found = Vec::new();
+    of_process(status, &mut found);
+    for endpoint in status.endpoints.iter().filter(|endpoint| endpoint.fit == Some(false)) {
+        found.push(wrong(format!("endpoint {}", endpoint.path), "no upstream is fit: every call fails", ""));
+    }
+    for upstream in &status.upstreams {
+        of_upstream(upstream, &mut found);
+    }
+    of_certificates(status, now_s, &mut found);
+    of_bounds(status, &mut found);
+    found.sort_by_key(|trouble| trouble.severity);
+    found
+}
+
+/// How many are wrong and how many are worth a look.
+pub fn counts(troubles: &[Trouble]) -> (usize, usize) {
+    let wrong = troubles.iter().filter(|trouble| trouble.severity == Severity::Wrong).count();
+    (wrong, troubles.len() - wrong)
+}
+
+/// The same in words; `None` where nothing is.
+pub fn summary(troubles: &[Trouble]) -> Option<String> {
+    let said = match counts(troubles) {
+        (0, 0) => return None,
+        (0, look) => format!("{look} worth a look"),
+        (wrong, 0) => format!("{wrong} wrong"),
+        (wrong, look) => format!("{wrong} wrong, {look} worth a look"),
+    };
+    Some(said)
+}
+
+fn of_process(status: &Status, found: &mut Vec<Trouble>) {
+    if let Some(phase) = &status.drain {
+        found.push(look("gateway", format!("is about to stop (drain: {phase})"), ""));
+    }
+    if status.panics > 0 {
+        let what = format!("{} ended by a bug", number_of(status.panics, "connection", "connections"));
+        found.push(look("gateway", what, "report what the log says of `panic`"));
+    }
+    if let Some(reload) = &status.config.last_reload {
+        if !reload.ok {
+            let why = reload.error.as_deref().unwrap_or("it does not say why");
+            let first = why.lines().find(|line| !line.trim().is_empty()).unwrap_or(why);
+            let what = format!("the last reload was refused, the old one is in force: {}", first.trim());
+            found.push(wrong("configuration".to_owned(), what, "trunkline check"));
+        } else if !reload.needs_restart.is_empty() {
+            let what = format!("takes effect at the next start only: {}", reload.needs_restart.join(", "));
+            found.push(look("configuration", what, ""));
+        }
+    }
+    if let Some(shared) = &status.shared {
+        if !shared.connected {
+            let what = "the store cannot be reached: each gateway counts for itself";
+            found.push(wrong("shared state".to_owned(), what, ""));
+        }
+        if shared.strangers > 0 {
+            let what = format!("{} of another configuration or key", shared.strangers);
+            found.push(look(
+                "shared state",
+                what,
+                "give all gateways the same configuration and session key",
+            ));
+        }
+    }
+}
+
+fn of_upstream(upstream: &Upstream, found: &mut Vec<Trouble>) {
+    let subject = || format!("upstream {}", upstream.name);
+    let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
+    let open = upstream.replicas.iter().filter(|replica| replica.breaker == "open").count();
+    let unresolved = upstream.replicas.iter().filter(|replica| replica.resolved == Some(false)).count();
+    let all = upstream.replicas.len();
+    if upstream.fit == Some(false) {
+        let why = match () {
+            () if is_looping => "its process ends again and again".to_owned(),
+            () if all > 0 && unresolved == all => "its name leads to no address".to_owned(),
+            () if all == 1 && open == 1 => "does not answer: its breaker is open".to_owned(),
+            () if open > 0 => format!("{open} of {all} replicas do not answer: their breakers are open"),
+            () => "is not fit".to_owned(),
+        };
+        found.push(wrong(subject(), why, "see its log, and the gateway's"));
+    } else {
+        if is_looping {
+            found.push(look(subject(), "a process of it ends again and again", "see its log"));
+        }
+        if open > 0 {
+            let what = format!("{open} of {} not answering", number_of(all as u64, "replica", "replicas"));
+            found.push(look(subject(), what, ""));
+        }
+        if unresolved > 0 {
+            found.push(look(subject(), format!("{unresolved} of {all} names lead to no address"), ""));
+        }
+    }
+    of_pins(upstream, found);
+    if let Some(bound) = upstream.calls_at_once.as_ref().filter(|bound| bound.waiting > 0) {
+        let what = format!("{} calls wait, as {} are under way", bound.waiting, bound.in_use);
+        found.push(look(subject(), what, ""));
+    }
+}
+
+fn of_pins(upstream: &Upstream, found: &mut Vec<Trouble>) {
+    let Some(pins) = &upstream.pins else { return };
+    let subject = || format!("upstream {}", upstream.name);
+    if pins.unreadable {
+        found.push(wrong(subject(), "what is pinned of it cannot be read", "see the log"));
+    }
+    let mut said = Vec::new();
+    if pins.changed > 0 {
+        said.push(format!("{} changed", number_of(pins.changed, "tool has", "tools have")));
+    }
+    if pins.new > 0 {
+        said.push(format!("{} new", number_of(pins.new, "tool is", "tools are")));
+    }
+    if said.is_empty() {
+        return;
+    }
+    let mut what = format!("{}, waiting for approval", said.join(" and "));
+    if !pins.names.is_empty() {
+        what = format!("{what}: {}", pins.names.join(", "));
+    }
+    found.push(look(subject(), what, &format!("trunkline pins show {}", upstream.name)));
+}
+
+fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Trouble>) {
+    for (file, ends_s) in &status.certificates {
+        let Some(ends_s) = *ends_s else { continue };
+        let subject = format!("certificate {file}");
+        match ends_s.checked_sub(now_s) {
+            None => found.push(wrong(subject, format!("ended {} ago", span(now_s - ends_s)), "")),
+            Some(left) if left < CERTIFICATE_WARNING_S => {
+                found.push(look(subject, format!("ends in {}", span(left)), ""));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn of_bounds(status: &Status, found: &mut Vec<Trouble>) {
+    let connections = &status.connections;
+    if let Some(max) = connections.max.filter(|max| *max > 0) {
+        if connections.open >= max {
+            found.push(wrong("connections".to_owned(), format!("all {max} are taken"), ""));
+        } else if connections.open.saturating_mul(100) / max >= CONNECTIONS_WARNING_PERCENT {
+            found.push(look("connections", format!("{} of {max} are open", connections.open), ""));
+        }
+    }
+    for limit in status.limits.iter().filter(|limit| limit.overflowed > 0) {
+        let what = format!("{} calls of callers for whom there was no room", limit.overflowed);
+        found.push(look(format!("limit {}", limit.name), what, ""));
+    }
+}
+
+fn wrong(subject: String, what: impl Into<String>, advice: &str) -> Trouble {
+    trouble(Severity::Wrong, subject, what.into(), advice)
+}
+
+fn look(subject: impl Into<String>, what: impl Into<String>, advice: &str) -> Trouble {
+    trouble(Severity::Look, subject.into(), what.into(), advice)
+}
+
+fn trouble(severity: Severity, subject: String, what: String, advice: &str) -> Trouble {
+    let advice = Some(advice.to_owned()).filter(|advice| !advice.is_empty());
+    Trouble { severity, subject, what, advice }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW_S: u64 = 1_800_000_000;
+
+    fn found(status: &Value) -> Vec<String> {
+        let said = |trouble: Trouble| format!("{:?} {}: {}", trouble.severity, trouble.subject, trouble.what);
+        troubles(&Status::read(status), NOW_S).into_iter().map(said).collect()
+    }
+
+    #[test]
+    fn each_trouble_is_found() {
+        let upstream = |more: Value| {
+            let mut upstream = json!({"name": "a", "fit": true});
+            upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({ "upstreams": [upstream] })
+        };
+        let (open, closed) = (json!({"breaker": "open"}), json!({"breaker": "closed"}));
+        for (status, expected) in [
+            (
+                json!({"endpoints": [{"path": "/mcp", "fit": false}]}),
+                "Wrong endpoint /mcp: no upstream is fit",
+            ),
+            (upstream(json!({"fit": false})), "Wrong upstream a: is not fit"),
+            (upstream(json!({"fit": false, "replicas": [open]})), "Wrong upstream a: does not answer"),
+            (upstream(json!({"fit": false, "replicas": [open, open]})), "Wrong upstream a: 2 of 2 replicas"),
+            (upstream(json!({"replicas": [open, closed]})), "Look upstream a: 1 of 2 replicas"),
+            (
+                upstream(json!({"fit": false, "replicas": [{"resolved": false}]})),
+                "Wrong upstream a: its name",
+            ),
+            (
+                upstream(json!({"fit": false, "children": {"crash_loop": true}})),
+                "Wrong upstream a: its process",
+            ),
+            (
+                upstream(json!({"pins": {"changed": 2, "new": 1}})),
+                "Look upstream a: 2 tools have changed and 1 tool",
+            ),
+            (upstream(json!({"pins": {"unreadable": true}})), "Wrong upstream a: what is pinned"),
+            (
+                upstream(json!({"calls_at_once": {"max": 1, "in_use": 1, "waiting": 3}})),
+                "Look upstream a: 3 calls wait",
+            ),
+            (
+                json!({"certificates": [{"file": "c", "expires_s": NOW_S - 60}]}),
+                "Wrong certificate c: ended 1 min ago",
+            ),
+            (
+                json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400}]}),
+                "Look certificate c: ends in 1 d",
+            ),
+            (json!({"connections": {"open": 10, "max": 10}}), "Wrong connections: all 10"),
+            (json!({"connections": {"open": 9, "max": 10}}), "Look connections: 9 of 10"),
+            (json!({"limits": [{"name": "l", "overflowed": 4}]}), "Look limit l: 4 calls"),
+            (json!({"drain": "quiet"}), "Look gateway: is about to stop"),
+            (json!({"panics": 1}), "Look gateway: 1 connection ended"),
+            (json!({"shared": {"connected": false}}), "Wrong shared state"),
+            (
+                json!({"config": {"last_reload": {"ok": false, "error": "\nline 3"}}}),
+                "Wrong configuration: the last",
+            ),
+            (
+                json!({"config": {"last_reload": {"ok": true, "needs_restart": ["x"]}}}),
+                "Look configuration: takes",
+            ),
+        ] {
+            let found = found(&status);
+            assert_eq!(found.len(), 1, "{status}: {found:?}");
+            assert!(found[0].starts_with(expected), "{expected}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_well_or_unknown_is_no_trouble() {
+        for status in [
+            json!({}),
+            json!({"endpoints": [{}], "upstreams": [{"replicas": [{}]}], "certificates": [{"file": "c"}]}),
+            json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400 * 60}], "connections": {"max": 0}}),
+        ] {
+            assert_eq!(found(&status), [""; 0], "{status}");
+        }
+    }
+
+    #[test]
+    fn the_worst_is_first() {
+        let status = json!({"panics": 1, "endpoints": [{"path": "/", "fit": false}]});
+        assert!(found(&status)[0].starts_with("Wrong"));
+        let all = troubles(&Status::read(&status), NOW_S);
+        assert_eq!(summary(&all).as_deref(), Some("1 wrong, 1 worth a look"));
+        assert_eq!(summary(&[]), None);
+    }
+}
