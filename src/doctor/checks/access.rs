@@ -1,0 +1,99 @@
+//! Who can reach the server, and what it tells those whom it does not let in.
+
+use crate::doctor::challenge;
+use crate::doctor::facts::{Answer, Facts, Probe, Reached};
+use crate::doctor::rules::access as rules;
+use crate::doctor::sheet::{Refusal, Sheet};
+
+pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
+    let Reached::Http { is_tls, is_loopback } = facts.reached else { return };
+    if facts.exchanges.values().any(|exchange| exchange.status.is_some()) {
+        let is_open = !is_tls && !is_loopback;
+        let seen = is_open.then(|| "the URL begins with http:// and is not of this machine".to_owned());
+        sheet.judge(&rules::CLEAR_TEXT, seen.into_iter().collect());
+    }
+    let what = "a request with Origin: http://page.example";
+    sheet.refused(facts, Probe::ForeignOrigin, &rules::ORIGIN, what, Refusal::new(&[], &[]));
+    let what = "a request with Host: page.example";
+    sheet.refused(facts, Probe::ForeignHost, &rules::HOST, what, Refusal::new(&[], &[]));
+    door(facts, sheet);
+    if let Some(exchange) = facts.answer(Probe::WithoutKey) {
+        let is_open = matches!(exchange.answer, Answer::Result(_));
+        let seen = is_open.then(|| format!("a request without Authorization got {}", exchange.words()));
+        sheet.judge(&rules::OPEN_WITHOUT_KEY, seen.into_iter().collect());
+    }
+}
+
+fn door(facts: &Facts, sheet: &mut Sheet) {
+    let Some(door) = &facts.door else { return };
+    if door.status == 401 {
+        let seen = match door.challenges.as_slice() {
+            [] => Some("HTTP 401 without WWW-Authenticate".to_owned()),
+            challenges if !challenges.iter().any(|challenge| challenge::is_bearer(challenge)) => {
+                Some(format!("HTTP 401 with WWW-Authenticate: {}", challenges.join(", ")))
+            }
+            _ => None,
+        };
+        sheet.judge(&rules::CHALLENGE, seen.into_iter().collect());
+    }
+    let Some(metadata) = &door.metadata else { return };
+    let url = door.metadata_url.as_deref().unwrap_or_default();
+    let fault = match metadata {
+        Ok(metadata) => challenge::fault(metadata, facts.url.as_ref()),
+        Err(why) => Some(why.clone()),
+    };
+    sheet.judge(&rules::METADATA, fault.map(|why| format!("{url}: {why}")).into_iter().collect());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::facts::{Door, Exchange};
+
+    fn broken(facts: &Facts) -> Vec<&'static str> {
+        let mut sheet = Sheet::default();
+        check(facts, &mut sheet);
+        sheet.outcomes.iter().filter(|outcome| !outcome.is_kept).map(|outcome| outcome.rule.id).collect()
+    }
+
+    #[test]
+    fn doors_are_judged_by_what_they_say() {
+        for (challenges, metadata, expected) in [
+            (vec![], None, vec!["challenge"]),
+            (vec!["Bearer"], None, vec![]),
+            (vec!["Basic realm=x"], None, vec!["challenge"]),
+            (vec!["Bearer"], Some(Err("got HTTP 404".to_owned())), vec!["resource-metadata"]),
+            (vec!["Bearer"], Some(Ok(json!({}))), vec!["resource-metadata"]),
+        ] {
+            let door = Door {
+                challenges: challenges.into_iter().map(str::to_owned).collect(),
+                status: 401,
+                metadata,
+                ..Door::default()
+            };
+            let facts = Facts {
+                reached: Reached::Http { is_tls: true, is_loopback: false },
+                door: Some(door),
+                ..Facts::default()
+            };
+            assert_eq!(broken(&facts), expected);
+        }
+    }
+
+    #[test]
+    fn clear_text_matters_on_a_network_only() {
+        for (is_tls, is_loopback, expected) in
+            [(false, false, vec!["clear-text"]), (true, false, vec![]), (false, true, vec![])]
+        {
+            let mut facts = Facts { reached: Reached::Http { is_tls, is_loopback }, ..Facts::default() };
+            let exchange = Exchange {
+                status: Some(200),
+                ..Exchange::failed(Answer::Nothing, std::time::Duration::ZERO)
+            };
+            facts.exchanges.insert(Probe::Discover, exchange);
+            assert_eq!(broken(&facts), expected);
+        }
+    }
+}
