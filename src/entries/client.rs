@@ -1,0 +1,154 @@
+//! The clients that are known: what their entries look like and where they stand, as their documentation had it in
+//! November 2026.
+
+/// A client, such as a desktop application or an editor.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Client {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What it is called by its makers.
+    pub title: &'static str,
+    /// Where its entries stand.
+    pub file: &'static str,
+    pub(super) form: Form,
+    pub(super) key: KeyForm,
+}
+
+/// What an entry looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `mcpServers`, with a URL under this member, and this type where one is said.
+    McpServers { url: &'static str, kind: Option<&'static str> },
+    /// `mcpServers`, for programs alone.
+    Programs,
+    /// `servers` of VS Code.
+    Servers,
+    /// `context_servers` of Zed.
+    ContextServers,
+    /// `mcp` of opencode.
+    Mcp,
+    /// `mcp_servers` of Codex, in TOML.
+    Toml,
+}
+
+/// How an entry comes by a key without holding it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyForm {
+    /// An environment variable: what stands before and after its name.
+    Variable(&'static str, &'static str),
+    /// The client asks for it.
+    Input,
+    /// It does not: a program has to stand in that reads it from a file.
+    Nothing,
+}
+
+const PLAIN: Form = Form::McpServers { url: "url", kind: None };
+
+/// All of them.
+static CLIENTS: [Client; 11] = [
+    Client {
+        name: "claude-code",
+        title: "Claude Code",
+        file: ".mcp.json of the project, or for all of them: claude mcp add-json --scope user NAME 'ENTRY'",
+        form: Form::McpServers { url: "url", kind: Some("http") },
+        key: KeyForm::Variable("${", "}"),
+    },
+    Client {
+        name: "claude-desktop",
+        title: "Claude Desktop",
+        file: "claude_desktop_config.json (Settings, Developer, Edit Config)",
+        form: Form::Programs,
+        key: KeyForm::Nothing,
+    },
+    Client {
+        name: "cline",
+        title: "Cline",
+        file: "cline_mcp_settings.json (MCP Servers, Configure)",
+        form: Form::McpServers { url: "url", kind: Some("streamableHttp") },
+        key: KeyForm::Nothing,
+    },
+    Client {
+        name: "codex",
+        title: "Codex",
+        file: "~/.codex/config.toml",
+        form: Form::Toml,
+        key: KeyForm::Variable("", ""),
+    },
+    Client {
+        name: "cursor",
+        title: "Cursor",
+        file: "~/.cursor/mcp.json, or .cursor/mcp.json of the project",
+        form: PLAIN,
+        key: KeyForm::Variable("${env:", "}"),
+    },
+    Client {
+        name: "gemini-cli",
+        title: "Gemini CLI",
+        file: "~/.gemini/settings.json, or .gemini/settings.json of the project",
+        form: Form::McpServers { url: "httpUrl", kind: None },
+        key: KeyForm::Variable("$", ""),
+    },
+    Client {
+        name: "lm-studio",
+        title: "LM Studio",
+        file: "~/.lmstudio/mcp.json (Program, Install, Edit mcp.json)",
+        form: PLAIN,
+        key: KeyForm::Nothing,
+    },
+    Client {
+        name: "opencode",
+        title: "opencode",
+        file: "~/.config/opencode/opencode.json, or opencode.json of the project",
+        form: Form::Mcp,
+        key: KeyForm::Variable("{env:", "}"),
+    },
+    Client {
+        name: "vscode",
+        title: "VS Code",
+        file: ".vscode/mcp.json of the project, or for all of them: the command MCP: Open User Configuration",
+        form: Form::Servers,
+        key: KeyForm::Input,
+    },
+    Client {
+        name: "windsurf",
+        title: "Windsurf",
+        file: "~/.codeium/windsurf/mcp_config.json",
+        form: Form::McpServers { url: "serverUrl", kind: None },
+        key: KeyForm::Variable("${env:", "}"),
+    },
+    Client {
+        name: "zed",
+        title: "Zed",
+        file: "~/.config/zed/settings.json",
+        form: Form::ContextServers,
+        key: KeyForm::Nothing,
+    },
+];
+
+impl Client {
+    /// All clients, by name.
+    pub fn all() -> &'static [Self] {
+        &CLIENTS
+    }
+
+    /// The client of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        CLIENTS.iter().find(|client| client.name == name)
+    }
+
+    /// Whether it can only start programs.
+    pub fn is_for_programs_alone(&self) -> bool {
+        self.form == Form::Programs
+    }
+
+    /// The member of its file that the entry goes into.
+    pub fn section(&self) -> &'static str {
+        match self.form {
+            Form::McpServers { .. } | Form::Programs => "mcpServers",
+            Form::Servers => "servers",
+            Form::ContextServers => "context_servers",
+            Form::Mcp => "mcp",
+            Form::Toml => "mcp_servers",
+        }
+    }
+}
