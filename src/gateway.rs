@@ -67,7 +67,7 @@ pub use self::sockets::SocketsError;
 /// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
 const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
 /// More than any configuration needs.
-const CONFIG_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const CONFIG_BYTES_MAX: u64 = 16 << 20;
 /// Threads of each worker's pool for long computations and name lookups.
 const BLOCKING_THREADS_MAX: usize = 2;
 
@@ -112,7 +112,8 @@ pub fn load(path: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn read(path: &Path) -> std::io::Result<String> {
+/// The text of a configuration file.
+pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > CONFIG_BYTES_MAX {

@@ -49,7 +49,9 @@
 //! `limit`, `telemetry` and `upstream` stand on them; then `snapshot`, `catalog`, `mapper`, `listen`, `relay` and
 //! `proxy`; then `listener`, `worker`, `admin`, `gateway` and `cli`. simd-json is named in `protocol::json` alone, error
 //! bodies are written in `protocol::error` alone, tasks are spawned through [`tasks`] alone. [`demo`] stands
-//! beside all of it and shares no code with it; [`connect`] is a client of it and shares `protocol` and what is smaller.
+//! beside all of it and shares no code with it. [`client`], and [`connect`], [`doctor`] and the commands on it, are clients
+//! that share `protocol` and what is smaller; [`watch`] and [`top`] read the admin listener as anybody could; [`entries`]
+//! translates configurations; what all of these show goes through [`terminal`].
 
 #![forbid(unsafe_code)]
 
@@ -60,11 +62,14 @@ pub mod call;
 pub mod caller;
 pub mod catalog;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod connect;
 pub mod cors;
 pub mod demo;
+pub mod doctor;
 pub mod drain;
+pub mod entries;
 pub mod eras;
 pub mod fetch;
 pub mod gateway;
@@ -97,6 +102,9 @@ pub mod sse_endpoint;
 pub mod state;
 pub mod tasks;
 pub mod telemetry;
+pub mod terminal;
 pub mod tls;
+pub mod top;
 pub mod upstream;
+pub mod watch;
 pub mod worker;

@@ -92,12 +92,17 @@ pub struct Plan<'p> {
 
 /// Turns an upstream's reply into the client's response.
 pub async fn relay(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
-    let status = reply.head.status;
-    match media_of(&reply.head.headers) {
+    let (status, upstream) = (reply.head.status, plan.upstream);
+    let response = match media_of(&reply.head.headers) {
         Media::Json if status.is_success() => relay_json(worker, reply, plan).await,
         Media::Sse if status.is_success() => Ok(relay_sse(worker, reply, plan)),
         media => Box::pin(relay_failure(worker, reply, media, plan)).await,
-    }
+    };
+    response.inspect_err(|error| {
+        if matches!(error, Error::Upstream(_)) {
+            upstream.series.durations.note_broken(error);
+        }
+    })
 }
 
 impl Plan<'_> {

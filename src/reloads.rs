@@ -62,6 +62,9 @@ pub struct Reloads {
     progress: watch::Sender<Progress>,
 }
 
+/// As many have ended when none comes any more.
+const STOPPED: u64 = u64::MAX;
+
 #[derive(Debug, Default)]
 struct Progress {
     begun: u64,
@@ -83,7 +86,8 @@ impl Reloads {
         let mine = progress.borrow().begun.saturating_add(1);
         self.wanted.notify_one();
         let ended = progress.wait_for(|progress| progress.ended >= mine).await;
-        ended.ok().and_then(|progress| progress.outcome.clone()).unwrap_or(Outcome::Stopping)
+        let told = ended.ok().filter(|progress| progress.ended != STOPPED);
+        told.and_then(|progress| progress.outcome.clone()).unwrap_or(Outcome::Stopping)
     }
 
     /// What came of the last one, and when. `None`: there was none.
@@ -111,12 +115,9 @@ impl Reloads {
         });
     }
 
-    /// No reload comes any more: whoever waits or asks is told so.
+    /// No reload comes any more: whoever waits or asks is told so. What came of the last one stays as it was.
     pub fn stop(&self) {
-        self.progress.send_modify(|progress| {
-            progress.ended = u64::MAX;
-            progress.outcome = Some(Outcome::Stopping);
-        });
+        self.progress.send_modify(|progress| progress.ended = STOPPED);
     }
 }
 
@@ -166,6 +167,9 @@ mod tests {
         let (waited, ()) = tokio::join!(reloads.request(), async { reloads.stop() });
         assert_eq!(waited, Outcome::Stopping);
         assert_eq!(reloads.request().await, Outcome::Stopping);
+        reloads.end(reloaded());
+        reloads.stop();
+        assert_eq!(reloads.last().map(|(_, outcome)| outcome), Some(reloaded()), "it is no refusal");
     }
 
     #[test]

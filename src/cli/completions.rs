@@ -3,6 +3,8 @@
 use clap::ValueEnum;
 use clap_complete::Shell;
 
+use crate::terminal;
+
 /// The shells that are served.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum For {
@@ -12,11 +14,14 @@ pub(super) enum For {
 }
 
 /// Prints the completions.
-pub(super) fn completions(shell: For) {
+pub(super) fn completions(shell: For) -> anyhow::Result<()> {
     let shell = match shell {
         For::Bash => Shell::Bash,
         For::Zsh => Shell::Zsh,
         For::Fish => Shell::Fish,
     };
-    clap_complete::generate(shell, &mut super::command(), "trunkline", &mut std::io::stdout());
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut super::command(), "trunkline", &mut text);
+    terminal::put_text(String::from_utf8(text)?);
+    Ok(())
 }

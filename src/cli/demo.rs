@@ -12,6 +12,7 @@ use crate::config;
 use crate::demo::{DemoServer, Kind};
 use crate::gateway::Gateway;
 use crate::telemetry::logs;
+use crate::terminal;
 
 /// Options of `trunkline demo`.
 #[derive(Debug, Args)]
@@ -48,7 +49,7 @@ pub(super) fn demo(options: &Options) -> anyhow::Result<()> {
     let servers = std::thread::Builder::new().name("demo".into()).spawn(move || {
         runtime.block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) });
     })?;
-    println!("{}", what_to_try(address, options.admin));
+    terminal::put(what_to_try(address, options.admin));
     let result = gateway.run().map(|_| ());
     logs::finish();
     stop.cancel();
@@ -86,31 +87,29 @@ url = "{notes}"
 }
 
 fn what_to_try(address: SocketAddr, admin: SocketAddr) -> String {
+    let program =
+        std::env::current_exe().map_or_else(|_| "trunkline".to_owned(), |path| path.display().to_string());
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
-    let call = |method: &str, headers: &str, params: &str| {
-        format!(
-            r#"curl -sw '\n' http://{address}/mcp -H 'Content-Type: application/json' -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: {method}'{headers} -d '{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}{meta}}}}}'"#
-        )
-    };
+    let curl = format!(
+        r#"curl -sw '\n' http://{address}/mcp -H 'Content-Type: application/json' -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: weather__forecast' -H 'Mcp-Param-City: Oslo' -d '{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"weather__forecast","arguments":{{"city":"Oslo","days":2}},{meta}}}}}'"#
+    );
     format!(
         "\
 Trunkline runs at http://{address}/mcp, in front of two demo servers: weather and notes.
-Press Ctrl-C to stop. Three things to try in another terminal:
+Press Ctrl-C to stop. Things to try:
 
-1. List the tools of both servers, in one list:
-   {}
+1. Open the status page in a browser:
+   http://{admin}/
 
-2. Call a tool of one of them:
-   {}
+2. In another terminal, list the tools of both servers, in one list:
+   {program} tools http://{address}/mcp
 
-3. See what was measured:
-   curl -s http://{admin}/metrics | grep mcp_server_operation_duration_seconds_count
-",
-        call("tools/list", "", ""),
-        call(
-            "tools/call",
-            " -H 'Mcp-Name: weather__forecast' -H 'Mcp-Param-City: Oslo'",
-            r#""name":"weather__forecast","arguments":{"city":"Oslo","days":2},"#
-        ),
+3. Call a tool; the second one asks you first:
+   {program} call http://{address}/mcp weather__forecast --city Oslo --days 2
+   {program} call http://{address}/mcp notes__delete_note --number 1
+
+4. The same call as it travels, without a client:
+   {curl}
+"
     )
 }

@@ -3,24 +3,39 @@
 //! 0: done. 1: it went wrong. 2: the command line is wrong. 64: the configuration is wrong. Those of the gateway alone are
 //! in `run.rs`.
 
+mod admin;
+mod call;
 mod check;
 mod completions;
 mod connect;
 mod demo;
+mod doctor;
+mod export;
+mod import;
 mod key;
 mod man;
 mod permissions;
 mod pins;
 mod run;
+mod server;
 mod session_key;
+mod status;
+mod tools;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
+
+use crate::terminal;
+use crate::terminal::text::shown_lines;
+use crate::terminal::{paint, put_text};
 
 /// The exit code for a wrong command line, as clap has it.
 const EXIT_COMMAND_LINE: u8 = 2;
+/// The exit code where who should answer does not.
+const EXIT_UNREACHABLE: u8 = 3;
 /// The exit code for a wrong configuration (`EX_USAGE` of sysexits).
 const EXIT_CONFIGURATION: u8 = 64;
 
@@ -47,6 +62,20 @@ enum Command {
     Demo(demo::Options),
     /// Be an MCP server on standard input and output that passes everything to a server elsewhere
     Connect(connect::Options),
+    /// Show the state of a running gateway on the terminal, live
+    Top(top::Options),
+    /// Print the state of a running gateway
+    Status(status::Options),
+    /// List the tools of a server
+    Tools(tools::Options),
+    /// Call a tool of a server
+    Call(call::Options),
+    /// Inspect a server, and say what to do about what is wrong with it
+    Doctor(doctor::Options),
+    /// Make a configuration from the `mcpServers` of a desktop or IDE client
+    Import(import::Options),
+    /// Print what a client's own configuration needs to reach the gateway
+    Export(export::Options),
     /// Make a new API key and the entry that lets it in
     Key {
         /// Who will hold it
@@ -55,6 +84,7 @@ enum Command {
     /// Make a file of keys that seal session ids, or put a new key into it
     SessionKey {
         /// The key file
+        #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
     /// Show and approve changed definitions of tools
@@ -70,6 +100,7 @@ enum Command {
     #[command(hide = true)]
     Man {
         /// Where to
+        #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
 }
@@ -77,37 +108,57 @@ enum Command {
 #[derive(Debug, Args)]
 struct ConfigFile {
     /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml")]
+    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", value_hint = ValueHint::FilePath)]
     config: PathBuf,
 }
 
 /// Does what `arguments` ask for.
 pub fn main(arguments: Arguments) -> ExitCode {
+    let code = done(arguments);
+    let Some(error) = terminal::lost() else { return code };
+    say(&anyhow::anyhow!("cannot write to standard output: {error}"));
+    ExitCode::FAILURE
+}
+
+fn done(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
         Command::Run(file) => return run::run(&file.config),
         Command::Check { file, asked } => return check::check(&file.config, &asked),
         Command::Connect(options) => return connect::connect(&options),
+        Command::Tools(options) => return tools::tools(&options),
+        Command::Call(options) => return call::call(&options),
+        Command::Doctor(options) => return doctor::doctor(&options),
+        Command::Status(options) => return status::status(&options),
+        Command::Top(options) => return top::top(&options),
         Command::Demo(options) => demo::demo(&options),
+        Command::Import(options) => import::import(&options),
+        Command::Export(options) => export::export(&options),
         Command::Key { name } => key::key(&name),
         Command::SessionKey { file } => session_key::session_key(&file),
         Command::Pins(options) => pins::pins(&options),
         Command::Schema => {
-            print!("{}", crate::config::json_schema());
+            put_text(crate::config::json_schema());
             Ok(())
         }
-        Command::Completions { shell } => {
-            completions::completions(shell);
-            Ok(())
-        }
+        Command::Completions { shell } => completions::completions(shell),
         Command::Man { directory } => man::man(&directory),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            say(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Shows an error, which may repeat what strangers wrote.
+fn say(error: &anyhow::Error) {
+    terminal::say(format_args!(
+        "{}: {}",
+        paint::painted(paint::BAD, "error"),
+        shown_lines(&format!("{error:#}"))
+    ));
 }
 
 /// The command line, for what is made from it.

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use clap::Args;
 
 use crate::auth::{Identity, Principal};
-use crate::config::{Config, Endpoint, Names};
+use crate::config::{Config, Endpoint, Names, nearest};
 use crate::policy::rule::{ANONYMOUS, Rule};
 use crate::policy::{Class, Place, Policy, Reach, Verdict};
 use crate::route::directory::Directory;
 use crate::route::filter::Filter;
 use crate::route::{Alias, Kind, Naming, NoRoute, Style};
+use crate::terminal::{put_text, text};
 
 /// Whose permissions are shown, and which.
 #[derive(Debug, Args)]
@@ -62,7 +63,10 @@ impl Asked {
             |endpoint: &&Endpoint| self.endpoint.as_ref().is_none_or(|path| *path == endpoint.path);
         let endpoints: Vec<&Endpoint> = config.endpoints.iter().filter(is_shown).collect();
         if endpoints.is_empty() {
-            anyhow::bail!("there is no endpoint {}", self.endpoint.as_deref().unwrap_or_default());
+            let path = self.endpoint.as_deref().unwrap_or_default();
+            let near = nearest(path, config.endpoints.iter().map(|endpoint| endpoint.path.as_str()));
+            let near = near.map(|near| format!(": {near}")).unwrap_or_default();
+            anyhow::bail!("there is no endpoint {}{near}", text::shown(path));
         }
         let things = self.things();
         let mut is_allowed = vec![false; things.len()];
@@ -75,7 +79,7 @@ impl Asked {
                 *is_allowed |= there.say(&class, *kind, name, &mut text);
             }
         }
-        print!("{text}");
+        put_text(text::shown_lines(&text));
         Ok(if is_allowed.iter().all(|allowed| *allowed) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 

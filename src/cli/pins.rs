@@ -9,17 +9,16 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
+use crate::config::nearest;
 use crate::gateway;
 use crate::pins::book::{Definition, Tool};
 use crate::pins::canonical::Hash;
 use crate::pins::diff::{Line, difference, lines, printable};
 use crate::pins::file::{Approval, Folder};
-
-const RED: &str = "\u{1b}[31m";
-const GREEN: &str = "\u{1b}[32m";
-const PLAIN: &str = "\u{1b}[0m";
+use crate::terminal;
+use crate::terminal::{paint, put};
 
 /// Options of `trunkline pins`.
 #[derive(Debug, Args)]
@@ -27,10 +26,11 @@ pub(super) struct Options {
     #[command(subcommand)]
     command: Command,
     /// The configuration file, which names the state directory and the upstreams
-    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", global = true)]
+    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", global = true,
+          value_hint = ValueHint::FilePath)]
     config: PathBuf,
     /// The state directory, where the configuration does not name it
-    #[arg(long, value_name = "DIRECTORY", global = true)]
+    #[arg(long, value_name = "DIRECTORY", global = true, value_hint = ValueHint::DirPath)]
     state_directory: Option<PathBuf>,
 }
 
@@ -81,7 +81,9 @@ pub(super) fn pins(options: &Options) -> anyhow::Result<()> {
     let folder = Folder::new(&directory);
     let known: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
     let check = |name: &str| {
-        anyhow::ensure!(known.contains(&name), "the configuration has no upstream {name:?}");
+        let near =
+            || nearest(name, known.iter().copied()).map(|near| format!(": {near}")).unwrap_or_default();
+        anyhow::ensure!(known.contains(&name), "the configuration has no upstream {name:?}{}", near());
         Ok(())
     };
     match &options.command {
@@ -112,16 +114,16 @@ fn list(folder: &Folder, upstreams: &[&str]) -> anyhow::Result<()> {
             let name = printable(name);
             let state = if tool.pending.is_empty() { "pinned" } else { "pinned before" };
             for definition in &tool.approved {
-                println!("{upstream}\t{name}\t{state}\t{}", definition.hash);
+                put(format_args!("{upstream}\t{name}\t{state}\t{}", definition.hash));
             }
             let state = if tool.approved.is_empty() { "new" } else { "changed" };
             for pending in &tool.pending {
-                println!("{upstream}\t{name}\t{state}\t{}", pending.definition.hash);
+                put(format_args!("{upstream}\t{name}\t{state}\t{}", pending.definition.hash));
             }
         }
         let waiting = waiting_of(&tools);
         if !waiting.is_empty() {
-            println!("{upstream}\t--all\twaiting\t{}", hash_of_all(&waiting));
+            put(format_args!("{upstream}\t--all\twaiting\t{}", hash_of_all(&waiting)));
         }
     }
     Ok(())
@@ -152,7 +154,7 @@ fn approve(folder: &Folder, upstream: &str, tool: Option<&str>, hash: Option<Has
             "several definitions wait: choose one with --hash"
         );
         if !is_confirmed()? {
-            println!("Nothing is approved.");
+            put("Nothing is approved.");
             return Ok(());
         }
     }
@@ -160,16 +162,14 @@ fn approve(folder: &Folder, upstream: &str, tool: Option<&str>, hash: Option<Has
         let (upstream, hash) = (upstream.to_owned(), definition.hash.to_string());
         let approval = Approval { upstream, tool: tool.clone(), hash };
         folder.approve(&approval).context("the approval cannot be written")?;
-        println!("approved: {} {}", printable(tool), definition.hash);
+        put(format_args!("approved: {} {}", printable(tool), definition.hash));
     }
-    println!(
-        "A running gateway takes it up within seconds, if the definition has not changed again by then."
-    );
+    put("A running gateway takes it up within seconds, if the definition has not changed again by then.");
     Ok(())
 }
 
 fn is_confirmed() -> anyhow::Result<bool> {
-    print!("Approve? [y/N] ");
+    terminal::put_text("Approve? [y/N] ");
     std::io::stdout().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
@@ -184,9 +184,13 @@ fn tools(folder: &Folder, upstream: &str) -> anyhow::Result<BTreeMap<String, Too
 
 /// What waits of an upstream, or of one of its tools; at least one.
 fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Result<Vec<Waiting>> {
-    let mut waiting = waiting_of(&tools(folder, upstream)?);
-    waiting.retain(|waiting| tool.is_none_or(|tool| waiting.tool == tool));
-    anyhow::ensure!(!waiting.is_empty(), "nothing of {upstream} waits for approval under this name");
+    let all = waiting_of(&tools(folder, upstream)?);
+    anyhow::ensure!(!all.is_empty(), "nothing of {upstream} waits for approval");
+    let Some(tool) = tool else { return Ok(all) };
+    let near = nearest(tool, all.iter().map(|waiting| waiting.tool.as_str()));
+    let waiting: Vec<Waiting> = all.into_iter().filter(|waiting| waiting.tool == tool).collect();
+    let near = near.map(|near| format!(": {}", printable(&near))).unwrap_or_default();
+    anyhow::ensure!(!waiting.is_empty(), "nothing of {upstream} waits for approval under this name{near}");
     Ok(waiting)
 }
 
@@ -211,23 +215,22 @@ fn hash_of_all(waiting: &[Waiting]) -> Hash {
 fn show(upstream: &str, waiting: &Waiting) {
     let new = lines(&waiting.definition.text);
     let old = waiting.before.as_ref().map(|before| lines(&before.text));
-    println!("{upstream} {}", printable(&waiting.tool));
+    put(format_args!("{upstream} {}", printable(&waiting.tool)));
     match &waiting.before {
-        Some(before) => println!("pinned   {}", before.hash),
-        None => println!("pinned   nothing: the tool is new"),
+        Some(before) => put(format_args!("pinned   {}", before.hash)),
+        None => put("pinned   nothing: the tool is new"),
     }
-    println!("waiting  {}", waiting.definition.hash);
-    let is_colored = std::io::stdout().is_terminal();
-    let colored = |color: &str, mark: char, line: &str| {
-        if is_colored { println!("{color}{mark} {line}{PLAIN}") } else { println!("{mark} {line}") }
+    put(format_args!("waiting  {}", waiting.definition.hash));
+    let colored = |style, mark: char, line: &str| {
+        put(paint::painted(style, format_args!("{mark} {line}")));
     };
     for line in difference(&old.unwrap_or_default(), &new) {
         match line {
-            Line::Same(line) => println!("  {line}"),
-            Line::Old(line) => colored(RED, '-', &line),
-            Line::New(line) => colored(GREEN, '+', &line),
-            Line::Skipped(count) => println!("  … {count} lines"),
+            Line::Same(line) => put(format_args!("  {line}")),
+            Line::Old(line) => colored(paint::BAD, '-', &line),
+            Line::New(line) => colored(paint::GOOD, '+', &line),
+            Line::Skipped(count) => put(format_args!("  … {count} lines")),
         }
     }
-    println!();
+    put("");
 }

@@ -7,6 +7,8 @@ use super::EXIT_CONFIGURATION;
 use crate::gateway::{self, End, Gateway, OpenError, SocketsError};
 use crate::state::StateError;
 use crate::telemetry::logs;
+use crate::terminal;
+use crate::terminal::text::shown_lines;
 
 // As sysexits has them.
 /// A file that the configuration names cannot be used.
@@ -25,12 +27,12 @@ pub(super) fn run(path: &Path) -> ExitCode {
     let config = match gateway::load(path) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("{error:#}");
+            terminal::say(shown_lines(&format!("{error:#}")));
             return ExitCode::from(EXIT_CONFIGURATION);
         }
     };
     if let Err(error) = logs::start(&config.log) {
-        eprintln!("{:#}", anyhow::Error::from(error));
+        terminal::say(format_args!("{:#}", anyhow::Error::from(error)));
         return ExitCode::from(EXIT_INPUT);
     }
     gateway::warn_about(&config);

@@ -3,15 +3,16 @@
 use std::path::Path;
 
 use crate::session::key_file::{Rotated, rotate};
+use crate::terminal;
 
 /// Makes the file, or puts a new key on top of it, and says which.
 pub(super) fn session_key(path: &Path) -> anyhow::Result<()> {
     let name = path.display();
     match rotate(path)? {
-        Rotated::Created => println!("{name}: made, with one key"),
+        Rotated::Created => terminal::put(format_args!("{name}: made, with one key")),
         Rotated::Added { kept, dropped } => {
-            println!("{name}: a new key; old keys kept: {kept}, removed: {dropped}");
-            println!("A running gateway reads it on SIGHUP.");
+            terminal::put(format_args!("{name}: a new key; old keys kept: {kept}, removed: {dropped}"));
+            terminal::put("A running gateway reads it on SIGHUP.");
         }
     }
     Ok(())

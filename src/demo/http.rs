@@ -69,7 +69,7 @@ impl Endpoint {
         });
         match answer {
             Ok(Answer::Accepted) => empty(StatusCode::ACCEPTED),
-            Ok(Answer::Reply { id, reply, session }) => with_session(replied(&id, reply), session),
+            Ok(Answer::Reply { id, reply, session }) => with_session(replied(&id, *reply), session),
             Err(Refusal { id, error }) => json(error.status, &rpc::error_message(id.as_ref(), &error)),
         }
     }

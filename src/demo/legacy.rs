@@ -79,7 +79,7 @@ pub(super) fn answer(
         Kind::Response { id } => (id.clone(), ""),
         Kind::Notification => (None, ""),
     };
-    let refuse = |error| Refusal { id: id.clone(), error };
+    let refuse = |error| Refusal::new(id.clone(), error);
     if message.version_in_meta().is_some() {
         let mismatch = "MCP-Protocol-Version is of another era than the version in params._meta";
         return Err(refuse(RpcError::header_mismatch(mismatch)));
@@ -100,9 +100,9 @@ pub(super) fn answer(
     let outcome = outcome(&request, server, sessions, stop).or_else(|error| excuse(&request.method, error));
     match outcome {
         Ok((reply, session)) => {
-            Ok(Answer::Reply { id: request.id, reply: plain_reply(reply, revision), session })
+            Ok(Answer::Reply { id: request.id, reply: Box::new(plain_reply(reply, revision)), session })
         }
-        Err(error) => Err(Refusal { id: Some(request.id), error }),
+        Err(error) => Err(Refusal::new(Some(request.id), error)),
     }
 }
 

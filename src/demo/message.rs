@@ -40,7 +40,7 @@ pub(super) enum Answer {
     Reply {
         /// The id of the request.
         id: Value,
-        reply: Reply,
+        reply: Box<Reply>,
         /// The id of the session that the request opened.
         session: Option<String>,
     },
@@ -49,23 +49,29 @@ pub(super) enum Answer {
 /// Why a message was refused, with its id where that could be read.
 pub(super) struct Refusal {
     pub(super) id: Option<Value>,
-    pub(super) error: RpcError,
+    pub(super) error: Box<RpcError>,
+}
+
+impl Refusal {
+    /// Of the message with this id.
+    pub(super) fn new(id: Option<Value>, error: RpcError) -> Self {
+        Self { id, error: Box::new(error) }
+    }
 }
 
 impl Message {
     /// Reads the message in `body`.
     pub(super) fn read(headers: HeaderMap, body: &[u8]) -> Result<Self, Refusal> {
-        let message: Value = serde_json::from_slice(body).map_err(|error| Refusal {
-            id: None,
-            error: RpcError::parse(format!("The body is not valid JSON: {error}")),
+        let message: Value = serde_json::from_slice(body).map_err(|error| {
+            Refusal::new(None, RpcError::parse(format!("The body is not valid JSON: {error}")))
         })?;
         let Value::Object(mut message) = message else {
             let error = RpcError::invalid_request("The body must be one JSON object");
-            return Err(Refusal { id: None, error });
+            return Err(Refusal::new(None, error));
         };
         let id = message.remove("id");
         let known = id.clone().filter(is_string_or_integer);
-        envelope(headers, id, message).map_err(|error| Refusal { id: known, error })
+        envelope(headers, id, message).map_err(|error| Refusal::new(known, error))
     }
 
     /// The revision that `params._meta` names.

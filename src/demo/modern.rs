@@ -19,15 +19,15 @@ pub(super) fn answer(message: Message, server: &Server, stop: CancellationToken)
         Kind::Notification => return Ok(Answer::Accepted),
         Kind::Response { id } => {
             let error = RpcError::invalid_request("Only requests and notifications may be sent");
-            return Err(Refusal { id: id.clone(), error });
+            return Err(Refusal::new(id.clone(), error));
         }
     };
-    let refuse = |error| Refusal { id: Some(id.clone()), error };
+    let refuse = |error| Refusal::new(Some(id.clone()), error);
     check_version(&message).map_err(refuse)?;
     check_names(&message, &method).map_err(refuse)?;
     let request = Request { id: id.clone(), method, params: message.params, headers: Some(message.headers) };
     let reply = server.answer(&request, stop).map_err(refuse)?;
-    Ok(Answer::Reply { id, reply, session: None })
+    Ok(Answer::Reply { id, reply: Box::new(reply), session: None })
 }
 
 fn check_version(message: &Message) -> Result<(), RpcError> {

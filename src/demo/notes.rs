@@ -201,8 +201,13 @@ fn add_tool() -> Value {
         "inputSchema": {
             "type": "object",
             "properties": {
-                "title": { "type": "string", "minLength": 1, "maxLength": 120 },
-                "text": { "type": "string", "maxLength": 4000 },
+                "title": {
+                    "type": "string",
+                    "description": "What the note is about, in a few words",
+                    "minLength": 1,
+                    "maxLength": 120,
+                },
+                "text": { "type": "string", "description": "The note itself, in plain text", "maxLength": 4000 },
             },
             "required": ["title", "text"],
             "additionalProperties": false,
@@ -240,7 +245,13 @@ fn delete_tool() -> Value {
         "description": "Deletes a note for good, after asking the user",
         "inputSchema": {
             "type": "object",
-            "properties": { "number": { "type": "integer", "minimum": 1 } },
+            "properties": {
+                "number": {
+                    "type": "integer",
+                    "description": "The note's number, as search_notes has it",
+                    "minimum": 1,
+                },
+            },
             "required": ["number"],
             "additionalProperties": false,
         },

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use self::ask::Finding;
 use self::endpoints::Endpoints;
@@ -121,7 +121,11 @@ impl Prober {
         let mut asked: FuturesUnordered<LocalBoxFuture<'static, Found>> = FuturesUnordered::new();
         let mut checked: FuturesUnordered<LocalBoxFuture<'static, Checked>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
+        // Where a round takes longer than a tick, those that were missed are not made up for.
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // With many upstreams a round takes long: whoever shares the thread goes on between two of them.
+            tokio::task::yield_now().await;
             let mut is_changed = false;
             tokio::select! {
                 _ = interval.tick() => {}

@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use crate::protocol::answer_id::AnswerId;
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::sse::data_event;
 use crate::session::desk::CallInFlight;
+use crate::telemetry::calls::UpstreamDurations;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::{self, Lease};
@@ -44,6 +46,7 @@ pub(super) struct Stream {
     permit: Option<Rc<Permit>>,
     /// Likewise.
     session_ended: Option<CancellationToken>,
+    durations: Arc<UpstreamDurations>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
     clock: Pin<Box<Sleep>>,
     /// When the whole of an event stream must be there.
@@ -78,6 +81,7 @@ struct Begun {
     in_flight: Option<CallInFlight>,
     permit: Option<Rc<Permit>>,
     session_ended: Option<CancellationToken>,
+    durations: Arc<UpstreamDurations>,
 }
 
 impl Begun {
@@ -89,6 +93,7 @@ impl Begun {
             in_flight: plan.in_flight.take(),
             permit: plan.permit.take(),
             session_ended,
+            durations: Arc::clone(&plan.upstream.series.durations),
         }
     }
 }
@@ -151,7 +156,7 @@ impl Stream {
         begun: Begun,
         source: Source,
     ) -> Box<Self> {
-        let Begun { deadline, answer_by, in_flight, permit, session_ended } = begun;
+        let Begun { deadline, answer_by, in_flight, permit, session_ended, durations } = begun;
         Box::new(Self {
             worker: Rc::clone(worker),
             incoming,
@@ -160,6 +165,7 @@ impl Stream {
             in_flight,
             permit,
             session_ended,
+            durations,
             clock: Box::pin(sleep_until(deadline.into())),
             answer_by,
             source,
@@ -397,13 +403,17 @@ impl Stream {
     /// Ends the reply with an error, which is put after what waits to be sent.
     fn break_off(&mut self, error: UpstreamError) {
         self.is_over = true;
-        if !(self.is_client_slow && error == UpstreamError::TimedOut) {
+        let is_upstreams = !(self.is_client_slow && error == UpstreamError::TimedOut);
+        if is_upstreams {
             pool::note_error(self.lease.as_mut(), &error);
         }
         self.lease = None;
         self.in_flight = None;
         self.permit = None;
         let failure = Error::from(error);
+        if is_upstreams {
+            self.durations.note_broken(&failure);
+        }
         if let Some(mut call) = self.call.take() {
             call.fail(&failure);
         }

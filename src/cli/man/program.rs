@@ -15,20 +15,34 @@ const DESCRIPTION: [&str; 3] = [
     "`trunkline run` is the daemon. The other commands prepare it, look into it, or stand in for it.",
 ];
 
-const EXIT_STATUS: [(&str, &str); 9] = [
+const EXIT_STATUS: [(&str, &str); 11] = [
     ("0", "Done; of `run`: drained and stopped."),
-    ("1", "It went wrong. Of `check --as`: something that was asked for may not be used."),
-    ("2", "The command line is wrong. Of `connect`: or the key, or the certificates, cannot be read."),
+    (
+        "1",
+        "It went wrong. Of `check --as`: something that was asked for may not be used. Of `status`: something is unfit. Of \
+         `call`: the tool says that it failed. Of `doctor`: something was found.",
+    ),
+    (
+        "2",
+        "The command line is wrong. Of commands that speak to a server or a gateway: or the key, the token or the \
+         certificates cannot be read. Of `call`: or there is no such tool, or its arguments do not fit.",
+    ),
+    (
+        "3",
+        "Of `tools`, `call`, `doctor`, `status` and `top`: the server or the gateway cannot be reached, or does not \
+         answer as one.",
+    ),
     (
         "64",
-        "The configuration is wrong, cannot be read, or does not fit the sockets that systemd passed. After this and 2 \
-         systemd does not start the service again.",
+        "Of `run` and `check`: the configuration is wrong, cannot be read, or does not fit the sockets that systemd passed. \
+         After this and 2 systemd does not start the service again.",
     ),
     ("66", "Of `run`: a file that the configuration names cannot be used, such as a certificate."),
     ("69", "Of `run`: an address cannot be listened at."),
     ("70", "Of `run`: a worker thread died of a bug; the others were drained."),
     ("71", "Of `run`: the system refuses threads or open files."),
     ("73", "Of `run`: the state directory cannot be used."),
+    ("130", "Of `tools` and `call`: interrupted."),
 ];
 
 const SIGNALS: [(&str, &str); 2] = [
@@ -44,8 +58,16 @@ const SIGNALS: [(&str, &str); 2] = [
     ),
 ];
 
-const ENVIRONMENT: [(&str, &str); 6] = [
-    ("TRUNKLINE_KEY", "For `connect`: the key it shows, if there is no `--key-file`."),
+const ENVIRONMENT: [(&str, &str); 8] = [
+    (
+        "TRUNKLINE_KEY",
+        "For `connect`, `tools`, `call` and `doctor`: the key they show, if there is no `--key-file`.",
+    ),
+    (
+        "TRUNKLINE_ADMIN_TOKEN",
+        "For `top` and `status`: the token of `[admin]`, if there is no `--token-file`.",
+    ),
+    ("NO_COLOR", "Set to anything: no colours. They are for terminals alone in any case."),
     (
         "STATE_DIRECTORY",
         "Where state is kept if `state_directory` is not set. systemd sets it (`StateDirectory=`).",
@@ -80,7 +102,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// What it does, and the commands, in an order in which they work one after another.
-const EXAMPLES: [(&str, &str); 7] = [
+const EXAMPLES: [(&str, &str); 8] = [
     ("Show everything that is wrong with a configuration:", "trunkline check --config trunkline.toml"),
     (
         "Make a key for a caller named `ci`, and the entry that lets it in:",
@@ -98,6 +120,10 @@ const EXAMPLES: [(&str, &str); 7] = [
     (
         "Show the definitions of tools that are pinned:",
         "trunkline pins list --config trunkline.toml --state-directory state",
+    ),
+    (
+        "Print what an editor needs to reach the gateway:",
+        "trunkline export --client cursor --config trunkline.toml",
     ),
     ("Complete the command line in this shell:", "source <(trunkline completions bash)"),
 ];
