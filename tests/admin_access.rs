@@ -135,7 +135,9 @@ fn only_what_there_is_can_be_asked_for() {
         ("GET /reload", 405, Some("POST")),
         ("GET /log-level", 405, Some("POST")),
         ("DELETE /reload", 405, Some("POST")),
-        ("GET /", 404, None),
+        ("POST /", 405, Some("GET, HEAD")),
+        ("POST /status/tools", 405, Some("GET, HEAD")),
+        ("GET /favicon.ico", 404, None),
         ("POST /nowhere", 404, None),
     ] {
         let answer = ask(&daemon, first, "Content-Type: application/json\r\n", "");

@@ -361,9 +361,11 @@ fn the_whole_of_a_stream_has_a_deadline() {
 #[test]
 fn a_client_that_does_not_read_is_no_failure_of_the_server() {
     const LONG: usize = 64 << 20;
-    let upstream = Upstream::calling(|request| {
-        let text = if request.id() == "\"long\"" { "x".repeat(LONG) } else { String::new() };
-        Reply::result(request, &format!(r#"{{"resultType":"complete","content":[],"x":"{text}"}}"#))
+    // Made beforehand: what has to begin in time is the reply.
+    let [short, long] = [0, LONG]
+        .map(|bytes| format!(r#"{{"resultType":"complete","content":[],"x":"{}"}}"#, "x".repeat(bytes)));
+    let upstream = Upstream::calling(move |request| {
+        Reply::result(request, if request.id() == "\"long\"" { &long } else { &short })
     });
     let lines = format!("{UNASKED}reply_timeout = \"1s\"\nbreaker = {{ failures_max = 1 }}\n");
     let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, &lines).top("workers = 1"));

@@ -277,7 +277,7 @@ pub(crate) fn trunkline(arguments: &[&str], config: Option<&str>) -> (Output, Pa
     (output, path)
 }
 
-const BINARY: &str = env!("CARGO_BIN_EXE_trunkline");
+pub(super) const BINARY: &str = env!("CARGO_BIN_EXE_trunkline");
 
 fn collect(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
     let mut stream = stream.expect("the stream is piped");

@@ -74,10 +74,20 @@ impl Received {
 impl Upstream {
     /// A server that asks `answer` what to do with each request.
     pub(crate) fn start(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_for(answer, false)
+    }
+
+    /// The same for clients that may send bodies that are no messages.
+    pub(crate) fn taking_anything(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_for(answer, true)
+    }
+
+    fn start_for(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static, takes_anything: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
             answer: Box::new(answer),
+            takes_anything,
             stopped: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -210,6 +220,7 @@ pub(crate) fn unresponsive_address() -> (SocketAddr, Vec<Socket>) {
 
 struct Shared {
     answer: Box<dyn Fn(&Received) -> Reply + Send + Sync>,
+    takes_anything: bool,
     stopped: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -250,7 +261,7 @@ fn read(shared: &Shared, mut stream: &TcpStream, connection: usize, requests: &S
     let mut bytes = [0; 16 * 1024];
     while let Ok(count @ 1..) = stream.read(&mut bytes) {
         buffer.extend_from_slice(&bytes[..count]);
-        if let Err(fault) = take_requests(&mut buffer, connection, |request| {
+        if let Err(fault) = take_requests(&mut buffer, connection, shared.takes_anything, |request| {
             shared.state.lock().unwrap_or_else(PoisonError::into_inner).received.push(request.clone());
             shared.changed.notify_all();
             let _ = requests.send(request);
@@ -307,7 +318,12 @@ fn pipe(bytes: &Mutex<Receiver<Vec<u8>>>, mut stream: &TcpStream) -> std::io::Re
 }
 
 /// Hands every whole request in the buffer to `found`. The gateway is held to plain framing and sound JSON.
-fn take_requests(buffer: &mut Vec<u8>, connection: usize, found: impl Fn(Received)) -> Result<(), String> {
+fn take_requests(
+    buffer: &mut Vec<u8>,
+    connection: usize,
+    takes_anything: bool,
+    found: impl Fn(Received),
+) -> Result<(), String> {
     while let Some(head_end) = buffer.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4) {
         let head = String::from_utf8(buffer[..head_end].to_vec()).map_err(|error| error.to_string())?;
         let request = Received { connection, head, body: Vec::new() };
@@ -325,7 +341,7 @@ fn take_requests(buffer: &mut Vec<u8>, connection: usize, found: impl Fn(Receive
             "POST" => serde_json::from_slice::<Fields<'_>>(&request.body).is_ok(),
             _ => request.body.is_empty(),
         };
-        if !is_sound {
+        if !is_sound && !takes_anything {
             return Err(format!("not JSON-RPC: {request:?}"));
         }
         buffer.drain(..head_end + length);

@@ -1,0 +1,170 @@
+//! The real binary on a terminal of its own: what it draws, what is typed, and how it leaves the terminal.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use super::daemon::BINARY;
+use super::eventually;
+
+/// A running `trunkline` on a terminal. Dropping it kills the process.
+pub(crate) struct Terminal {
+    child: Child,
+    /// The terminal's other side.
+    keyboard: File,
+    /// The side that the process has.
+    line: File,
+    drawn: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    /// Starts it with these arguments on a terminal of so many columns and rows.
+    pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)], size: (u16, u16)) -> Self {
+        let other = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+        grantpt(&other).expect("the terminal is ours");
+        unlockpt(&other).expect("the terminal can be opened");
+        let name = ptsname(&other, Vec::new()).expect("the terminal has a name");
+        let path = OsStr::from_bytes(name.to_bytes());
+        let open = || OpenOptions::new().read(true).write(true).open(path).expect("the terminal opens");
+        resize(&other, size);
+        // A session of its own, so that this is its terminal and not that of whoever runs the tests.
+        let child = Command::new("setsid")
+            .args(["--ctty", BINARY])
+            .args(arguments)
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm-256color")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::from(open()))
+            .stdout(Stdio::from(open()))
+            .stderr(Stdio::from(open()))
+            .spawn()
+            .expect("setsid is there");
+        let drawn = Arc::new(Mutex::new(Vec::new()));
+        let keyboard = File::from(other);
+        let (mut reader, sink) = (keyboard.try_clone().expect("a copy"), Arc::clone(&drawn));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                sink.lock().unwrap().extend_from_slice(&bytes[..length]);
+            }
+        });
+        Self { child, keyboard, line: open(), drawn }
+    }
+
+    /// Types this.
+    pub(crate) fn keys(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("the terminal takes keys");
+    }
+
+    /// Makes the terminal another size.
+    pub(crate) fn resize(&self, size: (u16, u16)) {
+        resize(&self.keyboard, size);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it can be signalled");
+    }
+
+    /// Every byte that was drawn so far.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.drawn.lock().unwrap().clone()
+    }
+
+    /// What is on the screen.
+    pub(crate) fn screen(&self) -> String {
+        screen(&String::from_utf8_lossy(&self.bytes()))
+    }
+
+    /// Waits until this is on the screen, and returns all of it.
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        eventually(&format!("{text:?} is on the screen"), || {
+            Some(self.screen()).filter(|screen| screen.contains(text))
+        })
+    }
+
+    /// Waits until this is no longer on the screen.
+    pub(crate) fn wait_gone(&self, text: &str) {
+        eventually(&format!("{text:?} leaves the screen"), || (!self.screen().contains(text)).then_some(()));
+    }
+
+    pub(crate) fn wait_exit(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        eventually("it ends", || child.try_wait().expect("the child can be waited for"))
+    }
+
+    /// Whether the terminal is as a shell expects it: keys are echoed and make lines.
+    pub(crate) fn is_as_before(&self) -> bool {
+        let modes = tcgetattr(&self.line).expect("the terminal tells its modes").local_modes;
+        modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("---- the screen ----\n{}\n---- its end ----", self.screen());
+        }
+    }
+}
+
+fn resize(terminal: &impl std::os::fd::AsFd, (columns, rows): (u16, u16)) {
+    let size = Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).expect("the terminal has a size");
+}
+
+/// What a terminal shows after this: text where the cursor is, moves of the cursor, clearing; the rest changes no text.
+fn screen(drawn: &str) -> String {
+    let mut cells: BTreeMap<(usize, usize), char> = BTreeMap::new();
+    let (mut row, mut column) = (0, 0);
+    let mut chars = drawn.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => {
+                if chars.next() != Some('[') {
+                    continue;
+                }
+                let mut parameters = String::new();
+                let end = chars.by_ref().find(|c| {
+                    let is_end = ('\u{40}'..='\u{7e}').contains(c);
+                    if !is_end {
+                        parameters.push(*c);
+                    }
+                    is_end
+                });
+                match end {
+                    Some('H') => {
+                        let mut numbers = parameters.split(';').map(|number| number.parse().unwrap_or(1));
+                        row = numbers.next().unwrap_or(1) - 1;
+                        column = numbers.next().unwrap_or(1) - 1;
+                    }
+                    Some('J') => cells.clear(),
+                    _ => {}
+                }
+            }
+            '\r' => column = 0,
+            '\n' => row += 1,
+            c => {
+                cells.insert((row, column), c);
+                column += 1;
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    for ((row, column), c) in cells {
+        lines.resize(lines.len().max(row + 1), String::new());
+        let line: &mut String = &mut lines[row];
+        line.extend(std::iter::repeat_n(' ', column.saturating_sub(line.chars().count())));
+        line.push(c);
+    }
+    lines.join("\n")
+}
