@@ -179,6 +179,11 @@ impl Gateway {
             state.listeners.store(Arc::new(listeners.places()));
             let file = source.clone();
             let mut reloader = Reloader::new(&state, &config, source, listeners);
+            if let Some(shared) = &state.shared {
+                tasks.spawn(sharing::run(Arc::clone(&state), Arc::clone(shared)));
+                // The first call may be of a session that another replica carries on.
+                shared.first_connection().await;
+            }
             let workers = sockets
                 .into_iter()
                 .zip(of_workers)
@@ -196,9 +201,6 @@ impl Gateway {
             }
             tasks.spawn(tls::expiry::watch(Arc::clone(&state)));
             tasks.spawn(prober.run());
-            if let Some(shared) = &state.shared {
-                tasks.spawn(sharing::run(Arc::clone(&state), Arc::clone(shared)));
-            }
             let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
             tasks.spawn(catalog::learn::run(Arc::clone(&state), learning));
             tasks.spawn(refresh::run(Arc::clone(&state), tasks.clone()));

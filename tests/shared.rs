@@ -89,6 +89,22 @@ fn a_session_goes_on_at_another_replica() {
 }
 
 #[test]
+fn a_replica_that_starts_knows_the_sessions_of_the_others_from_its_first_call() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let one = site.replica(&config);
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    one.send(&in_session(&session, tool_call())).assert_ok();
+    for _ in 0..5 {
+        let other = Daemon::start(&site.config(config.clone(), "timeout = \"5s\""));
+        other.send(&in_session(&session, tool_call())).assert_ok();
+    }
+    let used = sessions_of_calls(&upstream);
+    assert!(used.iter().all(|id| *id == used[0]), "{used:?}");
+}
+
+#[test]
 fn replicas_that_take_turns_have_a_session_each_with_an_upstream_of_the_other_era() {
     let site = Site::new(Redis::start());
     let offer = Offer::tools(&["echo"]);
@@ -194,6 +210,25 @@ fn what_redis_refused_for_a_moment_is_told_again() {
     assert!(!ended());
     site.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
     eventually("it is told", || ended().then_some(()));
+}
+
+#[test]
+fn two_sessions_with_an_upstream_that_redis_kept_apart_become_one() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    for daemon in [&one, &other] {
+        daemon.send(&in_session(&session, legacy("1", "ping", "{}"))).assert_ok();
+    }
+    other.send(&in_session(&session, tool_call())).assert_ok();
+    site.redis.command(&["ACL", "SETUSER", "default", "-hget", "-evalsha"]);
+    one.send(&in_session(&session, tool_call())).assert_ok();
+    site.redis.command(&["ACL", "SETUSER", "default", "+@all"]);
+    one.send(&in_session(&session, tool_call())).assert_ok();
+    let used = sessions_of_calls(&upstream);
+    assert_eq!((used.len(), used[0] == used[1], &used[2]), (3, false, &used[0]));
 }
 
 #[test]

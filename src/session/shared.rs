@@ -8,8 +8,9 @@
 //! was away, or what it has lost, comes back as sessions are used.
 //!
 //! An upstream session is looked for there before one is opened. Of two replicas that opened one at the same time the
-//! first keeps it. One that an upstream has forgotten stays there until it is replaced: who meets it, loses it as well,
-//! and the first to open another puts it in that one's place, and no other's.
+//! first keeps it; where Redis did not answer the second, that one learns of it with the session's next message. One
+//! that an upstream has forgotten stays there until it is replaced: who meets it, loses it as well, and the first to
+//! open another puts it in that one's place, and no other's.
 //!
 //! Deliberately not here: sessions of the gateway's own; what is on its way in a session ([`super::desk`]); streams of
 //! upstreams. Without Redis each replica goes on with what it knows.
@@ -113,8 +114,13 @@ impl Sessions {
         let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
         let mut command = cmd("HGET");
         command.arg(&key).arg(&field);
-        let Ok(Some(sealed)) = shared.command::<Option<Vec<u8>>>(&command).await else {
-            return Found::default();
+        let sealed = match shared.command::<Option<Vec<u8>>>(&command).await {
+            Ok(Some(sealed)) => sealed,
+            Ok(None) => return Found::default(),
+            Err(_) => {
+                self.table.shard(session).doubt(session);
+                return Found::default();
+            }
         };
         let usable = self.read_opened(session, upstream, &sealed);
         Found { usable: usable.filter(|found| !self.is_lost(session, upstream, found)), sealed }
@@ -139,7 +145,11 @@ impl Sessions {
         let there = shared.script(&PUT, &[&key, &ended_key(shared, session)], &arguments).await;
         match there {
             Ok(redis::Value::BulkString(there)) => self.read_opened(session, upstream, &there),
-            _ => None,
+            Ok(_) => None,
+            Err(_) => {
+                self.table.shard(session).doubt(session);
+                None
+            }
         }
     }
 

@@ -79,6 +79,11 @@ impl Shard {
         self.seen.insert(session, epoch);
     }
 
+    /// They are to be asked again when it is next used.
+    pub(super) fn doubt(&mut self, session: SessionId) {
+        self.seen.remove(&session);
+    }
+
     pub(super) fn is_revoked(&self, session: SessionId) -> bool {
         self.revoked.contains_key(&session)
     }

@@ -206,6 +206,11 @@ impl Shared {
             .set_push_sender(hear)
     }
 
+    /// Waits for the first connection; at most for as long as an operation may take.
+    pub async fn first_connection(&self) {
+        let _ = timeout(self.timeout(), self.connected_after(0)).await;
+    }
+
     /// Waits for a connection after the one of `epoch`.
     pub(super) async fn connected_after(&self, epoch: u64) {
         loop {
