@@ -291,12 +291,12 @@ async fn garbage(inquiry: &mut Inquiry<'_>, wire: &Wire<'_>, tongue: Option<&Ton
 
 /// Why a program that was started is not heard of.
 async fn mute(pipe: &Pipe, facts: &Facts) -> String {
-    let words = pipe.last_words().await;
+    let (words, ended) = tokio::join!(pipe.last_words(), pipe.ended());
     let mut said = if words.is_empty() { String::new() } else { format!("; the last it said: {words}") };
     if let Some(line) = pipe.noise() {
         said = format!("{said}; on standard output it wrote {line:?}");
     }
-    if let Some(status) = pipe.ended() {
+    if let Some(status) = ended {
         return format!("the program ended ({status}){said}");
     }
     let answer = facts.answer(Probe::Initialize(LEGACY[0]));

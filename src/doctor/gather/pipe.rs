@@ -208,11 +208,16 @@ impl Pipe {
         self.lines.borrow_mut().recv().await
     }
 
-    /// How the program ended, if it did so by itself.
-    pub(super) fn ended(&self) -> Option<String> {
-        let mut child = self.child.borrow_mut();
-        let status = child.as_mut()?.try_wait().ok()??;
-        Some(status.to_string())
+    /// How the program ended, if it did so by itself. One that closes its output is seen to end a moment later.
+    pub(super) async fn ended(&self) -> Option<String> {
+        self.ended_within(LAST_MOMENT).await
+    }
+
+    async fn ended_within(&self, patience: Duration) -> Option<String> {
+        let mut child = self.child.borrow_mut().take()?;
+        let status = timeout(patience, child.wait()).await;
+        *self.child.borrow_mut() = Some(child);
+        Some(status.ok()?.ok()?.to_string())
     }
 
     /// From here on, what it writes to standard error may be about requests that are wrong on purpose.
@@ -240,7 +245,9 @@ impl Pipe {
     /// Ends its input, sees whether it exits, makes it do so, and says what it did besides answering.
     /// It has so long to exit by itself.
     pub(super) async fn close(&self, patience: Duration) -> Process {
-        let crash = self.crash().await;
+        // It may be about to end although its input has not.
+        let is_silent = self.lines.borrow().is_closed();
+        let crash = self.ended_within(if is_silent { LAST_MOMENT } else { Duration::ZERO }).await;
         drop(self.input.borrow_mut().take());
         let started = Instant::now();
         let child = self.child.borrow_mut().take();
@@ -272,17 +279,6 @@ impl Pipe {
             exit,
             crash,
         }
-    }
-
-    /// How it ended although its input had not; it may still be about to.
-    async fn crash(&self) -> Option<String> {
-        if self.lines.borrow().is_closed() {
-            let child = self.child.borrow_mut().take();
-            let mut child = child?;
-            let _ = timeout(LAST_MOMENT, child.wait()).await;
-            *self.child.borrow_mut() = Some(child);
-        }
-        self.ended()
     }
 
     fn remarks(&self) -> Tally {
