@@ -10,6 +10,7 @@ import pathlib
 import signal
 import sys
 import threading
+import time
 import unittest
 
 from fleet.client import Client, Load
@@ -63,13 +64,17 @@ class Fleet(unittest.TestCase):
         with Load(self.site.port, CLIENTS) as load:
             self.more_calls(load)
             self.one.process.kill()
+            gone = time.monotonic()
             self.more_calls(load)
             self.one.start()
             self.more_calls(load)
         self.assert_sessions_went_on(load)
-        # Of what was on its way there nobody knows whether it was done: it is not sent again.
+        # Of what was on its way there nobody knows whether it was done: it is not sent again. Of a session that may be
+        # several calls, as the system takes connections for a process until it has ended; and then the one that
+        # HAProxy sends before it hears of the end.
         for failures in load.failures:
-            self.assertLessEqual(len(failures), 1, failures)
+            late = [failure for begun, failure in failures if begun > gone]
+            self.assertLessEqual(len(late), 1, failures)
         print(f"{len(load.failed())} of {CLIENTS} calls on their way were lost", flush=True)
 
     def test_a_drain_loses_no_call(self):

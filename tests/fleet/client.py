@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+import time
 
 LEGACY_VERSION = "2025-11-25"
 MODERN_VERSION = "2026-07-28"
@@ -88,7 +89,7 @@ class Load:
         self._tool = tool
         self._ends = threading.Event()
         self.answers = [[] for _ in self._sessions]  # by session: what the server said to each call
-        self.failures = [[] for _ in self._sessions]
+        self.failures = [[] for _ in self._sessions]  # by session: when each call began that failed, and how
 
     def __enter__(self):
         self._threads = [
@@ -115,7 +116,8 @@ class Load:
 
     def _run(self, number):
         while not self._ends.is_set():
+            begun = time.monotonic()
             try:
                 self.answers[number].append(self._sessions[number].call(self._tool))
             except (OSError, http.client.HTTPException, AssertionError) as failure:
-                self.failures[number].append(repr(failure))
+                self.failures[number].append((begun, repr(failure)))
