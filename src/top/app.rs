@@ -1,5 +1,7 @@
 //! What is looked at: keys and answers in, what to draw and to ask for out. No clock, no terminal.
 
+use std::borrow::Cow;
+
 use super::feed::News;
 use super::key::{Input, Key};
 use super::listing;
@@ -99,6 +101,27 @@ pub(super) enum Subject {
     Trouble(Trouble),
 }
 
+/// The tools that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Those of the table.
+    Page(Query),
+    /// Some of the upstream that is shown in full.
+    OfUpstream(String),
+}
+
+impl Asked {
+    /// The question as the gateway understands it.
+    pub(super) fn query(&self) -> Cow<'_, Query> {
+        match self {
+            Self::Page(query) => Cow::Borrowed(query),
+            Self::OfUpstream(name) => {
+                Cow::Owned(Query { upstream: Some(name.clone()), count: NOTABLE_TOOLS, ..Query::default() })
+            }
+        }
+    }
+}
+
 /// A table.
 #[derive(Debug)]
 pub(super) struct Listing {
@@ -142,6 +165,10 @@ pub(super) struct App {
     pub(super) is_editing: bool,
     pub(super) is_paused: bool,
     size: (u16, u16),
+    /// The table of now; made anew whenever something happens.
+    listing: Listing,
+    /// The question that `tools` answers.
+    answered: Option<Query>,
 }
 
 impl App {
@@ -171,6 +198,8 @@ impl App {
             is_editing: false,
             is_paused: false,
             size: (80, 24),
+            listing: Listing { columns: Tab::Upstreams.columns(), rows: Vec::new(), first: 0, total: 0 },
+            answered: None,
         }
     }
 
@@ -219,40 +248,57 @@ impl App {
                     self.history = *history;
                 }
             }
-            News::Tools(query, page) if query.count == NOTABLE_TOOLS => {
-                self.upstream_tools = query.upstream.zip(page.ok());
-            }
-            News::Tools(_, page) => match page {
-                Ok(page) => {
-                    self.follow_tool(&page);
-                    self.tools = Some(page);
-                    self.tools_fault = None;
-                }
-                Err(why) => self.tools_fault = Some(why),
-            },
+            News::Tools(asked, page) => self.hear_tools(asked, page),
         }
         self.settle();
     }
 
+    fn hear_tools(&mut self, asked: Asked, page: Result<Page, String>) {
+        match asked {
+            Asked::OfUpstream(name) => {
+                let is_shown = self.upstream_tools.as_ref().is_some_and(|(shown, _)| *shown == name);
+                if !(self.is_paused && is_shown) {
+                    self.upstream_tools = page.ok().map(|page| (name, page));
+                }
+            }
+            Asked::Page(query) if self.is_paused && self.answered.as_ref() == Some(&query) => {}
+            Asked::Page(query) => match page {
+                Ok(page) => {
+                    self.follow_tool(&page);
+                    self.tools = Some(page);
+                    self.tools_fault = None;
+                    self.answered = Some(query);
+                }
+                Err(why) => self.tools_fault = Some(why),
+            },
+        }
+    }
+
     /// The tools that should be known now.
-    pub(super) fn wanted(&self) -> Option<Query> {
+    pub(super) fn wanted(&self) -> Option<Asked> {
         if let Some(Subject::Upstream(name)) = &self.subject {
-            return Some(Query { upstream: Some(name.clone()), count: NOTABLE_TOOLS, ..Query::default() });
+            return Some(Asked::OfUpstream(name.clone()));
         }
         let look = &self.looks[Tab::Tools.at()];
         let sorts = [Sort::Calls, Sort::Errors, Sort::P99, Sort::Name];
         let sort = sorts.into_iter().find(|sort| Some(listing::tools_column(*sort)) == look.by);
-        (self.tab == Tab::Tools).then(|| Query {
-            upstream: self.only.clone(),
-            text: look.filter.clone(),
-            sort: sort.unwrap_or_default(),
-            offset: (look.top / PAGE_STEP).saturating_sub(1) * PAGE_STEP,
-            count: PAGE,
+        (self.tab == Tab::Tools).then(|| {
+            Asked::Page(Query {
+                upstream: self.only.clone(),
+                text: look.filter.clone(),
+                sort: sort.unwrap_or_default(),
+                offset: (look.top / PAGE_STEP).saturating_sub(1) * PAGE_STEP,
+                count: PAGE,
+            })
         })
     }
 
     /// The table of now.
-    pub(super) fn listing(&self) -> Listing {
+    pub(super) fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
+    fn list(&self) -> Listing {
         let look = self.look();
         let filter = look.filter.as_str();
         let columns = self.tab.columns();
@@ -388,10 +434,10 @@ impl App {
             self.scroll = moved(self.scroll);
             return;
         }
-        let listing = self.listing();
+        let cursor = moved(self.look().cursor).min(self.listing.total.saturating_sub(1));
+        let chosen = self.listing.row(cursor).filter(|_| cursor > 0).map(|row| row.id.clone());
         let look = self.look_mut();
-        look.cursor = moved(look.cursor).min(listing.total.saturating_sub(1));
-        look.chosen = listing.row(look.cursor).filter(|_| look.cursor > 0).map(|row| row.id.clone());
+        (look.cursor, look.chosen) = (cursor, chosen);
     }
 
     fn sort_by(&mut self, is_next: bool) {
@@ -408,8 +454,7 @@ impl App {
     }
 
     fn open(&mut self) {
-        let listing = self.listing();
-        let Some(id) = listing.row(self.look().cursor).map(|row| row.id.clone()) else { return };
+        let Some(id) = self.listing.row(self.look().cursor).map(|row| row.id.clone()) else { return };
         self.subject = match self.tab {
             Tab::Upstreams => Some(Subject::Upstream(id)),
             Tab::Endpoints => Some(Subject::Endpoint(id)),
@@ -431,7 +476,7 @@ impl App {
     fn show_tools(&mut self) {
         let chosen = match (&self.subject, self.tab) {
             (Some(Subject::Upstream(name)), _) => Some(name.clone()),
-            (None, Tab::Upstreams) => self.listing().row(self.look().cursor).map(|row| row.id.clone()),
+            (None, Tab::Upstreams) => self.listing.row(self.look().cursor).map(|row| row.id.clone()),
             _ => None,
         };
         if let Some(name) = chosen {
@@ -457,7 +502,7 @@ impl App {
         if !self.has_table() {
             return;
         }
-        let listing = self.listing();
+        let listing = self.list();
         let body = usize::from(self.layout().body).max(1);
         let is_local = self.tab != Tab::Tools;
         let look = self.look_mut();
@@ -469,6 +514,7 @@ impl App {
         look.cursor = look.cursor.min(listing.total.saturating_sub(1));
         look.top = look.top.min(look.cursor).max((look.cursor + 1).saturating_sub(body));
         look.top = look.top.min(listing.total.saturating_sub(body));
+        self.listing = listing;
     }
 }
 

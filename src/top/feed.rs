@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use super::app::Asked;
 use crate::watch::history::History;
 use crate::watch::status::Status;
-use crate::watch::tools::{Page, Query};
+use crate::watch::tools::Page;
 use crate::watch::watcher::{Fault, Watcher};
 
 /// How soon a gateway that is gone is asked again.
@@ -20,7 +21,7 @@ pub(super) enum News {
     /// The state, and its history if there is more of it.
     State(Box<Status>, Option<Box<History>>),
     /// Tools.
-    Tools(Query, Result<Page, String>),
+    Tools(Asked, Result<Page, String>),
     /// The gateway did not answer.
     Gone(String),
 }
@@ -45,7 +46,7 @@ impl Feed {
     }
 
     /// Until nobody hears it any more.
-    pub(super) async fn run(self, asked: watch::Receiver<Option<Query>>, news: mpsc::Sender<News>) {
+    pub(super) async fn run(self, asked: watch::Receiver<Option<Asked>>, news: mpsc::Sender<News>) {
         let (watcher, interval) = (self.watcher.clone(), self.interval);
         tokio::select! {
             () = self.tell_states(&news) => {}
@@ -90,20 +91,20 @@ impl Feed {
 async fn tell_tools(
     watcher: &Watcher,
     interval: Duration,
-    mut asked: watch::Receiver<Option<Query>>,
+    mut asked: watch::Receiver<Option<Asked>>,
     news: &mpsc::Sender<News>,
 ) {
     loop {
-        let query = asked.borrow_and_update().clone();
-        if let Some(query) = query {
-            let page = match watcher.object(&query.target()).await {
+        let wanted = asked.borrow_and_update().clone();
+        if let Some(wanted) = wanted {
+            let page = match watcher.object(&wanted.query().target()).await {
                 Ok(answer) => Ok(Page::read(&answer)),
                 Err(fault) if fault.is_unknown_path() => {
                     Err("this gateway does not list its tools".to_owned())
                 }
                 Err(fault) => Err(fault.to_string()),
             };
-            if news.send(News::Tools(query, page)).await.is_err() {
+            if news.send(News::Tools(wanted, page)).await.is_err() {
                 return;
             }
         }

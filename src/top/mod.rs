@@ -36,12 +36,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::app::{App, Effect};
+use self::app::{App, Asked, Effect};
 use self::feed::{Feed, News};
 use self::key::Input;
 use self::palette::Palette;
 use self::screen::Screen;
-use crate::watch::tools::Query;
 use crate::watch::watcher::{Fault, Watcher};
 
 /// Answers that wait to be shown.
@@ -101,7 +100,7 @@ async fn watch_gateway(settings: Settings) -> Result<(), Error> {
 async fn attend(
     app: &mut App,
     screen: &mut Screen,
-    asks: &watch::Sender<Option<Query>>,
+    asks: &watch::Sender<Option<Asked>>,
     news: &mut mpsc::Receiver<News>,
     inputs: &mut mpsc::Receiver<Input>,
     signals: &mut Signals,

@@ -83,7 +83,7 @@ fn what_is_wrong_stands_first_and_then_what_is_busy() {
     let lines = drawn(&app, 100, 24);
     assert!(lines[0].starts_with("trunkline 1.2.3  127.0.0.1:9090  up 1 min"), "{lines:#?}");
     assert!(lines[1].starts_with("✗ 1 wrong: upstream gamma"), "{lines:#?}");
-    let order: Vec<_> = app.listing().rows.into_iter().map(|row| row.id).collect();
+    let order: Vec<_> = app.listing().rows.iter().map(|row| row.id.clone()).collect();
     assert_eq!(order, ["gamma", "beta", "alpha"]);
     let row = |name| lines.iter().position(|line| line.contains(name)).unwrap();
     assert!(row("✗ unfit") < row("beta") && row("beta") < row("alpha"), "{lines:#?}");
@@ -146,7 +146,7 @@ fn enter_shows_one_thing_in_full_and_esc_goes_back() {
 #[test]
 fn tables_are_sorted_by_the_column_that_is_asked_for() {
     let mut app = app();
-    let order = |app: &App| app.listing().rows.into_iter().map(|row| row.id).collect::<Vec<_>>();
+    let order = |app: &App| app.listing().rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
     press(&mut app, &[Key::Char('s')]);
     assert_eq!(order(&app), ["alpha", "beta", "gamma"]);
     press(&mut app, &[Key::Char('r')]);
@@ -163,10 +163,10 @@ fn tools_are_asked_for_page_by_page() {
     let mut app = app();
     assert_eq!(app.wanted(), None);
     press(&mut app, &[Key::Char('t')]);
-    let query = app.wanted().unwrap();
+    let query = app.wanted().unwrap().query().into_owned();
     assert_eq!((query.upstream.as_deref(), query.offset), (Some("gamma"), 0));
     press(&mut app, &[Key::Esc]);
-    assert_eq!(app.wanted().unwrap().upstream, None);
+    assert_eq!(app.wanted().unwrap().query().upstream, None);
     let page = |offset: usize| {
         let tools: Vec<_> = (offset..offset + 200)
             .map(|n| json!({"upstream": "alpha", "name": format!("tool-{n}")}))
@@ -176,18 +176,38 @@ fn tools_are_asked_for_page_by_page() {
     app.hear(News::Tools(app.wanted().unwrap(), Ok(page(0))));
     assert!(screen(&app).contains("tool-0"));
     press(&mut app, &[Key::End]);
-    let query = app.wanted().unwrap();
+    let wanted = app.wanted().unwrap();
+    let query = wanted.query().into_owned();
     assert!(query.offset > 49_800 && query.offset + query.count >= 50_000, "{query:?}");
     assert!(screen(&app).contains('…'), "not there yet");
-    app.hear(News::Tools(query.clone(), Ok(page(query.offset))));
+    app.hear(News::Tools(wanted.clone(), Ok(page(query.offset))));
     assert_eq!(chosen(&app), "alpha\ntool-49999");
     press(&mut app, &[Key::Enter]);
     assert!(screen(&app).contains("tool tool-49999"));
-    app.hear(News::Tools(query, Err("broken".to_owned())));
+    app.hear(News::Tools(wanted, Err("broken".to_owned())));
     press(&mut app, &[Key::Esc]);
     assert!(screen(&app).contains("no tools: broken"));
     typed(&mut app, "/x");
-    assert_eq!(app.wanted().map(|query| (query.text, query.offset)), Some(("x".to_owned(), 0)));
+    let query = app.wanted().unwrap().query().into_owned();
+    assert_eq!((query.text, query.offset), ("x".to_owned(), 0));
+}
+
+#[test]
+fn a_pause_holds_for_tools_that_are_shown_and_not_for_others() {
+    let mut app = app();
+    let page =
+        |name: &str| Page::read(&json!({"matched": 1, "tools": [{"upstream": "alpha", "name": name}]}));
+    press(&mut app, &[Key::Char('3')]);
+    app.hear(News::Tools(app.wanted().unwrap(), Ok(page("first"))));
+    press(&mut app, &[Key::Char('p')]);
+    app.hear(News::Tools(app.wanted().unwrap(), Ok(page("later"))));
+    assert!(screen(&app).contains("first"));
+    typed(&mut app, "/x");
+    app.hear(News::Tools(app.wanted().unwrap(), Ok(page("other"))));
+    assert!(screen(&app).contains("other"));
+    press(&mut app, &[Key::Enter, Key::Esc, Key::Char('p')]);
+    app.hear(News::Tools(app.wanted().unwrap(), Ok(page("later"))));
+    assert!(screen(&app).contains("later"));
 }
 
 #[test]
