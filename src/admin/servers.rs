@@ -33,7 +33,7 @@ pub(super) struct Seen<'s> {
 /// Endpoints of which no upstream is fit, a line each.
 pub(super) fn unfit(state: &State) -> impl Iterator<Item = String> {
     let snapshot = state.snapshot.load_full();
-    let paths = snapshot.endpoints.iter().filter(|endpoint| !is_fit(state, &snapshot, endpoint));
+    let paths = snapshot.endpoints.iter().filter(|endpoint| !is_fit(&snapshot, endpoint));
     let lines: Vec<_> =
         paths.map(|endpoint| format!("{}: no upstream is fit", endpoint.config.path)).collect();
     lines.into_iter()
@@ -64,7 +64,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
                 Names::Bare => "bare",
             },
             "auth": endpoint.config.auth.iter().copied().map(auth_method).collect::<Vec<_>>(),
-            "fit": is_fit(state, snapshot, endpoint),
+            "fit": is_fit(snapshot, endpoint),
             "tools": known.iter().map(|known| known.count).sum::<usize>(),
             "list_bytes": lists.get(&endpoint.id).copied().unwrap_or_else(untouched),
         });
@@ -86,7 +86,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             "name": name,
             "transport": match &upstream.transport { Transport::Http(_) => "http", Transport::Stdio(_) => "stdio" },
             "eras": eras(upstream.eras()),
-            "fit": is_upstream_fit(state, upstream),
+            "fit": is_upstream_fit(upstream),
             "tools": known.map(|known| known.count),
             "list_bytes": known.map(|known| known.bytes),
             "connections": series.connections.get(),
@@ -100,8 +100,8 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
         });
         let total = seen.figures.map(|figures| figures.upstreams.get(name).unwrap_or(&none));
         add_totals(&mut told, total, seen.history.recent(Subject::Upstream(name)));
-        if upstream.is_child() {
-            let children = state.metrics.children(name);
+        if let Transport::Stdio(children) = &upstream.transport {
+            let children = children.series();
             told["children"] = json!({
                 "running": children.running.get(),
                 "starts": children.started.get(),
@@ -187,14 +187,17 @@ pub(super) fn tools(state: &State) -> Tools {
     known
 }
 
-fn is_fit(state: &State, snapshot: &Snapshot, endpoint: &Endpoint) -> bool {
+fn is_fit(snapshot: &Snapshot, endpoint: &Endpoint) -> bool {
     let mut members = endpoint.members.iter().filter_map(|at| snapshot.upstreams.get(*at));
-    members.any(|upstream| is_upstream_fit(state, upstream))
+    members.any(|upstream| is_upstream_fit(upstream))
 }
 
-fn is_upstream_fit(state: &State, upstream: &Upstream) -> bool {
-    let is_crashing = || state.metrics.children(&upstream.config.name).crash_loop.get() == 1;
-    !(upstream.is_out_of_order() || upstream.is_child() && is_crashing())
+fn is_upstream_fit(upstream: &Upstream) -> bool {
+    let is_crashing = match &upstream.transport {
+        Transport::Stdio(children) => children.series().crash_loop.get() == 1,
+        Transport::Http(_) => false,
+    };
+    !(upstream.is_out_of_order() || is_crashing)
 }
 
 fn eras(eras: Option<Eras>) -> Vec<&'static str> {

@@ -193,7 +193,7 @@ fn rows<'r>(
     rows
 }
 
-fn sort(rows: &mut [Row<'_>], sort: Sort, snapshot: &Snapshot) {
+fn sort(rows: &mut Vec<Row<'_>>, sort: Sort, snapshot: &Snapshot) {
     let upstream =
         |row: &Row<'_>| snapshot.upstreams.get(row.upstream).map(|upstream| &*upstream.config.name);
     let key = |row: &Row<'_>| match sort {
@@ -202,10 +202,13 @@ fn sort(rows: &mut [Row<'_>], sort: Sort, snapshot: &Snapshot) {
         Sort::P99 => slowness(row),
         Sort::Name => (0, 0),
     };
-    rows.sort_by(|a, b| {
+    // Keys are dear: each is made once.
+    let mut keyed: Vec<_> = rows.drain(..).map(|row| (key(&row), row)).collect();
+    keyed.sort_by(|(key_a, a), (key_b, b)| {
         let by_name = || (upstream(a), &a.name).cmp(&(upstream(b), &b.name));
-        key(b).cmp(&key(a)).then_with(by_name)
+        key_b.cmp(key_a).then_with(by_name)
     });
+    rows.extend(keyed.into_iter().map(|(_, row)| row));
 }
 
 /// Reads definitions.

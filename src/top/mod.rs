@@ -7,7 +7,7 @@
 //! | `key.rs` | keys |
 //! | `app.rs` | what is looked at: keys and answers in, what to draw and to ask for out |
 //! | `table.rs`, `listing.rs` | tables that fit into any width; what is in them |
-//! | `detail.rs` | one thing in full |
+//! | `detail.rs`, `text.rs` | one thing in full; lines that fit into any width |
 //! | `view.rs` | the whole screen |
 //! | `palette.rs`, `spark.rs` | colours and small curves |
 //!
@@ -26,6 +26,7 @@ mod spark;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 mod view;
 
 use std::io;

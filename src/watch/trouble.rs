@@ -1,10 +1,19 @@
 //! What is wrong with a gateway, worst first, and what to do about it. Pure.
+//!
+//! What counts as wrong and what as worth a look is the same as on the status page (`admin/page/findings.js`), which also
+//! knows the last minutes.
 
 use super::figures::{number_of, span};
-use super::status::{Status, Upstream};
+use super::status::{Recent, Status, Upstream};
 
 /// Certificates that end sooner are worth a look.
-const CERTIFICATE_WARNING_S: u64 = 14 * 86_400;
+const CERTIFICATE_WARNING_S: u64 = 14 * DAY_S;
+/// Whoever is to put it right needs some time.
+const CERTIFICATE_WRONG_S: u64 = 3 * DAY_S;
+const DAY_S: u64 = 86_400;
+/// An upstream that fails more of its calls is worth a look, if it is not only one or two of them.
+const FAILING_SHARE: f64 = 0.05;
+const FAILING_CALLS_MIN: f64 = 3.0;
 /// Connections that are this share of all that may be, in percent, are worth a look.
 const CONNECTIONS_WARNING_PERCENT: u64 = 90;
 
@@ -38,7 +47,7 @@ pub fn troubles(status: &Status, now_s: u64) -> Vec<Trouble> {
         found.push(wrong(format!("endpoint {}", endpoint.path), "no upstream is fit: every call fails", ""));
     }
     for upstream in &status.upstreams {
-        of_upstream(upstream, &mut found);
+        of_upstream(upstream, status.interval_s, &mut found);
     }
     of_certificates(status, now_s, &mut found);
     of_bounds(status, &mut found);
@@ -98,7 +107,7 @@ fn of_process(status: &Status, found: &mut Vec<Trouble>) {
     }
 }
 
-fn of_upstream(upstream: &Upstream, found: &mut Vec<Trouble>) {
+fn of_upstream(upstream: &Upstream, interval_s: Option<f64>, found: &mut Vec<Trouble>) {
     let subject = || format!("upstream {}", upstream.name);
     let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
     let open = upstream.replicas.iter().filter(|replica| replica.breaker == "open").count();
@@ -124,12 +133,26 @@ fn of_upstream(upstream: &Upstream, found: &mut Vec<Trouble>) {
         if unresolved > 0 {
             found.push(look(subject(), format!("{unresolved} of {all} names lead to no address"), ""));
         }
+        if open == 0 && upstream.replicas.iter().any(|replica| replica.breaker == "half_open") {
+            found.push(look(subject(), "is being tried again after failures", ""));
+        }
+        if let Some(failing) = failing(&upstream.figures.recent, interval_s) {
+            let what = format!("{failing} % of its calls failed lately");
+            found.push(look(subject(), what, "see the gateway's log"));
+        }
     }
     of_pins(upstream, found);
     if let Some(bound) = upstream.calls_at_once.as_ref().filter(|bound| bound.waiting > 0) {
         let what = format!("{} calls wait, as {} are under way", bound.waiting, bound.in_use);
         found.push(look(subject(), what, ""));
     }
+}
+
+/// How many of the latest calls failed, in percent, if that is worth a word.
+fn failing(recent: &Recent, interval_s: Option<f64>) -> Option<f64> {
+    let (calls, errors) = (recent.calls_per_s?, recent.errors_per_s?);
+    let is_worth_it = errors * interval_s? >= FAILING_CALLS_MIN && errors >= calls * FAILING_SHARE;
+    is_worth_it.then(|| (errors / calls * 100.0).round().min(100.0))
 }
 
 fn of_pins(upstream: &Upstream, found: &mut Vec<Trouble>) {
@@ -161,6 +184,9 @@ fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Trouble>) {
         let subject = format!("certificate {file}");
         match ends_s.checked_sub(now_s) {
             None => found.push(wrong(subject, format!("ended {} ago", span(now_s - ends_s)), "")),
+            Some(left) if left < CERTIFICATE_WRONG_S => {
+                found.push(wrong(subject, format!("ends in {}", span(left)), ""));
+            }
             Some(left) if left < CERTIFICATE_WARNING_S => {
                 found.push(look(subject, format!("ends in {}", span(left)), ""));
             }
@@ -239,6 +265,14 @@ mod tests {
                 upstream(json!({"pins": {"changed": 2, "new": 1}})),
                 "Look upstream a: 2 tools have changed and 1 tool",
             ),
+            (upstream(json!({"replicas": [{"breaker": "half_open"}]})), "Look upstream a: is being tried"),
+            (
+                json!({
+                    "sample": {"interval_s": 5.0},
+                    "upstreams": [{"name": "a", "recent": {"calls_per_s": 10.0, "errors_per_s": 1.0}}],
+                }),
+                "Look upstream a: 10 % of its calls",
+            ),
             (upstream(json!({"pins": {"unreadable": true}})), "Wrong upstream a: what is pinned"),
             (
                 upstream(json!({"calls_at_once": {"max": 1, "in_use": 1, "waiting": 3}})),
@@ -250,7 +284,11 @@ mod tests {
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400}]}),
-                "Look certificate c: ends in 1 d",
+                "Wrong certificate c: ends in 1 d",
+            ),
+            (
+                json!({"certificates": [{"file": "c", "expires_s": NOW_S + 7 * 86_400}]}),
+                "Look certificate c: ends in 7 d",
             ),
             (json!({"connections": {"open": 10, "max": 10}}), "Wrong connections: all 10"),
             (json!({"connections": {"open": 9, "max": 10}}), "Look connections: 9 of 10"),
@@ -278,6 +316,14 @@ mod tests {
         for status in [
             json!({}),
             json!({"endpoints": [{}], "upstreams": [{"replicas": [{}]}], "certificates": [{"file": "c"}]}),
+            json!({
+                "sample": {"interval_s": 5.0},
+                "upstreams": [
+                    {"name": "few", "recent": {"calls_per_s": 0.4, "errors_per_s": 0.4}},
+                    {"name": "busy", "recent": {"calls_per_s": 100.0, "errors_per_s": 1.0}},
+                    {"name": "idle", "recent": {"calls_per_s": 0.0, "errors_per_s": 0.0}},
+                ],
+            }),
             json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400 * 60}], "connections": {"max": 0}}),
         ] {
             assert_eq!(found(&status), [""; 0], "{status}");

@@ -1,7 +1,8 @@
-// What is wrong, worst first: the part of the page that is read first. Pure.
+// What is wrong, worst first: the part of the page that is read first. What counts as wrong is the same as
+// for `trunkline status` (watch/trouble.rs). Pure.
 
 const DAY_S = 86_400;
-const CERTIFICATE_WARN_S = 21 * DAY_S;
+const CERTIFICATE_WARN_S = 14 * DAY_S;
 const CERTIFICATE_BAD_S = 3 * DAY_S;
 const FAILING_SHARE = 0.05;
 const FAILING_CALLS_MIN = 3;
@@ -69,10 +70,9 @@ function upstreamFindings(upstream, history) {
   const isOut = ({ breaker, resolved }) => breaker === 'open' || resolved === false;
   const out = replicas.filter(isOut).map(({ address }) => address);
   const found = [];
+  const crashing = `its program keeps crashing, ${plural(upstream.children?.crashes, 'time')} so far`;
   if (upstream.children?.crash_loop)
-    found.push(
-      bad('down', `its program keeps crashing, ${plural(upstream.children.crashes, 'time')} so far`),
-    );
+    found.push(upstream.fit === false ? bad('down', crashing) : warn('crashing', crashing));
   else if (upstream.fit === false) found.push(bad('down', whyDown(upstream, replicas)));
   else if (out.length) {
     found.push(
@@ -90,7 +90,7 @@ function upstreamFindings(upstream, history) {
       ),
     );
   }
-  return [...found, ...pinFindings(upstream.pins, warn)];
+  return [...found, ...pinFindings(upstream.pins, bad, warn)];
 }
 
 function whyDown({ connects_failed }, replicas) {
@@ -103,9 +103,9 @@ function whyDown({ connects_failed }, replicas) {
     : 'cannot be reached';
 }
 
-function pinFindings(pins, warn) {
+function pinFindings(pins, bad, warn) {
   if (!pins) return [];
-  if (pins.unreadable) return [warn('pins', 'its pins cannot be read')];
+  if (pins.unreadable) return [bad('pins', 'its pins cannot be read')];
   const which = list(pins.waiting).length ? `: ${some(pins.waiting)}` : '';
   if (pins.changed > 0)
     return [warn('pins', `${plural(pins.changed, 'tool')} changed since approval${which}`)];
@@ -140,9 +140,24 @@ function processFindings(status, now_s) {
       `this certificate ${timeLeft(left)}`,
     );
   }
+  if (status.shared?.strangers > 0)
+    say(
+      'warn',
+      'strangers',
+      'Shared store',
+      `${count(status.shared.strangers)} of another configuration or key`,
+    );
+  for (const { name, overflowed } of list(status.limits))
+    if (overflowed > 0)
+      say('warn', 'limit', name, `${plural(overflowed, 'call')} of callers for whom there was no room`);
   const { open, max } = status.connections ?? {};
   if (max > 0 && open >= max * FULL_SHARE)
-    say('warn', 'full', 'Connections', `${count(open)} of at most ${count(max)} are taken`);
+    say(
+      open >= max ? 'bad' : 'warn',
+      'full',
+      'Connections',
+      `${count(open)} of at most ${count(max)} are taken`,
+    );
   if (status.panics > 0)
     say('warn', 'bug', 'Gateway', `${plural(status.panics, 'panic')} since it started; the log says where`);
   return found;

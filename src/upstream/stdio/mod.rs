@@ -103,6 +103,11 @@ impl Children {
         })
     }
 
+    /// What is counted of them.
+    pub fn series(&self) -> &ChildSeries {
+        &self.series
+    }
+
     /// The upstream is no longer configured: no child is started any more, and those that run end.
     pub fn retire(&self) {
         self.retired.cancel();
