@@ -19,7 +19,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Map, Value, json};
 
 use self::person::Wishes;
@@ -28,6 +29,7 @@ use super::server::{How, Speech, server};
 use crate::client::tool::outcome;
 use crate::client::tool::words::{self, Mistake};
 use crate::client::tool::{Tool, fit};
+use crate::session::level::Level;
 use crate::terminal;
 use crate::terminal::paint::{BAD, WARNING, painted};
 use crate::terminal::text::{shown, shown_value};
@@ -75,7 +77,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FIELD=VALUE")]
     answer: Vec<String>,
     /// The least level of log lines to show
-    #[arg(long, value_enum, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", value_parser = level())]
     log_level: Option<Level>,
     /// Send arguments that do not fit the tool's schema all the same
     #[arg(long)]
@@ -93,20 +95,6 @@ pub(super) struct Options {
     /// The tool, and its arguments
     #[arg(value_name = "TOOL", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
-}
-
-/// Levels of log lines, as MCP has them.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "lowercase")]
-enum Level {
-    Debug,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Critical,
-    Alert,
-    Emergency,
 }
 
 /// What is called.
@@ -150,12 +138,11 @@ pub(super) fn call(options: &Options) -> ExitCode {
         !options.answer.is_empty() || asked.words.iter().any(|word| word.starts_with("--answer"));
     let wishes = Wishes { is_verbose: options.verbose, has_answers, may_ask: true };
     let address = asked.url.map_or_else(|| format!("-- {}", asked.command.join(" ")), str::to_owned);
-    let level = options.log_level.and_then(|level| level.to_possible_value());
     let how = talk::How {
         server,
         wanted: options.era.wanted(),
         timeout: options.how.timeout(),
-        log_level: level.map(|level| level.get_name().to_owned()),
+        log_level: options.log_level,
     };
     talk::run(how, wishes, async |client, person| {
         person.wait_for("Listing the tools");
@@ -174,6 +161,12 @@ pub(super) fn call(options: &Options) -> ExitCode {
         person.wait_no_more();
         Ok(show(&tool, &result, wants.is_json, wants.save.as_deref()))
     })
+}
+
+/// The levels of log lines, as MCP has them.
+fn level() -> impl TypedValueParser<Value = Level> {
+    PossibleValuesParser::new(Level::ALL.map(Level::as_str))
+        .try_map(|name| Level::of(&name).ok_or("no such level"))
 }
 
 /// Whether help is asked for behind a tool's name: what the tool takes is of more use there than what this command does.

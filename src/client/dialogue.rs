@@ -19,6 +19,7 @@ use super::person::Person;
 use super::rounds;
 use super::server::Server;
 use crate::protocol::version::Era;
+use crate::session::level::Level;
 
 /// What a list may have at most.
 const PAGES_MAX: usize = 2000;
@@ -33,7 +34,7 @@ pub struct Settings {
     /// How long a reply may take to begin, and pause after that.
     pub timeout: Duration,
     /// The least level of log lines that are asked for; `None`: whatever the server sends unasked.
-    pub log_level: Option<String>,
+    pub log_level: Option<Level>,
 }
 
 /// A client of one server. It must live on a local runtime, and [`Client::close`] be its end.
@@ -158,7 +159,7 @@ impl Client {
             Some(_) if method == "tools/call" => self.mirrored.borrow().headers(&params),
             _ => Vec::new(),
         };
-        let log_level = self.settings.log_level.as_deref();
+        let log_level = self.settings.log_level.map(Level::as_str);
         let params = with_meta(params, |meta| {
             if WITH_PROGRESS.contains(&method) {
                 meta.insert("progressToken".to_owned(), json!(id));

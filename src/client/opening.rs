@@ -180,8 +180,8 @@ async fn initialize(
         http.listen().await;
     }
     let introduction = Introduction::read(Era::Legacy, version.as_str(), result);
-    if let Some(level) = settings.log_level.as_deref().filter(|_| introduction.has("logging")) {
-        let params = json!({"level": level});
+    if let Some(level) = settings.log_level.filter(|_| introduction.has("logging")) {
+        let params = json!({"level": level.as_str()});
         let id = link.next_id();
         let request = Request { id, method: "logging/setLevel", params, modern: None, mirrored: Vec::new() };
         match link.exchange(&request, settings.timeout).await {

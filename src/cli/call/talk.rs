@@ -14,6 +14,7 @@ use super::person::{AtTerminal, Wishes};
 use crate::client::server::Server;
 use crate::client::tool::{Tool, nearest};
 use crate::client::{Client, Failure, Person, RpcError, Settings, Wanted};
+use crate::session::level::Level;
 use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, painted};
 use crate::terminal::text::{fit, shown, shown_lines};
@@ -43,7 +44,7 @@ pub(in crate::cli) struct How {
     pub(in crate::cli) server: Server,
     pub(in crate::cli) wanted: Wanted,
     pub(in crate::cli) timeout: Duration,
-    pub(in crate::cli) log_level: Option<String>,
+    pub(in crate::cli) log_level: Option<Level>,
 }
 
 /// Why a conversation ended before it was done.
