@@ -391,6 +391,30 @@ fn a_flood_before_the_answer_is_read_to_a_limit() {
 }
 
 #[test]
+fn a_message_that_drips_is_given_up_and_a_quiet_call_is_not() {
+    let pause = Duration::from_millis(20);
+    let chunks = move |bytes: &str, times| {
+        Reply::drip(format!("{:x}\r\n{bytes}\r\n", bytes.len()).repeat(times), pause)
+    };
+    let call =
+        |upstream: &Upstream| run(&["call", "--timeout", "1", &url(upstream), "forecast", "--city", "a"]);
+    let dripping = forecasting(move |request| {
+        Reply::stream().then(chunks("x", 100)).chunk("\n\n").event(&result_body(request, &text("late"))).end()
+    });
+    let ran = call(&dripping);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("did not answer in time"), "{ran:?}");
+
+    // Signs of life for longer than the timeout: whole ones, and such as no blank line ends.
+    let quiet = forecasting(move |request| {
+        let comments = Reply::stream().then(chunks(":\n\n", 9)).then(chunks(":\n", 9)).chunk("\n");
+        comments.event(&result_body(request, &text("done"))).end()
+    });
+    let ran = call(&quiet);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "done\n"), "{ran:?}");
+}
+
+#[test]
 fn an_interrupt_cancels_the_call() {
     let legacy = Legacy::new(Offer { tools: vec![FORECAST.into()], ..Offer::default() });
     let old = Upstream::start(move |request| match request.method().as_str() {

@@ -31,7 +31,7 @@ pub(super) struct How {
     /// A file of the certificates to believe, in PEM, for an https URL; without it, those that the system believes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ca: Option<PathBuf>,
-    /// Seconds that a reply may take to begin, and may pause after that
+    /// Seconds that a reply may take to begin, a message of it to arrive, and a pause to last
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
@@ -58,7 +58,7 @@ impl How {
         Ok(Address { url, headers, tls })
     }
 
-    /// How long a reply may take to begin, and pause after that.
+    /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }

@@ -31,7 +31,7 @@ const WITH_PROGRESS: &[&str] = &["tools/call", "prompts/get", "resources/read"];
 /// How a client behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a reply may take to begin, and pause after that.
+    /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
     pub timeout: Duration,
     /// The least level of log lines that are asked for; `None`: whatever the server sends unasked.
     pub log_level: Option<Level>,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use super::MESSAGE_BYTES_MAX;
 use super::fault::Fault;
@@ -67,7 +67,8 @@ impl Messages {
         matches!(self.form, Form::Events(_))
     }
 
-    /// The next message; `None` at the end of the reply. Nothing for `silence_max` is an error.
+    /// The next message; `None` at the end of the reply. Nothing for `silence_max` is an error, and so is a message that
+    /// takes longer than that to arrive. Comments of a stream are signs of life.
     pub(crate) async fn next(
         &mut self,
         silence_max: Option<Duration>,
@@ -82,17 +83,26 @@ impl Messages {
             }
             Form::Events(events) => events,
         };
+        let mut began = None;
         loop {
             while let Some(event) = events.next() {
+                began = None;
                 let event = event.map_err(|_| Fault::TooLarge)?;
                 position.note(&event);
                 if let Some(data) = message(event) {
                     return Ok(Some(data));
                 }
             }
+            let now = Instant::now();
+            if events.has_begun() {
+                began.get_or_insert(now);
+            }
             let frame = self.reply.body.frame();
             let frame = match silence_max {
-                Some(silence_max) => timeout(silence_max, frame).await.map_err(|_| Fault::TimedOut)?,
+                Some(silence_max) => {
+                    let deadline = began.unwrap_or(now) + silence_max;
+                    timeout_at(deadline.into(), frame).await.map_err(|_| Fault::TimedOut)?
+                }
                 None => frame.await,
             };
             match frame {

@@ -53,7 +53,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// The server.
     pub address: Address,
-    /// How long a reply may take to begin, and pause after that.
+    /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
     pub timeout: Duration,
 }
 

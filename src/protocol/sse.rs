@@ -97,6 +97,11 @@ impl Events {
         Some(self.event(raw))
     }
 
+    /// Whether a message is on its way: of the unfinished event, more has arrived than comments.
+    pub fn has_begun(&self) -> bool {
+        self.scanner.has_field
+    }
+
     /// The bytes of the unfinished event.
     pub fn rest(&self) -> Bytes {
         let mut rest = Segments::from(Bytes::copy_from_slice(&self.begun));
@@ -324,6 +329,8 @@ struct Scanner {
     state: State,
     /// Whether bytes of an unfinished event have passed.
     inside: bool,
+    /// Whether a line of it that is no comment has begun.
+    has_field: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -360,6 +367,7 @@ impl Scanner {
                 (_, b'\r' | b'\n') => return Some(self.end(at + 1, line_end)),
                 _ => {
                     self.inside = true;
+                    self.has_field |= byte != b':' && !matches!(self.state, State::InLine);
                     self.state = State::InLine;
                     at += memchr::memchr2(b'\n', b'\r', &bytes[at..]).unwrap_or(bytes.len() - at);
                     continue;
@@ -380,7 +388,7 @@ impl Scanner {
     }
 
     fn end(&mut self, at: usize, state: State) -> usize {
-        *self = Self { state, inside: false };
+        *self = Self { state, inside: false, has_field: false };
         at
     }
 }

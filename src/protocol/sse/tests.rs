@@ -83,6 +83,25 @@ fn an_event_is_given_out_with_its_last_byte() {
 }
 
 #[test]
+fn comments_begin_no_message() {
+    for (chunks, has_begun) in [
+        (&[""][..], false),
+        (&[":", " still here\n", ":\r", "\n"], false),
+        (&[": a\n", "d"], true),
+        (&["data: x\n\n", ":"], false),
+        (&["\n", "da", "ta"], true),
+        (&["id: 1\n", ":"], true),
+    ] {
+        let mut events = Events::new(100);
+        for chunk in chunks {
+            events.push(Bytes::from(*chunk));
+            while events.next().is_some() {}
+        }
+        assert_eq!(events.has_begun(), has_begun, "{chunks:?}");
+    }
+}
+
+#[test]
 fn an_event_in_one_chunk_is_not_copied() {
     let chunk = Bytes::from(b"data: 1\n\ndata: 2\n\n".to_vec());
     let mut events = Events::new(100);
