@@ -259,6 +259,30 @@ fn top_goes_on_after_a_pause() {
 }
 
 #[test]
+fn a_signal_to_stop_leaves_the_shell_its_terminal() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    let admin = at(daemon.admin());
+    let stops: [fn(&mut Terminal); 2] =
+        [|terminal| terminal.signal_job(Signal::TSTP), |terminal| terminal.keys("\u{1a}")];
+    for stop in stops {
+        let mut terminal = Terminal::start_as_job(&["top", "--interval", "1", "--admin", &admin], TALL);
+        terminal.wait_for("all is well");
+        stop(&mut terminal);
+        terminal.wait_for("the shell has it");
+        assert!(terminal.is_as_before());
+        assert!(String::from_utf8_lossy(&terminal.bytes()).contains("\x1b[?1049l"));
+        terminal.keys("\n");
+        eventually("the terminal is taken again", || (!terminal.is_as_before()).then_some(()));
+        terminal.keys("2");
+        terminal.wait_for("ENDPOINT");
+        terminal.keys("q");
+        assert_eq!(terminal.wait_exit().code(), Some(0));
+        assert!(terminal.is_as_before());
+    }
+}
+
+#[test]
 fn json_is_nothing_that_a_terminal_obeys() {
     const ANSWER: &[u8] =
         "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n{\"version\":\t\"\u{9b}2J\u{202e}\u{7f}\",\r\"a\":1}"

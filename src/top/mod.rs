@@ -119,6 +119,7 @@ async fn attend(
         let mut effect = tokio::select! {
             told = signals.next() => match told {
                 Told::Stop => return Ok(()),
+                Told::Pause => Effect::Suspend,
                 Told::Continue => Effect::Redraw,
             },
             input = inputs.recv() => match input {
@@ -154,6 +155,8 @@ async fn attend(
 /// What a signal means.
 enum Told {
     Stop,
+    /// Somebody else wants the terminal for a while.
+    Pause,
     /// After a pause, in which somebody else had the terminal.
     Continue,
 }
@@ -161,6 +164,7 @@ enum Told {
 /// The signals that matter.
 struct Signals {
     stop: [Signal; 3],
+    paused: Signal,
     continued: Signal,
 }
 
@@ -168,8 +172,9 @@ impl Signals {
     fn new() -> io::Result<Self> {
         let [term, hup, int] =
             [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()].map(signal);
-        let continued = SignalKind::from_raw(rustix::process::Signal::CONT.as_raw());
-        Ok(Self { stop: [term?, hup?, int?], continued: signal(continued)? })
+        let [paused, continued] = [rustix::process::Signal::TSTP, rustix::process::Signal::CONT]
+            .map(|kind| signal(SignalKind::from_raw(kind.as_raw())));
+        Ok(Self { stop: [term?, hup?, int?], paused: paused?, continued: continued? })
     }
 
     async fn next(&mut self) -> Told {
@@ -178,6 +183,7 @@ impl Signals {
             _ = term.recv() => Told::Stop,
             _ = hup.recv() => Told::Stop,
             _ = int.recv() => Told::Stop,
+            _ = self.paused.recv() => Told::Pause,
             _ = self.continued.recv() => Told::Continue,
         }
     }

@@ -1,17 +1,21 @@
 //! The terminal: taken over, drawn on, given back.
 
 use std::io;
+use std::iter::successors;
 
 use ratatui::DefaultTerminal;
 use ratatui::backend::Backend as _;
 use ratatui::crossterm::event;
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getppid, getsid, kill_process};
 use tokio::sync::mpsc;
 
 use super::app::App;
 use super::key::{Input, input};
 use super::palette::Palette;
 use super::view;
+
+/// How far up a shell is looked for.
+const ANCESTORS_MAX: usize = 64;
 
 /// The terminal. Dropping it gives the terminal back as it was; so does a panic.
 pub(super) struct Screen {
@@ -49,10 +53,13 @@ impl Screen {
         self.terminal.backend_mut().clear()
     }
 
-    /// Gives the terminal back and stops the process until it is continued.
+    /// Gives the terminal back and stops the process until it is continued, if there is a shell that would do that.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         ratatui::restore();
-        kill_process(getpid(), Signal::TSTP)?;
+        // SIGTSTP comes to us, as the terminal has to be given back first. What it would do, we do.
+        if has_job_control() {
+            kill_process(getpid(), Signal::STOP)?;
+        }
         self.take_again()
     }
 }
@@ -61,6 +68,22 @@ impl Drop for Screen {
     fn drop(&mut self) {
         ratatui::restore();
     }
+}
+
+/// Whether a shell controls this process as a job and so would continue it: one of its ancestors is in the same session and
+/// in another group. Without one, the system does not stop a process for SIGTSTP either.
+fn has_job_control() -> bool {
+    let (group, session) = (getpgrp(), getsid(None).ok());
+    let parents = successors(getppid(), |process| parent(*process));
+    let mut parents = parents.take(ANCESTORS_MAX).take_while(|parent| getsid(Some(*parent)).ok() == session);
+    parents.any(|parent| getpgid(Some(parent)).is_ok_and(|other| other != group))
+}
+
+fn parent(process: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // Behind the name, which may hold anything: the state and the parent.
+    let (_, rest) = stat.rsplit_once(')')?;
+    Pid::from_raw(rest.split_whitespace().nth(1)?.parse().ok()?)
 }
 
 /// What a person does, read on a thread of its own, which ends with the process; `None` once the terminal is gone.

@@ -8,9 +8,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
 use super::daemon::BINARY;
 use super::eventually;
@@ -28,6 +28,16 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts it with these arguments on a terminal of so many columns and rows.
     pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)], size: (u16, u16)) -> Self {
+        Self::of(&[&[BINARY][..], arguments].concat(), environment, size)
+    }
+
+    /// The same as a job of a shell: once it has stopped, the shell says so, and a typed line continues it.
+    pub(crate) fn start_as_job(arguments: &[&str], size: (u16, u16)) -> Self {
+        let script = "set -m; \"$0\" \"$@\"; echo the shell has it; read -r; fg";
+        Self::of(&[&["bash", "-c", script, BINARY][..], arguments].concat(), &[], size)
+    }
+
+    fn of(command: &[&str], environment: &[(&str, &str)], size: (u16, u16)) -> Self {
         let other = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
         grantpt(&other).expect("the terminal is ours");
         unlockpt(&other).expect("the terminal can be opened");
@@ -37,8 +47,8 @@ impl Terminal {
         resize(&other, size);
         // A session of its own, so that this is its terminal and not that of whoever runs the tests.
         let child = Command::new("setsid")
-            .args(["--ctty", BINARY])
-            .args(arguments)
+            .arg("--ctty")
+            .args(command)
             .env_remove("NO_COLOR")
             .env("TERM", "xterm-256color")
             .envs(environment.iter().copied())
@@ -71,6 +81,12 @@ impl Terminal {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it can be signalled");
+    }
+
+    /// Signals whoever has the terminal: not the shell, but its job.
+    pub(crate) fn signal_job(&self, signal: Signal) {
+        let job = tcgetpgrp(&self.keyboard).expect("the terminal is somebody's");
+        kill_process_group(job, signal).expect("it can be signalled");
     }
 
     /// Every byte that was drawn so far.
