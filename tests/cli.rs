@@ -29,6 +29,19 @@ fn every_error_is_shown_with_file_line_and_caret() {
 }
 
 #[test]
+fn a_wrong_configuration_has_one_exit_code() {
+    for command in
+        [&["run"][..], &["check"], &["status"], &["top"], &["export", "--client", "zed"], &["pins", "list"]]
+    {
+        let (output, _) = trunkline(command, Some("colour = 5"));
+        assert_eq!(output.status.code(), Some(64), "{command:?}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("colour"), "{command:?}: {output:?}");
+        let (output, _) = trunkline(&[command, &["--config", "/nonexistent/file"]].concat(), None);
+        assert_eq!(output.status.code(), Some(64), "{command:?}: {output:?}");
+    }
+}
+
+#[test]
 fn configurations_that_cannot_work() {
     let cases = [
         ("", "no endpoint"),

@@ -8,7 +8,6 @@ use clap::Args;
 use http::HeaderValue;
 
 use crate::config::{Admin, SecretSource};
-use crate::gateway;
 use crate::secret::Secret;
 use crate::watch::place::{Place, PlaceError};
 use crate::watch::watcher::Watcher;
@@ -67,7 +66,7 @@ impl Where {
 }
 
 fn of_config(path: &Path) -> anyhow::Result<(Place, Option<SecretSource>)> {
-    let Admin { place, token } = gateway::load(path)?.admin.with_context(|| {
+    let Admin { place, token } = super::load(path)?.admin.with_context(|| {
         format!("{} has no [admin]: add `address = \"{USUAL_PLACE}\"` to it, or give --admin", path.display())
     })?;
     let place =

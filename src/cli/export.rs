@@ -8,7 +8,6 @@ use clap::{Args, ValueHint};
 
 use crate::config::{self, AuthMethod, Config, Endpoint};
 use crate::entries::{self, Client, Export, Key};
-use crate::gateway;
 use crate::terminal;
 use crate::terminal::text::shown;
 use crate::terminal::{paint, put, put_text};
@@ -73,7 +72,7 @@ pub(super) fn export(options: &Options) -> anyhow::Result<()> {
             config::server_url(url).map_err(|why| anyhow::anyhow!("{url:?}: {why}"))?;
             Place { url: url.clone(), wants_key: false, note: None }
         }
-        None => place(&gateway::load(&options.config)?, options.endpoint.as_deref())?,
+        None => place(&super::load(&options.config)?, options.endpoint.as_deref())?,
     };
     let program = match &options.program {
         Some(program) => program.clone(),

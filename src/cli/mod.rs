@@ -1,7 +1,7 @@
 //! The command line: what can be asked for, and the exit codes.
 //!
-//! 0: done. 1: it went wrong. 2: the command line is wrong. 64: the configuration is wrong. Those of the gateway alone are
-//! in `run.rs`.
+//! 0: done. 1: it went wrong. 2: the command line is wrong. 3: who should answer does not. 64: the configuration is wrong.
+//! Those of the gateway alone are in `run.rs`.
 
 mod admin;
 mod call;
@@ -23,15 +23,19 @@ mod status;
 mod tools;
 mod top;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 
+use crate::config::Config;
+use crate::gateway;
 use crate::terminal;
 use crate::terminal::text::shown_lines;
 use crate::terminal::{paint, put_text};
 
+/// The exit code where it went wrong.
+const EXIT_FAILED: u8 = 1;
 /// The exit code for a wrong command line, as clap has it.
 const EXIT_COMMAND_LINE: u8 = 2;
 /// The exit code where who should answer does not.
@@ -147,9 +151,24 @@ fn done(arguments: Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&error);
-            ExitCode::FAILURE
+            exit_code(&error, EXIT_FAILED)
         }
     }
+}
+
+/// Reads a configuration for a command that needs something out of it.
+fn load(path: &Path) -> Result<Config, Misconfigured> {
+    gateway::load(path).map_err(Misconfigured)
+}
+
+/// A configuration that is wrong, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+struct Misconfigured(anyhow::Error);
+
+/// The exit code for an error: that of a wrong configuration if it is one, else `otherwise`.
+fn exit_code(error: &anyhow::Error, otherwise: u8) -> ExitCode {
+    ExitCode::from(if error.is::<Misconfigured>() { EXIT_CONFIGURATION } else { otherwise })
 }
 
 /// Shows an error, which may repeat what strangers wrote.

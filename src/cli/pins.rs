@@ -5,14 +5,13 @@
 //! everything spelled out that a terminal might obey.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::config::nearest;
-use crate::gateway;
 use crate::pins::book::{Definition, Tool};
 use crate::pins::canonical::Hash;
 use crate::pins::diff::{Line, difference, lines, printable};
@@ -73,7 +72,7 @@ struct Waiting {
 
 /// Does what the options ask for.
 pub(super) fn pins(options: &Options) -> anyhow::Result<()> {
-    let config = gateway::load(&options.config)?;
+    let config = super::load(&options.config)?;
     let directory = options.state_directory.clone().or(config.state_directory);
     let directory = directory.context(
         "no state directory: name it with state_directory in the configuration, or with --state-directory",
@@ -170,7 +169,6 @@ fn approve(folder: &Folder, upstream: &str, tool: Option<&str>, hash: Option<Has
 
 fn is_confirmed() -> anyhow::Result<bool> {
     terminal::put_text("Approve? [y/N] ");
-    std::io::stdout().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

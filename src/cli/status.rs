@@ -21,10 +21,11 @@ use crate::watch::watcher::{Fault, Watcher, object};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
-  0  all is well, or worth a look at most
-  1  something is wrong, marked with ✗
-  2  the command line or the configuration is wrong, or the token cannot be read
-  3  the gateway cannot be reached, or does not answer
+  0   all is well, or worth a look at most
+  1   something is wrong, marked with ✗
+  2   the command line is wrong, or the token cannot be read
+  3   the gateway cannot be reached, or does not answer
+  64  the configuration is wrong or cannot be read
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
@@ -45,7 +46,7 @@ pub(super) fn status(options: &Options) -> ExitCode {
         Ok(watcher) => watcher,
         Err(error) => {
             terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
-            return ExitCode::from(EXIT_COMMAND_LINE);
+            return super::exit_code(&error, EXIT_COMMAND_LINE);
         }
     };
     let answer = ask(&watcher).and_then(|text| object(&text).map(|object| (text, Status::read(&object))));

@@ -19,10 +19,11 @@ use crate::top::{self, Error, Settings};
 Keys: ? shows them, q ends.
 
 Exit codes:
-  0  ended by q, Ctrl-C or a signal
-  1  the terminal cannot be used
-  2  the command line or the configuration is wrong, or the token cannot be read
-  3  the gateway could not be reached at the start; later, it is tried again and again
+  0   ended by q, Ctrl-C or a signal
+  1   the terminal cannot be used
+  2   the command line is wrong, or the token cannot be read
+  3   the gateway could not be reached at the start; later, it is tried again and again
+  64  the configuration is wrong or cannot be read
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file
@@ -41,7 +42,7 @@ pub(super) fn top(options: &Options) -> ExitCode {
         Ok(watcher) => watcher,
         Err(error) => {
             terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
-            return ExitCode::from(EXIT_COMMAND_LINE);
+            return super::exit_code(&error, EXIT_COMMAND_LINE);
         }
     };
     if !is_screen() {

@@ -34,8 +34,8 @@ const EXIT_STATUS: [(&str, &str); 11] = [
     ),
     (
         "64",
-        "Of `run` and `check`: the configuration is wrong, cannot be read, or does not fit the sockets that systemd passed. \
-         After this and 2 systemd does not start the service again.",
+        "The configuration is wrong or cannot be read. Of `run`: or it does not fit the sockets that systemd passed. After \
+         this and 2 systemd does not start the service again.",
     ),
     ("66", "Of `run`: a file that the configuration names cannot be used, such as a certificate."),
     ("69", "Of `run`: an address cannot be listened at."),
