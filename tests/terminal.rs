@@ -30,7 +30,7 @@ fn no_command_writes_an_escape_into_a_pipe() {
     let hostile = good.replace("path = \"/mcp\"", "path = \"/\\u001b[31m\"\n\"\\u001b[32m\" = 1");
     let (refusing, _held) = refusing_address();
     let (nowhere, admin) = (format!("http://{refusing}/mcp"), refusing.to_string());
-    let (state, key_file) = (path("state"), path("keys"));
+    let (state, key_file, hostile_key_file) = (path("state"), path("keys"), path("\u{202e}keys"));
     fs::create_dir(&state).unwrap();
 
     let runs: BTreeMap<&str, Vec<Run<'_>>> = BTreeMap::from([
@@ -52,7 +52,10 @@ fn no_command_writes_an_escape_into_a_pipe() {
         ("import", vec![(vec!["import", &hostile_file], None), (vec!["import", "/\u{1b}[31m"], None)]),
         ("export", vec![(vec!["export", "--list"], None), (vec!["export", "--client", "zed"], Some(&good))]),
         ("key", vec![(vec!["key", "ci"], None), (vec!["key", hostile_text], None)]),
-        ("session-key", vec![(vec!["session-key", &key_file], None)]),
+        (
+            "session-key",
+            vec![(vec!["session-key", &key_file], None), (vec!["session-key", &hostile_key_file], None)],
+        ),
         ("pins", vec![(vec!["pins", "list", "--state-directory", &state], Some(&good))]),
         ("schema", vec![(vec!["schema"], None)]),
         ("completions", vec![(vec!["completions", "bash"], None), (vec!["completions", "fish"], None)]),
@@ -78,12 +81,14 @@ fn output_that_nobody_reads_is_no_error_and_a_full_disk_is_one() {
     let entries = folder.path().join("entries.json");
     fs::write(&entries, r#"{"mcpServers": {"a": {"command": "x"}}}"#).unwrap();
     let entries = entries.display().to_string();
+    let keys = folder.path().join("keys").display().to_string();
     for arguments in [
         &["schema"][..],
         &["completions", "bash"],
         &["import", &entries],
         &["export", "--client", "zed", "--url", "http://127.0.0.1:1/mcp"],
         &["key", "ci"],
+        &["session-key", &keys],
     ] {
         let ended = |output: Stdio| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));

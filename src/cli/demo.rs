@@ -13,6 +13,7 @@ use crate::demo::{DemoServer, Kind};
 use crate::gateway::Gateway;
 use crate::telemetry::logs;
 use crate::terminal;
+use crate::terminal::text::shown;
 
 /// Options of `trunkline demo`.
 #[derive(Debug, Args)]
@@ -87,8 +88,8 @@ url = "{notes}"
 }
 
 fn what_to_try(address: SocketAddr, admin: SocketAddr) -> String {
-    let program =
-        std::env::current_exe().map_or_else(|_| "trunkline".to_owned(), |path| path.display().to_string());
+    let program = std::env::current_exe()
+        .map_or_else(|_| "trunkline".to_owned(), |path| shown(&path.display().to_string()));
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let curl = format!(
         r#"curl -sw '\n' http://{address}/mcp -H 'Content-Type: application/json' -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: weather__forecast' -H 'Mcp-Param-City: Oslo' -d '{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"weather__forecast","arguments":{{"city":"Oslo","days":2}},{meta}}}}}'"#

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use crate::session::key_file::{Rotated, rotate};
 use crate::terminal;
+use crate::terminal::text::shown;
 
 /// Makes the file, or puts a new key on top of it, and says which.
 pub(super) fn session_key(path: &Path) -> anyhow::Result<()> {
-    let name = path.display();
+    let name = shown(&path.display().to_string());
     match rotate(path)? {
         Rotated::Created => terminal::put(format_args!("{name}: made, with one key")),
         Rotated::Added { kept, dropped } => {

@@ -13,6 +13,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use crate::terminal;
+use crate::terminal::text::shown;
+
 /// Lines read ahead.
 const LINES_MAX: usize = 16;
 /// Messages that may wait to be written.
@@ -149,7 +152,7 @@ impl Remarks {
         let (sender, remarks) = sync_channel::<String>(REMARKS_MAX);
         std::thread::Builder::new().name("stderr".into()).spawn(move || {
             for remark in remarks {
-                let _ = writeln!(io::stderr(), "trunkline: {remark}");
+                terminal::say(format_args!("trunkline: {}", shown(&remark)));
             }
         })?;
         Ok(Self(sender))
