@@ -4,10 +4,15 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_segmentation::UnicodeSegmentation as _;
+use unicode_width::UnicodeWidthStr as _;
 
 /// What stands for what did not fit.
 const ELLIPSIS: &str = "…";
+/// Zero width joiner.
+const JOINER: char = '\u{200d}';
+/// A picture with its shade and the mark that it is to be drawn in colours.
+const PICTURE_CHARS_MAX: usize = 3;
 
 /// `text` on one line: what a terminal might obey or nobody could see is spelled out, as `\u{1b}`.
 pub fn shown(text: &str) -> String {
@@ -27,8 +32,8 @@ pub fn shown_value(value: &serde_json::Value) -> String {
 /// JSON text, which stays the same JSON: what stands in its strings and a terminal might obey is escaped.
 pub fn shown_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c == '\n' || is_seen(c) {
+    for (at, c) in text.char_indices() {
+        if c == '\n' || is_seen(c) || is_joint(text, at) {
             shown.push(c);
         } else {
             for unit in c.encode_utf16(&mut [0; 2]) {
@@ -52,13 +57,13 @@ pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
     }
     let mut kept = String::new();
     let mut left = columns.saturating_sub(ELLIPSIS.width());
-    for c in text.chars() {
-        let wide = c.width().unwrap_or(0);
+    for cluster in text.graphemes(true) {
+        let wide = cluster.width();
         if wide > left {
             break;
         }
         left -= wide;
-        kept.push(c);
+        kept.push_str(cluster);
     }
     if columns > 0 {
         kept.push_str(ELLIPSIS);
@@ -98,11 +103,11 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// How many bytes of `text` fit into so many columns; at least its first character.
+/// How many bytes of `text` fit into so many columns; at least what a person takes for its first character.
 fn room(text: &str, columns: usize) -> usize {
     let mut left = columns;
-    for (at, c) in text.char_indices() {
-        let wide = c.width().unwrap_or(0);
+    for (at, cluster) in text.grapheme_indices(true) {
+        let wide = cluster.width();
         if wide > left && at > 0 {
             return at;
         }
@@ -113,12 +118,12 @@ fn room(text: &str, columns: usize) -> usize {
 
 fn spelled(text: &str, keeps_lines: bool) -> String {
     let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
+    for (at, c) in text.char_indices() {
         match c {
             '\n' if keeps_lines => shown.push('\n'),
             '\t' if keeps_lines => shown.push_str("    "),
             '\r' if keeps_lines => {}
-            c if is_seen(c) => shown.push(c),
+            c if is_seen(c) || is_joint(text, at) => shown.push(c),
             // Writing to a string cannot fail.
             c => {
                 let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
@@ -126,6 +131,23 @@ fn spelled(text: &str, keeps_lines: bool) -> String {
         }
     }
     shown
+}
+
+/// Whether a joiner stands at `at` that makes one picture of two, as in families: there it can be seen.
+fn is_joint(text: &str, at: usize) -> bool {
+    let Some((before, after)) = text.split_at_checked(at) else { return false };
+    let Some(after) = after.strip_prefix(JOINER) else { return false };
+    // What makes a picture coloured stands between it and the joiner.
+    let is_shade = |c: &char| matches!(c, '\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
+    let before = before.chars().rev().take(PICTURE_CHARS_MAX).find(|c| !is_shade(c));
+    before.is_some_and(is_picture) && after.chars().next().is_some_and(is_picture)
+}
+
+/// Whether `c` is of the blocks of pictographs that joiners join, and no letter of a flag and no shade.
+fn is_picture(c: char) -> bool {
+    matches!(c,
+        '\u{2194}' | '\u{2195}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}'
+        | '\u{1f300}'..='\u{1f3fa}' | '\u{1f400}'..='\u{1faff}')
 }
 
 /// Whether `c` has a shape of its own. Controls have none, and neither has what Unicode calls format characters, separators
@@ -154,6 +176,12 @@ mod tests {
             ("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}"),
             ("a\u{200b}b\u{e0041}", "a\\u{200b}b\\u{e0041}"),
             ("two\nlines\r\t", "two\\u{a}lines\\u{d}\\u{9}"),
+            ("👩\u{200d}🔬👩🏽\u{200d}❤️\u{200d}👨", "👩\u{200d}🔬👩🏽\u{200d}❤️\u{200d}👨"),
+            ("👩\u{200d}", "👩\\u{200d}"),
+            ("\u{200d}👩", "\\u{200d}👩"),
+            ("a\u{200d}👩\u{200d}b", "a\\u{200d}👩\\u{200d}b"),
+            ("👩\u{200d}\u{200d}🔬", "👩\\u{200d}\\u{200d}🔬"),
+            ("क\u{94d}\u{200d}ष", "क\u{94d}\\u{200d}ष"),
         ] {
             assert_eq!(shown(text), expected, "{text:?}");
         }
@@ -167,6 +195,7 @@ mod tests {
             ("one\n\n  two three four", 9, vec!["one", "", "  two", "  three", "  four"]),
             ("abcdefghijklm no", 8, vec!["abcdefgh", "ijklm no"]),
             ("天気予報天気予報", 8, vec!["天気予報", "天気予報"]),
+            ("abcdefg👩\u{200d}🔬👩\u{200d}🔬", 9, vec!["abcdefg👩\u{200d}🔬", "👩\u{200d}🔬"]),
             ("", 8, vec![]),
         ] {
             assert_eq!(wrapped(text, columns), expected, "{text}");
@@ -175,7 +204,7 @@ mod tests {
 
     #[test]
     fn json_stays_the_same_value() {
-        let value = serde_json::json!({"a\u{202e}": ["\u{1b}[2J\u{9b}", "\u{e0041}", "天気\n"]});
+        let value = serde_json::json!({"a\u{202e}": ["\u{1b}[2J\u{9b}", "\u{e0041}", "天気\n", "\u{200d}👩\u{200d}🔬"]});
         let shown = shown_value(&value);
         assert_eq!(shown_lines(&shown), shown);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
@@ -189,6 +218,9 @@ mod tests {
             ("天気予報", 8, "天気予報"),
             ("天気予報", 7, "天気予…"),
             ("天気予報", 6, "天気…"),
+            ("👩\u{200d}🔬👩\u{200d}🔬", 4, "👩\u{200d}🔬👩\u{200d}🔬"),
+            ("👩\u{200d}🔬👩\u{200d}🔬", 3, "👩\u{200d}🔬…"),
+            ("👩\u{200d}🔬👩\u{200d}🔬", 2, "…"),
             ("forecast", 1, "…"),
             ("forecast", 0, ""),
         ] {
