@@ -415,6 +415,20 @@ fn a_message_that_drips_is_given_up_and_a_quiet_call_is_not() {
 }
 
 #[test]
+fn a_stream_that_brings_nothing_however_often_it_is_taken_up_is_given_up() {
+    let legacy = Legacy::new(Offer { tools: vec![FORECAST.into()], ..Offer::default() });
+    let upstream = Upstream::start(move |request| {
+        if request.method() == "tools/call" || request.header("last-event-id").is_some() {
+            return Reply::stream().chunk("id: 1\nretry: 50\ndata:\n\n").end();
+        }
+        legacy.answer(request)
+    });
+    let ran = run(&["call", "--timeout", "1", &url(&upstream), "forecast", "--city", "a"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("did not answer in time"), "{ran:?}");
+}
+
+#[test]
 fn an_interrupt_cancels_the_call() {
     let legacy = Legacy::new(Offer { tools: vec![FORECAST.into()], ..Offer::default() });
     let old = Upstream::start(move |request| match request.method().as_str() {

@@ -243,10 +243,11 @@ fn wants(options: &Options, tool: &Tool, words: &[String]) -> Result<(Wants, Vec
             (None, text) if text.starts_with('{') => {
                 all(&mut wants, "what begins with {", Source::Text(text.to_owned()))?;
             }
-            (None, text) if text.starts_with('@') => {
-                all(&mut wants, text, Source::File(text.trim_start_matches('@').into()))?;
-            }
-            _ => left.push(word.clone()),
+            (None, text) => match text.strip_prefix('@') {
+                Some(file) => all(&mut wants, text, Source::File(file.into()))?,
+                None => left.push(word.clone()),
+            },
+            (Some(_), _) => left.push(word.clone()),
         }
     }
     Ok((wants, left))

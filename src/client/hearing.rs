@@ -53,6 +53,11 @@ impl Hearing {
         if self.messages.get() > MESSAGES_MAX { Err(Failure::Flood(MESSAGES_MAX)) } else { Ok(()) }
     }
 
+    /// How many there were since the last request began.
+    pub(super) fn counted(&self) -> u64 {
+        self.messages.get()
+    }
+
     /// A request begins, whose id is its progress token.
     pub(super) fn begin(&self, id: u64) {
         self.messages.set(0);

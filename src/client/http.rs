@@ -155,11 +155,12 @@ impl Http {
         let patience = deadline.saturating_duration_since(Instant::now()).min(CONNECT_TIMEOUT);
         let too_slow =
             |_| Fault::Unreachable(format!("no connection within {:.0} s", patience.as_secs_f64()));
-        let stream = timeout(patience, self.dial()).await.map_err(too_slow)??;
+        let until = (Instant::now() + patience).into();
+        let stream = timeout_at(until, self.dial()).await.map_err(too_slow)??;
         match &self.tls {
             None => self.start(stream).await,
             Some(tls) => {
-                let shaken = timeout(patience, tls.connect(stream, &self.host)).await;
+                let shaken = timeout_at(until, tls.connect(stream, &self.host)).await;
                 let stream = shaken.map_err(too_slow)?.map_err(Fault::Tls)?;
                 self.start(stream).await
             }

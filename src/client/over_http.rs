@@ -140,7 +140,9 @@ impl OverHttp {
             *self.session_id.borrow_mut() = reply.head.headers.get(SESSION_ID).cloned();
         }
         let mut position = Position::default();
+        let mut quiet_since = Instant::now();
         loop {
+            let (begun, counted) = (Instant::now(), self.hearing.counted());
             let mut messages = Messages::of(reply);
             let is_stream = messages.is_stream();
             let failure = match self.find(request, &mut messages, patience, &mut position).await {
@@ -156,6 +158,12 @@ impl OverHttp {
             let is_broken = matches!(failure, Failure::Fault(Fault::Reset));
             if !is_broken || request.modern.is_some() || position.last_event_id.is_none() {
                 return Err(failure);
+            }
+            // A stream that lived for so long had signs of life in it.
+            if self.hearing.counted() != counted || begun.elapsed() >= patience {
+                quiet_since = Instant::now();
+            } else if quiet_since.elapsed() >= patience {
+                return Err(Fault::TimedOut.into());
             }
             reply = self.resume(&position).await.ok_or(failure)?;
         }

@@ -18,8 +18,8 @@ use super::hearing::Hearing;
 use super::http::{Http, Reply, collect};
 use super::over_lines::OverLines;
 use super::server::Address;
-use crate::config;
 use crate::protocol::sse::{Event, Events};
+use crate::protocol::sse_endpoint::{Base, resolve};
 use crate::tasks::Tasks;
 
 /// How long a server may take to accept a message.
@@ -69,22 +69,11 @@ fn way(address: &Address) -> Result<Http, Fault> {
 /// The address that the server names, which must be its own: our key goes there.
 fn beside(address: &Address, named: &str) -> Option<Address> {
     let own = &address.url;
-    let path = if named.contains("://") {
-        let url = config::server_url(named).ok()?;
-        let is_own =
-            url.host.eq_ignore_ascii_case(&own.host) && url.port == own.port && url.is_tls == own.is_tls;
-        is_own.then_some(url.path_and_query)?
-    } else if named.starts_with("//") {
-        return None;
-    } else if named.starts_with('/') {
-        named.to_owned()
-    } else {
-        let folder = own.path_and_query.split('?').next()?.rsplit_once('/')?.0;
-        format!("{folder}/{named}")
-    };
-    path.parse::<::http::Uri>().ok()?;
+    let target = own.path_and_query.parse().ok()?;
+    let base = Base { host: &own.host, port: own.port, is_tls: own.is_tls, target: &target };
+    let named = resolve(base, named).ok()?;
     let mut beside = address.clone();
-    beside.url.path_and_query = path;
+    beside.url.path_and_query = named.to_string();
     Some(beside)
 }
 
@@ -145,11 +134,14 @@ mod tests {
 
     #[test]
     fn messages_go_to_the_server_itself() {
-        let url = config::server_url("http://a:8080/x/sse?k=1").unwrap();
+        let url = crate::config::server_url("http://a:8080/x/sse?k=1").unwrap();
         let address = Address { url, headers: HeaderMap::new(), tls: None };
         for (named, path) in [
             ("/messages?id=1", Some("/messages?id=1")),
             ("messages", Some("/x/messages")),
+            ("?id=1", Some("/x/sse?id=1")),
+            ("../m", Some("/m")),
+            ("//a:8080/m", Some("/m")),
             ("http://a:8080/m", Some("/m")),
             ("http://A:8080/m", Some("/m")),
             ("http://a/m", None),

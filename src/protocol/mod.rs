@@ -21,6 +21,7 @@ pub mod param_headers;
 pub mod proxy_header;
 pub mod splice;
 pub mod sse;
+pub mod sse_endpoint;
 pub mod subscription;
 pub mod translation;
 pub mod version;

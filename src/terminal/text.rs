@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
+/// More than any picture and any letter with its marks takes, by columns.
+const COLUMN_BYTES_MAX: usize = 32;
 /// What stands for what did not fit.
 const ELLIPSIS: &str = "…";
 /// Zero width joiner.
@@ -52,14 +54,15 @@ pub fn columns(text: &str) -> usize {
 
 /// As much of `text` as fits into so many columns; what was left out is marked.
 pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
-    if text.width() <= columns {
+    let bytes_max = columns.saturating_mul(COLUMN_BYTES_MAX);
+    if text.len() <= bytes_max && text.width() <= columns {
         return Cow::Borrowed(text);
     }
     let mut kept = String::new();
     let mut left = columns.saturating_sub(ELLIPSIS.width());
     for cluster in text.graphemes(true) {
         let wide = cluster.width();
-        if wide > left {
+        if wide > left || kept.len() + cluster.len() > bytes_max {
             break;
         }
         left -= wide;
@@ -88,8 +91,11 @@ pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
             if !is_empty {
                 line.push(' ');
             }
-            while line.width() + word.width() > columns {
+            loop {
                 let at = room(word, columns - line.width());
+                if at == word.len() {
+                    break;
+                }
                 let (head, tail) = word.split_at(at);
                 line.push_str(head);
                 lines.push(std::mem::replace(&mut line, indent.clone()));
@@ -226,5 +232,18 @@ mod tests {
         ] {
             assert_eq!(fit(text, columns), expected, "{text} in {columns}");
         }
+        let marks = format!("e{}", "\u{301}".repeat(1000));
+        for text in [&*marks, &marks.repeat(5)] {
+            assert!(fit(text, 4).len() <= 4 * COLUMN_BYTES_MAX + ELLIPSIS.len());
+        }
+    }
+
+    #[test]
+    fn a_word_of_any_length_is_cut_in_one_go() {
+        let lines = wrapped(&"x".repeat(8 << 20), 80);
+        assert_eq!(
+            (lines.len(), lines.iter().map(String::len).max()),
+            ((8_usize << 20).div_ceil(80), Some(80))
+        );
     }
 }

@@ -17,12 +17,12 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::endpoint::{Base, EndpointFault, resolve};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::json::Scratch;
 use crate::protocol::splice::Segments;
 use crate::protocol::sse::Event;
+use crate::protocol::sse_endpoint::{Base, EndpointFault, resolve};
 use crate::protocol::version::Era;
 use crate::relay::{Media, media_of};
 use crate::upstream::exchange::{Client, Held, Reply, RequestBody, To};

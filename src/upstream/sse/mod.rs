@@ -6,7 +6,6 @@
 //! because it was found to; one of the latter that no longer does is asked anew what it speaks.
 
 mod connection;
-pub mod endpoint;
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
