@@ -6,24 +6,9 @@ a `Route` says which revision an upstream speaks; the cases know what that chang
 
 import contextlib
 import json
-import pathlib
-import tempfile
 
-from interop.topology import Route, Topology, everything_command, everything_server, gateway, gateway_address
+from interop.topology import Route, Topology, everything_command, everything_server, gateway_address, gateway_with
 
-CONFIGURATION = """
-workers = 2
-
-[listener]
-address = "127.0.0.1:0"
-
-[admin]
-address = "127.0.0.1:0"
-
-[drain]
-quiet = "10ms"
-max = "2s"
-"""
 #: So that what is kept for a while is soon given back.
 BRIDGE = 'bridge = { session_idle_timeout = "3s", park_timeout = "10s" }\n'
 REVISIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
@@ -84,10 +69,7 @@ def running(binary, every_pair=False):
                 described.append(f'[upstream.{name}]\nurl = "{server.ready[1]}"\n{BRIDGE}')
         for path, upstreams in endpoints.items():
             described.append(f'[[endpoint]]\npath = "/{path}"\nupstreams = {json.dumps(upstreams)}\nauth = []\n')
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-interop-"))
-        configuration = pathlib.Path(directory, "trunkline.toml")
-        configuration.write_text("\n".join([CONFIGURATION, *described]))
-        process = stack.enter_context(gateway(binary, configuration))
+        process = stack.enter_context(gateway_with(binary, "\n" + "\n".join(described)))
         routes = tuple(gateway_routes(f"http://{gateway_address(process)}", endpoints))
         yield Topology(routes, (*processes, process), str(binary.resolve()))
 

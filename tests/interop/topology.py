@@ -19,8 +19,8 @@ from interop.process import Process
 
 SERVER = pathlib.Path(__file__).with_name("everything_server.py")
 
-CONFIGURATION = """
-workers = 2
+#: What the configuration of a gateway begins with.
+START = """workers = 2
 
 [listener]
 address = "127.0.0.1:0"
@@ -31,7 +31,8 @@ address = "127.0.0.1:0"
 [drain]
 quiet = "10ms"
 max = "2s"
-
+"""
+TABLES = """
 {api_key}
 
 [[endpoint]]
@@ -181,6 +182,16 @@ def gateway(binary, configuration):
     return Process("gateway", [binary, "run", "--config", configuration], ready=r"INFO \S+ ready\b")
 
 
+@contextlib.contextmanager
+def gateway_with(binary, tables):
+    """A gateway with two workers, an admin listener and these tables; yields its `Process`."""
+    with tempfile.TemporaryDirectory(prefix="trunkline-interop-") as directory:
+        configuration = pathlib.Path(directory, "trunkline.toml")
+        configuration.write_text(START + tables)
+        with gateway(binary, configuration) as process:
+            yield process
+
+
 def gateway_address(process, listener="listening"):
     """Where a running gateway listens, for clients or (`admin listening`) for operators."""
     return re.search(rf": {listener} address=(\S+)", process.announced)[1]
@@ -204,13 +215,11 @@ def running(binary):
             return
         beta = stack.enter_context(everything_server("beta", "--page-size", "5"))
         modern = stack.enter_context(everything_server("modern", "--only", "modern"))
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-interop-"))
-        configuration = pathlib.Path(directory, "trunkline.toml")
         key, entry = new_api_key(binary)
         urls = {server.name: server.ready[1] for server in (alpha, beta, modern)}
         aliases = ", ".join(f'beta_{tool} = "beta__{tool}"' for tool in ALIASED)
-        configuration.write_text(CONFIGURATION.format(api_key=entry, aliases=aliases, **urls))
-        process = stack.enter_context(gateway(binary, configuration))
+        tables = TABLES.format(api_key=entry, aliases=aliases, **urls)
+        process = stack.enter_context(gateway_with(binary, tables))
         routes = (direct, *gateway_routes(gateway_address(process)))
         known = {"binary": str(binary.resolve()), "beta_url": beta.ready[1], "api_key": key}
         yield Topology(routes, (alpha, beta, modern, process), **known)

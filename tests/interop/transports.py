@@ -6,24 +6,10 @@ is slow to start; for the other it is configured. Clients use Streamable HTTP, H
 """
 
 import contextlib
-import pathlib
-import tempfile
 
-from interop.topology import Route, Topology, everything_command, everything_server, gateway, gateway_address
+from interop.topology import Route, Topology, everything_command, everything_server, gateway_address, gateway_with
 
-CONFIGURATION = """
-workers = 2
-
-[listener]
-address = "127.0.0.1:0"
-
-[admin]
-address = "127.0.0.1:0"
-
-[drain]
-quiet = "10ms"
-max = "2s"
-
+TABLES = """
 [[endpoint]]
 path = "/http"
 upstreams = ["http-a", "http-b"]
@@ -108,10 +94,7 @@ def running(binary, known):
         urls = {"http_a": known.route("direct").url, "http_b": known.beta_url}
         urls |= {"sse_a": sse_a.ready[1], "sse_b": sse_b.ready[1]}
         children = {"stdio_a": everything_command("alpha"), "stdio_b": everything_command("beta")}
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-interop-"))
-        configuration = pathlib.Path(directory, "trunkline.toml")
-        configuration.write_text(CONFIGURATION.format(**urls, **children))
-        process = stack.enter_context(gateway(binary, configuration))
+        process = stack.enter_context(gateway_with(binary, TABLES.format(**urls, **children)))
         direct = Route("direct-sse", sse_a.ready[1], transport="sse", for_sessions=True)
         routes = (direct, *gateway_routes(f"http://{gateway_address(process)}"))
         yield Topology(routes, (sse_a, sse_b, process), str(binary.resolve()))
