@@ -12,7 +12,16 @@ use crate::terminal::text::shown;
 
 /// A client's file may hold its whole history besides.
 const BYTES_MAX: usize = 16 << 20;
+/// TOML holds no history.
+const TOML_BYTES_MAX: usize = 1 << 20;
 const ENTRIES_MAX: usize = 1000;
+/// Texts, names and values of one entry, and of all: what is longer was not written for a client.
+const ENTRY_BYTES_MAX: usize = 128 << 10;
+const ALL_ENTRIES_BYTES_MAX: usize = 1 << 20;
+/// What a client asks its user for; of more, the rest has no description.
+const INPUTS_MAX: usize = 1000;
+/// Members of a file that are compared with those that hold entries.
+const MEMBERS_COMPARED_MAX: usize = 1000;
 
 /// The members that hold entries.
 const SECTIONS: [&str; 6] =
@@ -27,8 +36,10 @@ pub(super) struct Document {
     pub(super) entries: Vec<(String, Map<String, Value>)>,
     /// What the client asks its user for: ids, and what it says.
     pub(super) inputs: Vec<(String, String)>,
-    /// What is no entry although it stands where one should.
-    pub(super) strays: Vec<String>,
+    /// What is not taken although it stands where an entry should, and why.
+    pub(super) strays: Vec<(String, String)>,
+    /// Bytes of the entries.
+    bytes: usize,
 }
 
 /// Reads `text`. An error says what is wrong and where, and shows no value.
@@ -50,12 +61,18 @@ pub(super) fn read(text: &str) -> Result<Document, String> {
         document.take(&root);
     } else if !is_found && MARKS.iter().any(|mark| root.get(*mark).is_some_and(Value::is_string)) {
         let name = root.get("name").and_then(Value::as_str).unwrap_or("server").to_owned();
-        document.entries.push((name, root));
+        document.push(&name, &root);
     } else if !is_found {
         return Err(nothing_found(&root));
     }
     if document.entries.len() > ENTRIES_MAX {
-        return Err(format!("{} entries: at most {ENTRIES_MAX} are taken", document.entries.len()));
+        return Err(format!("more than {ENTRIES_MAX} entries: at most that many are taken"));
+    }
+    if document.bytes > ALL_ENTRIES_BYTES_MAX {
+        return Err(format!(
+            "entries of more than {} KiB in all: at most that is taken",
+            ALL_ENTRIES_BYTES_MAX >> 10
+        ));
     }
     Ok(document)
 }
@@ -66,6 +83,12 @@ fn value(text: &str) -> Result<Value, String> {
         return json::parse(text).map_err(|error| {
             format!("line {}, column {}: not JSON: {}", error.line, error.column, error.what)
         });
+    }
+    if text.len() > TOML_BYTES_MAX {
+        return Err(format!(
+            "more than {} KiB of TOML: this is no client's configuration",
+            TOML_BYTES_MAX >> 10
+        ));
     }
     let table: toml::Table = toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| text.floor_char_boundary(span.start));
@@ -104,9 +127,7 @@ impl Document {
             };
             // Settings of VS Code have one more level.
             match entries.get("servers") {
-                Some(Value::Object(inner))
-                    if section == "mcp" && !is_entry(&Value::Object(inner.clone())) =>
-                {
+                Some(inner_value @ Value::Object(inner)) if section == "mcp" && !is_entry(inner_value) => {
                     self.inputs.extend(inputs(entries));
                     self.take(inner);
                 }
@@ -120,26 +141,55 @@ impl Document {
     /// Some keep a list of entries, each with its name.
     fn take_named(&mut self, entries: &[Value]) {
         for entry in entries {
-            let name = entry.get("name").and_then(Value::as_str).unwrap_or("server").to_owned();
-            match entry {
-                Value::Object(entry) => self.entries.push((name, entry.clone())),
-                _ => self.strays.push(name),
-            }
+            let name = entry.get("name").and_then(Value::as_str).unwrap_or("server");
+            self.take_one(name, entry);
         }
     }
 
     fn take(&mut self, entries: &Map<String, Value>) {
         for (name, entry) in entries {
-            match entry {
-                Value::Object(entry) => self.entries.push((name.clone(), entry.clone())),
-                _ => self.strays.push(name.clone()),
-            }
+            self.take_one(name, entry);
+        }
+    }
+
+    fn take_one(&mut self, name: &str, entry: &Value) {
+        match entry {
+            Value::Object(entry) => self.push(name, entry),
+            _ => self.strays.push((name.to_owned(), "it is no object".to_owned())),
+        }
+    }
+
+    /// Takes an entry, unless it is none by its size: what is made of it takes longer than reading it.
+    fn push(&mut self, name: &str, entry: &Map<String, Value>) {
+        let bytes = name.len() + bytes_of(entry);
+        if bytes > ENTRY_BYTES_MAX {
+            let why = format!("it has more than {} KiB", ENTRY_BYTES_MAX >> 10);
+            self.strays.push((name.to_owned(), why));
+            return;
+        }
+        self.bytes += bytes;
+        // Beyond either limit nothing of the file is taken.
+        if self.entries.len() <= ENTRIES_MAX && self.bytes <= ALL_ENTRIES_BYTES_MAX {
+            self.entries.push((name.to_owned(), entry.clone()));
         }
     }
 }
 
+/// Bytes of the names and texts of an entry; everything else counts as one.
+fn bytes_of(members: &Map<String, Value>) -> usize {
+    fn bytes(value: &Value) -> usize {
+        1 + match value {
+            Value::String(text) => text.len(),
+            Value::Array(elements) => elements.iter().map(bytes).sum(),
+            Value::Object(members) => bytes_of(members),
+            _ => 0,
+        }
+    }
+    members.iter().map(|(name, value)| name.len() + bytes(value)).sum()
+}
+
 fn inputs(object: &Map<String, Value>) -> Vec<(String, String)> {
-    let inputs = object.get("inputs").and_then(Value::as_array).into_iter().flatten();
+    let inputs = object.get("inputs").and_then(Value::as_array).into_iter().flatten().take(INPUTS_MAX);
     inputs
         .filter_map(|input| {
             let said = input.get("description").and_then(Value::as_str).unwrap_or_default();
@@ -150,7 +200,11 @@ fn inputs(object: &Map<String, Value>) -> Vec<(String, String)> {
 
 fn nothing_found(root: &Map<String, Value>) -> String {
     let what = "no servers in it: they are looked for in `mcpServers`, `servers`, `context_servers`, `mcp_servers` and `mcp`";
-    let near = root.keys().find_map(|key| Some((key, nearest(key, SECTIONS)?)));
+    let near = root
+        .keys()
+        .take(MEMBERS_COMPARED_MAX)
+        .filter(|key| key.len() <= 64)
+        .find_map(|key| Some((key, nearest(key, SECTIONS)?)));
     match near {
         Some((key, suggestion)) => format!("{what}; `{}`: {suggestion}", shown(key)),
         None => what.to_owned(),
@@ -189,6 +243,30 @@ mod tests {
         ] {
             assert_eq!(names(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_no_client_would_write_is_not_taken() {
+        let members =
+            |count: usize| (0..count).map(|at| format!("\"m{at}\": 1,")).collect::<Vec<_>>().concat();
+        let large = members(30_000);
+        let document =
+            read(&format!(r#"{{"mcpServers": {{"a": {{{large}"command": "x"}}, "b": {{"url": "y"}}}}}}"#))
+                .unwrap();
+        assert_eq!(document.entries.len(), 1);
+        assert_eq!(document.strays, [("a".to_owned(), "it has more than 128 KiB".to_owned())]);
+
+        let many = |count: usize, text: &str| {
+            (0..count).map(|at| format!(r#""s{at}": {{"command": "{text}"}},"#)).collect::<Vec<_>>().concat()
+        };
+        for (entries, expected) in [
+            (many(1001, "x"), "more than 1000 entries: at most that many are taken"),
+            (many(20, &"x".repeat(60_000)), "entries of more than 1024 KiB in all: at most that is taken"),
+        ] {
+            assert_eq!(read(&format!(r#"{{"mcpServers": {{{entries}}}}}"#)).unwrap_err(), expected);
+        }
+        let toml = format!("[mcp_servers.a]\ncommand = \"x\"\n# {}", "x".repeat(TOML_BYTES_MAX));
+        assert!(read(&toml).unwrap_err().contains("1024 KiB of TOML"));
     }
 
     #[test]

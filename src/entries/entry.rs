@@ -88,6 +88,12 @@ impl Entry {
             entry.words = program;
             entry.words.append(&mut args);
         }
+        for (list, what) in [(&mut entry.env, "environment variables"), (&mut entry.headers, "headers")] {
+            if list.len() > ITEMS_MAX {
+                entry.remarks.push(format!("It has {} {what}: the first {ITEMS_MAX} are taken", list.len()));
+                list.truncate(ITEMS_MAX);
+            }
+        }
         if entry.unsaid > 0 {
             entry.remarks.push(format!("{} more members are not carried over", entry.unsaid));
         }
@@ -206,14 +212,11 @@ fn text(value: &Value) -> Option<String> {
 /// The members of an object that are texts; or `["Name: value", …]`, as some write headers.
 fn pairs(value: &Value) -> Vec<(String, String)> {
     match value {
-        Value::Object(members) => members
-            .iter()
-            .take(ITEMS_MAX)
-            .filter_map(|(name, value)| Some((name.clone(), text(value)?)))
-            .collect(),
+        Value::Object(members) => {
+            members.iter().filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect()
+        }
         Value::Array(lines) => lines
             .iter()
-            .take(ITEMS_MAX)
             .filter_map(|line| line.as_str()?.split_once([':', '=']))
             .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
             .collect(),

@@ -1,6 +1,6 @@
 //! Files of clients → one configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::fmt::Write as _;
 
@@ -132,24 +132,22 @@ struct Upstream {
 pub fn import(sources: &[Source<'_>], settings: Settings<'_>) -> Result<Imported, Fault> {
     let mut vault =
         Vault { directory: settings.secrets, names: BTreeSet::new(), kept: Vec::new(), inputs: Vec::new() };
-    let (mut names, mut seen) = (BTreeSet::new(), Vec::new());
+    let (mut names, mut seen) = (BTreeSet::new(), HashSet::new());
     let (mut upstreams, mut left_out) = (Vec::new(), Vec::new());
     for source in sources {
         let file = shown(source.name);
         let document = document::read(source.text).map_err(|what| Fault(format!("{file}: {what}")))?;
         vault.inputs = document.inputs;
         let strays = document.strays.iter().take(STRAYS_MAX);
-        left_out.extend(strays.map(|name| format!("{} of {file}: it is no object", quoted(name))));
+        left_out.extend(strays.map(|(name, why)| format!("{} of {file}: {why}", quoted(name))));
         if let Some(more) = document.strays.len().checked_sub(STRAYS_MAX).filter(|more| *more > 0) {
-            left_out.push(format!("{more} more of {file} that are no objects"));
+            left_out.push(format!("{more} more of {file} that are no entries"));
         }
         for (original, members) in document.entries {
-            let entry = (original.clone(), members);
-            if seen.contains(&entry) {
+            let read = Entry::read(&members);
+            if !seen.insert((original.clone(), members)) {
                 continue;
             }
-            let read = Entry::read(&entry.1);
-            seen.push(entry);
             let is_disabled = read.is_disabled && !settings.with_disabled;
             let mut candidates = names.clone();
             let name = unique(&valid_name(&original), NAME_BYTES_MAX, &mut candidates);

@@ -19,45 +19,50 @@ pub(super) enum Piece<'t> {
 /// The pieces of `text`, in order; none is empty.
 pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
-    let mut rest = text;
-    let mut plain_to = 0;
-    while plain_to < rest.len() {
-        let Some(start) = rest[plain_to..].find(['$', '{']).map(|found| plain_to + found) else { break };
-        let Some((piece, length)) = placeholder(&rest[start..])
-            .or_else(|| bare(&rest[start..], rest[..start].chars().next_back(), pieces.is_empty()))
-        else {
-            plain_to = start + 1;
+    // Text that is not yet in a piece begins at `from`; what might be a placeholder is looked for from `at` on.
+    let (mut from, mut at) = (0, 0);
+    let mut closing = text.find('}');
+    while let Some(start) = text[at..].find(['$', '{']).map(|found| at + found) {
+        // Looked for once, not from every `${` of many that are never closed.
+        if closing.is_some_and(|closing| closing < start) {
+            closing = text[start..].find('}').map(|found| start + found);
+        }
+        let found = closing
+            .and_then(|closing| placeholder(&text[start..closing], &text[start..=closing]))
+            .or_else(|| bare(&text[start..], text[from..start].chars().next_back(), pieces.is_empty()));
+        let Some((piece, length)) = found else {
+            at = start + 1;
             continue;
         };
-        if start > 0 {
-            pieces.push(Piece::Text(&rest[..start]));
+        if start > from {
+            pieces.push(Piece::Text(&text[from..start]));
         }
         pieces.push(piece);
-        rest = &rest[start + length..];
-        plain_to = 0;
+        from = start + length;
+        at = from;
     }
-    if !rest.is_empty() {
-        pieces.push(Piece::Text(rest));
+    if from < text.len() {
+        pieces.push(Piece::Text(&text[from..]));
     }
     pieces
 }
 
-/// `${…}`, `{env:…}` and `{file:…}`.
-fn placeholder(text: &str) -> Option<(Piece<'_>, usize)> {
-    if let Some(path) = text.strip_prefix("{file:") {
-        let path = &path[..path.find('}')?];
-        let length = "{file:}".len() + path.len();
-        let piece = if path.starts_with('/') { Piece::File(path) } else { Piece::Place(&text[..length]) };
+/// `${…}`, `{env:…}` and `{file:…}`: all of it, and as far as the brace that closes it.
+fn placeholder<'t>(open: &'t str, whole: &'t str) -> Option<(Piece<'t>, usize)> {
+    let length = whole.len();
+    if let Some(path) = open.strip_prefix("{file:") {
+        let piece = if path.starts_with('/') { Piece::File(path) } else { Piece::Place(whole) };
         return Some((piece, length));
     }
-    if let Some(name) = text.strip_prefix("{env:") {
-        let name = &name[..name.find('}')?];
-        return is_name(name)
-            .then_some((Piece::Variable { name, has_default: false }, "{env:}".len() + name.len()));
+    if let Some(name) = open.strip_prefix("{env:") {
+        return is_name(name).then_some((Piece::Variable { name, has_default: false }, length));
     }
-    let inner = text.strip_prefix("${")?;
-    let inner = &inner[..inner.find('}')?];
-    let length = "${}".len() + inner.len();
+    let inner = open.strip_prefix("${")?;
+    // What is none is known by its beginning: of many that are none, only that much is read each time.
+    let behind = inner.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    if !(behind.is_empty() || behind.starts_with(':') || inner == "/" || inner.starts_with("/:-")) {
+        return None;
+    }
     let (name, has_default) = inner.split_once(":-").map_or((inner, false), |(name, _)| (name, true));
     let piece = match name.split_once(':') {
         Some(("env", name)) if is_name(name) => Piece::Variable { name, has_default },
@@ -66,7 +71,7 @@ fn placeholder(text: &str) -> Option<(Piece<'_>, usize)> {
         Some((kind, _)) if !is_name(kind) => return None,
         None if !PLACES.contains(&name) && !is_name(name) => return None,
         None if !PLACES.contains(&name) => Piece::Variable { name, has_default },
-        _ => Piece::Place(&text[..length]),
+        _ => Piece::Place(whole),
     };
     Some((piece, length))
 }
@@ -134,6 +139,9 @@ mod tests {
             ("${", &[Text("${")]),
             ("${a b}", &[Text("${a b}")]),
             ("{\"a\":1}", &[Text("{\"a\":1}")]),
+            ("${a${A}", &[Text("${a"), variable("A", false)]),
+            ("${/${/:-x}", &[Text("${/"), Place("${/:-x}")]),
+            ("{env:a b}${A:-b:c}", &[Text("{env:a b}"), variable("A", true)]),
             ("$${A}$", &[Text("$"), variable("A", false), Text("$")]),
             ("ä$ö${A}ü", &[Text("ä$ö"), variable("A", false), Text("ü")]),
         ];

@@ -358,6 +358,48 @@ fn secrets_are_found_in_odd_places() {
 }
 
 #[test]
+fn an_entry_of_too_many_secrets_or_pieces_is_left_out() {
+    let many = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<Vec<_>>();
+    for (args, why) in [
+        (many(201, &|at| format!("--token=hunter-{at}")), "holds more than 200 secrets"),
+        (many(1, &|_| "${input:a}".repeat(4001)), "from more than 4000 pieces"),
+    ] {
+        let text =
+            json!({ "mcpServers": { "a": { "command": "x" }, "b": { "command": "x", "args": args } } });
+        let imported = imported(&text.to_string(), WITH_FILES);
+        assert_eq!(config(&imported).upstreams.len(), 1);
+        assert!(imported.to_do.iter().any(|item| item.contains(why)), "{:?}", imported.to_do);
+    }
+}
+
+/// Each takes many times its length where something is done again for each part of it.
+#[test]
+fn what_a_stranger_made_large_is_answered_soon() {
+    let started = std::time::Instant::now();
+    let entry = |args: Value, env: Value| json!({ "command": "x", "args": args, "env": env });
+    let env: serde_json::Map<String, Value> =
+        (0..900).map(|at| (format!("N{at}"), json!("plain text ".repeat(10)))).collect();
+    let secrets: Vec<String> = (0..200).map(|at| format!("--token=hunter-{at}")).collect();
+    let numbered = |piece: &str, count: usize| {
+        (0..count).map(|at| format!("${{{piece}{at}}}")).collect::<Vec<_>>().concat()
+    };
+    for entry in [
+        entry(json!(["${".repeat(60_000)]), json!({})),
+        entry(json!(["${a".repeat(40_000) + "}"]), json!({})),
+        entry(json!(["{env:".repeat(25_000)]), json!({})),
+        entry(json!([numbered("A", 3900)]), json!({})),
+        entry(json!([numbered("input:", 3900)]), json!({})),
+        entry(json!(secrets), Value::Object(env)),
+        json!({ "url": "https://a/", "headers": (0..1000).map(|at| format!("h{at}: v")).collect::<Vec<_>>() }),
+    ] {
+        let text = json!({ "inputs": (0..50_000).map(|at| json!({ "id": at.to_string() })).collect::<Vec<_>>(),
+                           "mcpServers": { "one": entry } });
+        config(&imported(&text.to_string(), WITH_FILES));
+    }
+    assert!(started.elapsed() < std::time::Duration::from_mins(1), "{:?}", started.elapsed());
+}
+
+#[test]
 fn what_is_said_is_bounded() {
     let many = |count: usize| (0..count).map(|number| (format!("m{number}"), json!(1)));
     let mut entry: serde_json::Map<String, Value> = many(5000).collect();

@@ -1,5 +1,6 @@
 //! An entry → `[upstream.NAME]`, with a comment for each decision.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use http::{HeaderName, HeaderValue};
@@ -18,6 +19,10 @@ use crate::config::{is_reserved, looks_secret};
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// A secret of an entry that is shorter may be an ordinary word elsewhere in it.
 const KNOWN_BYTES_MIN: usize = 6;
+/// Secrets of one entry, each of which is looked for in the rest of it.
+const KNOWN_MAX: usize = 200;
+/// Pieces that the arguments of one entry are put together from.
+const PIECES_MAX: usize = 4000;
 const ARGUMENT: &str = "TRUNKLINE_ARGUMENT_";
 
 /// What an entry became.
@@ -48,14 +53,27 @@ pub(super) fn table(name: &str, entry: &Entry, vault: &mut Vault<'_>) -> Result<
         known.extend(pair.filter(|(name, value)| is_secret(name, value)).map(|(_, value)| value.to_owned()));
     }
     known.retain(|value| value.len() >= KNOWN_BYTES_MIN && pieces(value).len() == 1);
+    known.sort_unstable();
+    known.dedup();
+    if known.len() > KNOWN_MAX {
+        return Err(format!("it holds more than {KNOWN_MAX} secrets"));
+    }
     let table = Table {
         remarks: entry.remarks.clone(),
         gaps: entry.gaps.clone(),
         tools_off: entry.tools_off.clone(),
         ..Table::default()
     };
-    let mut writer =
-        Writer { name, table, vault, known, variables: Vec::new(), pass: Vec::new(), arguments: 0 };
+    let mut writer = Writer {
+        name,
+        table,
+        vault,
+        known,
+        variables: Vec::new(),
+        pass: Vec::new(),
+        variable_names: HashSet::new(),
+        arguments: 0,
+    };
     match entry.url.clone() {
         Some(url) => writer.server(&url, entry)?,
         None => match remote::remote(&entry.words) {
@@ -75,7 +93,10 @@ struct Writer<'v, 's> {
     known: Vec<String>,
     /// Environment variables of the program, as they are written.
     variables: Vec<(String, String)>,
+    /// Those that it inherits.
     pass: Vec<String>,
+    /// The names of both.
+    variable_names: HashSet<String>,
     arguments: usize,
 }
 
@@ -141,7 +162,7 @@ impl Writer<'_, '_> {
     fn headers(&mut self, entry: &Entry, authorization: Option<String>) {
         let mut headers = entry.headers.clone();
         headers.extend(authorization.map(|value| ("Authorization".to_owned(), value)));
-        let mut seen: Vec<HeaderName> = Vec::new();
+        let mut seen: HashSet<HeaderName> = HashSet::new();
         let mut written = Vec::new();
         for (name, value) in headers {
             let Ok(header) = name.trim().parse::<HeaderName>() else {
@@ -162,7 +183,7 @@ impl Writer<'_, '_> {
                     "The header `{header}` is not carried over: its value cannot be that of a header"
                 ));
             } else {
-                seen.push(header.clone());
+                seen.insert(header.clone());
                 let bearer = value.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("bearer "));
                 let credential = value[bearer.map_or(0, str::len)..].trim();
                 if header == http::header::AUTHORIZATION && bearer.is_some() && !credential.is_empty() {
@@ -259,6 +280,9 @@ impl Writer<'_, '_> {
         if words.iter().any(|word| word.contains('\0')) {
             return Err("its command holds a NUL character".to_owned());
         }
+        if words.iter().map(|word| pieces(word).len()).sum::<usize>() > PIECES_MAX {
+            return Err(format!("its arguments are put together from more than {PIECES_MAX} pieces"));
+        }
         for (name, value) in &entry.env {
             self.variable(name, value);
         }
@@ -289,6 +313,7 @@ impl Writer<'_, '_> {
             );
             return;
         }
+        self.variable_names.insert(name.to_owned());
         if let [Piece::Variable { name: same, has_default: false }] = *pieces(value).as_slice()
             && same == name
         {
@@ -356,9 +381,7 @@ impl Writer<'_, '_> {
                 if has_default {
                     self.remark(format!("{} has no default any more: it must be set", quoted(name)));
                 }
-                if !self.variables.iter().any(|(known, _)| known == name)
-                    && !self.pass.iter().any(|known| known == name)
-                {
+                if self.variable_names.insert(name.to_owned()) {
                     self.pass.push(name.to_owned());
                 }
                 Part::Variable(name.to_owned())
@@ -376,7 +399,9 @@ impl Writer<'_, '_> {
     /// The label and the variable of one more argument that is not for the configuration.
     fn argument(&mut self) -> (String, String) {
         self.arguments += 1;
-        (format!("argument-{}", self.arguments), format!("{ARGUMENT}{}", self.arguments))
+        let variable = format!("{ARGUMENT}{}", self.arguments);
+        self.variable_names.insert(variable.clone());
+        (format!("argument-{}", self.arguments), variable)
     }
 
     fn environment(&mut self, entry: &Entry) {
