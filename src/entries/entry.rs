@@ -54,7 +54,7 @@ impl Entry {
                 "args" | "arguments" => args = entry.texts(key, value),
                 "env" | "environment" | "envs" => entry.env.extend(pairs(value)),
                 "env_vars" => entry.env_pass = entry.texts(key, &names(value)),
-                "headers" | "http_headers" | "requestInit" => {
+                "headers" | "http_headers" | "requestInit" | "requestOptions" => {
                     entry.headers.extend(pairs(value.get("headers").unwrap_or(value)));
                 }
                 "env_http_headers" => {
@@ -66,9 +66,15 @@ impl Entry {
                     let name = text(value).unwrap_or_default();
                     entry.headers.push(("Authorization".to_owned(), format!("Bearer ${{env:{name}}}")));
                 }
-                "bearer_token" | "bearerToken" => {
+                "bearer_token" | "bearerToken" | "authorization_token" | "authorizationToken" => {
                     let token = text(value).unwrap_or_default();
                     entry.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
+                }
+                "authorization" | "Authorization" if value.is_string() => {
+                    let value = text(value).unwrap_or_default();
+                    // Without a scheme it is the token of the usual one.
+                    let value = if value.trim().contains(' ') { value } else { format!("Bearer {value}") };
+                    entry.headers.push(("Authorization".to_owned(), value));
                 }
                 "cwd" | "directory" | "workingDirectory" => entry.directory = text(value),
                 "disabled" => entry.is_disabled |= value.as_bool() == Some(true),

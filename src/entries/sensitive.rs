@@ -35,6 +35,10 @@ const PREFIXES: [&str; 24] = [
     "secret_",
     "tl_",
 ];
+/// Options that `user:password` goes with, as curl has them.
+const LOGINS: [&str; 6] = ["-u", "--user", "-U", "--proxy-user", "--userpwd", "--basic-auth"];
+/// Headers that hold a secret whatever its form.
+const HEADERS: [&str; 2] = ["authorization", "proxy-authorization"];
 /// What names of settings end with whose value only says where a secret lies.
 const PLACES: [&str; 5] = ["file", "path", "dir", "directory", "folder"];
 
@@ -115,12 +119,43 @@ fn has_secret_pair(value: &str) -> bool {
     })
 }
 
-/// `--api-key …`, in a command line that is one text.
+/// Where in `word` a user with a password begins: behind `option`, or joined to an option of its own.
+pub(super) fn login_at(option: &str, word: &str) -> Option<usize> {
+    let joined = || {
+        LOGINS.iter().find_map(|option| {
+            let rest = word.strip_prefix(option)?;
+            let has_equals = rest.starts_with('=');
+            (has_equals || !option.starts_with("--")).then_some(option.len() + usize::from(has_equals))
+        })
+    };
+    let start = if LOGINS.contains(&option) && !word.starts_with('-') { 0 } else { joined()? };
+    is_login(&word[start..]).then_some(start)
+}
+
+/// `user:password`. Two numbers are those of a user and a group, and a URL is none.
+fn is_login(text: &str) -> bool {
+    let Some((user, password)) = text.split_once(':') else { return false };
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_ids = is_number(user) && is_number(password);
+    !user.contains(['/', '=', ' ']) && !password.is_empty() && !password.starts_with("//") && !is_ids
+}
+
+/// Whether a word is the name of a header whose value is the next word, and a secret.
+pub(super) fn is_secret_header(word: &str) -> bool {
+    HEADERS.iter().any(|header| word.trim_end_matches(':').eq_ignore_ascii_case(header))
+}
+
+/// `--api-key …`, `-u user:password`, `Authorization …`, in a command line that is one text.
 fn has_secret_option(value: &str) -> bool {
     let mut words = value.split_whitespace().peekable();
     while let Some(word) = words.next() {
         let value = words.peek().filter(|next| !next.starts_with('-'));
-        if word.starts_with("--") && value.is_some_and(|value| is_secret_name(word, value)) {
+        let is_before_secret = |value: &&str| {
+            word.starts_with("--") && is_secret_name(word, value)
+                || is_secret_header(word)
+                || login_at(word, value).is_some()
+        };
+        if login_at("", word).is_some() || value.is_some_and(is_before_secret) {
             return true;
         }
     }
@@ -161,6 +196,9 @@ mod tests {
             ("X", "-----BEGIN PRIVATE KEY-----"),
             ("X", "Bearer abc"),
             ("X", "npx server --api-key letmein"),
+            ("X", "curl -u alice:letmein https://host/"),
+            ("X", "curl -s --user=alice:letmein https://host/"),
+            ("X", "proxy -H Authorization letmein"),
             ("HEADERS", "{\"Authorization\": \"abc\"}"),
         ] {
             assert!(is_secret(name, value), "{name}: {value}");
@@ -184,6 +222,8 @@ mod tests {
             ("PACKAGE", "@modelcontextprotocol/server-filesystem"),
             ("PACKAGE", "@modelcontextprotocol/server-everything@2025.11.25"),
             ("VOLUME", "${PWD}:/workspace"),
+            ("COMMAND", "docker run -u 1000:1000 --user=0:0 image"),
+            ("COMMAND", "server -u https://host:8080 --user alice"),
             ("COMMAND", "server --key-file /etc/app/key --verbose"),
             ("TEXT", "An ordinary sentence of a few words"),
         ] {

@@ -340,6 +340,17 @@ fn secrets_are_found_in_odd_places() {
         args(json!(["mcp-proxy", "https://a/", "-HX-Key: hunter2"])),
         args(json!(["-eAPI_KEY=hunter2", "--env=TOKEN=hunter2", "--config", "{\"apiKey\":\"hunter2\"}"])),
         args(json!(["--token", "${env:T:-hunter2}"])),
+        args(json!(["curl", "-u", "alice:hunter2", "https://a/"])),
+        args(json!(["curl", "-ualice:hunter2", "--proxy-user=bob:hunter2", "--user", "bob:hunter2"])),
+        args(json!(["-c", "curl -s -u alice:hunter2 https://a/ | jq"])),
+        args(json!(["curl", "-u", "alice:hunter2", "see hunter2"])),
+        args(json!(["mcp-proxy", "--port", "1", "-H", "Authorization", "hunter2", "uvx", "a"])),
+        args(json!(["Authorization:", "hunter2", "-H", "X-Key", "hunter2"])),
+        args(json!(["-HAuthorization: Basic hunter2", "--header=authorization:hunter2"])),
+        json!({ "url": "https://a/", "authorization_token": "hunter2" }),
+        json!({ "url": "https://a/", "authorization": "Basic hunter2" }),
+        json!({ "url": "https://a/", "requestOptions": { "headers": { "Authorization": "hunter2" } } }),
+        json!({ "command": "a", "authorization": { "header": "hunter2" } }),
         json!({ "command": "a", "args": ["--password=hunter2", "see hunter2"], "env": { "Z": "hunter2" } }),
         json!({ "command": "a", "hunter2hunter2hunter2": 1, "envFile": "hunter2" }),
         json!({ "command": "a", "cwd": "/srv/hunter2hunter2hunter2" }),
@@ -355,6 +366,29 @@ fn secrets_are_found_in_odd_places() {
     let imported = imported(&json!({ "mcpServers": { name: { "command": "a" } } }).to_string(), WITH_FILES);
     assert_eq!(config(&imported).upstreams[0].name, "server");
     assert!(!imported.configuration.contains("hunter2"), "{}", imported.configuration);
+}
+
+#[test]
+fn an_authorization_comes_over_wherever_a_client_keeps_it() {
+    for (member, value, bearer) in [
+        ("authorization_token", json!("hunter2"), true),
+        ("authorization", json!("hunter2"), true),
+        ("authorization", json!("Basic hunter2"), false),
+        ("requestOptions", json!({ "headers": { "Authorization": "Bearer hunter2" } }), true),
+    ] {
+        let (config, imported) = one(&json!({ "url": "https://a/", member: value }));
+        let credentials = &config.upstreams[0].credentials;
+        assert_eq!(credentials.authorization.is_some(), bearer, "{}", imported.configuration);
+        assert_eq!(credentials.headers.is_empty(), bearer, "{}", imported.configuration);
+        assert_eq!(imported.secrets.len(), 1);
+    }
+}
+
+#[test]
+fn ids_of_users_stay_readable() {
+    let (config, _) =
+        one(&json!({ "command": "docker", "args": ["run", "-u", "1000:1000", "--user=0:0", "i"] }));
+    assert_eq!(words(&config), ["docker", "run", "-u", "1000:1000", "--user=0:0", "i"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::entry::Entry;
 use super::import::Vault;
 use super::placeholder::{Piece, pieces};
 use super::remote::{self, Remote};
-use super::sensitive::{is_secret, looks_like_secret};
+use super::sensitive::{is_secret, is_secret_header, login_at, looks_like_secret};
 use super::shell::{self, Part};
 use super::toml_text::{array, key, quoted, string};
 use crate::config::{is_reserved, looks_secret};
@@ -23,6 +23,8 @@ const KNOWN_BYTES_MIN: usize = 6;
 const KNOWN_MAX: usize = 200;
 /// Pieces that the arguments of one entry are put together from.
 const PIECES_MAX: usize = 4000;
+/// Options that a header goes with.
+const HEADER_OPTIONS: [&str; 3] = ["--header", "--headers", "-H"];
 const ARGUMENT: &str = "TRUNKLINE_ARGUMENT_";
 
 /// What an entry became.
@@ -51,6 +53,9 @@ pub(super) fn table(name: &str, entry: &Entry, vault: &mut Vault<'_>) -> Result<
         let before = entry.words[at - 1].strip_prefix("--").filter(|_| !word.starts_with('-'));
         let pair = word.split_once('=').or(before.map(|flag| (flag, word.as_str())));
         known.extend(pair.filter(|(name, value)| is_secret(name, value)).map(|(_, value)| value.to_owned()));
+        if let Some(login) = login_at(&entry.words[at - 1], word).map(|start| &word[start..]) {
+            known.extend(login.split_once(':').map(|(_, password)| password.to_owned()));
+        }
     }
     known.retain(|value| value.len() >= KNOWN_BYTES_MIN && pieces(value).len() == 1);
     known.sort_unstable();
@@ -328,8 +333,10 @@ impl Writer<'_, '_> {
     /// The pieces of an argument: what may be a secret becomes a variable.
     fn word(&mut self, words: &[String], at: usize) -> Vec<Part> {
         let word = &words[at];
-        let before =
-            at.checked_sub(1).map(|before| words[before].as_str()).filter(|before| before.starts_with('-'));
+        let before = at
+            .checked_sub(1)
+            .filter(|before| words[*before].starts_with('-') || is_header_name(words, *before))
+            .map(|before| words[before].trim_end_matches(':'));
         // A path may look like a secret, such as one with a digest in it; a whole command line may hold one.
         let is_path = at == 0 && !word.contains(char::is_whitespace);
         let cut = if is_path { word.len() } else { self.secret_from(before.unwrap_or_default(), word) };
@@ -356,8 +363,10 @@ impl Writer<'_, '_> {
 
     /// Where in an argument a secret begins, if there is one; at its end otherwise.
     fn secret_from(&self, flag: &str, word: &str) -> usize {
-        let separators: &[char] =
-            if ["--header", "--headers", "-H"].contains(&flag) { &[':', '='] } else { &['='] };
+        if let Some(at) = login_at(flag, word) {
+            return at;
+        }
+        let separators: &[char] = if HEADER_OPTIONS.contains(&flag) { &[':', '='] } else { &['='] };
         if let Some(at) = word.find(separators) {
             let (name, value) = (&word[..at], &word[at + 1..]);
             if name.len() <= 64 && !looks_like_secret(name) && self.is_secret(name, value) {
@@ -460,6 +469,13 @@ impl Writer<'_, '_> {
             self.remark("Its environment variables are not carried over: it is no program");
         }
     }
+}
+
+/// Whether the word there is the name of a header alone, and the next word its value.
+fn is_header_name(words: &[String], at: usize) -> bool {
+    let is_behind_option = || at > 0 && HEADER_OPTIONS.contains(&words[at - 1].as_str());
+    is_secret_header(&words[at])
+        || !words[at].trim_end_matches(':').contains([':', '=']) && is_behind_option()
 }
 
 /// Names of strangers, as a list in a sentence.
