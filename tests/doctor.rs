@@ -154,6 +154,48 @@ fn what_cannot_be_inspected_is_said_and_has_its_own_exit_code() {
 }
 
 #[test]
+fn a_server_of_http_sse_is_inspected_as_far_as_that_goes() {
+    let upstream = crate::http_sse_upstream::Server::new().start_taking_anything();
+    let seen = inspect(&["--call", "echo", &url(&upstream)]);
+    assert_eq!(seen.code, 1, "{}", seen.report);
+    assert_eq!(seen.report["server"]["name"], "old", "{}", seen.report);
+    let versions = json!(["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]);
+    assert_eq!(seen.report["server"]["protocolVersions"], versions);
+    assert_eq!(seen.report["measured"]["tools"], 1);
+    for id in ["http-sse-only", "origin", "host", "unknown-method"] {
+        assert!(seen.findings().contains(&id), "{id}: {:?}", seen.findings());
+    }
+    for id in ["legacy", "negotiation", "ping", "garbage", "list-form", "order", "varying-list", "call"] {
+        assert!(seen.kept().contains(&id), "{id}: {}", seen.report);
+    }
+    // What only Streamable HTTP has is not judged, and was not asked for.
+    for id in ["notification", "accept", "batch", "get-stream", "refusal"] {
+        assert!(!seen.kept().contains(&id) && !seen.findings().contains(&id), "{id}: {}", seen.report);
+    }
+    assert!(seen.report["cutShort"].is_null() && upstream.received().len() <= 80, "{}", seen.report);
+}
+
+#[test]
+fn a_stream_alone_is_no_server_of_http_sse() {
+    let stream = |event: &'static str| {
+        inspect_server(move |request| match request.http_method() {
+            "GET" => Reply::stream().chunk(event).end(),
+            _ => Reply::http("405 Method Not Allowed", "", ""),
+        })
+    };
+    for event in [": hello\n\n", "data: hello\n\n", "event: endpoint\ndata: http://192.0.2.1/\n\n"] {
+        let seen = stream(event);
+        assert_eq!(seen.code, 3, "{event}: {}", seen.report);
+        assert!(seen.why().contains("no MCP server"), "{event}: {}", seen.why());
+    }
+    // Messages are refused at the address that it names.
+    let seen = stream("event: endpoint\ndata: /messages\n\n");
+    assert_eq!(seen.code, 1, "{}", seen.report);
+    assert!(seen.findings().contains(&"http-sse-only"), "{}", seen.report);
+    assert!(seen.seen("legacy").contains("initialize got HTTP 405"), "{}", seen.report);
+}
+
+#[test]
 fn those_who_are_not_let_in_hear_what_is_missing() {
     let seen = inspect_server(|_| Reply::http("401 Unauthorized", "", ""));
     assert_eq!((seen.code, seen.findings()), (3, vec!["challenge"]));

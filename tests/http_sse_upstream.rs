@@ -45,6 +45,12 @@ impl Server {
         Upstream::start(move |request| server.answer(request))
     }
 
+    /// The same for clients that may send bodies that are no messages: it accepts them and says nothing.
+    pub(crate) fn start_taking_anything(&self) -> Upstream {
+        let server = self.clone();
+        Upstream::taking_anything(move |request| server.answer(request))
+    }
+
     /// Puts bytes on a stream; a stream that ended takes none.
     fn write(&self, stream: usize, bytes: &str) {
         if let Some(stream) = self.streams.lock().unwrap().get(&stream) {
@@ -90,7 +96,8 @@ impl Server {
     }
 
     fn reply_on(&self, stream: usize, request: &Received) {
-        if request.json().get("id").is_none() || request.json().get("method").is_none() {
+        let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if message.get("id").is_none() || message.get("method").is_none() {
             return;
         }
         let method = request.method();

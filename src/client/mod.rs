@@ -33,7 +33,7 @@ mod mirrored;
 mod opening;
 mod over_http;
 mod over_lines;
-mod over_sse;
+pub(crate) mod over_sse;
 pub mod person;
 mod program;
 pub(crate) mod replies;

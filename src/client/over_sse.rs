@@ -26,39 +26,109 @@ use crate::tasks::Tasks;
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPTED_BYTES_MAX: usize = 64 << 10;
 
+/// The stream of a server.
+pub(crate) struct Stream {
+    reply: Reply,
+    events: Events,
+}
+
+/// Where messages for the server go.
+#[derive(Debug)]
+pub(crate) struct Posts {
+    http: Http,
+}
+
 /// Opens the stream. An error: there is none.
 pub(super) async fn open(
     address: &Address,
     hearing: Rc<Hearing>,
     patience: Duration,
 ) -> Result<Rc<OverLines>, Failure> {
-    let deadline = Instant::now() + patience;
-    let mut headers = HeaderMap::new();
-    headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let mut reply = way(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
-    let media = reply.head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    if !reply.head.status.is_success() {
-        return Err(Fault::Status(reply.head.status).into());
-    }
-    if !media.to_ascii_lowercase().starts_with(b"text/event-stream") {
-        return Err(Fault::Nonsense.into());
-    }
-    let mut events = Events::new(MESSAGE_BYTES_MAX);
-    let first = timeout_at(deadline.into(), next(&mut events, &mut reply));
-    let first = first.await.map_err(|_| Fault::TimedOut)??.ok_or(Fault::Reset)?;
-    let path = first.data.as_deref().filter(|_| first.event.as_deref() == Some(b"endpoint"));
-    let path = path.and_then(|path| std::str::from_utf8(path).ok()).ok_or(Fault::Nonsense)?;
-    let posts = way(&beside(address, path.trim()).ok_or(Fault::Nonsense)?)?;
+    let (stream, posts) = dial(address, Instant::now() + patience).await?;
     let (lines, outgoing) = OverLines::new(hearing)?;
     let running = Rc::clone(&lines);
     lines.tasks.spawn(async move {
         let failure = tokio::select! {
-            failure = read(events, reply, &running) => failure,
+            failure = read(stream, &running) => failure,
             failure = write(posts, outgoing) => failure,
         };
         running.end(&failure);
     });
     Ok(lines)
+}
+
+/// Opens the stream and reads on it where messages for the server go.
+pub(crate) async fn dial(address: &Address, deadline: Instant) -> Result<(Stream, Posts), Fault> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+    let reply = way(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
+    let media = reply.head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !reply.head.status.is_success() {
+        return Err(Fault::Status(reply.head.status));
+    }
+    if !media.to_ascii_lowercase().starts_with(b"text/event-stream") {
+        return Err(Fault::Nonsense);
+    }
+    let mut stream = Stream { reply, events: Events::new(MESSAGE_BYTES_MAX) };
+    let first = timeout_at(deadline.into(), stream.next());
+    let first = first.await.map_err(|_| Fault::TimedOut)??.ok_or(Fault::Reset)?;
+    let path = first.data.as_deref().filter(|_| first.event.as_deref() == Some(b"endpoint"));
+    let path = path.and_then(|path| std::str::from_utf8(path).ok()).ok_or(Fault::Nonsense)?;
+    let posts = way(&beside(address, path.trim()).ok_or(Fault::Nonsense)?)?;
+    Ok((stream, Posts { http: posts }))
+}
+
+impl Stream {
+    /// The next message; `None` at the end of the stream. Nothing is lost if it is not waited for to the end.
+    pub(crate) async fn message(&mut self) -> Result<Option<Bytes>, Fault> {
+        while let Some(event) = self.next().await? {
+            let is_message = event.event.as_deref().is_none_or(|name| name == b"message");
+            if let Some(data) = event.data.filter(|_| is_message) {
+                return Ok(Some(data));
+            }
+            // A flood must not keep everything else from its turn.
+            tokio::task::yield_now().await;
+        }
+        Ok(None)
+    }
+
+    async fn next(&mut self) -> Result<Option<Event>, Fault> {
+        loop {
+            match self.events.next() {
+                Some(Ok(event)) if event.data.is_some() => return Ok(Some(event)),
+                Some(Ok(_)) => continue,
+                Some(Err(_)) => return Err(Fault::TooLarge),
+                None => {}
+            }
+            match self.reply.body.frame().await {
+                Some(Ok(frame)) => self.events.push(frame.into_data().unwrap_or_default()),
+                Some(Err(_)) => return Err(Fault::Reset),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("reply", &self.reply).finish_non_exhaustive()
+    }
+}
+
+impl Posts {
+    /// Sends a message, which the server accepts or does not; what it answers comes on the stream.
+    pub(crate) async fn send(&self, message: Bytes, deadline: Instant) -> Result<(), Fault> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut reply = self.http.send(Method::POST, headers, message, false, deadline).await?;
+        if !reply.head.status.is_success() {
+            return Err(Fault::Status(reply.head.status));
+        }
+        if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
+            self.http.put_back(reply).await;
+        }
+        Ok(())
+    }
 }
 
 fn way(address: &Address) -> Result<Http, Fault> {
@@ -77,30 +147,11 @@ fn beside(address: &Address, named: &str) -> Option<Address> {
     Some(beside)
 }
 
-async fn next(events: &mut Events, reply: &mut Reply) -> Result<Option<Event>, Fault> {
+async fn read(mut stream: Stream, lines: &Rc<OverLines>) -> Failure {
     loop {
-        match events.next() {
-            Some(Ok(event)) if event.data.is_some() => return Ok(Some(event)),
-            Some(Ok(_)) => continue,
-            Some(Err(_)) => return Err(Fault::TooLarge),
-            None => {}
-        }
-        match reply.body.frame().await {
-            Some(Ok(frame)) => events.push(frame.into_data().unwrap_or_default()),
-            Some(Err(_)) => return Err(Fault::Reset),
-            None => return Ok(None),
-        }
-    }
-}
-
-async fn read(mut events: Events, mut reply: Reply, lines: &Rc<OverLines>) -> Failure {
-    loop {
-        match next(&mut events, &mut reply).await {
-            Ok(Some(event)) => {
-                let is_message = event.event.as_deref().is_none_or(|name| name == b"message");
-                if let Some(data) = event.data.filter(|_| is_message) {
-                    lines.take(&data);
-                }
+        match stream.message().await {
+            Ok(Some(message)) => {
+                lines.take(&message);
                 // A flood must not keep everything else from its turn.
                 tokio::task::yield_now().await;
             }
@@ -111,18 +162,10 @@ async fn read(mut events: Events, mut reply: Reply, lines: &Rc<OverLines>) -> Fa
 }
 
 /// Sends what is to be sent, until there will be no more.
-async fn write(posts: Http, mut outgoing: mpsc::Receiver<Bytes>) -> Failure {
+async fn write(posts: Posts, mut outgoing: mpsc::Receiver<Bytes>) -> Failure {
     while let Some(message) = outgoing.recv().await {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let deadline = Instant::now() + ACCEPT_TIMEOUT;
-        let mut reply = match posts.send(Method::POST, headers, message, false, deadline).await {
-            Ok(reply) if reply.head.status.is_success() => reply,
-            Ok(reply) => return Fault::Status(reply.head.status).into(),
-            Err(fault) => return fault.into(),
-        };
-        if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
-            posts.put_back(reply).await;
+        if let Err(fault) = posts.send(message, Instant::now() + ACCEPT_TIMEOUT).await {
+            return fault.into();
         }
     }
     Fault::Reset.into()

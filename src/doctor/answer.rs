@@ -1,6 +1,6 @@
 //! What a message is that came back. Pure.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::facts::{Answer, RpcError, clip};
 
@@ -62,6 +62,16 @@ pub(super) fn read(message: &Value, id: Option<&Value>) -> (Answer, Option<Strin
     (answer, fault)
 }
 
+/// What a request of a server of the legacy era is answered with: the only thing it is given is a sign of life.
+pub(super) fn reply_to(message: &Value) -> Option<Value> {
+    let (method, id) = (message.get("method")?.as_str()?, message.get("id")?);
+    Some(if method == "ping" {
+        json!({ "jsonrpc": "2.0", "id": id, "result": {} })
+    } else {
+        json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "not supported" } })
+    })
+}
+
 /// What is no message, for people.
 pub(super) fn nonsense(bytes: &[u8]) -> Answer {
     let beginning = &bytes[..bytes.len().min(NONSENSE_CHARS_MAX * 4)];
@@ -78,8 +88,6 @@ fn text_of(id: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -12,6 +12,8 @@ use crate::protocol::version::Era;
 pub struct Facts {
     /// How it was reached.
     pub reached: Reached,
+    /// Whether that is HTTP+SSE, the transport of 2024-11-05.
+    pub is_http_sse: bool,
     /// What was asked, and what came.
     pub exchanges: BTreeMap<Probe, Exchange>,
     /// The introduction of the modern era; `None` if the server does not speak it.
@@ -339,9 +341,9 @@ impl Facts {
         self.exchanges.get(&probe)
     }
 
-    /// Whether it speaks HTTP.
+    /// Whether it speaks Streamable HTTP.
     pub fn is_http(&self) -> bool {
-        matches!(self.reached, Reached::Http { .. })
+        matches!(self.reached, Reached::Http { .. }) && !self.is_http_sse
     }
 
     /// The introduction of the newest version.

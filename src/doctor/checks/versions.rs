@@ -11,9 +11,12 @@ use crate::protocol::version::{LEGACY, MODERN};
 
 pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     let has_legacy = !facts.legacy.is_empty();
-    if facts.modern.is_none() && !has_legacy {
+    if facts.is_http_sse {
         sheet.broken(&rules::HTTP_SSE, "GET opens a stream, and POST is not understood");
-        return;
+        if !has_legacy {
+            sheet.broken(&rules::LEGACY, refusal(facts, Probe::Initialize(LEGACY[0]), "initialize"));
+            return;
+        }
     }
     match &facts.modern {
         Some(_) => sheet.kept(&rules::MODERN),

@@ -156,7 +156,8 @@ fn challenges(headers: &HeaderMap) -> Vec<String> {
     values.take(8).map(|value| clip(value, HEADER_CHARS_MAX)).collect()
 }
 
-fn of_fault(fault: &Fault) -> Answer {
+/// What came instead of an answer.
+pub(super) fn of_fault(fault: &Fault) -> Answer {
     match fault {
         Fault::TimedOut => Answer::Silence,
         Fault::Unreachable(why) => Answer::Failed(format!("the server cannot be reached: {why}")),

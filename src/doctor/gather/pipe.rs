@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::client::MESSAGE_BYTES_MAX;
 use crate::client::server::Program;
-use crate::doctor::answer::{answers, read};
+use crate::doctor::answer::{answers, read, reply_to};
 use crate::doctor::ask::Ask;
 use crate::doctor::facts::{Answer, Exchange, Process, Tally, clip};
 use crate::tasks::Tasks;
@@ -168,21 +168,14 @@ impl Pipe {
         exchange
     }
 
-    /// A program of the legacy era may ask for something; the only thing it is given is a sign of life.
+    /// A program of the legacy era may ask for something.
     async fn take_request(&self, message: &Value) {
-        let (Some(method), Some(id)) = (message.get("method").and_then(Value::as_str), message.get("id"))
-        else {
-            return;
-        };
+        let Some(answer) = reply_to(message) else { return };
         if self.is_modern.get() {
+            let method = message.get("method").and_then(Value::as_str).unwrap_or_default();
             self.heard.requests.borrow_mut().add(|| clip(method, SHOWN_CHARS_MAX), SHOWN_MAX);
             return;
         }
-        let answer = if method == "ping" {
-            json!({ "jsonrpc": "2.0", "id": id, "result": {} })
-        } else {
-            json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "not supported" } })
-        };
         // If it cannot be written, the next request cannot either, and says so.
         let _ = self.write(answer.to_string().as_bytes()).await;
     }

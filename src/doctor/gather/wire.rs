@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
+use super::events::EventsWire;
 use super::http::HttpWire;
 use super::pipe::Pipe;
 use crate::doctor::ask::Ask;
@@ -32,6 +33,7 @@ pub(super) struct Budget {
 #[derive(Debug)]
 pub(super) enum Wire<'a> {
     Http(&'a HttpWire),
+    Events(&'a EventsWire),
     Pipe(&'a Pipe),
 }
 
@@ -90,13 +92,14 @@ impl Wire<'_> {
         let deadline = budget.begin()?;
         let exchange = match self {
             Self::Http(http) => http.ask(ask, deadline).await,
+            Self::Events(events) => events.ask(ask, deadline).await,
             Self::Pipe(pipe) => pipe.ask(ask, deadline).await,
         };
         budget.count(&exchange);
         Some(exchange)
     }
 
-    /// Whether it is HTTP.
+    /// Whether it is Streamable HTTP.
     pub(super) fn is_http(&self) -> bool {
         matches!(self, Self::Http(_))
     }
