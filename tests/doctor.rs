@@ -110,9 +110,16 @@ fn the_gateway_does_well_in_both_eras() {
     let seen = inspect(&[&format!("http://{}/mcp", daemon.address())]);
     assert_eq!(seen.code, 0, "{}", seen.report);
     assert_eq!(seen.report["summary"]["errors"], 0);
-    for id in
-        ["modern", "discover", "unknown-version", "header-missing", "header-mismatch", "origin", "order"]
-    {
+    for id in [
+        "modern",
+        "discover",
+        "unknown-version",
+        "header-missing",
+        "header-mismatch",
+        "accept",
+        "origin",
+        "order",
+    ] {
         assert!(seen.kept().contains(&id), "{id}: {}", seen.report);
     }
     assert_eq!(seen.report["measured"]["tools"], 2);
@@ -193,6 +200,21 @@ fn a_stream_alone_is_no_server_of_http_sse() {
     assert_eq!(seen.code, 1, "{}", seen.report);
     assert!(seen.findings().contains(&"http-sse-only"), "{}", seen.report);
     assert!(seen.seen("legacy").contains("initialize got HTTP 405"), "{}", seen.report);
+}
+
+#[test]
+fn a_stream_for_who_reads_json_alone_is_noticed() {
+    let list = listing(|_| json!({"tools": [tool("a")], "ttlMs": 5, "cacheScope": "public"}));
+    let seen = inspect_server(move |request| {
+        let is_json_only = request.headers("accept") == ["application/json"];
+        if is_json_only && request.method() == "server/discover" {
+            let offer = Offer::tools(&["a"]);
+            let result = offer.result(request).expect("it has a result");
+            return Reply::stream().event(&crate::harness::result_body(request, &result)).end();
+        }
+        list(request)
+    });
+    assert!(seen.seen("accept").contains("HTTP 200 with a result as text/event-stream"), "{}", seen.report);
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub enum Probe {
     AfterGarbage,
     Batch,
     PlainText,
+    JsonOnly,
+    NoAccept,
     ForeignOrigin,
     ForeignHost,
     ModernGet,

@@ -125,7 +125,9 @@ impl Rule {
             "stdout" | "stderr" => "basic/transports#stdio",
             "exit" | "crash" => "basic/lifecycle#shutdown",
             "unknown-method" => "basic#responses",
-            "garbage" | "batch" | "notification" => "basic/transports#sending-messages-to-the-server",
+            "garbage" | "batch" | "notification" | "accept" => {
+                "basic/transports#sending-messages-to-the-server"
+            }
             _ => return self.section.replace("2026-07-28/", "2025-11-25/"),
         };
         format!("2025-11-25/{section}")

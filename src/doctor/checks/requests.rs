@@ -56,6 +56,7 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     }
     encoding(facts, sheet);
     unknown_name(facts, sheet);
+    accept(facts, sheet);
     garbage(facts, sheet);
     notification(facts, sheet);
     listen(facts, sheet);
@@ -78,6 +79,25 @@ fn encoding(facts: &Facts, sheet: &mut Sheet) {
     let is_refused = exchange.error().is_some_and(|error| error.code == -32020);
     let seen = is_refused.then(|| format!("Mcp-Name in Base64 form got {}", exchange.words()));
     sheet.judge(&rules::NAME_ENCODING, seen.into_iter().collect());
+}
+
+/// What a server does with an `Accept` that clients must not send is its own choice, as long as it is understood.
+fn accept(facts: &Facts, sheet: &mut Sheet) {
+    for (probe, what, is_any_form_right) in
+        [(Probe::JsonOnly, "Accept: application/json", false), (Probe::NoAccept, "no Accept", true)]
+    {
+        let Some(exchange) = facts.answer(probe).filter(|exchange| exchange.answer != Answer::Silence) else {
+            continue;
+        };
+        let is_refused = exchange.status.is_some_and(|status| (400..500).contains(&status));
+        let is_read = is_any_form_right || exchange.media == "application/json";
+        let is_right = is_refused || is_read && exchange.result().is_some();
+        let seen = (!is_right).then(|| {
+            let form = if exchange.media == "text/event-stream" { " as text/event-stream" } else { "" };
+            format!("{what}: got {}{form}", exchange.words())
+        });
+        sheet.judge(&rules::ACCEPT, seen.into_iter().collect());
+    }
 }
 
 /// Many servers answer a call of a tool that is not there with a result that says so, as the specification
@@ -244,6 +264,24 @@ mod tests {
             (Probe::Notification, error(400, -32600), vec![]),
             (Probe::Initialized, error(400, -32600), vec!["notification"]),
             (Probe::Listen, error(404, -32601), vec!["listen"]),
+        ] {
+            assert_eq!(broken(probe, exchange.clone()), expected, "{probe:?} {exchange:?}");
+        }
+    }
+
+    #[test]
+    fn any_accept_is_answered_or_refused() {
+        let of = |media: &str, exchange: Exchange| Exchange { media: media.to_owned(), ..exchange };
+        let (json, stream) = ("application/json", "text/event-stream");
+        for (probe, exchange, expected) in [
+            (Probe::JsonOnly, of(json, result(json!({}))), vec![]),
+            (Probe::JsonOnly, of(json, error(406, -32000)), vec![]),
+            (Probe::JsonOnly, of("text/html", error(400, -32600)), vec![]),
+            (Probe::JsonOnly, of(stream, result(json!({}))), vec!["accept"]),
+            (Probe::JsonOnly, of(json, error(500, -32603)), vec!["accept"]),
+            (Probe::NoAccept, of(stream, result(json!({}))), vec![]),
+            (Probe::NoAccept, of(json, error(406, -32000)), vec![]),
+            (Probe::NoAccept, of(json, error(500, -32603)), vec!["accept"]),
         ] {
             assert_eq!(broken(probe, exchange.clone()), expected, "{probe:?} {exchange:?}");
         }

@@ -87,6 +87,8 @@ pub(super) async fn inquire_http(inquiry: &mut Inquiry<'_>, wire: &Wire<'_>, ton
         requests.extend([
             (Probe::Garbage, ping("garbage").with_body(Body::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1, "))),
             (Probe::PlainText, ping("text").with("content-type", "text/plain")),
+            (Probe::JsonOnly, ping("json").with("accept", "application/json")),
+            (Probe::NoAccept, ping("accept").without("accept")),
             (Probe::ForeignOrigin, ping("origin").with("origin", FOREIGN_ORIGIN)),
         ]);
         if version != OF_BATCHES {

@@ -81,6 +81,8 @@ fn http_requests() -> Vec<(Probe, Ask)> {
         (Probe::Garbage, discover("garbage").with_body(Body::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1, "))),
         (Probe::Batch, discover("batch").in_a_batch()),
         (Probe::PlainText, discover("text").with("content-type", "text/plain")),
+        (Probe::JsonOnly, discover("json").with("accept", "application/json")),
+        (Probe::NoAccept, discover("accept").without("accept")),
         (Probe::ForeignOrigin, discover("origin").with("origin", FOREIGN_ORIGIN)),
         (Probe::ModernGet, Ask::bare(Method::GET).with("mcp-protocol-version", MODERN[0])),
     ]

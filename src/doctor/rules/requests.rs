@@ -74,6 +74,14 @@ rules! {
         why "Web pages can send text/plain to other origins without being asked; JSON they cannot."
         fix "Answer 415 to a Content-Type that is not application/json."
         section "";
+    ACCEPT: Advice Requests "accept"
+        good "who does not list both forms in Accept gets an answer that can be read, or a refusal"
+        bad "who does not list both forms in Accept gets neither an answer that can be read nor a refusal"
+        why "Clients must list application/json and text/event-stream. Scripts often list only the first, or \
+             nothing: refused plainly they are soon mended, while a stream looks to them like a broken answer."
+        fix "Answer HTTP 406 to an Accept that lacks text/event-stream, or answer in JSON; without Accept, \
+             either form will do."
+        section "2026-07-28/basic/transports/streamable-http#sending-messages";
     NOTIFICATION: Warning Requests "notification"
         good "a notification gets HTTP 202 without body, or is refused"
         bad "a notification gets neither HTTP 202 without body nor a refusal"
