@@ -18,6 +18,7 @@ mod bridge_lists;
 mod bridge_model;
 mod bridge_parked;
 mod bridge_shared;
+mod bridge_streams;
 mod bridge_to_legacy;
 mod bridge_to_modern;
 mod call;

@@ -142,9 +142,7 @@ pub async fn post(
         Err(UpstreamError::SessionLost) => return Ok(Begun::SessionLost),
         reply => reply?,
     };
-    let media = relay::media_of(&reply.head.headers);
-    let status = reply.head.status;
-    if status.is_success() && media == Media::Sse {
+    if is_stream(&reply) {
         let limits = client.pipes.shared.limits();
         let messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
         return Ok(Begun::Stream(Box::new(Hearing {
@@ -161,28 +159,51 @@ pub async fn post(
             resuming: None,
         })));
     }
-    let bytes_max =
-        if status.is_success() { client.pipes.shared.limits().message_bytes_max } else { FAILED_BYTES_MAX };
+    match answer(client, upstream, session, (reply, &id), deadline).await {
+        Ok(answer) => Ok(Begun::Answer(answer)),
+        Err(UpstreamError::SessionLost) => Ok(Begun::SessionLost),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the answer comes as an event.
+pub fn is_stream(reply: &Reply) -> bool {
+    reply.head.status.is_success() && relay::media_of(&reply.head.headers) == Media::Sse
+}
+
+/// The answer to the request with this id, a literal, in a reply that is no stream.
+pub async fn answer(
+    client: &Client,
+    upstream: &Upstream,
+    session: &SessionName,
+    (reply, id): (Reply, &str),
+    deadline: Instant,
+) -> Result<Bytes, UpstreamError> {
+    let status = reply.head.status;
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
         return Err(UpstreamError::Credentials);
     }
+    let media = relay::media_of(&reply.head.headers);
     let retry_after_s =
-        reply.head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let whole = whole(client, reply, bytes_max, deadline).await;
+        reply.head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let whole = whole(client, reply, id, deadline).await;
     let whole = if status.is_success() { whole? } else { whole.unwrap_or_default() };
     let is_lost =
         status == StatusCode::NOT_FOUND && session.id.is_some() && !is_about_request(client, &whole);
-    if media == Media::Json && !is_lost && is_answer(client, &whole, &id) {
-        return Ok(Begun::Answer(whole));
+    if media == Media::Json && !is_lost && is_answer(client, &whole, id) {
+        return Ok(whole);
     }
-    match status {
+    Err(match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            Err(UpstreamError::Busy { status, retry_after_s })
+            UpstreamError::Busy { status, retry_after_s }
         }
-        StatusCode::NOT_FOUND => Ok(Begun::SessionLost),
-        StatusCode::BAD_REQUEST if is_forgotten(client, upstream, session).await => Ok(Begun::SessionLost),
-        _ => Err(UpstreamError::Nonsense),
-    }
+        StatusCode::NOT_FOUND => UpstreamError::SessionLost,
+        // Either that, or it does not like this request.
+        StatusCode::BAD_REQUEST if is_forgotten(client, upstream, session).await => {
+            UpstreamError::SessionLost
+        }
+        _ => UpstreamError::Nonsense,
+    })
 }
 
 impl Hearing {
@@ -305,16 +326,23 @@ async fn is_forgotten(client: &Client, upstream: &Upstream, session: &SessionNam
     is_known.await == Some(false)
 }
 
-async fn whole(
-    client: &Client,
-    reply: Reply,
-    bytes_max: usize,
-    deadline: Instant,
-) -> Result<Bytes, UpstreamError> {
-    let Reply { mut body, mut lease, .. } = reply;
-    let budget = Arc::clone(&client.pipes.shared.limits().budget);
+async fn whole(client: &Client, reply: Reply, id: &str, deadline: Instant) -> Result<Bytes, UpstreamError> {
+    let Reply { head, mut body, mut lease, .. } = reply;
+    let (bytes_max, budget) = {
+        let limits = client.pipes.shared.limits();
+        let bytes_max = if head.status.is_success() { limits.message_bytes_max } else { FAILED_BYTES_MAX };
+        (bytes_max, Arc::clone(&limits.budget))
+    };
     match relay::collect(&mut body, bytes_max, deadline, &budget).await {
         Ok((whole, _)) => {
+            if head.status.is_server_error()
+                && relay::media_of(&head.headers) == Media::Json
+                && let Some(lease) = &mut lease
+            {
+                // An error of JSON-RPC is an answer, whatever its status.
+                let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
+                lease.in_flight.decide(is_busy || is_answer(client, &whole, id));
+            }
             pool::give_back(lease, Instant::now());
             Ok(whole)
         }

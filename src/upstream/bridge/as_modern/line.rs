@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use tokio::time::{sleep, timeout};
 
-use crate::protocol::error::{Error, UpstreamError};
+use super::hearing::{self, SessionName};
+use crate::protocol::error::UpstreamError;
 use crate::protocol::splice::Segments;
 use crate::protocol::sse::Event;
-use crate::relay::{Media, collect, media_of};
 use crate::telemetry::trace::Trail;
-use crate::upstream::ask::{Asker, Named, Question, legacy_headers};
+use crate::upstream::ask::{Asker, Question};
 use crate::upstream::bridge::Bridge;
 use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody, Unhurried};
 use crate::upstream::pipe::host::Limits;
 use crate::upstream::pool::{self, Lease};
 use crate::upstream::unasked::{self, Messages, Opened};
-use crate::upstream::{Aim, ReplicaKey, Upstream};
+use crate::upstream::{Aim, Upstream};
 
 /// When a broken stream is opened again, unless the server says.
 const RETRY: Duration = Duration::from_secs(1);
@@ -46,12 +46,8 @@ pub struct Link {
     pub client: Client,
     /// The bridge that the session belongs to.
     pub bridge: Arc<Bridge>,
-    /// The session's id; servers without sessions give none.
-    pub id: Option<HeaderValue>,
-    /// The version that was agreed on.
-    pub version: &'static str,
-    /// The replica that knows it.
-    pub replica: Option<ReplicaKey>,
+    /// The session.
+    pub session: SessionName,
     upstream: RefCell<Arc<Upstream>>,
 }
 
@@ -62,21 +58,15 @@ pub enum Said {
     Stands,
     /// A message.
     Message(Bytes),
-    /// The call was refused, in these words.
-    Refused(StatusCode, Option<u32>, Bytes),
     /// Nothing more comes.
     Over(UpstreamError),
 }
 
 impl Link {
-    /// The way to the session of this id.
-    pub fn new(
-        client: &Client,
-        upstream: &Arc<Upstream>,
-        (id, version, replica): (Option<HeaderValue>, &'static str, Option<ReplicaKey>),
-    ) -> Rc<Self> {
+    /// The way to this session.
+    pub fn new(client: &Client, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
         let (client, bridge) = (client.clone(), Arc::clone(&upstream.bridge));
-        Rc::new(Self { client, bridge, id, version, replica, upstream: RefCell::new(Arc::clone(upstream)) })
+        Rc::new(Self { client, bridge, session, upstream: RefCell::new(Arc::clone(upstream)) })
     }
 
     /// The upstream as it is configured now, or was when it last was.
@@ -96,10 +86,10 @@ impl Link {
     pub async fn tell(self: Rc<Self>, message: Bytes) -> Result<(), UpstreamError> {
         let (upstream, limits) = (self.upstream(), self.limits());
         let question = Question {
-            headers: legacy_headers(self.version, self.id.as_ref()),
+            headers: self.session.headers(),
             body: message,
             is_safe_to_repeat: false,
-            replica: self.replica,
+            replica: self.session.replica,
             bytes_max: TOLD_BYTES_MAX,
             deadline: Instant::now() + upstream.config.reply_timeout,
         };
@@ -109,11 +99,12 @@ impl Link {
 
     /// Ends the session.
     pub async fn close(&self, patience: Duration) {
-        let Some(id) = &self.id else { return };
+        let SessionName { id, version, replica } = self.session.clone();
+        let Some(id) = &id else { return };
         let (upstream, limits) = (self.upstream(), self.limits());
         let deadline = Instant::now() + patience;
         let asker = self.asker(&limits);
-        let closed = asker.close_session(&upstream, self.version, (id, self.replica), deadline).await;
+        let closed = asker.close_session(&upstream, version, (id, replica), deadline).await;
         if let Err(error) = closed {
             tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
         }
@@ -136,10 +127,6 @@ impl Link {
         asker(&self.client, limits)
     }
 
-    fn named(&self) -> Named<'_> {
-        Named { id: self.id.as_ref(), version: self.version, replica: self.replica }
-    }
-
     async fn post(
         self: Rc<Self>,
         message: Segments,
@@ -148,7 +135,7 @@ impl Link {
         let mut request = Request::new(RequestBody(message));
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
-        request.headers_mut().extend(legacy_headers(self.version, self.id.as_ref()));
+        request.headers_mut().extend(self.session.headers());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let accepted = HeaderValue::from_static("application/json, text/event-stream");
         request.headers_mut().insert(ACCEPT, accepted);
@@ -157,12 +144,12 @@ impl Link {
             request.extensions_mut().insert(trail);
         }
         let (upstream, now) = (self.upstream(), Instant::now());
-        let delivery = Delivery { is_safe_to_repeat: false, aim: self.replica.into(), asked: None };
+        let delivery = Delivery { is_safe_to_repeat: false, aim: self.session.replica.into(), asked: None };
         self.client.send_as_it_is(&upstream, request, delivery, now, now + REPLY_PATIENCE).await
     }
 
     async fn stream(self: Rc<Self>, after: Option<Bytes>) -> Opened {
-        unasked::open(&self.client, &self.upstream(), self.named(), after.as_ref()).await
+        unasked::open(&self.client, &self.upstream(), self.session.named(), after.as_ref()).await
     }
 }
 
@@ -175,6 +162,8 @@ pub fn asker<'a>(client: &'a Client, limits: &'a Limits) -> Asker<'a> {
 /// A server's reply to a call.
 pub struct Posted {
     link: Rc<Link>,
+    /// The literal of the call's id.
+    id: Box<str>,
     state: State,
     at: Position,
 }
@@ -221,11 +210,15 @@ enum State {
 }
 
 impl Posted {
-    /// Posts a call, and what goes along with it.
-    pub fn new(link: &Rc<Link>, message: Segments, along: (HeaderMap, Option<Arc<Trail>>)) -> Self {
+    /// Posts a call with this id, a literal, and what goes along with it.
+    pub fn new(
+        link: &Rc<Link>,
+        (id, message): (&str, Segments),
+        along: (HeaderMap, Option<Arc<Trail>>),
+    ) -> Self {
         let posting = Rc::clone(link).post(message, along).boxed_local();
-        let link = Rc::clone(link);
-        Self { link, state: State::Posting(posting), at: Position::START }
+        let (link, id) = (Rc::clone(link), id.into());
+        Self { link, id, state: State::Posting(posting), at: Position::START }
     }
 
     /// What the server says next; waits for ever once that was the last.
@@ -301,12 +294,11 @@ impl Posted {
     }
 
     fn begin(&mut self, reply: Reply) -> Option<Said> {
-        let media = media_of(&reply.head.headers);
-        if reply.head.status.is_success() && media == Media::Sse {
+        if hearing::is_stream(&reply) {
             self.state = reading(&self.link, reply);
             return Some(Said::Stands);
         }
-        self.state = State::Collecting(whole(Rc::clone(&self.link), reply, media).boxed_local());
+        self.state = State::Collecting(whole(Rc::clone(&self.link), reply, self.id.clone()).boxed_local());
         None
     }
 
@@ -326,7 +318,7 @@ impl Unasked {
     /// Asks for the stream. Servers without sessions have none.
     pub fn new(link: &Rc<Link>) -> Self {
         let link = Rc::clone(link);
-        let opening = link.id.is_some().then(|| Rc::clone(&link).stream(None).boxed_local());
+        let opening = link.session.id.is_some().then(|| Rc::clone(&link).stream(None).boxed_local());
         let state = opening.map_or(State::Over, State::Opening);
         Self { link, state, at: Position::START }
     }
@@ -392,24 +384,10 @@ fn reading(link: &Link, reply: Reply) -> State {
     State::Reading(Box::new(messages), reply.lease)
 }
 
-/// A reply that is no stream.
-async fn whole(link: Rc<Link>, reply: Reply, media: Media) -> Said {
-    let Reply { head, mut body, lease, .. } = reply;
-    let limits = link.limits();
-    let deadline = Instant::now() + link.upstream().config.reply_timeout;
-    let collected = collect(&mut body, limits.all.reply_bytes_max, deadline, &limits.budget).await;
-    // What it is answered with is short-lived enough to be counted only so far.
-    let (body, _) = match collected {
-        Ok(collected) => collected,
-        Err(Error::Upstream(error)) => return Said::Over(error),
-        Err(_) => return Said::Over(UpstreamError::Reset),
-    };
-    pool::give_back(lease, Instant::now());
-    let body = if media == Media::Json { body } else { Bytes::new() };
-    if head.status.is_success() {
-        return if body.is_empty() { Said::Over(UpstreamError::Nonsense) } else { Said::Message(body) };
-    }
-    let retry_after =
-        head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Said::Refused(head.status, retry_after, body)
+/// What a reply says that is no stream.
+async fn whole(link: Rc<Link>, reply: Reply, id: Box<str>) -> Said {
+    let upstream = link.upstream();
+    let deadline = Instant::now() + upstream.config.reply_timeout;
+    let answer = hearing::answer(&link.client, &upstream, &link.session, (reply, &id), deadline).await;
+    answer.map_or_else(Said::Over, Said::Message)
 }

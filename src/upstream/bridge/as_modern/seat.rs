@@ -18,6 +18,7 @@ use super::MODERN_CLIENTS;
 use super::attached::{Answers, Attached};
 use super::exclusive::{Key, Resting};
 use super::heard::{self, Heard};
+use super::hearing::SessionName;
 use super::line::{self, Link, Unasked};
 use super::turn::{self, Ended};
 use crate::protocol::asking::NO_METHOD;
@@ -136,7 +137,7 @@ async fn open(
     };
     let asker = line::asker(client, &limits);
     let opened = Box::pin(super::open_session(&asker, upstream, offer, deadline)).await?;
-    let link = Link::new(client, upstream, (opened.id, opened.version.as_str(), opened.replica));
+    let link = Link::new(client, upstream, SessionName::from(&opened));
     let mut unasked = Unasked::new(&link);
     if let Some(level) = key.level.filter(|_| logs(client, &opened.result, limits.json_depth_max)) {
         let set = format!(

@@ -153,7 +153,7 @@ pub async fn run(seat: &mut Seat, attached: Box<Attached>) -> Ended {
         attached.fail(UpstreamError::Nonsense);
         return Ended::Clean;
     };
-    let posted = Posted::new(&seat.link, message, (call.headers.clone(), call.trail.clone()));
+    let posted = Posted::new(&seat.link, (&own, message), (call.headers.clone(), call.trail.clone()));
     let turn = Turn {
         may_be_asked: call.may_be_asked,
         seat,
@@ -241,28 +241,9 @@ impl Turn<'_> {
                 }
                 ended
             }
-            Said::Refused(status, retry_after_s, body) => self.refused(status, retry_after_s, &body),
             Said::Over(_) if self.answered.is_some() => None,
             Said::Over(error) => Some(self.broke(error)),
         }
-    }
-
-    /// The server answered the request with a status that is no success.
-    fn refused(&mut self, status: StatusCode, retry_after_s: Option<u32>, body: &Bytes) -> Option<Ended> {
-        if matches!(heard::read(&self.seat.link, body, &self.own), Some(Heard::Answer)) {
-            return self.answer(body);
-        }
-        Some(self.broke(match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => UpstreamError::Credentials,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                UpstreamError::Busy { status, retry_after_s }
-            }
-            // Some servers say so that they do not know the session.
-            StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST if self.seat.link.id.is_some() => {
-                UpstreamError::SessionLost
-            }
-            _ => UpstreamError::Nonsense,
-        }))
     }
 
     /// Takes a message of the server.
