@@ -15,6 +15,7 @@ use tokio::time::timeout_at;
 
 use super::answers::Answer;
 use super::call::Call;
+use super::multiplexed::COMMENT;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::sse::data_event;
 use crate::upstream::bridge::Translated;
@@ -61,9 +62,9 @@ impl Attached {
         (Self { call, sender, end: Arc::clone(&end) }, Waiting { receiver, end })
     }
 
-    /// The server has begun a stream.
-    pub fn begin(&self) {
-        // Whoever has left sees nothing of it.
+    /// The server is there: it has begun a stream, or said on it that it is.
+    pub fn keep_alive(&self) {
+        // Whoever has left sees nothing of it, and whoever has more to read does not need it.
         let _ = self.sender.send(Piece { data: Bytes::new(), is_answer: false });
     }
 
@@ -119,33 +120,38 @@ impl Waiting {
                     return Ok(Answer { status, message: data }.into_reply());
                 }
                 Some(Ok(Piece { data, .. })) if data.is_empty() => {
-                    has_begun = true;
-                    until = deadline.min(Instant::now() + STREAM_PATIENCE);
+                    if !std::mem::replace(&mut has_begun, true) {
+                        until = deadline.min(Instant::now() + STREAM_PATIENCE);
+                    }
                 }
                 Some(Ok(Piece { data, .. })) => return Ok(self.events(Some(data))),
                 Some(Err(Broken)) | None => {
-                    return Err(self.end.error.get().cloned().unwrap_or(UpstreamError::Reset));
+                    return Err(self.error());
                 }
             }
         }
     }
 
     fn events(self, first: Option<Bytes>) -> Reply {
-        let events = unfold((first, self.receiver, false), |(first, mut receiver, is_over)| async move {
+        let events = unfold((first, self, false), |(first, mut waiting, is_over)| async move {
             if is_over {
                 return None;
             }
             if let Some(first) = first {
-                return Some((Ok(data_event(first)), (None, receiver, false)));
+                return Some((Ok(data_event(first)), (None, waiting, false)));
             }
-            loop {
-                return match receiver.next().await {
-                    Some(Ok(piece)) if piece.data.is_empty() => continue,
-                    Some(Ok(piece)) => Some((Ok(data_event(piece.data)), (None, receiver, piece.is_answer))),
-                    Some(Err(Broken)) | None => Some((Err(Broken), (None, receiver, true))),
-                };
-            }
+            let (event, is_last) = match waiting.receiver.next().await {
+                Some(Ok(piece)) if piece.data.is_empty() => (Ok(Bytes::from_static(COMMENT)), false),
+                Some(Ok(piece)) => (Ok(data_event(piece.data)), piece.is_answer),
+                Some(Err(Broken)) | None => (Err(waiting.error()), true),
+            };
+            Some((event, (None, waiting, is_last)))
         });
         stream(Incoming::Translated(Translated::new(events)))
+    }
+
+    /// Why it ended without an answer.
+    fn error(&self) -> UpstreamError {
+        self.end.error.get().cloned().unwrap_or(UpstreamError::Reset)
     }
 }

@@ -58,6 +58,8 @@ pub enum Said {
     Stands,
     /// A message.
     Message(Bytes),
+    /// Nothing but that it is still there.
+    Nothing,
     /// Nothing more comes.
     Over(UpstreamError),
 }
@@ -245,11 +247,7 @@ impl Posted {
                     _ => return self.end(UpstreamError::Reset),
                 },
                 State::Reading(messages, _) => match messages.next().await {
-                    Ok(Some(event)) => {
-                        if let Some(message) = self.at.take(event) {
-                            return Said::Message(message);
-                        }
-                    }
+                    Ok(Some(event)) => return self.at.take(event).map_or(Said::Nothing, Said::Message),
                     Ok(None) | Err(UpstreamError::Reset)
                         if self.at.after.is_some() && self.at.fruitless < FRUITLESS_MAX =>
                     {

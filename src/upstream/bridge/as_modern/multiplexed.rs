@@ -36,7 +36,7 @@ use crate::upstream::pipe::queue;
 /// How long the server's first message is waited for before the client gets a stream: its answer may have a status.
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 /// Tells a client that its call is still under way.
-const COMMENT: &[u8] = b":\n\n";
+pub const COMMENT: &[u8] = b":\n\n";
 
 /// Makes a call.
 pub async fn call(client: &Client, upstream: &Arc<Upstream>, call: Rc<Call>) -> Result<Reply, UpstreamError> {

@@ -228,9 +228,9 @@ impl Turn<'_> {
     /// Takes what came in the reply.
     fn take(&mut self, said: Said) -> Option<Ended> {
         match said {
-            Said::Stands => {
+            Said::Stands | Said::Nothing => {
                 if let Some(attached) = &self.attached {
-                    attached.begin();
+                    attached.keep_alive();
                 }
                 None
             }
@@ -441,7 +441,7 @@ impl Turn<'_> {
                 let _ = attached.tell(message);
             }
         }
-        attached.begin();
+        attached.keep_alive();
         self.attached = Some(attached);
         // What it did not answer, or was not asked yet, it is asked.
         self.ask_at = (!self.questions.is_empty()).then(Instant::now);
