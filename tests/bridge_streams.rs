@@ -1,13 +1,14 @@
 //! Bridged calls whose server only says that it is there, ends its streams, forgets a session, or fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, Legacy, Offer, Received, Reply, Request, Upstream, call, literal,
-    result_body,
+    Config, Connection, Daemon, Gate, Legacy, Offer, Received, Reply, Request, Stream, Upstream, call,
+    eventually, literal, result_body,
 };
 
 const LEGACY: &str = "eras = [\"legacy\"]\n";
@@ -118,6 +119,102 @@ fn a_session_that_is_refused_as_a_bad_request_is_opened_again() {
         daemon.send(&call_as("2", capabilities)).assert_ok();
         assert_eq!(upstream.received_of("tools/call").len(), 3, "{capabilities}");
     }
+}
+
+#[test]
+fn a_reply_that_comes_in_many_streams_is_heard_to_its_end() {
+    const STREAMS: usize = 12;
+    let event = |number: usize| format!("id: e{number}\nretry: 10\ndata:\n\n");
+    let kept = Arc::new(Mutex::new(String::new()));
+    let well = tools();
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => {
+            *kept.lock().unwrap() = result_body(request, DONE);
+            Reply::stream().chunk(&event(0)).end()
+        }
+        "GET" => match request.headers("last-event-id").first() {
+            None => Reply::http("405 Method Not Allowed", "", ""),
+            Some(last) => {
+                let number: usize = last[1..].parse().expect("a number");
+                let more = Reply::stream().chunk(&event(number + 1));
+                if number < STREAMS { more.end() } else { more.event(&kept.lock().unwrap()).end() }
+            }
+        },
+        _ => well.answer(request),
+    });
+    let daemon = daemon(&upstream, "");
+    for capabilities in [NOBODY, EVERYTHING] {
+        let response = daemon.send(&call_as("1", capabilities));
+        response.assert_ok();
+        assert_eq!(response.json()["result"]["content"][0]["text"], "done", "{capabilities}");
+    }
+}
+
+/// A server that answers the GETs of clients' sessions so, by their number, until it has no more to say to them; then
+/// there is a stream.
+fn with_gets(
+    answer: impl Fn(usize, &Received) -> Option<Reply> + Send + Sync + 'static,
+) -> (Legacy, Upstream, Arc<Mutex<Vec<Stream>>>) {
+    let (server, streams) = (tools(), Arc::<Mutex<Vec<Stream>>>::default());
+    let (well, opened, count) = (server.clone(), Arc::clone(&streams), AtomicUsize::new(0));
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::stream().wait(&Gate::default()),
+        "GET" if !well.is_own(request) => answer(count.fetch_add(1, Ordering::SeqCst), request)
+            .unwrap_or_else(|| {
+                let (stream, bytes) = Stream::answering(request);
+                opened.lock().unwrap().push(stream);
+                Reply::stream().pipe(bytes)
+            }),
+        _ => well.answer(request),
+    });
+    (server, upstream, streams)
+}
+
+/// A question on the stream of its session reaches the client of the call.
+#[track_caller]
+fn assert_heard(connection: &mut Connection, streams: &Mutex<Vec<Stream>>) {
+    let stream = eventually("there is a stream", || streams.lock().unwrap().first().cloned());
+    stream.event(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#);
+    let asked = connection.response().json();
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+}
+
+#[test]
+fn the_stream_of_a_session_is_opened_again_as_often_as_it_ends() {
+    let (_server, upstream, streams) =
+        with_gets(|number, _| (number < 20).then(|| Reply::stream().chunk("retry: 10\n: here\n\n").end()));
+    let daemon = daemon(&upstream, "");
+    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    assert_heard(&mut connection, &streams);
+}
+
+#[test]
+fn the_stream_of_a_session_goes_on_without_an_event_that_its_server_forgot() {
+    let (_server, upstream, streams) = with_gets(|number, request| match number {
+        0 => Some(Reply::stream().chunk("id: e1\nretry: 10\ndata:\n\n").end()),
+        _ if request.headers("last-event-id").is_empty() => None,
+        _ => Some(Reply::http("400 Bad Request", "", "")),
+    });
+    let daemon = daemon(&upstream, "");
+    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    assert_heard(&mut connection, &streams);
+}
+
+#[test]
+fn the_stream_of_a_shared_session_is_opened_again_when_its_server_says() {
+    let server = tools();
+    let well = server.clone();
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "GET" => Reply::stream().chunk("retry: 10\n: here\n\n").end(),
+        _ => well.answer(request),
+    });
+    let daemon = daemon(&upstream, "");
+    daemon.send(&call_as("1", NOBODY)).assert_ok();
+    let session = upstream.only_call().headers("mcp-session-id").join("");
+    eventually("it is opened again and again", || {
+        let of = |get: &Received| get.headers("mcp-session-id") == [&session];
+        (upstream.received_of("GET").iter().filter(|get| of(get)).count() >= 20).then_some(())
+    });
 }
 
 #[test]

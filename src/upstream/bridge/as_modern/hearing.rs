@@ -13,6 +13,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, StatusCode};
 use tokio::time::{sleep, timeout};
 
+use super::position::{Opened, Position};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::json::Document;
@@ -21,7 +22,7 @@ use crate::relay::{self, Media};
 use crate::telemetry::trace::Trail;
 use crate::upstream::ask::{Asker, Named, legacy_headers};
 use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
-use crate::upstream::initialize::Opened;
+use crate::upstream::initialize;
 use crate::upstream::pool::{self, Lease};
 use crate::upstream::unasked::{self, Messages};
 use crate::upstream::{Aim, ReplicaKey, Upstream};
@@ -30,9 +31,6 @@ use crate::upstream::{Aim, ReplicaKey, Upstream};
 const FAILED_BYTES_MAX: usize = 64 * 1024;
 /// How long the end of a stream is waited for after its answer.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-const RETRY: Duration = Duration::from_secs(1);
-/// So often in a row a stream is asked for again that says nothing and does not last.
-const RESUMPTIONS_MAX: u32 = 8;
 
 /// A session with a legacy server, as requests name it.
 #[derive(Clone, Debug)]
@@ -94,16 +92,13 @@ pub struct Hearing {
     id: Box<str>,
     messages: Messages,
     lease: Option<Lease>,
-    after: Option<Bytes>,
-    retry: Duration,
-    resumptions: u32,
-    since: Instant,
+    at: Position,
     /// The stream is asked for again.
-    resuming: Option<LocalBoxFuture<'static, unasked::Opened>>,
+    resuming: Option<LocalBoxFuture<'static, Opened>>,
 }
 
-impl From<&Opened> for SessionName {
-    fn from(opened: &Opened) -> Self {
+impl From<&initialize::Opened> for SessionName {
+    fn from(opened: &initialize::Opened) -> Self {
         Self { id: opened.id.clone(), version: opened.version.as_str(), replica: opened.replica }
     }
 }
@@ -152,10 +147,7 @@ pub async fn post(
             id,
             messages,
             lease: reply.lease,
-            after: None,
-            retry: RETRY,
-            resumptions: 0,
-            since: Instant::now(),
+            at: Position::default(),
             resuming: None,
         })));
     }
@@ -199,7 +191,7 @@ pub async fn answer(
         }
         StatusCode::NOT_FOUND => UpstreamError::SessionLost,
         // Either that, or it does not like this request.
-        StatusCode::BAD_REQUEST if is_forgotten(client, upstream, session).await => {
+        StatusCode::BAD_REQUEST if is_known(client, upstream, session).await == Some(false) => {
             UpstreamError::SessionLost
         }
         _ => UpstreamError::Nonsense,
@@ -220,21 +212,11 @@ impl Hearing {
                 // Whoever takes what is too long never gets to its end.
                 Err(error @ UpstreamError::TooLarge) => return Err(error),
                 Ok(None) | Err(_) => {
-                    if self.since.elapsed() >= RETRY {
-                        self.resumptions = 0;
-                    }
                     self.resume()?;
                     continue;
                 }
             };
-            self.retry = unasked::retry(&event).unwrap_or(self.retry);
-            if let Some(id) = unasked::id(&event) {
-                self.after = Some(id).filter(|id| !id.is_empty());
-            }
-            let Some(message) = unasked::message(event).filter(|message| !message.is_empty()) else {
-                return Ok(Said::Nothing);
-            };
-            self.resumptions = 0;
+            let Some(message) = self.at.take(event) else { return Ok(Said::Nothing) };
             let is_answer = is_answer(&self.client, &message, &self.id);
             return Ok(Said::Message { message, is_answer });
         }
@@ -262,32 +244,29 @@ impl Hearing {
     /// Asks for the rest of the stream.
     fn resume(&mut self) -> Result<(), UpstreamError> {
         self.lease = None;
-        let after = self.after.clone().filter(|_| self.resumptions < RESUMPTIONS_MAX);
-        let after = after.ok_or(UpstreamError::Reset)?;
-        self.resumptions += 1;
-        let (client, upstream, session) =
-            (self.client.clone(), Arc::clone(&self.upstream), self.session.clone());
-        let pause = sleep(self.retry);
+        let pause = self.at.pause_before_rest().ok_or(UpstreamError::Reset)?;
+        let (client, upstream) = (self.client.clone(), Arc::clone(&self.upstream));
+        let (session, at) = (self.session.clone(), self.at.clone());
         let opening = async move {
-            pause.await;
-            unasked::open(&client, &upstream, session.named(), Some(&after)).await
+            sleep(pause).await;
+            at.open(&client, &upstream, &session).await
         };
         self.resuming = Some(opening.boxed_local());
         Ok(())
     }
 
-    fn take(&mut self, opened: unasked::Opened) -> Result<(), UpstreamError> {
+    fn take(&mut self, opened: Opened) -> Result<(), UpstreamError> {
         self.resuming = None;
         match opened {
-            unasked::Opened::Stream(reply) => {
+            Opened::Stream(reply) => {
                 let limits = self.client.pipes.shared.limits();
                 self.messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
                 self.lease = reply.lease;
-                self.since = Instant::now();
+                self.at.stand();
                 Ok(())
             }
-            unasked::Opened::Failed(_) => self.resume(),
-            unasked::Opened::Refused | unasked::Opened::Doubtful => Err(UpstreamError::Reset),
+            Opened::Failed => self.resume(),
+            Opened::Refused | Opened::UnknownEvent => Err(UpstreamError::Reset),
         }
     }
 }
@@ -319,11 +298,12 @@ pub async fn with_asker<T>(client: &Client, ask: impl AsyncFnOnce(Asker<'_>) -> 
     ask(Asker { client, scratch: &client.pipes.scratch, limits: all, budget, aim: Aim::Any }).await
 }
 
-async fn is_forgotten(client: &Client, upstream: &Upstream, session: &SessionName) -> bool {
+/// Whether the server knows the session; `None` if it does not say.
+pub async fn is_known(client: &Client, upstream: &Upstream, session: &SessionName) -> Option<bool> {
     let is_known = with_asker(client, async |asker: Asker<'_>| {
         unasked::is_session_known(&asker, upstream, session.named()).await
     });
-    is_known.await == Some(false)
+    is_known.await
 }
 
 async fn whole(client: &Client, reply: Reply, id: &str, deadline: Instant) -> Result<Bytes, UpstreamError> {

@@ -18,22 +18,18 @@ use http::{HeaderMap, HeaderValue, Method, Request};
 use tokio::time::{sleep, timeout};
 
 use super::hearing::{self, SessionName};
+use super::position::{Opened, Position};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::splice::Segments;
-use crate::protocol::sse::Event;
 use crate::telemetry::trace::Trail;
 use crate::upstream::ask::{Asker, Question};
 use crate::upstream::bridge::Bridge;
 use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody, Unhurried};
 use crate::upstream::pipe::host::Limits;
 use crate::upstream::pool::{self, Lease};
-use crate::upstream::unasked::{self, Messages, Opened};
+use crate::upstream::unasked::{self, Messages};
 use crate::upstream::{Aim, Upstream};
 
-/// When a broken stream is opened again, unless the server says.
-const RETRY: Duration = Duration::from_secs(1);
-/// How often in a row that is tried in vain.
-const FRUITLESS_MAX: u32 = 8;
 /// Somebody else ends what takes longer.
 const REPLY_PATIENCE: Duration = Duration::from_hours(48);
 /// How much of what a server says to an answer or a notification is read.
@@ -149,10 +145,6 @@ impl Link {
         let delivery = Delivery { is_safe_to_repeat: false, aim: self.session.replica.into(), asked: None };
         self.client.send_as_it_is(&upstream, request, delivery, now, now + REPLY_PATIENCE).await
     }
-
-    async fn stream(self: Rc<Self>, after: Option<Bytes>) -> Opened {
-        unasked::open(&self.client, &self.upstream(), self.session.named(), after.as_ref()).await
-    }
 }
 
 /// A way to ask upstreams for this thread.
@@ -177,31 +169,6 @@ pub struct Unasked {
     at: Position,
 }
 
-/// How far a stream was read.
-struct Position {
-    /// The id of the last event, if it can be asked for what came after it.
-    after: Option<Bytes>,
-    /// When it is opened again.
-    retry: Duration,
-    /// How often that was tried since it last said something.
-    fruitless: u32,
-}
-
-impl Position {
-    const START: Self = Self { after: None, retry: RETRY, fruitless: 0 };
-
-    /// Goes on by an event. Returns its message, if there is one.
-    fn take(&mut self, event: Event) -> Option<Bytes> {
-        self.retry = unasked::retry(&event).unwrap_or(self.retry);
-        if let Some(id) = unasked::id(&event) {
-            self.after = Some(id).filter(|id| !id.is_empty());
-        }
-        let message = unasked::message(event).filter(|message| !message.is_empty())?;
-        self.fruitless = 0;
-        Some(message)
-    }
-}
-
 enum State {
     Posting(LocalBoxFuture<'static, Result<Reply, UpstreamError>>),
     /// The body of a reply that is no stream.
@@ -220,7 +187,7 @@ impl Posted {
     ) -> Self {
         let posting = Rc::clone(link).post(message, along).boxed_local();
         let (link, id) = (Rc::clone(link), id.into());
-        Self { link, id, state: State::Posting(posting), at: Position::START }
+        Self { link, id, state: State::Posting(posting), at: Position::default() }
     }
 
     /// What the server says next; waits for ever once that was the last.
@@ -242,17 +209,16 @@ impl Posted {
                     return said;
                 }
                 State::Opening(opening) => match opening.await {
-                    Opened::Stream(reply) => self.state = reading(&self.link, *reply),
-                    Opened::Failed(_) if self.at.fruitless < FRUITLESS_MAX => self.reopen(),
+                    Opened::Stream(reply) => {
+                        self.at.stand();
+                        self.state = reading(&self.link, *reply);
+                    }
+                    Opened::Failed if self.reopen() => {}
                     _ => return self.end(UpstreamError::Reset),
                 },
                 State::Reading(messages, _) => match messages.next().await {
                     Ok(Some(event)) => return self.at.take(event).map_or(Said::Nothing, Said::Message),
-                    Ok(None) | Err(UpstreamError::Reset)
-                        if self.at.after.is_some() && self.at.fruitless < FRUITLESS_MAX =>
-                    {
-                        self.reopen();
-                    }
+                    Ok(None) | Err(UpstreamError::Reset) if self.reopen() => {}
                     Ok(None) => return self.end(UpstreamError::Reset),
                     Err(error) => return self.end(error),
                 },
@@ -300,10 +266,11 @@ impl Posted {
         None
     }
 
-    fn reopen(&mut self) {
-        self.at.fruitless += 1;
-        let opening = later(Rc::clone(&self.link), self.at.retry, self.at.after.clone());
-        self.state = State::Opening(opening.boxed_local());
+    /// Asks for the rest of the reply. False: it is not to be had.
+    fn reopen(&mut self) -> bool {
+        let Some(pause) = self.at.pause_before_rest() else { return false };
+        self.state = opening(&self.link, &self.at, pause);
+        true
     }
 
     fn end(&mut self, error: UpstreamError) -> Said {
@@ -316,9 +283,10 @@ impl Unasked {
     /// Asks for the stream. Servers without sessions have none.
     pub fn new(link: &Rc<Link>) -> Self {
         let link = Rc::clone(link);
-        let opening = link.session.id.is_some().then(|| Rc::clone(&link).stream(None).boxed_local());
-        let state = opening.map_or(State::Over, State::Opening);
-        Self { link, state, at: Position::START }
+        let at = Position::default();
+        let has_session = link.session.id.is_some();
+        let state = if has_session { opening(&link, &at, Duration::ZERO) } else { State::Over };
+        Self { link, state, at }
     }
 
     /// Waits until the stream stands or it is clear that there is none.
@@ -352,28 +320,35 @@ impl Unasked {
 
     fn take(&mut self, opened: Opened) {
         match opened {
-            Opened::Stream(reply) => self.state = reading(&self.link, *reply),
-            Opened::Failed(_) => self.reopen(),
-            // Should the session be gone, the next call finds out.
-            Opened::Refused | Opened::Doubtful => self.state = State::Over,
+            Opened::Stream(reply) => {
+                self.at.stand();
+                self.state = reading(&self.link, *reply);
+            }
+            Opened::UnknownEvent => {
+                self.at.forget();
+                self.state = opening(&self.link, &self.at, Duration::ZERO);
+            }
+            Opened::Failed => self.reopen(),
+            Opened::Refused => self.state = State::Over,
         }
     }
 
     fn reopen(&mut self) {
-        if self.at.fruitless >= FRUITLESS_MAX {
-            self.state = State::Over;
-            return;
-        }
-        let pause = self.at.retry.saturating_mul(1 << self.at.fruitless);
-        self.at.fruitless += 1;
-        let opening = later(Rc::clone(&self.link), pause, self.at.after.clone());
-        self.state = State::Opening(opening.boxed_local());
+        let pause = self.at.pause();
+        self.state = opening(&self.link, &self.at, pause);
     }
 }
 
-async fn later(link: Rc<Link>, pause: Duration, after: Option<Bytes>) -> Opened {
-    sleep(pause).await;
-    link.stream(after).await
+/// Asks for a stream after a pause.
+fn opening(link: &Rc<Link>, at: &Position, pause: Duration) -> State {
+    let (link, at) = (Rc::clone(link), at.clone());
+    let opening = async move {
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+        at.open(&link.client, &link.upstream(), &link.session).await
+    };
+    State::Opening(opening.boxed_local())
 }
 
 fn reading(link: &Link, reply: Reply) -> State {

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout_at};
 use super::call::Call;
 use super::hearing::{SessionName, with_asker};
 use super::multiplexed::{events_reply, failure, with_memory};
+use super::position::{self, Position};
 use super::shared::Counted;
 use super::{answers, telling};
 use crate::protocol::envelope::{Envelope, MessageKind};
@@ -40,9 +41,6 @@ const ASKING_MAX: usize = 16;
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// How soon, and how often in a row, a stream is asked for again that says nothing.
-const RETRY: Duration = Duration::from_secs(1);
-const RESUMPTIONS_MAX: u32 = 8;
 const COMMENT: &[u8] = b":\n\n";
 
 /// Opens the stream.
@@ -126,9 +124,7 @@ struct Heard {
     subscription: Subscription,
     messages: Messages,
     lease: Option<Lease>,
-    after: Option<Bytes>,
-    retry: Duration,
-    resumptions: u32,
+    at: Position,
 }
 
 impl Heard {
@@ -167,8 +163,7 @@ impl Heard {
         subscription.subscribe(uris).await;
         let limits = client.pipes.shared.limits();
         let messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
-        let (lease, after, retry, resumptions) = (reply.lease, None, RETRY, 0);
-        Ok(Some(Self { subscription, messages, lease, after, retry, resumptions }))
+        Ok(Some(Self { subscription, messages, lease: reply.lease, at: Position::default() }))
     }
 
     /// The next event. May be dropped and called again.
@@ -187,14 +182,7 @@ impl Heard {
                     continue;
                 }
             };
-            self.resumptions = 0;
-            self.retry = unasked::retry(&event).unwrap_or(self.retry);
-            if let Some(id) = unasked::id(&event) {
-                self.after = Some(id).filter(|id| !id.is_empty());
-            }
-            let Some(message) = unasked::message(event).filter(|message| !message.is_empty()) else {
-                return Ok(Bytes::from_static(COMMENT));
-            };
+            let Some(message) = self.at.take(event) else { return Ok(Bytes::from_static(COMMENT)) };
             if is_update(client, &message) {
                 let told = with_memory(client, |memory| notification::in_subscription(&message, id, memory));
                 let told: Segments = told.map_err(|_| UpstreamError::Nonsense)?;
@@ -206,19 +194,17 @@ impl Heard {
 
     async fn resume(&mut self, client: &Client, upstream: &Upstream) -> Result<(), UpstreamError> {
         // What was said meanwhile is only told to those who say where they stopped.
-        let after = self.after.clone().filter(|_| self.resumptions < RESUMPTIONS_MAX);
-        let after = after.ok_or(UpstreamError::Reset)?;
-        self.resumptions += 1;
-        sleep(self.retry).await;
-        match unasked::open(client, upstream, self.subscription.name.named(), Some(&after)).await {
-            unasked::Opened::Stream(reply) => {
+        sleep(self.at.pause_before_rest().ok_or(UpstreamError::Reset)?).await;
+        match self.at.open(client, upstream, &self.subscription.name).await {
+            position::Opened::Stream(reply) => {
+                self.at.stand();
                 let limits = client.pipes.shared.limits();
                 self.messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
                 self.lease = reply.lease;
                 Ok(())
             }
-            unasked::Opened::Failed(_) => Ok(()),
-            unasked::Opened::Refused | unasked::Opened::Doubtful => Err(UpstreamError::Reset),
+            position::Opened::Failed => Ok(()),
+            position::Opened::Refused | position::Opened::UnknownEvent => Err(UpstreamError::Reset),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod line;
 pub mod listen;
 pub mod multiplexed;
 pub mod parked;
+pub mod position;
 pub mod seat;
 pub mod shared;
 pub mod state;

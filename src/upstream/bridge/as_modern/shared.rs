@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hearing::{SessionName, with_asker};
 use super::multiplexed::with_memory;
+use super::position::{self, Position};
 use super::{MODERN_CLIENTS, telling};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::Document;
@@ -33,12 +34,10 @@ use crate::upstream::bridge::Caller;
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::initialize::{self, Offer, Opened};
 use crate::upstream::pipe::queue;
-use crate::upstream::unasked::{self, Messages};
+use crate::upstream::unasked::Messages;
 
 /// How long a session that nobody needs may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The sessions with a server, by principal.
 #[derive(Debug, Default)]
@@ -331,34 +330,34 @@ impl Keeper {
     /// Hears what the server says beside its answers, as long as there is a stream to be had. Never completes.
     async fn hear(&self) {
         let Self { client, upstream, session, .. } = self;
-        let (mut after, mut pause) = (None, PAUSE_MIN);
+        let mut at = Position::default();
         while session.name.id.is_some() {
-            let reply = match unasked::open(client, upstream, session.name.named(), after.as_ref()).await {
-                unasked::Opened::Stream(reply) => *reply,
-                // If the session is gone, the next call finds out.
-                unasked::Opened::Refused | unasked::Opened::Doubtful => break,
-                unasked::Opened::Failed(_) => {
-                    sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+            match at.open(client, upstream, &session.name).await {
+                position::Opened::Stream(reply) => self.read(*reply, &mut at).await,
+                position::Opened::UnknownEvent => {
+                    at.forget();
                     continue;
                 }
-            };
-            let Reply { body, lease: _lease, .. } = reply;
-            let limits = Arc::clone(&client.pipes.shared.limits());
-            let mut messages = Messages::new(body, limits.message_bytes_max, &limits.budget);
-            while let Ok(Some(event)) = messages.next().await {
-                if let Some(id) = unasked::id(&event) {
-                    after = Some(id).filter(|id| !id.is_empty());
-                }
-                if let Some(message) = unasked::message(event).filter(|message| !message.is_empty()) {
-                    self.take(message);
-                    pause = PAUSE_MIN;
-                }
+                position::Opened::Refused => break,
+                position::Opened::Failed => {}
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            sleep(at.pause()).await;
         }
         std::future::pending::<()>().await;
+    }
+
+    /// Reads a stream to its end.
+    async fn read(&self, reply: Reply, at: &mut Position) {
+        at.stand();
+        // The connection belongs to the stream, and is closed with it.
+        let Reply { body, lease: _lease, .. } = reply;
+        let limits = Arc::clone(&self.client.pipes.shared.limits());
+        let mut messages = Messages::new(body, limits.message_bytes_max, &limits.budget);
+        while let Ok(Some(event)) = messages.next().await {
+            if let Some(message) = at.take(event) {
+                self.take(message);
+            }
+        }
     }
 
     fn take(&self, message: Bytes) {
