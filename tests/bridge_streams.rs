@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, Legacy, Offer, Received, Reply, Request, Stream, Upstream, call,
-    eventually, literal, result_body,
+    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Stream,
+    Upstream, call, eventually, in_session, legacy, literal, open_session, result_body,
 };
 
 const LEGACY: &str = "eras = [\"legacy\"]\n";
@@ -215,6 +215,56 @@ fn the_stream_of_a_shared_session_is_opened_again_when_its_server_says() {
         let of = |get: &Received| get.headers("mcp-session-id") == [&session];
         (upstream.received_of("GET").iter().filter(|get| of(get)).count() >= 20).then_some(())
     });
+}
+
+/// A bridged call fails, and is sent no more.
+#[track_caller]
+fn assert_counted(config: &Config, upstream: &Upstream, send: impl Fn(&Daemon, &str) -> Value) {
+    let daemon = Daemon::start(config);
+    assert_eq!(send(&daemon, "1")["error"]["code"], 502);
+    assert_eq!(send(&daemon, "2")["error"]["code"], 503);
+    assert_eq!(upstream.received_of("tools/call").len(), 1);
+}
+
+#[test]
+fn bridged_calls_that_fail_count_as_failures_of_their_server() {
+    type Failing = fn() -> Reply;
+    let failing: [(&str, Failing); 3] = [
+        ("an error of its own", || Reply::json("500 Internal Server Error", r#"{"detail":"no"}"#)),
+        ("an end without an answer", || Reply::stream().chunk(": here\n\n").end()),
+        ("a stream that breaks off", || Reply::stream().chunk(": here\n\n").reset()),
+    ];
+    let lines = "health = { interval = \"0s\" }\nbreaker = { failures_max = 1, open_time = \"1m\" }";
+    let config = |upstream: &Upstream, era: &str| {
+        let lines = format!("eras = [\"{era}\"]\n{lines}");
+        Config::new().top("workers = 1").upstream("up", upstream.address, &lines)
+    };
+    for (what, fails) in failing {
+        for capabilities in [NOBODY, EVERYTHING] {
+            println!("{what}, {capabilities}");
+            let upstream = over(&tools(), "tools/call", move |_| Some(fails()));
+            assert_counted(&config(&upstream, "legacy"), &upstream, |daemon, id| {
+                daemon.send(&call_as(id, capabilities)).json()
+            });
+        }
+        println!("{what}, a modern server");
+        let upstream = Upstream::calling(move |_| fails());
+        let session = Mutex::new(None);
+        assert_counted(&config(&upstream, "modern"), &upstream, |daemon, id| {
+            let mut session = session.lock().unwrap();
+            let session = session.get_or_insert_with(|| open_session(daemon.address(), LEGACY_VERSION).0);
+            let request = legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#);
+            let response = daemon.send(&in_session(session, request));
+            match response.header("content-type") {
+                Some("text/event-stream") => {
+                    let text = response.text();
+                    let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
+                    serde_json::from_str(last.expect("a message")).expect("JSON")
+                }
+                _ => response.json(),
+            }
+        });
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::waiting::{Taken, Waiting};
 use crate::limit::buffered::Reservation;
 use crate::protocol::error::{UpstreamError, error_body};
 use crate::protocol::json::quote;
-use crate::protocol::sse::data_event;
+use crate::protocol::sse::{Event, data_event};
 use crate::protocol::translation::answer::{self, Ids, Said};
 use crate::protocol::translation::input::{Answer, Input, continuation};
 use crate::upstream::pool::{self, Lease};
@@ -131,12 +131,11 @@ impl Line {
                         return Ok(Some(next));
                     }
                 }
-                Stage::Reading(messages, _) => {
-                    let event = messages.next().await?;
-                    let Some(event) = event else {
-                        // The end without an answer.
-                        return Err(UpstreamError::Reset);
-                    };
+                Stage::Reading(messages, lease) => {
+                    // The end without an answer.
+                    let ended = |event: Option<Event>| event.ok_or(UpstreamError::Reset);
+                    let event = messages.next().await.and_then(ended);
+                    let event = event.inspect_err(|error| pool::note_error(lease.as_mut(), error))?;
                     let message = unasked::message(event).filter(|message| !message.is_empty());
                     let Some(message) = message else {
                         return Ok(Some(Next::Events(Bytes::from_static(COMMENT))));

@@ -243,8 +243,11 @@ impl Hearing {
 
     /// Asks for the rest of the stream.
     fn resume(&mut self) -> Result<(), UpstreamError> {
+        let Some(pause) = self.at.pause_before_rest() else {
+            pool::note_error(self.lease.as_mut(), &UpstreamError::Reset);
+            return Err(UpstreamError::Reset);
+        };
         self.lease = None;
-        let pause = self.at.pause_before_rest().ok_or(UpstreamError::Reset)?;
         let (client, upstream) = (self.client.clone(), Arc::clone(&self.upstream));
         let (session, at) = (self.session.clone(), self.at.clone());
         let opening = async move {

@@ -274,6 +274,9 @@ impl Posted {
     }
 
     fn end(&mut self, error: UpstreamError) -> Said {
+        if let State::Reading(_, lease) = &mut self.state {
+            pool::note_error(lease.as_mut(), &error);
+        }
         self.state = State::Over;
         Said::Over(error)
     }
