@@ -3,6 +3,7 @@
 //! Lists are not asked for here: the gateway hears of those in a session that all share. Tasks do not cross. The session is opened for the URIs that are asked for; its stream stands
 //! before they are subscribed to, so that nothing is missed. It ends with the stream of the client.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ const ASKING_MAX: usize = 16;
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// The id of `initialize`.
+const OPENING_ID: u64 = 1;
 const COMMENT: &[u8] = b":\n\n";
 
 /// Opens the stream.
@@ -148,6 +151,7 @@ impl Heard {
             uris: Vec::new(),
             opened: Some(opened),
             name,
+            last_id: Cell::new(OPENING_ID),
             held: Some((Counted::new(upstream), place)),
         };
         if !subscription.is_offered() || subscription.name.id.is_none() {
@@ -226,6 +230,8 @@ struct Subscription {
     uris: Vec<Name>,
     opened: Option<Opened>,
     name: SessionName,
+    /// The id of the last request.
+    last_id: Cell<u64>,
     held: Option<(Counted, Place)>,
 }
 
@@ -241,8 +247,8 @@ impl Subscription {
 
     async fn subscribe(&mut self, uris: Vec<Name>) {
         let this = &*self;
-        let asked = stream::iter(uris.into_iter().enumerate()).map(|(index, uri)| async move {
-            let is_subscribed = this.ask(index, "resources/subscribe", &uri).await;
+        let asked = stream::iter(uris).map(|uri| async move {
+            let is_subscribed = this.ask("resources/subscribe", &uri).await;
             is_subscribed.then_some(uri)
         });
         let asked: Vec<Option<Name>> = asked.buffered(ASKING_MAX).collect().await;
@@ -250,10 +256,11 @@ impl Subscription {
     }
 
     /// Whether the server agrees.
-    async fn ask(&self, index: usize, method: &str, uri: &Name) -> bool {
+    async fn ask(&self, method: &str, uri: &Name) -> bool {
+        let id = self.last_id.get() + 1;
+        self.last_id.set(id);
         let message = format!(
-            r#"{{"jsonrpc":"2.0","id":{},"method":"{method}","params":{{"uri":{}}}}}"#,
-            index + 2,
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"uri":{}}}}}"#,
             quote(&uri.value)
         );
         let question = telling::question(&self.name, message.into(), ANSWER_BYTES_MAX, ASK_TIMEOUT);
@@ -275,9 +282,8 @@ impl Subscription {
         if is_closed.await {
             return;
         }
-        let unsubscribing = stream::iter(self.uris.iter().enumerate());
-        let unsubscribing = unsubscribing.for_each_concurrent(ASKING_MAX, |(index, uri)| async move {
-            self.ask(index, "resources/unsubscribe", uri).await;
+        let unsubscribing = stream::iter(&self.uris).for_each_concurrent(ASKING_MAX, |uri| async move {
+            self.ask("resources/unsubscribe", uri).await;
         });
         // Nobody waits for what it says.
         let _ = timeout_at(deadline.into(), unsubscribing).await;
@@ -293,6 +299,7 @@ impl Drop for Subscription {
             uris: std::mem::take(&mut self.uris),
             opened: None,
             name: self.name.clone(),
+            last_id: self.last_id.clone(),
             held: self.held.take(),
         };
         self.client.pipes.run(async move { ending.end(&opened).await });
