@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{
     Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Stream,
@@ -280,4 +280,35 @@ fn a_client_learns_why_its_call_failed_after_a_stream_began() {
     let request = call_as("1", EVERYTHING).replacing(r#""_meta":{"#, r#""_meta":{"progressToken":"mine","#);
     let failed = last(&mut post(&daemon, &request));
     assert_eq!(failed["error"]["code"], 503, "{failed}");
+}
+
+#[test]
+fn a_task_is_looked_at_as_seldom_as_its_server_wants_and_its_client_kept() {
+    let server = tools();
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "initialize" => {
+            let reply = json!({
+                "protocolVersion": LEGACY_VERSION,
+                "capabilities": {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}},
+                "serverInfo": {"name": "tasks", "version": "1"},
+            });
+            Reply::result(request, &reply.to_string())
+        }
+        "tools/call" if request.json()["params"]["task"].is_null() => {
+            Reply::error(request, "200 OK", -32601, "Task augmentation required")
+        }
+        "tools/call" => Reply::result(
+            request,
+            r#"{"task":{"taskId":"t","status":"working","ttl":60000,"pollInterval":2000}}"#,
+        ),
+        "tasks/get" => Reply::result(request, r#"{"taskId":"t","status":"completed","ttl":60000}"#),
+        "tasks/result" => Reply::result(request, DONE),
+        "GET" => Reply::http("405 Method Not Allowed", "", ""),
+        _ if request.json().get("id").is_none() => Reply::http("202 Accepted", "", ""),
+        _ => server.answer(request),
+    });
+    let daemon = daemon(&upstream, "stream_idle_timeout = \"700ms\"\n");
+    let answer = last(&mut post(&daemon, &call_as("1", NOBODY)));
+    assert_eq!(answer["result"]["content"][0]["text"], "done", "{answer}");
+    assert_eq!(upstream.received_of("tasks/get").len(), 1);
 }

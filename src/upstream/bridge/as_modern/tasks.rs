@@ -39,7 +39,10 @@ use crate::upstream::incoming::Broken;
 const TTL: &str = r#""task":{"ttl":3600000}"#;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
-const POLL_INTERVAL_MAX: Duration = Duration::from_secs(30);
+/// A task that was not looked at for longer may be gone.
+const POLL_INTERVAL_MAX: Duration = Duration::from_hours(1);
+/// The longest time in which a client hears nothing of its task.
+const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_BYTES_MAX: usize = 64 * 1024;
 /// So often in a row a server may not say how a task stands.
@@ -239,8 +242,11 @@ impl Driven {
                     }
                 }
             } else if self.task.is_under_way {
+                let quiet = self.running.upstream.config.stream_idle_timeout / 3;
+                let quiet = quiet.clamp(Duration::from_millis(1), COMMENT_INTERVAL_MAX);
                 tokio::select! {
                     () = &mut self.pause => {}
+                    () = sleep(quiet) => return Ok(Bytes::from_static(COMMENT)),
                     message = self.running.told_elsewhere() => {
                         if let Some(event) = self.running.translate(&message) {
                             return Ok(event);
