@@ -52,7 +52,7 @@ pub async fn call(client: &Client, upstream: &Arc<Upstream>, call: Rc<Call>) -> 
             Begun::Stream(hearing) => return stream(running, hearing).await,
             Begun::SessionLost => {
                 running.is_over = true;
-                running.into_using().into_iter().for_each(Use::lose);
+                running.using.lose();
                 if !std::mem::take(&mut may_reopen) {
                     return Err(UpstreamError::SessionLost);
                 }
@@ -73,7 +73,8 @@ pub struct Running {
     pub id: Box<str>,
     /// Nothing is to be cancelled any more.
     pub is_over: bool,
-    using: Option<Use>,
+    /// Its right to the session.
+    pub using: Use,
     progress: Option<(Progress, queue::Receiver)>,
 }
 
@@ -88,19 +89,9 @@ impl Running {
             call: Rc::clone(call),
             id: id.to_string().into(),
             is_over: false,
-            using: Some(using),
+            using,
             progress,
         }
-    }
-
-    /// Its right to the session.
-    pub fn into_using(mut self) -> Option<Use> {
-        self.using.take()
-    }
-
-    /// The session.
-    pub fn using(&self) -> Result<&Use, UpstreamError> {
-        self.using.as_ref().ok_or(UpstreamError::SessionLost)
     }
 
     /// Sends the request with `added` in its parameters.
@@ -120,8 +111,7 @@ impl Running {
             is_safe_to_repeat: call.method.is_safe_to_repeat() || tool().unwrap_or(false),
             deadline: call.deadline,
         };
-        let session = &self.using.as_ref().ok_or(UpstreamError::SessionLost)?.session;
-        let begun = hearing::post(client, upstream, &session.name, posted).await;
+        let begun = hearing::post(client, upstream, &self.using.session.name, posted).await;
         if begun.as_ref().is_err_and(|error| *error != UpstreamError::TimedOut) {
             // It never arrived, or nobody can say what became of it.
             self.is_over = true;
@@ -149,8 +139,7 @@ impl Running {
             }
             (Some(_), _) => None,
             (None, _) => {
-                let session = self.using().ok()?;
-                telling::refuse(&self.client, &self.upstream, &session.session.name, message);
+                telling::refuse(&self.client, &self.upstream, &self.using.session.name, message);
                 None
             }
         }
@@ -169,8 +158,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(using) = self.using.as_ref().filter(|_| !self.is_over) {
-            telling::cancel(&self.client, &self.upstream, &using.session.name, &self.id);
+        if !self.is_over {
+            telling::cancel(&self.client, &self.upstream, &self.using.session.name, &self.id);
         }
     }
 }

@@ -174,7 +174,7 @@ impl Sessions {
 
 impl Use {
     /// The server does not know the session any more: the next call opens another.
-    pub fn lose(self) {
+    pub fn lose(&self) {
         let Held { upstream, principal, slot } = &self.held;
         upstream.bridge.as_modern.shared.remove(principal, slot, || true);
         self.session.lost.cancel();

@@ -22,7 +22,7 @@ use super::answers;
 use super::call::Call;
 use super::hearing::{self, Begun, Hearing, Posted, Said, with_asker};
 use super::multiplexed::{Running, events_reply, failure, with_memory};
-use super::shared::{Sessions, Use};
+use super::shared::Sessions;
 use super::telling;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Document, Value};
@@ -124,7 +124,7 @@ pub async fn call(
             }
             Begun::SessionLost => {
                 running.is_over = true;
-                running.into_using().into_iter().for_each(Use::lose);
+                running.using.lose();
                 if !std::mem::take(&mut may_reopen) {
                     return Err(UpstreamError::SessionLost);
                 }
@@ -266,7 +266,7 @@ impl Driven {
     /// Asks how the task stands.
     async fn look(&mut self) -> Result<(), UpstreamError> {
         let Running { client, upstream, .. } = &self.running;
-        let session = &self.running.using()?.session;
+        let session = &self.running.using.session;
         let message = self.message(session.next_id(), "tasks/get");
         let question = telling::question(&session.name, message.into(), POLL_BYTES_MAX, POLL_TIMEOUT);
         let answer = with_asker(client, async |asker: Asker<'_>| asker.ask(upstream, question).await).await;
@@ -288,7 +288,7 @@ impl Driven {
     /// Asks for the result; `None`: it comes as an event.
     async fn ask_for_result(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let Running { client, upstream, .. } = &self.running;
-        let session = &self.running.using()?.session;
+        let session = &self.running.using.session;
         let id = session.next_id();
         let posted = Posted {
             message: Segments::from(Bytes::from(self.message(id, "tasks/result"))),
@@ -320,10 +320,9 @@ impl Driven {
 
     fn cancel(&self) {
         let Running { client, upstream, .. } = &self.running;
-        if let Ok(using) = self.running.using() {
-            let message = self.message(using.session.next_id(), "tasks/cancel");
-            telling::tell(client, upstream, &using.session.name, message);
-        }
+        let session = &self.running.using.session;
+        let message = self.message(session.next_id(), "tasks/cancel");
+        telling::tell(client, upstream, &session.name, message);
     }
 }
 
