@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 
+use super::book::{Counters, Durations};
 use super::cells::Cells;
 use super::tools::Tool;
-use super::totals::{Counters, Durations};
 use crate::protocol::error::{Error, Reason};
 use crate::protocol::method::Method;
 use crate::protocol::version::{LegacyVersion, MODERN};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use prometheus::{Encoder as _, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
+use super::book::{Counters, Durations};
 use super::bridge::Bridges;
 use super::calls::{Asked, EndpointVecs, UpstreamDurations};
 use super::gates::Gates;
@@ -21,7 +22,7 @@ use super::reloads::Reloads;
 use super::shared;
 use super::streams::Streams;
 use super::tools::{Tools, UpstreamTools};
-use super::totals::{Counters, Durations, Sums};
+use super::totals::Sums;
 use super::trace;
 use crate::config;
 use crate::protocol::error::Reason;
@@ -167,7 +168,12 @@ impl Metrics {
         let gauges = |name, help, labels: &[&str]| registry.gauges(name, help, labels);
         let gauge = |name, help| registry.gauge(name, help);
         let durations = |name, help, labels: &[&str]| {
-            registry.histograms(name, help, labels, &BUCKETS_S).map(Durations::new)
+            let durations = Durations::new(name, help, labels, &BUCKETS_S)?;
+            registry.register(Box::new(durations.clone())).map(|()| durations)
+        };
+        let failures = |name, help, labels: &[&str]| {
+            let counters = Counters::new(name, help, labels)?;
+            registry.register(Box::new(counters.clone())).map(|()| counters)
         };
         let build_info = gauges("trunkline_build_info", "Always 1; the version is a label.", &["version"])?;
         build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
@@ -183,21 +189,21 @@ impl Metrics {
                 "Requests of clients: answered, refused because of what they are or of a limit, failed, or cancelled by the client; and why.",
                 &["endpoint", "mcp_protocol_version", "outcome", "reason"],
             )?,
-            tool_failures: Counters::new(counters(
+            tool_failures: failures(
                 "trunkline_tool_failures_total",
                 "Calls of a tool that were not answered, after it was known which.",
                 &["endpoint", "gen_ai_tool_name"],
-            )?),
+            )?,
             client_duration: durations(
                 "mcp_client_operation_duration_seconds",
                 "Time from sending a request to an upstream to the head of its reply; mcp_method_name is empty for requests of the gateway's own, and for those that failed.",
                 &["upstream", "mcp_method_name", "gen_ai_tool_name", "error_type"],
             )?,
-            replies_broken: Counters::new(counters(
+            replies_broken: failures(
                 "trunkline_upstream_replies_broken_total",
                 "Replies of upstreams that were no answers, though they began: statuses of failure, no MCP, too late, broken off; and how.",
                 &["upstream", "error_type"],
-            )?),
+            )?,
             tools: Tools::new(tools_max),
             upstream_connects: counters(
                 "trunkline_upstream_connects_total",

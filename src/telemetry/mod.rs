@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod audit;
+pub mod book;
 pub mod bridge;
 pub mod calls;
 pub mod cells;

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Result,
-};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Result};
 
 /// The metrics of the process.
 #[derive(Clone, Debug, Default)]
@@ -76,18 +74,6 @@ impl Registry {
         self.register(Box::new(gauge.clone())).map(|()| gauge)
     }
 
-    /// Histograms with these buckets that differ in these labels.
-    pub fn histograms(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        buckets: &[f64],
-    ) -> Result<HistogramVec> {
-        let vec = HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?;
-        self.register(Box::new(vec.clone())).map(|()| vec)
-    }
-
     /// Every metric that is registered, by name.
     pub fn families(&self) -> Vec<Family> {
         let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -114,12 +100,13 @@ fn kind_of(family: &MetricFamily) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::book::Durations;
 
     #[test]
     fn a_metric_is_listed_before_it_has_series() {
         let registry = Registry::new();
         registry.counters("a_total", "A.", &["x", "y"]).unwrap();
-        registry.histograms("b_seconds", "B.", &[], &[1.0]).unwrap();
+        registry.register(Box::new(Durations::new("b_seconds", "B.", &[], &[1.0]).unwrap())).unwrap();
         registry.gauge("c", "C.").unwrap();
         let families = registry.families();
         let listed: Vec<_> = families.iter().map(|family| (&*family.name, family.kind)).collect();

@@ -1,15 +1,16 @@
 //! Calls summed up over all labels but one or two, for whoever wants one line where the metrics have many series.
 //!
-//! Whoever makes a series of these metrics notes it here, once; who sums up keeps what it read of each and reads again
-//! only those that were counted in since. So it asks nothing of the metrics themselves, whose locks new series wait for,
-//! and costs little where little goes on. It belongs to the blocking pool all the same. Bounded by the series there are.
+//! Who sums up keeps what it read of each series in the [`book`](super::book) and reads again only those that were
+//! counted in since: it costs little where little goes on. It belongs to the blocking pool all the same. Bounded by the
+//! series there are.
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use prometheus::core::Metric as _;
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
+use prometheus::{Histogram, IntCounter};
+
+use super::book::{Counters, Durations, Noted};
 
 /// Sums by the value of one label.
 #[derive(Clone, Debug, Default)]
@@ -47,38 +48,6 @@ pub struct Figures {
     pub failures: BTreeMap<Arc<str>, BTreeMap<Arc<str>, u64>>,
 }
 
-/// A metric of durations whose series are noted. Its labels: the place first, the tool third, the error type last.
-#[derive(Clone, Debug)]
-pub struct Durations {
-    vec: HistogramVec,
-    book: Arc<Mutex<Book<Histogram>>>,
-}
-
-/// A metric that counts what failed, whose series are noted. Its labels: the place, and the tool or the error type.
-#[derive(Clone, Debug)]
-pub struct Counters {
-    vec: IntCounterVec,
-    book: Arc<Mutex<Book<IntCounter>>>,
-}
-
-/// Series in the order in which they were first used.
-#[derive(Debug)]
-struct Book<H> {
-    noted: Vec<Noted<H>>,
-    /// Digests of the labels of all of them: a reload makes handles anew.
-    seen: HashSet<u64>,
-    hasher: RandomState,
-}
-
-/// A series, and what it is summed up by.
-#[derive(Clone, Debug)]
-struct Noted<H> {
-    handle: H,
-    place: Arc<str>,
-    tool: Arc<str>,
-    error: Arc<str>,
-}
-
 /// What was summed up so far.
 #[derive(Debug)]
 pub struct Sums {
@@ -98,56 +67,6 @@ pub struct Sums {
 struct Read {
     series: Noted<Histogram>,
     last: Total,
-}
-
-impl Durations {
-    /// Of this metric, which has no series yet.
-    pub fn new(vec: HistogramVec) -> Self {
-        Self { vec, book: Arc::default() }
-    }
-
-    /// The series with these labels.
-    pub fn series(&self, labels: &[&str]) -> Histogram {
-        let handle = self.vec.with_label_values(labels);
-        note(&self.book, labels, [0, 2, labels.len() - 1], &handle);
-        handle
-    }
-}
-
-impl Counters {
-    /// Of this metric, which has no series yet.
-    pub fn new(vec: IntCounterVec) -> Self {
-        Self { vec, book: Arc::default() }
-    }
-
-    /// The series with these labels.
-    pub fn series(&self, labels: [&str; 2]) -> IntCounter {
-        let handle = self.vec.with_label_values(&labels);
-        note(&self.book, &labels, [0, 1, 1], &handle);
-        handle
-    }
-}
-
-impl<H> Default for Book<H> {
-    fn default() -> Self {
-        Self { noted: Vec::new(), seen: HashSet::new(), hasher: RandomState::new() }
-    }
-}
-
-fn note<H: Clone>(book: &Mutex<Book<H>>, labels: &[&str], [place, tool, error]: [usize; 3], handle: &H) {
-    let text = |at: usize| Arc::from(labels.get(at).copied().unwrap_or_default());
-    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    let digest = book.hasher.hash_one(labels);
-    if book.seen.insert(digest) {
-        let (place, tool, error) = (text(place), text(tool), text(error));
-        book.noted.push(Noted { handle: handle.clone(), place, tool, error });
-    }
-}
-
-/// The series that were noted after the first `known` ones.
-fn new_since<H: Clone>(book: &Mutex<Book<H>>, known: usize) -> Vec<Noted<H>> {
-    let book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    book.noted.get(known..).map(<[_]>::to_vec).unwrap_or_default()
 }
 
 impl Sums {
@@ -173,7 +92,7 @@ impl Sums {
     pub fn figures(&mut self) -> Arc<Figures> {
         // Copied if somebody still has the last ones: not the totals that stayed as they were.
         let figures = Arc::make_mut(&mut self.figures);
-        self.server.read(&mut self.server_read, |series, more| {
+        read(&self.server, &mut self.server_read, |series, more| {
             // Requests that no endpoint took are nobody's calls.
             if !series.place.is_empty() {
                 figures.endpoints.entry(&series.place).merge(more);
@@ -184,11 +103,10 @@ impl Sums {
                 }
             }
         });
-        self.client.read(&mut self.client_read, |series, more| {
+        read(&self.client, &mut self.client_read, |series, more| {
             figures.upstreams.entry(&series.place).merge(more);
         });
-        let new = new_since(&self.broken.book, self.broken_read.len()).into_iter();
-        self.broken_read.extend(new.map(|series| (series, 0)));
+        self.broken.each_since(self.broken_read.len(), |series| self.broken_read.push((series, 0)));
         for (series, last) in &mut self.broken_read {
             let (now, upstream) = (series.handle.get(), figures.upstreams.entry(&series.place));
             // Each of them was counted when it began, if it was measured at all.
@@ -196,7 +114,7 @@ impl Sums {
             *upstream.reasons.entry(series.error.to_string()).or_default() += now - *last;
             *last = now;
         }
-        self.failures_read.extend(new_since(&self.failures.book, self.failures_read.len()));
+        self.failures.each_since(self.failures_read.len(), |series| self.failures_read.push(series));
         for series in &self.failures_read {
             let tools = figures.failures.entry(Arc::clone(&series.place)).or_default();
             tools.insert(Arc::clone(&series.tool), series.handle.get());
@@ -205,19 +123,16 @@ impl Sums {
     }
 }
 
-impl Durations {
-    /// Visits what was counted since in each series that was counted in.
-    fn read(&self, known: &mut Vec<Read>, mut visit: impl FnMut(&Noted<Histogram>, &Total)) {
-        let new = new_since(&self.book, known.len()).into_iter();
-        known.extend(new.map(|series| Read { series, last: Total::default() }));
-        let bounds = known.iter().find(|read| !read.last.bounds.is_empty());
-        let mut bounds = bounds.map(|read| Arc::clone(&read.last.bounds)).unwrap_or_default();
-        for Read { series, last } in known {
-            if series.handle.get_sample_count() != last.calls {
-                let now = Total::of(series, &mut bounds);
-                visit(series, &now.since(last));
-                *last = now;
-            }
+/// Visits what was counted since in each series that was counted in.
+fn read(durations: &Durations, known: &mut Vec<Read>, mut visit: impl FnMut(&Noted<Histogram>, &Total)) {
+    durations.each_since(known.len(), |series| known.push(Read { series, last: Total::default() }));
+    let bounds = known.iter().find(|read| !read.last.bounds.is_empty());
+    let mut bounds = bounds.map(|read| Arc::clone(&read.last.bounds)).unwrap_or_default();
+    for Read { series, last } in known {
+        if series.handle.get_sample_count() != last.calls {
+            let now = Total::of(series, &mut bounds);
+            visit(series, &now.since(last));
+            *last = now;
         }
     }
 }
@@ -336,19 +251,14 @@ impl FromIterator<(String, Total)> for Totals {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::{HistogramOpts, Opts};
-
     use super::*;
 
     fn sums() -> Sums {
-        let opts = |name| HistogramOpts::new(name, "H.").buckets(vec![0.1, 1.0, 10.0]);
         let labels = ["place", "method", "gen_ai_tool_name", "error_type"];
-        let server = HistogramVec::new(opts("s"), &labels).expect("a metric");
-        let client = HistogramVec::new(opts("c"), &labels).expect("a metric");
-        let failures = IntCounterVec::new(Opts::new("f", "F."), &["endpoint", "gen_ai_tool_name"]);
-        let broken = IntCounterVec::new(Opts::new("b", "B."), &["upstream", "error_type"]);
-        let [broken, failures] = [broken, failures].map(|vec| Counters::new(vec.expect("a metric")));
-        Sums::new(Durations::new(server), Durations::new(client), broken, failures)
+        let durations = |name| Durations::new(name, "D.", &labels, &[0.1, 1.0, 10.0]).expect("a metric");
+        let failures = Counters::new("f", "F.", &["endpoint", "gen_ai_tool_name"]).expect("a metric");
+        let broken = Counters::new("b", "B.", &["upstream", "error_type"]).expect("a metric");
+        Sums::new(durations("s"), durations("c"), broken, failures)
     }
 
     #[test]
