@@ -6,7 +6,7 @@
 //! whether it takes a connection. Whatever answers is fit, but for errors of servers in HTTP. While calls to a replica
 //! are answered, no question makes it unfit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,10 @@ type Place = (UpstreamId, ReplicaKey);
 #[derive(Default)]
 pub(super) struct Checks {
     entries: HashMap<Place, Entry>,
+    /// What was due at the last look, those first that were not asked for longest.
+    due: VecDeque<Place>,
+    #[cfg(test)]
+    looked_at: usize,
 }
 
 struct Entry {
@@ -107,27 +111,38 @@ impl Checks {
         left
     }
 
-    /// Begins to ask what is due; at most `count_max`, those first that were not asked for longest.
-    pub(super) fn due(&mut self, now: Instant, count_max: usize) -> Vec<Check> {
-        let mut due: Vec<(&Place, &mut Entry)> = Vec::new();
+    /// Looks at every replica: what is due is asked in this order.
+    pub(super) fn look(&mut self, now: Instant) {
+        let mut due: Vec<(Instant, Place)> = Vec::new();
         for (place, entry) in &mut self.entries {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
             let is_stalled = entry.is_stalled(now);
             if !entry.is_asking && entry.is_due(is_stalled, now) {
-                due.push((place, entry));
+                due.push((entry.asked, *place));
             }
         }
-        due.sort_unstable_by_key(|(_, entry)| entry.asked);
-        let begin = |(place, entry): (&Place, &mut Entry)| {
+        due.sort_unstable_by_key(|(asked, _)| *asked);
+        self.due = due.into_iter().map(|(_, place)| place).collect();
+    }
+
+    /// Begins to ask what was due first, if anything is left.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Check> {
+        while let Some(place) = self.due.pop_front() {
+            // It may be gone since.
+            let Some(entry) = self.entries.get_mut(&place) else { continue };
             entry.is_asking = true;
             entry.asked = now;
-            Check {
-                place: *place,
+            return Some(Check {
+                place,
                 upstream: Arc::clone(&entry.upstream),
                 replica: Arc::clone(&entry.replica),
                 session: entry.session.take(),
-            }
-        };
-        due.into_iter().take(count_max).map(begin).collect()
+            });
+        }
+        None
     }
 
     /// Takes in an answer, or that there was none. True: the replica answered; `None`: it was not asked.
@@ -292,5 +307,46 @@ pub(super) async fn close(
         let asker = asking.asker(&snapshot, Aim::Probe);
         let deadline = Instant::now() + upstream.config.replicas.health.timeout;
         initialize::close(&asker, &upstream, &session, deadline).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn an_answer_costs_the_same_however_many_replicas_there_are() {
+        const UPSTREAMS: usize = 200;
+        let names: Vec<String> = (0..UPSTREAMS).map(|number| format!("u{number}")).collect();
+        let upstream = |name: &String| format!("[upstream.{name}]\nurl = \"http://127.0.0.1:9/{name}\"\n");
+        let text = format!(
+            "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nnames = \"prefixed\"\n\
+             upstreams = {names:?}\n{}",
+            names.iter().map(upstream).collect::<String>()
+        );
+        let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
+        let snapshot =
+            Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot");
+        let mut now = Instant::now();
+        let mut checks = Checks::default();
+        checks.follow(&snapshot, now);
+        checks.look(now);
+        assert!(checks.begin(now).is_none(), "nothing is due at once");
+        now += Duration::from_hours(1);
+        checks.looked_at = 0;
+        checks.look(now);
+        let mut asked = HashSet::new();
+        while let Some(check) = checks.begin(now) {
+            assert!(asked.insert(check.place), "each is asked once");
+            let answered_before = check.replica.load.0.answered();
+            let checked =
+                Checked { place: check.place, verdict: Verdict::Fit, session: None, answered_before };
+            assert!(checks.note(checked, now).is_some_and(|(_, is_fit)| is_fit));
+        }
+        assert_eq!((asked.len(), checks.looked_at), (UPSTREAMS, UPSTREAMS));
+        checks.look(now);
+        assert!(checks.begin(now).is_none(), "all were asked");
     }
 }

@@ -4,6 +4,9 @@
 //! brings it; again every few minutes; and soon after a call found it to be other than it was known. A server that
 //! does not say is asked again with growing pauses, and what was known stays. What is known is kept across restarts.
 //!
+//! Whatever may bring a question forward is looked at once a tick, for all upstreams; between two ticks an answer is
+//! followed by what was found due then, so that it costs the same however many upstreams there are.
+//!
 //! Invariant: of each upstream at most one question of each era is open, and a slow one delays no other.
 
 mod ask;
@@ -14,7 +17,7 @@ mod names;
 mod schedule;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,6 +60,8 @@ pub struct Prober {
     state: Arc<State>,
     asking: Rc<Asking>,
     entries: HashMap<UpstreamId, Entry>,
+    /// What was due at the last look, the longest due first.
+    due: VecDeque<(UpstreamId, Era)>,
     endpoints: Endpoints,
     memory: Memory,
     checks: Checks,
@@ -97,6 +102,7 @@ impl Prober {
             state,
             asking,
             entries: HashMap::new(),
+            due: VecDeque::new(),
             endpoints: Endpoints::default(),
             memory,
             checks: Checks::default(),
@@ -126,28 +132,34 @@ impl Prober {
         loop {
             // With many upstreams a round takes long: whoever shares the thread goes on between two of them.
             tokio::task::yield_now().await;
-            let mut is_changed = false;
+            let (mut is_changed, mut is_tick) = (false, false);
             tokio::select! {
-                _ = interval.tick() => {}
+                _ = interval.tick() => is_tick = true,
                 Some(checked) = checked.next() => self.note_checked(checked),
                 Some(found) = self.names.next() => self.names.take(found, Instant::now()),
                 // Each finding counts as soon as it is there: a slow upstream holds up nobody.
                 Some((id, era, finding)) = asked.next() => is_changed = self.note(id, era, finding),
             }
             let now = Instant::now();
-            self.asking.client.pools.sweep(now);
             let snapshot = self.state.snapshot.load_full();
             if !Arc::ptr_eq(&self.followed, &snapshot) {
                 self.follow(&snapshot, now);
                 self.followed = Arc::clone(&snapshot);
-                is_changed = true;
+                (is_changed, is_tick) = (true, true);
             }
-            for (id, era) in self.due(now, CONCURRENT_MAX.saturating_sub(asked.len())) {
-                let Some(entry) = self.entries.get(&id) else { continue };
-                let (asking, upstream) = (Rc::clone(&self.asking), Arc::clone(&entry.upstream));
-                asked.push(asking.find(upstream, era, Arc::clone(&snapshot)));
+            if is_tick {
+                self.look(&snapshot, now);
             }
-            self.begin_checks(&snapshot, &mut checked, now);
+            while asked.len() < CONCURRENT_MAX
+                && let Some((upstream, era)) = self.begin(now)
+            {
+                asked.push(Rc::clone(&self.asking).find(upstream, era, Arc::clone(&snapshot)));
+            }
+            while checked.len() < CONCURRENT_MAX
+                && let Some(check) = self.checks.begin(now)
+            {
+                checked.push(check.ask(Rc::clone(&self.asking), Arc::clone(&snapshot)));
+            }
             self.names.begin(now);
             if is_changed {
                 self.endpoints.refresh(&snapshot);
@@ -157,20 +169,34 @@ impl Prober {
         }
     }
 
-    fn begin_checks(
-        &mut self,
-        snapshot: &Arc<Snapshot>,
-        checked: &mut FuturesUnordered<LocalBoxFuture<'static, Checked>>,
-        now: Instant,
-    ) {
+    /// Looks at every upstream: what is due is asked in this order as others answer.
+    fn look(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
+        self.asking.client.pools.sweep(now);
         let left = self.checks.follow(snapshot, now);
         if !left.is_empty() {
             let closing = health::close(Rc::clone(&self.asking), Arc::clone(snapshot), left);
             self.asking.client.tasks.spawn(closing);
         }
-        for check in self.checks.due(now, CONCURRENT_MAX.saturating_sub(checked.len())) {
-            checked.push(check.ask(Rc::clone(&self.asking), Arc::clone(snapshot)));
+        self.checks.look(now);
+        let mut due = Vec::new();
+        for (id, entry) in &mut self.entries {
+            due.extend(entry.due(now).map(|(at, era)| (at, *id, era)));
         }
+        due.sort_unstable_by_key(|(at, id, era)| (*at, id.slot, *era == Era::Legacy));
+        self.due = due.into_iter().map(|(_, id, era)| (id, era)).collect();
+    }
+
+    /// Begins with what was due first, if anything is left.
+    fn begin(&mut self, now: Instant) -> Option<(Arc<Upstream>, Era)> {
+        while let Some((id, era)) = self.due.pop_front() {
+            // It may have been asked since, or be gone.
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            if let Some(schedule) = entry.schedule(era).filter(|schedule| schedule.is_due(now)) {
+                schedule.begin(now);
+                return Some((Arc::clone(&entry.upstream), era));
+            }
+        }
+        None
     }
 
     fn note_checked(&mut self, checked: Checked) {
@@ -214,39 +240,9 @@ impl Prober {
         self.asking.client.pools.retain(&living);
     }
 
-    /// What is to be asked now, the longest due first.
-    fn due(&mut self, now: Instant, count_max: usize) -> Vec<(UpstreamId, Era)> {
-        let mut due = Vec::new();
-        for (id, entry) in &mut self.entries {
-            entry.follow_wish(now);
-            let is_doubted = entry.upstream.facts.take_doubt();
-            let is_awaited = entry.awaits_modern(now);
-            for era in Era::ALL {
-                let Some(schedule) = entry.schedule(era) else { continue };
-                if era == Era::Legacy && is_awaited {
-                    continue;
-                }
-                if is_doubted {
-                    schedule.doubt(now);
-                }
-                if let Some(at) = schedule.due().filter(|at| *at <= now) {
-                    due.push((at, *id, era));
-                }
-            }
-        }
-        due.sort_unstable_by_key(|(at, id, era)| (*at, id.slot, *era == Era::Legacy));
-        due.truncate(count_max);
-        for (_, id, era) in &due {
-            if let Some(schedule) = self.entries.get_mut(id).and_then(|entry| entry.schedule(*era)) {
-                schedule.begin(now);
-            }
-        }
-        due.into_iter().map(|(_, id, era)| (id, era)).collect()
-    }
-
     /// Takes in an answer. True if anything is known better than before.
     fn note(&mut self, id: UpstreamId, era: Era, finding: Finding) -> bool {
-        let Self { state, entries, .. } = self;
+        let Self { state, entries, due, .. } = self;
         // It may have been removed while it was asked.
         let Some(entry) = entries.get_mut(&id) else { return false };
         let upstream = Arc::clone(&entry.upstream);
@@ -287,6 +283,10 @@ impl Prober {
             }
         }
         schedule.note_tried();
+        // A process that waited for this answer is asked the other question at once.
+        if era == Era::Modern {
+            due.extend(entry.due(now).map(|(_, era)| (id, era)));
+        }
         known.was_tried |= entry.was_tried();
         let is_changed = known != before;
         if is_changed {
@@ -359,6 +359,20 @@ impl Entry {
         if is_fixed && self.modern.is_none() && self.upstream.facts.is_introduction_wanted() {
             self.modern = Some(Schedule::new(now));
         }
+    }
+
+    /// The eras that it is to be asked about now, and since when.
+    fn due(&mut self, now: Instant) -> impl Iterator<Item = (Instant, Era)> {
+        self.follow_wish(now);
+        let is_doubted = self.upstream.facts.take_doubt();
+        let is_awaited = self.awaits_modern(now);
+        Era::ALL.into_iter().filter_map(move |era| {
+            let schedule = self.schedule(era).filter(|_| era == Era::Modern || !is_awaited)?;
+            if is_doubted {
+                schedule.doubt(now);
+            }
+            schedule.due().filter(|at| *at <= now).map(|at| (at, era))
+        })
     }
 
     fn schedule(&mut self, era: Era) -> Option<&mut Schedule> {

@@ -3,7 +3,8 @@
 //! A name that cannot be looked up keeps the addresses it had. Only a few lookups
 //! are under way at once.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -34,6 +35,8 @@ pub(super) type Resolve = Rc<dyn Fn(String, u16) -> LocalBoxFuture<'static, Addr
 /// When each name is looked up.
 pub(super) struct Names {
     entries: HashMap<Name, Entry>,
+    /// By when they are due. Those that are gone stay until then.
+    waiting: BinaryHeap<Reverse<(Instant, Name)>>,
     looking_up: FuturesUnordered<LocalBoxFuture<'static, Found>>,
     resolve: Resolve,
 }
@@ -54,20 +57,26 @@ pub(super) fn by_system() -> Resolve {
 
 impl Names {
     pub(super) fn new(resolve: Resolve) -> Self {
-        Self { entries: HashMap::new(), looking_up: FuturesUnordered::new(), resolve }
+        let (entries, waiting) = Default::default();
+        Self { entries, waiting, looking_up: FuturesUnordered::new(), resolve }
     }
 
     /// Takes up the names of the snapshot and drops those that are gone.
     pub(super) fn follow(&mut self, snapshot: &Snapshot, now: Instant) {
-        self.entries.retain(|(id, _), _| snapshot.upstreams.iter().any(|upstream| upstream.id == *id));
+        let living: HashSet<UpstreamId> = snapshot.upstreams.iter().map(|upstream| upstream.id).collect();
+        self.entries.retain(|(id, _), _| living.contains(id));
         for upstream in &snapshot.upstreams {
             for (index, host, port) in upstream.replicas.names() {
-                self.entries.entry((upstream.id, index)).or_insert_with(|| Entry {
-                    upstream: Arc::clone(upstream),
-                    host: host.to_owned(),
-                    port,
-                    due: Some(now),
-                    is_failing: false,
+                let name = (upstream.id, index);
+                self.entries.entry(name).or_insert_with(|| {
+                    self.waiting.push(Reverse((now, name)));
+                    Entry {
+                        upstream: Arc::clone(upstream),
+                        host: host.to_owned(),
+                        port,
+                        due: Some(now),
+                        is_failing: false,
+                    }
                 });
             }
         }
@@ -85,10 +94,15 @@ impl Names {
     /// Begins to look up what is due, the longest due first.
     pub(super) fn begin(&mut self, now: Instant) {
         while self.looking_up.len() < LOOKUPS_MAX {
-            let due = self.entries.iter_mut().filter(|(_, entry)| entry.due.is_some_and(|due| due <= now));
-            let Some((name, entry)) = due.min_by_key(|(_, entry)| entry.due) else { return };
+            let Some(&Reverse((due, name))) = self.waiting.peek().filter(|first| first.0.0 <= now) else {
+                return;
+            };
+            self.waiting.pop();
+            let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.due == Some(due)) else {
+                continue;
+            };
             entry.due = None;
-            let (name, lookup) = (*name, (self.resolve)(entry.host.clone(), entry.port));
+            let lookup = (self.resolve)(entry.host.clone(), entry.port);
             self.looking_up.push(lookup.map(move |addresses| (name, addresses)).boxed_local());
         }
     }
@@ -102,6 +116,7 @@ impl Names {
     pub(super) fn take(&mut self, (name, addresses): Found, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&name) {
             entry.take(name.1, addresses, now);
+            self.waiting.extend(entry.due.map(|due| Reverse((due, name))));
         }
     }
 }

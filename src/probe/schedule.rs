@@ -55,6 +55,11 @@ impl Schedule {
         self.due
     }
 
+    /// Whether it is to be asked now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
     /// When it was last asked.
     pub(super) fn asked(&self) -> Option<Instant> {
         self.asked

@@ -51,7 +51,7 @@ use crate::telemetry::metrics::{Metrics, UpstreamSeries};
 const SESSION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Identifies an upstream across configurations: equal ids mean the same upstream, unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpstreamId {
     /// Index into each worker's table of pools.
     pub slot: usize,
