@@ -167,10 +167,13 @@ impl Content {
 
     /// About how much memory it takes.
     pub fn bytes(&self) -> usize {
-        let sites = |page: &Page| page.items.iter().map(|item| item.sites.len()).sum::<usize>();
-        let pages = self.pages.iter().map(|page| {
-            page.body.len() + page.items.len() * size_of::<Item>() + sites(page) * size_of::<Site>()
-        });
+        let item = |item: &Item| {
+            size_of::<Item>()
+                + item.sites.len() * size_of::<Site>()
+                + item.for_legacy.len() * size_of::<Edit>()
+        };
+        let pages =
+            self.pages.iter().map(|page| page.body.len() + page.items.iter().map(item).sum::<usize>());
         let excluded =
             self.excluded.iter().map(|tool| tool.name.len() + tool.definition.len()).sum::<usize>();
         pages.sum::<usize>() + excluded + self.result.len() + self.rest.bytes() + size_of::<Self>()
@@ -481,6 +484,19 @@ mod tests {
         let read = page(&result);
         assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (2, 1, 1));
         assert_eq!((&*read.excluded[0].name, &*read.annotated[0].0), ("bad", "good"));
+    }
+
+    #[test]
+    fn what_is_written_otherwise_counts() {
+        let content = |properties: &str| {
+            let read = page(&format!(r#"{{"tools":[{{"inputSchema":{{"properties":{{{properties}}}}}}}]}}"#));
+            let edits = read.items.iter().map(|item| item.for_legacy.len()).sum::<usize>();
+            let pages = vec![Page { body: Bytes::new(), items: read.items }];
+            (edits, Content { pages, ..Content::default() }.bytes())
+        };
+        let (plain, translated) = (content(r#""a":{}"#), content(&[r#""a":true"#; 1000].join(",")));
+        assert_eq!((plain.0, translated.0), (0, 1000));
+        assert_eq!(translated.1 - plain.1, 1000 * size_of::<Edit>());
     }
 
     #[test]
