@@ -22,11 +22,10 @@ use super::stream::Counted;
 use super::{LINGER, PAUSE_MAX, PAUSE_MIN, STEADY_AFTER, Thread};
 use crate::jitter::jittered;
 use crate::listen::feed::{Feed, Lane};
-use crate::protocol::asking::{NO_METHOD, NotAsked};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::UpstreamError;
-use crate::protocol::json::quote;
 use crate::protocol::sse::Event;
+use crate::protocol::translation::question::unasked_answer;
 use crate::protocol::version::{Era, Eras, LegacyVersion};
 use crate::session::{SessionId, UpstreamSession};
 use crate::upstream::Upstream;
@@ -315,16 +314,9 @@ impl Watch {
         if Rc::strong_count(&self.answering) > ANSWERING_MAX {
             return;
         }
-        let id = String::from_utf8_lossy(id);
-        let said = if is_ping {
-            r#""result":{}"#.to_owned()
-        } else {
-            let NotAsked { code, message } = NO_METHOD;
-            format!(r#""error":{{"code":{code},"message":{}}}"#, quote(message))
-        };
         let question = Question {
             headers: legacy_headers(session.version, session.id),
-            body: format!(r#"{{"jsonrpc":"2.0","id":{id},{said}}}"#).into(),
+            body: unasked_answer(id, is_ping),
             is_safe_to_repeat: true,
             replica: session.replica,
             bytes_max: REMARK_BYTES_MAX,

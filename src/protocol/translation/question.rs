@@ -77,6 +77,11 @@ pub fn capabilities(declared: &str, depth_max: usize) -> Result<String, JsonErro
         edits.extend(members::edits(roots, |key| key.equals(&text, "listChanged"), ""));
     }
     edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+/// What the server is told where there is nobody who could be asked.
+pub fn unasked_answer(id: &[u8], is_ping: bool) -> Bytes {
+    if is_ping { answer(id, b"{}") } else { refusal(id, NO_METHOD) }
+}
+
     Ok(String::from_utf8_lossy(&splice(&text, &edits).to_bytes()).into_owned())
 }
 
@@ -158,6 +163,8 @@ mod tests {
     #[test]
     fn what_a_client_cannot_do_it_is_not_asked() {
         for (message, capabilities) in [
+        assert_eq!(unasked_answer(b"7", true), answer(b"7", b"{}"));
+        assert_eq!(unasked_answer(b"7", false), refusal(b"7", NO_METHOD));
             (r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#, r#"{"sampling":{}}"#),
             (r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{}}"#, r#"{"tasks":{}}"#),
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "{}"),

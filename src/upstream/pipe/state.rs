@@ -14,6 +14,7 @@ use super::queue::{NotSent, Piece};
 use super::{ONLY_SESSION, outgoing, queue};
 use crate::protocol::splice::Segments;
 use crate::protocol::sse::data_event;
+use crate::protocol::translation::question::unasked_answer;
 use crate::protocol::version::Era;
 use crate::session::level::Level;
 
@@ -132,7 +133,7 @@ impl State {
             }
             Heard::Request { .. } if self.kind == Kind::Modern => Delivery::Nobody,
             Heard::Request { id, is_ping } if self.kind == Kind::Shared => {
-                Delivery::Reply(own_answer(message.get(id.clone()).unwrap_or_default(), *is_ping))
+                Delivery::Reply(unasked_answer(message.get(id.clone()).unwrap_or_default(), *is_ping).into())
             }
             Heard::Cancelled { .. } if self.kind == Kind::Shared => Delivery::Done,
             heard if self.kind == Kind::Shared => self.deliver_to_sessions(heard, message),
@@ -253,16 +254,4 @@ fn cancelled_answer(id: &[u8]) -> Segments {
     Segments::from(format!(
         r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32800,"message":"the call was cancelled"}}}}"#
     ))
-}
-
-/// The gateway's own answer to a request of the other side: there is nobody who could be asked.
-fn own_answer(id: &[u8], is_ping: bool) -> Segments {
-    let id = String::from_utf8_lossy(id);
-    Segments::from(if is_ping {
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
-    } else {
-        format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"this client takes no requests"}}}}"#
-        )
-    })
 }

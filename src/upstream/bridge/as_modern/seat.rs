@@ -21,7 +21,6 @@ use super::heard::{self, Heard};
 use super::hearing::SessionName;
 use super::line::{self, Link, Unasked};
 use super::turn::{self, Ended};
-use crate::protocol::asking::NO_METHOD;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Document, Kind, quote};
 use crate::protocol::translation::question;
@@ -254,8 +253,7 @@ impl Seat {
     /// Answers what the server asks while there is nobody to ask.
     async fn refuse(&self, message: &Bytes) {
         let Some(Heard::Request { id, is_ping }) = heard::read(&self.link, message, "") else { return };
-        let refused = question::refusal(&id, NO_METHOD);
-        let answer = if is_ping { question::answer(&id, b"{}") } else { refused };
+        let answer = question::unasked_answer(&id, is_ping);
         // A server that does not take it in does without.
         let _ = timeout(LAST_PATIENCE, Box::pin(Link::tell(Rc::clone(&self.link), answer))).await;
     }

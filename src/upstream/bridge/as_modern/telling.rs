@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::hearing::{SessionName, with_asker};
-use crate::protocol::asking::{NO_METHOD, NotAsked};
 use crate::protocol::envelope::{Envelope, MessageKind};
-use crate::protocol::json::quote;
+use crate::protocol::translation::question::unasked_answer;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Asker, Question};
 use crate::upstream::exchange::Client;
@@ -23,17 +22,17 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(10);
 const REMARK_BYTES_MAX: usize = 64 * 1024;
 
 /// Sends a message of its own accord.
-pub fn tell(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, message: String) {
+pub fn tell(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, message: impl Into<Bytes>) {
     let turns = &upstream.bridge.as_modern.telling;
     // The bridge itself holds one.
     if Arc::strong_count(turns) > WAITING_MAX {
         return;
     }
-    let turns = Arc::clone(turns);
+    let (turns, message) = (Arc::clone(turns), message.into());
     let (teller, upstream, session) = (client.clone(), Arc::clone(upstream), session.clone());
     client.pipes.run(async move {
         let Ok(_turn) = turns.acquire().await else { return };
-        let question = question(&session, message.into(), REMARK_BYTES_MAX, TELL_TIMEOUT);
+        let question = question(&session, message, REMARK_BYTES_MAX, TELL_TIMEOUT);
         let told = with_asker(&teller, async |asker: Asker<'_>| asker.ask(&upstream, question).await).await;
         if let Err(error) = told {
             tracing::debug!(upstream = upstream.config.name, %error, "cannot tell the server");
@@ -60,14 +59,8 @@ pub fn refuse(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, 
     let Ok(Envelope { kind: MessageKind::Request, id: Some(id), method: Some(method), .. }) = envelope else {
         return;
     };
-    let said = if method.equals(message, "ping") {
-        r#""result":{}"#.to_owned()
-    } else {
-        let NotAsked { code, message } = NO_METHOD;
-        format!(r#""error":{{"code":{code},"message":{}}}"#, quote(message))
-    };
-    let id = String::from_utf8_lossy(message.get(id).unwrap_or_default());
-    tell(client, upstream, session, format!(r#"{{"jsonrpc":"2.0","id":{id},{said}}}"#));
+    let id = message.get(id).unwrap_or_default();
+    tell(client, upstream, session, unasked_answer(id, method.equals(message, "ping")));
 }
 
 /// A message of the gateway's own within a session.

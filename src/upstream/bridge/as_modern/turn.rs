@@ -511,8 +511,7 @@ impl Turn<'_> {
                 break;
             }
             if let Some(Heard::Request { id, is_ping }) = heard::read(&self.seat.link, &message, &self.own) {
-                let refused = question::refusal(&id, NO_METHOD);
-                self.tell(if is_ping { question::answer(&id, b"{}") } else { refused });
+                self.tell(question::unasked_answer(&id, is_ping));
             }
         }
         let telling = async {
