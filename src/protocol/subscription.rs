@@ -8,6 +8,9 @@
 
 mod heard;
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
 use super::json::{Kind, Literal, Value, quote};
 use super::version::MODERN;
 
@@ -27,6 +30,24 @@ const LIST_METHODS: [&str; 3] = [
     "notifications/prompts/list_changed",
     "notifications/resources/list_changed",
 ];
+
+/// Whether a resource is one of these, or lies within one of them.
+pub fn is_within(uri: &str, wholes: &BTreeSet<Box<str>>) -> bool {
+    let mut bound = Bound::Included(uri);
+    // What the last of them before the bound has not in common with the URI, no other before it has.
+    while let Some(last) = wholes.range::<str, _>((Bound::Unbounded, bound)).next_back() {
+        let common = uri.chars().zip(last.chars()).take_while(|(one, other)| one == other);
+        let (common, rest) = uri.split_at(common.map(|(one, _)| one.len_utf8()).sum());
+        bound = if common.len() < last.len() {
+            Bound::Included(common)
+        } else if rest.is_empty() || rest.starts_with('/') || common.ends_with('/') {
+            return true;
+        } else {
+            Bound::Excluded(common)
+        };
+    }
+    false
+}
 
 /// A set of the three lists that tell of their changes: tools, prompts, resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

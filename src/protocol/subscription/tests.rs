@@ -130,3 +130,36 @@ fn a_task_crosses_with_the_names_in_its_result() {
     let crossed = String::from_utf8(crossed.to_bytes().to_vec()).expect("UTF-8");
     assert!(crossed.contains(r#""taskId":"p+t""#) && crossed.contains(r#""uri":"p+u""#), "{crossed}");
 }
+
+#[test]
+fn a_resource_is_within_one_that_contains_it() {
+    let wholes: BTreeSet<Box<str>> =
+        ["a:/x", "a:/x!", "a:/x/z/w", "b/", "b/c", "é", "ée", ""].map(Into::into).into();
+    for (uri, expected) in [
+        ("a:/x", true),
+        ("a:/x/", true),
+        ("a:/x/y", true),
+        ("a:/x/z", true),
+        ("a:/x/z/v", true),
+        ("a:/xy", false),
+        ("a:/", false),
+        ("b", false),
+        ("b/", true),
+        ("b/cd", true),
+        ("bc", false),
+        ("é/ü", true),
+        ("èé", false),
+        ("éé/", false),
+        ("/x", true),
+        ("", true),
+        ("zz", false),
+    ] {
+        assert_eq!(is_within(uri, &wholes), expected, "{uri}");
+        let one_by_one = wholes.iter().any(|whole| {
+            let rest = uri.strip_prefix(&**whole);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || whole.ends_with('/'))
+        });
+        assert_eq!(one_by_one, expected, "{uri}");
+    }
+    assert!(!is_within("", &BTreeSet::new()));
+}

@@ -1,11 +1,12 @@
 //! What belongs to no call of one session: the stream that takes it, and what waits until there is one.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
 use super::Bounds;
 use super::queue::{self, NotSent, Piece, Sender};
+use crate::protocol::subscription::is_within;
 use crate::session::level::Level;
 
 /// Messages that wait for a stream; of more, the oldest are dropped.
@@ -21,7 +22,7 @@ pub(super) struct Listener {
     waiting_bytes: usize,
     /// The log level it set.
     pub(super) level: Option<Level>,
-    uris: HashSet<Box<str>>,
+    uris: BTreeSet<Box<str>>,
 }
 
 impl Listener {
@@ -75,11 +76,7 @@ impl Listener {
 
     /// Whether it subscribed to this resource or one that contains it.
     pub(super) fn is_subscribed_at(&self, uri: &str) -> bool {
-        let contains = |whole: &str| {
-            let rest = uri.strip_prefix(whole);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || whole.ends_with('/'))
-        };
-        self.uris.iter().any(|whole| contains(whole))
+        is_within(uri, &self.uris)
     }
 
     /// It subscribes to a resource.

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::protocol::subscription::is_within;
+
 /// One session's.
 #[derive(Debug)]
 pub(super) struct Subscribed {
@@ -60,23 +62,22 @@ impl Subscribed {
         if is_change {
             self.changed.send_modify(|number| *number += 1);
         }
+        self.number()
+    }
+
+    /// The number of the latest change: read before [`Self::uris`], which then have it, and perhaps more.
+    pub(super) fn number(&self) -> u64 {
         *self.changed.borrow()
     }
 
-    /// All of them, and the number of the latest change.
-    pub(super) fn now(&self) -> (u64, Vec<Box<str>>) {
-        // In this order: what is added meanwhile is another change.
-        let number = *self.changed.borrow();
-        (number, self.lock().iter().cloned().collect())
+    /// All of them.
+    pub(super) fn uris(&self) -> Vec<Box<str>> {
+        self.lock().iter().cloned().collect()
     }
 
     /// Whether it wants to hear of this resource: of it, or of one that contains it.
     pub(super) fn wants(&self, uri: &str) -> bool {
-        let contains = |whole: &str| {
-            let rest = uri.strip_prefix(whole);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || whole.ends_with('/'))
-        };
-        self.lock().iter().any(|whole| contains(whole))
+        is_within(uri, &self.lock())
     }
 
     /// Sees every change.
@@ -126,13 +127,13 @@ mod tests {
         assert_eq!(subscribed.add("a:/x", 2), Some(1), "nothing changed");
         assert_eq!(subscribed.add("b", 2), Some(2));
         assert_eq!(subscribed.add("c", 2), None, "there are as many as there may be");
-        assert_eq!(subscribed.now(), (2, vec!["a:/x".into(), "b".into()]));
+        assert_eq!((subscribed.number(), subscribed.uris()), (2, vec!["a:/x".into(), "b".into()]));
         for (uri, is_wanted) in [("a:/x", true), ("a:/x/y", true), ("a:/xy", false), ("a:/", false)] {
             assert_eq!(subscribed.wants(uri), is_wanted, "{uri}");
         }
         subscribed.remove("b");
         subscribed.remove("b");
-        assert_eq!(subscribed.now(), (3, vec!["a:/x".into()]));
+        assert_eq!((subscribed.number(), subscribed.uris()), (3, vec!["a:/x".into()]));
     }
 
     #[tokio::test]

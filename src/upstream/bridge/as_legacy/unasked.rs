@@ -112,11 +112,12 @@ impl Unasked {
 
     /// Begins what the session wants, unless it is under way.
     fn adjust(&mut self) {
-        let (number, uris) = self.session.subscribed.now();
+        let number = self.session.subscribed.number();
         if self.opening.is_some() || self.again_at.is_some() || self.told == Some(number) {
             return;
         }
         self.told = Some(number);
+        let uris = self.session.subscribed.uris();
         if uris.is_empty() {
             self.listen = None;
             self.has_missed = false;
