@@ -5,7 +5,7 @@
 //!
 //! Invariant: a session that rests is taken by one call.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -62,12 +62,14 @@ pub struct Seats {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    resting: HashMap<Arc<Key>, Vec<Entry>>,
+    /// By what they were opened for, and by their numbers.
+    resting: HashMap<Arc<Key>, BTreeMap<u64, Entry>>,
+    /// What each was opened for, the one that rests longest first.
+    order: BTreeMap<u64, Arc<Key>>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    number: u64,
     thread: ThreadId,
     commands: mpsc::Sender<Command>,
 }
@@ -75,7 +77,6 @@ struct Entry {
 /// That a session rests. Dropped, it does so no longer.
 pub struct Resting<'s> {
     seats: &'s Seats,
-    key: Arc<Key>,
     number: u64,
 }
 
@@ -144,20 +145,16 @@ impl Seats {
     fn take(&self, key: &Key) -> Option<mpsc::Sender<Command>> {
         let thread = std::thread::current().id();
         let mut table = self.lock();
-        let entries = table.resting.get_mut(key)?;
-        let own = entries.iter().rposition(|entry| entry.thread == thread);
-        let entry = entries.swap_remove(own.unwrap_or(entries.len().checked_sub(1)?));
-        if entries.is_empty() {
-            table.resting.remove(key);
-        }
-        Some(entry.commands)
+        let entries = table.resting.get(key)?;
+        let own = entries.iter().rfind(|(_, entry)| entry.thread == thread);
+        let number = *own.or_else(|| entries.last_key_value())?.0;
+        table.remove(number).map(|entry| entry.commands)
     }
 
     /// Ends the session that rests longest. False: none does.
     pub fn make_room(&self) -> bool {
         let mut table = self.lock();
-        let entries = table.resting.values().flatten();
-        let Some(oldest) = entries.map(|entry| entry.number).min() else { return false };
+        let Some(oldest) = table.order.first_key_value().map(|(number, _)| *number) else { return false };
         let entry = table.remove(oldest);
         drop(table);
         // One whose thread is gone makes room as well.
@@ -171,20 +168,13 @@ impl Seats {
 
 impl Table {
     fn remove(&mut self, number: u64) -> Option<Entry> {
-        let is_it = |entry: &Entry| entry.number == number;
-        let key = self.resting.iter().find(|(_, entries)| entries.iter().any(is_it))?.0;
-        let key = Arc::clone(key);
-        self.remove_of(&key, number)
-    }
-
-    fn remove_of(&mut self, key: &Arc<Key>, number: u64) -> Option<Entry> {
-        let entries = self.resting.get_mut(key)?;
-        let index = entries.iter().position(|entry| entry.number == number)?;
-        let entry = entries.swap_remove(index);
+        let key = self.order.remove(&number)?;
+        let entries = self.resting.get_mut(&key)?;
+        let entry = entries.remove(&number);
         if entries.is_empty() {
-            self.resting.remove(key);
+            self.resting.remove(&key);
         }
-        Some(entry)
+        entry
     }
 }
 
@@ -194,15 +184,16 @@ impl<'s> Resting<'s> {
         let mut table = seats.lock();
         table.next += 1;
         let number = table.next;
-        let entry = Entry { number, thread: std::thread::current().id(), commands };
-        table.resting.entry(Arc::clone(key)).or_default().push(entry);
+        let entry = Entry { thread: std::thread::current().id(), commands };
+        table.resting.entry(Arc::clone(key)).or_default().insert(number, entry);
+        table.order.insert(number, Arc::clone(key));
         drop(table);
-        Self { seats, key: Arc::clone(key), number }
+        Self { seats, number }
     }
 
     /// It rests no longer. False: it was taken already.
     pub fn end(&self) -> bool {
-        self.seats.lock().remove_of(&self.key, self.number).is_some()
+        self.seats.lock().remove(self.number).is_some()
     }
 }
 
@@ -233,6 +224,7 @@ mod tests {
         assert!(seats.lock().resting.is_empty(), "nothing is left of one that went by itself");
         let (_first, _second) = (
             Resting::begin(&seats, &key("p"), commands.clone()),
+        assert!(seats.lock().order.is_empty());
             Resting::begin(&seats, &key("q"), commands),
         );
         assert!(seats.make_room());
