@@ -15,17 +15,6 @@ const CONTINUATION: [&str; 2] = ["inputResponses", "requestState"];
 /// Members of `params` of a legacy request that ask for what no modern server has: tasks of that era.
 const LEGACY_PARAMS: [&str; 1] = ["task"];
 
-/// What a modern request says of the client in `_meta`.
-#[derive(Clone, Copy, Debug)]
-pub struct Introduction<'a> {
-    /// `clientInfo`, a JSON object.
-    pub client_info: Option<&'a str>,
-    /// `clientCapabilities`, a JSON object.
-    pub capabilities: &'a str,
-    /// `logLevel`, if the client wants log lines.
-    pub level: Option<&'a str>,
-}
-
 /// What replaces a member of a request; both are JSON literals.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Renamed<'a> {
@@ -35,42 +24,40 @@ pub struct Renamed<'a> {
     pub token: Option<&'a str>,
 }
 
-impl Introduction<'_> {
-    /// The members of `_meta`.
-    pub fn members(&self) -> String {
-        let mut members = format!(
-            r#""io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientCapabilities":{}"#,
-            MODERN[0], self.capabilities
-        );
-        if let Some(info) = self.client_info {
-            members.push_str(r#","io.modelcontextprotocol/clientInfo":"#);
-            members.push_str(info);
-        }
-        if let Some(level) = self.level {
-            members.push_str(r#","io.modelcontextprotocol/logLevel":"#);
-            members.push_str(&quote(level));
-        }
-        members
+/// What modern requests say of their client in `_meta`: members separated by commas. Both are JSON objects.
+pub fn introduction(capabilities: &str, client_info: Option<&str>) -> String {
+    let mut members = format!(
+        r#""io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientCapabilities":{capabilities}"#,
+        MODERN[0]
+    );
+    if let Some(info) = client_info {
+        members.push_str(r#","io.modelcontextprotocol/clientInfo":"#);
+        members.push_str(info);
     }
+    members
+}
+
+/// The same of a client that wants log lines of this level.
+pub fn with_level(introduction: &str, level: &str) -> String {
+    format!(r#"{introduction},"io.modelcontextprotocol/logLevel":{}"#, quote(level))
 }
 
 /// A legacy request as a modern server takes it: `introduction` in its `_meta`, and `added` in its `params`, which are
 /// members separated by commas, or nothing. By what only one of the eras says, the client can have meant nothing.
 pub fn to_modern(
     message: &Bytes,
-    introduction: &Introduction<'_>,
+    introduction: &str,
     added: &str,
     renamed: Renamed<'_>,
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<Segments, JsonError> {
     let root = scratch.index(message, depth_max).map(Document::root)?;
-    let meta_members = introduction.members();
     let params = root.get("params").filter(|params| params.kind() == Kind::Object);
     let mut edits = Vec::new();
     match params {
         None => {
             let comma = if added.is_empty() { "" } else { "," };
-            let params = format!(r#""params":{{"_meta":{{{meta_members}}}{comma}{added}}}"#);
+            let params = format!(r#""params":{{"_meta":{{{introduction}}}{comma}{added}}}"#);
             edits.extend(members::edits(root, |key| key.equals(message, "params"), &params));
         }
         Some(params) => {
@@ -81,11 +68,11 @@ pub fn to_modern(
             };
             if let Some(meta) = meta {
                 let is_out = |key: &Literal| key.decode(message).is_some_and(|key| own(&key));
-                edits.extend(members::edits(meta, is_out, &meta_members));
+                edits.extend(members::edits(meta, is_out, introduction));
                 edits.extend(members::edits(params, is_foreign, added));
             } else {
                 let comma = if added.is_empty() { "" } else { "," };
-                let members = format!(r#""_meta":{{{meta_members}}}{comma}{added}"#);
+                let members = format!(r#""_meta":{{{introduction}}}{comma}{added}"#);
                 let is_out = |key: &Literal| key.equals(message, "_meta") || is_foreign(key);
                 edits.extend(members::edits(params, is_out, &members));
             }
@@ -136,11 +123,6 @@ fn apply(message: &Bytes, mut edits: Vec<Edit>) -> Segments {
 mod tests {
     use super::*;
 
-    const INTRODUCTION: Introduction<'_> = Introduction {
-        client_info: Some(r#"{"name":"c","version":"1"}"#),
-        capabilities: r#"{"roots":{}}"#,
-        level: None,
-    };
     const META: &str = concat!(
         r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"roots":{}},"#,
         r#""io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"}"#
@@ -148,6 +130,7 @@ mod tests {
 
     #[test]
     fn a_legacy_request_introduces_its_client() {
+        let own = introduction(r#"{"roots":{}}"#, Some(r#"{"name":"c","version":"1"}"#));
         for (message, added, expected) in [
             (r#"{"id":1,"method":"m"}"#, "", r#"{"params":{"_meta":{META}},"id":1,"method":"m"}"#),
             (r#"{"id":1,"params":null}"#, r#""x":1"#, r#"{"params":{"_meta":{META},"x":1},"id":1}"#),
@@ -175,7 +158,7 @@ mod tests {
         ] {
             let found = to_modern(
                 &Bytes::from(message),
-                &INTRODUCTION,
+                &own,
                 added,
                 Renamed::default(),
                 (&mut Scratch::default(), 16),
@@ -185,7 +168,7 @@ mod tests {
         }
         let message = Bytes::from_static(br#"{"id":1,"params":{"_meta":{"progressToken":"t"}}}"#);
         let renamed = Renamed { id: Some("\"n\""), token: Some("9") };
-        let found = to_modern(&message, &INTRODUCTION, "", renamed, (&mut Scratch::default(), 16));
+        let found = to_modern(&message, &own, "", renamed, (&mut Scratch::default(), 16));
         let expected = format!(r#"{{"id":"n","params":{{"_meta":{{{META},"progressToken":9}}}}}}"#);
         assert_eq!(found.expect("JSON").to_bytes(), expected);
     }

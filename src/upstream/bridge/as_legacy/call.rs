@@ -17,10 +17,9 @@ use crate::protocol::json::Document;
 use crate::protocol::method::Method;
 use crate::protocol::param_headers::mirror;
 use crate::protocol::splice::Segments;
-use crate::protocol::translation::request::{Introduction, Renamed, to_modern};
+use crate::protocol::translation::request::{Renamed, to_modern};
 use crate::protocol::version::MODERN;
 use crate::relay::{self, Media};
-use crate::session::level::Level;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
 use crate::upstream::pipe::exchange::CALLER;
@@ -124,14 +123,7 @@ impl Call {
     }
 
     fn body(&self, added: &str, own_id: Option<&str>) -> Result<Segments, UpstreamError> {
-        let session = &self.session;
-        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-        let (capabilities, info) = (text(&session.capabilities), session.client_info.as_ref().map(text));
-        let introduction = Introduction {
-            client_info: info.as_deref(),
-            capabilities: &capabilities,
-            level: session.level().map(Level::as_str),
-        };
+        let introduction = self.session.introduced();
         let depth_max = self.client.pipes.shared.limits().json_depth_max;
         let mut scratch = self.client.pipes.scratch.borrow_mut();
         let renamed = Renamed { id: own_id, token: None };
@@ -259,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_headers_are_those_of_a_modern_request() {
-        let session = Session::new(Bytes::new(), None, Some(HeaderValue::from_static("me")));
+        let session = Session::new("".into(), Some(HeaderValue::from_static("me")));
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("mcp-session-id", "s"),

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use super::session::Session;
 use crate::protocol::json::{Document, Kind, Scratch, Value};
 use crate::protocol::translation::capabilities;
+use crate::protocol::translation::request::introduction;
 use crate::protocol::version::LegacyVersion;
 use crate::upstream::Upstream;
 use crate::upstream::pipe::exchange::CALLER;
@@ -49,8 +50,10 @@ impl Offer {
 
     /// The session of such a client.
     pub(super) fn session(&self) -> Arc<Session> {
-        let capabilities = self.capabilities.clone();
-        Session::new(capabilities, self.client_info.clone(), self.caller.clone())
+        let text = |object: &Bytes| String::from_utf8_lossy(object).into_owned();
+        let info = self.client_info.as_ref().map(text);
+        let introduction = introduction(&text(&self.capabilities), info.as_deref());
+        Session::new(introduction.into(), self.caller.clone())
     }
 
     /// The answer to the `initialize` with this id literal.

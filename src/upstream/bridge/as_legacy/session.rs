@@ -4,6 +4,7 @@
 //! Shared by all threads; nothing waits under its lock. Invariant: a question is answered once at most, and only by its own
 //! client; whoever asked takes it back when it goes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::subscribed::Subscribed;
 use crate::protocol::json::quote;
 use crate::protocol::translation::input::Answer;
+use crate::protocol::translation::request::with_level;
 use crate::session::level::Level;
 
 /// Numbers of questions and calls: one row for all sessions, so that none is ever taken for another.
@@ -29,10 +31,8 @@ pub(super) fn next_number() -> u64 {
 /// One session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// `clientCapabilities` of every request, a JSON object.
-    pub(super) capabilities: Bytes,
-    /// `clientInfo` of every request, a JSON object.
-    pub(super) client_info: Option<Bytes>,
+    /// What every request says of the client, but for the level of log lines.
+    pub(super) introduction: Box<str>,
     /// Who calls, where connections are not for everybody.
     pub(super) caller: Option<HeaderValue>,
     /// Over, with everything that is under way in it.
@@ -69,14 +69,9 @@ pub(super) struct Asked {
 
 impl Session {
     /// Nothing happened in it yet.
-    pub(super) fn new(
-        capabilities: Bytes,
-        client_info: Option<Bytes>,
-        caller: Option<HeaderValue>,
-    ) -> Arc<Self> {
+    pub(super) fn new(introduction: Box<str>, caller: Option<HeaderValue>) -> Arc<Self> {
         Arc::new(Self {
-            capabilities,
-            client_info,
+            introduction,
             caller,
             ended: CancellationToken::new(),
             subscribed: Subscribed::default(),
@@ -84,9 +79,13 @@ impl Session {
         })
     }
 
-    /// The level of log lines that the client asked for; none: it asked for none.
-    pub(super) fn level(&self) -> Option<Level> {
-        self.lock().level
+    /// What a request says of the client now.
+    pub(super) fn introduced(&self) -> Cow<'_, str> {
+        let level = self.lock().level;
+        match level {
+            Some(level) => with_level(&self.introduction, level.as_str()).into(),
+            None => (&*self.introduction).into(),
+        }
     }
 
     /// From now on the client wants log lines of this level.
@@ -181,9 +180,10 @@ pub(super) fn withdrawal(number: u64, reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::translation::request::introduction;
 
     fn session() -> Arc<Session> {
-        Session::new(Bytes::from_static(b"{}"), None, None)
+        Session::new(introduction("{}", None).into(), None)
     }
 
     fn given(text: &'static str) -> Answer {
@@ -221,6 +221,15 @@ mod tests {
         assert!(!other.cancelled.is_cancelled());
         drop((one, same, other));
         assert!(session.lock().calls.is_empty());
+    }
+
+    #[test]
+    fn a_level_is_said_from_when_it_was_set() {
+        let session = session();
+        assert_eq!(session.introduced(), &*session.introduction);
+        session.set_level(Level::Debug);
+        let level = r#","io.modelcontextprotocol/logLevel":"debug""#;
+        assert_eq!(session.introduced().strip_prefix(&*session.introduction), Some(level));
     }
 
     #[test]

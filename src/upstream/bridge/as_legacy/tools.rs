@@ -18,7 +18,6 @@ use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Document, Kind, Scratch, Value, quote};
 use crate::protocol::method::Method;
 use crate::protocol::param_headers::annotations;
-use crate::protocol::translation::request::Introduction;
 use crate::protocol::version::MODERN;
 use crate::upstream::Aim;
 use crate::upstream::ask::{Asker, Question, modern_headers};
@@ -111,22 +110,17 @@ async fn ask(
     deadline: Instant,
 ) -> Result<Bytes, UpstreamError> {
     let session = &call.session;
-    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let (capabilities, info) = (text(&session.capabilities), session.client_info.as_ref().map(text));
-    let introduction =
-        Introduction { client_info: info.as_deref(), capabilities: &capabilities, level: None };
     let cursor = cursor.map(|cursor| format!(",\"cursor\":{}", quote(cursor))).unwrap_or_default();
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":"trunkline-list","method":"tools/list","params":{{"_meta":{{{}}}{cursor}}}}}"#,
-        introduction.members()
+        session.introduction
     );
-    let limits = call.client.pipes.shared.limits().all.clone();
-    let budget = Arc::clone(&call.client.pipes.shared.limits().budget);
+    let limits = Arc::clone(&call.client.pipes.shared.limits());
     let asker = Asker {
         client: &call.client,
         scratch: &call.client.pipes.scratch,
-        limits: &limits,
-        budget: &budget,
+        limits: &limits.all,
+        budget: &limits.budget,
         aim: Aim::Any,
     };
     let mut headers = modern_headers(MODERN[0], Method::ToolsList);
@@ -138,7 +132,7 @@ async fn ask(
         body: body.into(),
         is_safe_to_repeat: true,
         replica: None,
-        bytes_max: bytes_max.min(limits.reply_bytes_max),
+        bytes_max: bytes_max.min(limits.all.reply_bytes_max),
         deadline,
     };
     Ok(asker.ask(&call.upstream, question).await?.body)

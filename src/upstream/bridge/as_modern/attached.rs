@@ -34,7 +34,7 @@ pub type Answers = Vec<(Box<str>, Bytes)>;
 #[derive(Debug)]
 pub struct Attached {
     /// What it asked for.
-    pub call: Call,
+    pub call: Arc<Call>,
     sender: queue::Sender,
     end: Arc<End>,
 }
@@ -55,7 +55,7 @@ struct End {
 
 impl Attached {
     /// A way to the client that makes this call, and its other end.
-    pub fn new(client: &Client, call: Call) -> (Self, Waiting) {
+    pub fn new(client: &Client, call: Arc<Call>) -> (Self, Waiting) {
         let bounds = client.pipes.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
         let end = Arc::<End>::default();

@@ -81,7 +81,11 @@ pub struct Resting<'s> {
 }
 
 /// Makes a call.
-pub async fn call(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Result<Reply, UpstreamError> {
+pub async fn call(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    call: Arc<Call>,
+) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
     let depth_max = client.pipes.shared.limits().json_depth_max;
     let key = Key::of(&call, depth_max)?;

@@ -26,7 +26,6 @@ pub mod tasks;
 pub mod telling;
 pub mod turn;
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -150,24 +149,23 @@ async fn make(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Result<R
     if let Some(answer) = declined {
         return Ok(answer.into_reply());
     }
-    if let Some(tool) = tasks::known(client, upstream, &call) {
-        let reply = tasks::call(client, upstream, Rc::new(call.clone()), &tool).await?;
+    let call = Arc::new(call);
+    let tools = &upstream.bridge.as_modern.tools;
+    if let Some(tool) = tasks::tool(client, upstream, &call).filter(|tool| tools.has(tool)) {
+        let reply = tasks::call(client, upstream, Arc::clone(&call), &tool).await?;
         if reply.head.status != StatusCode::NOT_FOUND {
             return Ok(reply);
         }
         // It is no task any more, and nothing was executed.
-        upstream.bridge.as_modern.tools.remove(&tool);
+        tools.remove(&tool);
     }
-    let (reply, call) = if call.takes_messages() {
-        let again = (call.method == Method::ToolsCall).then(|| Rc::new(call.clone()));
-        (exclusive::call(client, upstream, call).await?, again)
+    let reply = if call.takes_messages() {
+        exclusive::call(client, upstream, Arc::clone(&call)).await?
     } else {
-        let call = Rc::new(call);
-        (multiplexed::call(client, upstream, Rc::clone(&call)).await?, Some(call))
+        multiplexed::call(client, upstream, Arc::clone(&call)).await?
     };
     // The server does not call this tool so, and has executed nothing.
     if reply.head.status == StatusCode::NOT_FOUND
-        && let Some(call) = call
         && let Some(tool) = tasks::tool(client, upstream, &call)
     {
         return tasks::call(client, upstream, call, &tool).await;

@@ -4,7 +4,6 @@
 //! Ids and progress tokens are the session's own towards the server, and the client's own towards the client. A client
 //! that leaves before the answer cancels.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +38,11 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 pub const COMMENT: &[u8] = b":\n\n";
 
 /// Makes a call.
-pub async fn call(client: &Client, upstream: &Arc<Upstream>, call: Rc<Call>) -> Result<Reply, UpstreamError> {
+pub async fn call(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    call: Arc<Call>,
+) -> Result<Reply, UpstreamError> {
     let mut may_reopen = true;
     loop {
         let using = Sessions::get(client, upstream, &call.caller, call.deadline).await?;
@@ -68,7 +71,7 @@ pub struct Running {
     /// The server.
     pub upstream: Arc<Upstream>,
     /// The client's request.
-    pub call: Rc<Call>,
+    pub call: Arc<Call>,
     /// The literal of its id with the server, and of its progress token.
     pub id: Box<str>,
     /// Nothing is to be cancelled any more.
@@ -80,13 +83,13 @@ pub struct Running {
 
 impl Running {
     /// Begins a call in a session; nothing is sent yet.
-    pub fn begin(client: &Client, upstream: &Arc<Upstream>, using: Use, call: &Rc<Call>) -> Self {
+    pub fn begin(client: &Client, upstream: &Arc<Upstream>, using: Use, call: &Arc<Call>) -> Self {
         let id = using.session.next_id();
         let progress = call.token.is_some().then(|| using.session.hear(client, id));
         Self {
             client: client.clone(),
             upstream: Arc::clone(upstream),
-            call: Rc::clone(call),
+            call: Arc::clone(call),
             id: id.to_string().into(),
             is_over: false,
             using,

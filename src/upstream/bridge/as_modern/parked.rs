@@ -128,7 +128,7 @@ pub async fn resume(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Re
         return Ok(rejected(&call).into_reply());
     };
     let deadline = call.deadline;
-    let (attached, waiting) = Attached::new(client, call);
+    let (attached, waiting) = Attached::new(client, Arc::new(call));
     match commands.try_send(Command::Resume(Box::new(attached), answers)) {
         Ok(()) => Waiting::reply(waiting, deadline).await,
         // Its thread is gone, and the call with it.

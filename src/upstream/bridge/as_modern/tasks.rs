@@ -9,7 +9,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,12 +85,6 @@ impl Tools {
     }
 }
 
-/// The tool that is called, if it is known to be run as a task alone.
-pub fn known(client: &Client, upstream: &Upstream, call: &Call) -> Option<String> {
-    let tools = &upstream.bridge.as_modern.tools;
-    tool(client, upstream, call).filter(|tool| tools.has(tool))
-}
-
 /// The tool that is called, if the server makes tasks of such calls.
 pub fn tool(client: &Client, upstream: &Upstream, call: &Call) -> Option<String> {
     let servers = &upstream.bridge.as_modern.servers;
@@ -107,7 +100,7 @@ pub fn tool(client: &Client, upstream: &Upstream, call: &Call) -> Option<String>
 pub async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
-    call: Rc<Call>,
+    call: Arc<Call>,
     tool: &str,
 ) -> Result<Reply, UpstreamError> {
     let mut may_reopen = true;
