@@ -12,7 +12,7 @@ use super::flight::Joined;
 use super::gather::Had;
 use super::merge::Merge;
 use super::part::{Content, Part};
-use super::tongue::Tongue;
+use super::tongue::Tongues;
 use super::{Dialect, Kind, discover, hands, wanted};
 use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
@@ -86,13 +86,14 @@ impl<'r> Request<'r> {
         let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
         let hands = hands(self.worker, self.view);
         let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
+        let tongues = Tongues::new((self.dialect, self.key.dialect), kind, depth_max);
         let had = stream::iter(members.iter().map(|member| async {
             let Some(upstream) = *member else { return Had::Hidden };
             if upstream.eras().is_none() {
                 upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
             }
-            match Tongue::for_client(upstream, self.dialect, kind, depth_max) {
-                Ok(tongue) => wanted(upstream, kind, tongue).get(&hands).await,
+            match tongues.of(upstream) {
+                Ok(tongue) => wanted(upstream, kind, tongue.clone()).get(&hands).await,
                 Err(error) => Had::Missing(error),
             }
         }));

@@ -144,7 +144,7 @@ fn changes(upstream: &Upstream) -> u64 {
 async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
     let mut names = MemberNames::default();
     for list in List::ALL {
-        let part = match wanted(upstream, Kind::List(list), Tongue::own(upstream)).get(hands).await {
+        let part = match wanted(upstream, Kind::List(list), Tongue::own(upstream).keyed()).get(hands).await {
             Had::Missing(error) | Had::Stale(_, Some(error)) => return Err(error),
             Had::Kept(part) | Had::Fetched(part) | Had::Stale(part, None) => part,
             Had::Hidden => continue,

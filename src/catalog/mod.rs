@@ -136,7 +136,7 @@ pub async fn discover(
 /// each upstream; in between it only waits for a fetch that is under way.
 pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
     let hands = hands(worker, view);
-    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::own(upstream));
+    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::own(upstream).keyed());
     // What came of it is kept.
     let _ = wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
 }
@@ -157,7 +157,7 @@ pub async fn look_at_tools(
     dialect: Dialect<'static>,
 ) -> Result<(), UpstreamError> {
     let begun = Instant::now();
-    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::of(dialect));
+    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::of(dialect).keyed());
     loop {
         match wanted.renew(hands, true).await {
             Some(Err(error)) => return Err(error),
@@ -168,7 +168,7 @@ pub async fn look_at_tools(
     }
 }
 
-fn wanted(upstream: &Arc<Upstream>, kind: Kind, tongue: Tongue) -> Wanted {
-    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect: tongue.key() };
+fn wanted(upstream: &Arc<Upstream>, kind: Kind, (tongue, dialect): (Tongue, cache::DialectKey)) -> Wanted {
+    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect };
     Wanted { upstream: Arc::clone(upstream), key, tongue }
 }

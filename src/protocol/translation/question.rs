@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::members;
 use crate::protocol::asking::{Asked, NO_METHOD, NotAsked};
-use crate::protocol::json::{Document, JsonError, Kind, Literal, Scratch, Value, quote};
+use crate::protocol::json::{Document, Kind, Literal, Scratch, Value, quote};
 use crate::protocol::splice::{Edit, splice};
 
 /// Keys of `_meta` that have no meaning once the request is no request of JSON-RPC any more.
@@ -29,7 +29,7 @@ pub struct Question {
 /// with these `capabilities` (a JSON object) cannot be asked this.
 pub fn read(
     message: &Bytes,
-    capabilities: &str,
+    capabilities: &[u8],
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<Question, NotAsked> {
     let root = scratch.index(message, depth_max).map(Document::root).map_err(|_| NO_METHOD)?;
@@ -37,7 +37,7 @@ pub fn read(
     let method = method.and_then(|method| method.decode(message)).ok_or(NO_METHOD)?;
     let params = root.get("params").filter(|params| params.kind() == Kind::Object);
     let mut of_client = Scratch::default();
-    let declared = of_client.index(capabilities.as_bytes(), depth_max).map(Document::root);
+    let declared = of_client.index(capabilities, depth_max).map(Document::root);
     let declared = declared.map_err(|_| NO_METHOD)?;
     let asked = Asked::of(&method);
     asked.check(params, declared)?;
@@ -66,25 +66,6 @@ pub fn read(
     Ok(Question { asked, request: request.into(), elicitation_id })
 }
 
-/// The capabilities that a modern client declared, as a legacy server is told them: what the other era means something
-/// else by, or what the client has no way to say, is left out.
-pub fn capabilities(declared: &str, depth_max: usize) -> Result<String, JsonError> {
-    let mut scratch = Scratch::default();
-    let text = Bytes::copy_from_slice(declared.as_bytes());
-    let root = scratch.index(&text, depth_max).map(Document::root)?;
-    let mut edits = members::edits(root, |key| key.equals(&text, "tasks"), "");
-    if let Some(roots) = root.get("roots") {
-        edits.extend(members::edits(roots, |key| key.equals(&text, "listChanged"), ""));
-    }
-    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-/// What the server is told where there is nobody who could be asked.
-pub fn unasked_answer(id: &[u8], is_ping: bool) -> Bytes {
-    if is_ping { answer(id, b"{}") } else { refusal(id, NO_METHOD) }
-}
-
-    Ok(String::from_utf8_lossy(&splice(&text, &edits).to_bytes()).into_owned())
-}
-
 /// The answer to a question with this `id`, a literal; `result` is JSON.
 pub fn answer(id: &[u8], result: &[u8]) -> Bytes {
     [br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"].concat().into()
@@ -94,6 +75,11 @@ pub fn answer(id: &[u8], result: &[u8]) -> Bytes {
 pub fn refusal(id: &[u8], NotAsked { code, message }: NotAsked) -> Bytes {
     let error = format!(r#","error":{{"code":{code},"message":{}}}}}"#, quote(message));
     [br#"{"jsonrpc":"2.0","id":"#, id, error.as_bytes()].concat().into()
+}
+
+/// What the server is told where there is nobody who could be asked.
+pub fn unasked_answer(id: &[u8], is_ping: bool) -> Bytes {
+    if is_ping { answer(id, b"{}") } else { refusal(id, NO_METHOD) }
 }
 
 /// The elicitation of a URL that `notifications/elicitation/complete` is about.
@@ -123,7 +109,7 @@ mod tests {
     use super::*;
 
     fn found(message: &'static str, capabilities: &str) -> Result<Question, NotAsked> {
-        read(&Bytes::from_static(message.as_bytes()), capabilities, (&mut Scratch::default(), 16))
+        read(&Bytes::from_static(message.as_bytes()), capabilities.as_bytes(), (&mut Scratch::default(), 16))
     }
 
     #[test]
@@ -163,8 +149,6 @@ mod tests {
     #[test]
     fn what_a_client_cannot_do_it_is_not_asked() {
         for (message, capabilities) in [
-        assert_eq!(unasked_answer(b"7", true), answer(b"7", b"{}"));
-        assert_eq!(unasked_answer(b"7", false), refusal(b"7", NO_METHOD));
             (r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#, r#"{"sampling":{}}"#),
             (r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{}}"#, r#"{"tasks":{}}"#),
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "{}"),
@@ -175,23 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_those_of_the_other_era() {
-        for (declared, expected) in [
-            ("{}", "{}"),
-            (r#"{"roots":{"listChanged":true},"tasks":{"list":{}}}"#, r#"{"roots":{}}"#),
-            (
-                r#"{"tasks":{},"elicitation":{"url":{}},"extensions":{"x/ui":{}}}"#,
-                r#"{"elicitation":{"url":{}},"extensions":{"x/ui":{}}}"#,
-            ),
-        ] {
-            assert_eq!(capabilities(declared, 16).expect("JSON"), expected);
-        }
-    }
-
-    #[test]
     fn answers_carry_the_servers_id() {
         assert_eq!(answer(b"\"a\"", b"{}"), &br#"{"jsonrpc":"2.0","id":"a","result":{}}"#[..]);
         let refused = refusal(b"7", NotAsked { code: -1, message: "\"no\"" });
         assert_eq!(refused, &br#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"\"no\""}}"#[..]);
+        assert_eq!(unasked_answer(b"7", true), answer(b"7", b"{}"));
+        assert_eq!(unasked_answer(b"7", false), refusal(b"7", NO_METHOD));
     }
 }

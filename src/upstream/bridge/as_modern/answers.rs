@@ -157,7 +157,7 @@ fn input_required(call: &Call, input: &str, (scratch, depth_max): (&mut Scratch,
     let mut own = Scratch::default();
     let takes_urls = match (
         own.index(&params, depth_max).map(Document::root),
-        scratch.index(call.capabilities.as_bytes(), depth_max).map(Document::root),
+        scratch.index(&call.capabilities, depth_max).map(Document::root),
     ) {
         (Ok(params), Ok(all)) => Asked::Elicitation.check(Some(params), all).is_ok(),
         _ => false,

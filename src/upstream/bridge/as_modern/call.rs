@@ -38,7 +38,7 @@ pub struct Call {
     /// The literal of its progress token.
     pub token: Option<Box<str>>,
     /// The client's capabilities, a JSON object.
-    pub capabilities: Box<str>,
+    pub capabilities: Bytes,
     /// `clientInfo`, a JSON object.
     pub client_info: Option<Box<str>>,
     /// Which log lines the client wants, if any.
@@ -74,12 +74,12 @@ impl Call {
             std::str::from_utf8(message.get(span?)?).ok().map(Into::into)
         };
         let meta = envelope.meta.as_ref();
-        let capabilities = literal(meta.and_then(|meta| meta.client_capabilities.clone()));
+        let capabilities = meta.and_then(|meta| meta.client_capabilities.clone());
         let mut call = Self {
             method,
             id: literal(envelope.id.clone()).unwrap_or_default(),
             token: literal(meta.and_then(|meta| meta.progress_token.clone())),
-            capabilities: capabilities.unwrap_or_else(|| "{}".into()),
+            capabilities: capabilities.map_or(Bytes::from_static(b"{}"), |span| message.slice(span)),
             client_info: literal(meta.and_then(|meta| meta.client_info.clone())),
             level: None,
             request_state: None,
@@ -192,7 +192,7 @@ mod tests {
         ] {
             let call = read(&message(method, capabilities, meta)).expect("a request");
             assert_eq!(call.takes_messages(), expected, "{method} {capabilities} {meta}");
-            assert_eq!((&*call.id, &*call.capabilities), (r#""x""#, capabilities));
+            assert_eq!((&*call.id, &*call.capabilities), (r#""x""#, capabilities.as_bytes()));
             assert_eq!(call.headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["traceparent"]);
             assert_eq!(&*call.caller.principal, "p");
         }

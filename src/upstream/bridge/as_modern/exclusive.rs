@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::attached::Attached;
 use super::call::Call;
+use super::multiplexed::with_memory;
 use super::seat::{self, Command, Opening};
 use crate::protocol::error::UpstreamError;
-use crate::protocol::json::Document;
-use crate::protocol::translation::question;
+use crate::protocol::json::{Document, Scratch};
+use crate::protocol::translation::capabilities::across;
 use crate::session::level::Level;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
@@ -87,8 +88,7 @@ pub async fn call(
     call: Arc<Call>,
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
-    let depth_max = client.pipes.shared.limits().json_depth_max;
-    let key = Key::of(&call, depth_max)?;
+    let key = with_memory(client, |memory| Key::of(&call, memory));
     let deadline = call.deadline;
     let (attached, waiting) = Attached::new(client, call);
     let mut command = Command::Call(Box::new(attached));
@@ -108,14 +108,13 @@ pub async fn call(
 }
 
 impl Key {
-    fn of(call: &Call, depth_max: usize) -> Result<Self, UpstreamError> {
-        let capabilities = question::capabilities(&call.capabilities, depth_max);
-        Ok(Self {
+    fn of(call: &Call, memory: (&mut Scratch, usize)) -> Self {
+        Self {
             principal: Arc::clone(&call.caller.principal),
-            capabilities: capabilities.map_err(|_| UpstreamError::Nonsense)?.into(),
+            capabilities: String::from_utf8_lossy(&across(&call.capabilities, memory)).into(),
             level: call.level,
             client_info: call.client_info.clone(),
-        })
+        }
     }
 
     /// How the client introduces itself.
@@ -226,9 +225,9 @@ mod tests {
         assert!(!resting.end());
         drop(Resting::begin(&seats, &key("p"), commands.clone()));
         assert!(seats.lock().resting.is_empty(), "nothing is left of one that went by itself");
+        assert!(seats.lock().order.is_empty());
         let (_first, _second) = (
             Resting::begin(&seats, &key("p"), commands.clone()),
-        assert!(seats.lock().order.is_empty());
             Resting::begin(&seats, &key("q"), commands),
         );
         assert!(seats.make_room());

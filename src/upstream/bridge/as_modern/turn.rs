@@ -310,8 +310,8 @@ impl Turn<'_> {
             let depth_max = self.seat.link.limits().json_depth_max;
             let mut scratch = self.seat.link.client.pipes.scratch.borrow_mut();
             // A retry may declare less than the session was opened with.
-            let declared = self.attached.as_ref().map(|attached| &attached.call.capabilities);
-            let declared = declared.unwrap_or(&self.seat.key.capabilities);
+            let declared = self.attached.as_ref().map(|attached| &*attached.call.capabilities);
+            let declared = declared.unwrap_or(self.seat.key.capabilities.as_bytes());
             question::read(message, declared, (&mut scratch, depth_max))
         };
         let asked = asked.and_then(|question| {
