@@ -168,6 +168,20 @@ fn a_legacy_server_hears_what_a_modern_client_can_do() {
 }
 
 #[test]
+fn a_legacy_server_hears_nothing_of_what_means_something_else_there() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let daemon = Daemon::start(&over_legacy(&upstream));
+    let capabilities = r#"{"tasks":{},"roots":{"listChanged":true},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{}}}"#;
+    let request = list("7", "tools/list").replacing("{}}", &format!("{capabilities}}}"));
+    entries(&daemon.send(&request), "tools");
+    let offers = upstream.received_of("initialize");
+    let declared: Vec<Value> =
+        offers.iter().map(|offer| offer.json()["params"]["capabilities"].clone()).collect();
+    let expected = json!({"roots": {}, "extensions": {"io.modelcontextprotocol/ui": {}}});
+    assert!(declared.contains(&expected), "{declared:?}");
+}
+
+#[test]
 fn a_list_that_a_server_does_not_have_is_absent_in_both_eras() {
     let server = Legacy::new(Offer::tools(&["echo"]));
     let old = Upstream::start(move |request| match request.method().as_str() {
