@@ -112,6 +112,27 @@ fn a_session_that_is_not_to_be_had_fails_for_all_who_wait() {
 }
 
 #[test]
+fn sessions_that_make_room_do_not_pile_up_before_a_server_that_hangs() {
+    const ENDING_MAX: u64 = 64;
+    let server = tools();
+    let upstream = Upstream::start(move |request| match request.http_method() {
+        "DELETE" => Reply::silence(),
+        _ => server.answer(request),
+    });
+    let lines = format!("{LEGACY_ONLY}\n[upstream.up.bridge]\nsessions_max = 1");
+    let daemon = Daemon::start(&Config::new().admin().upstream("up", upstream.address, &lines));
+    // Each client can do something else, so that each needs a session of its own.
+    for id in 0..ENDING_MAX + 32 {
+        let declared = format!(r#""io.modelcontextprotocol/clientCapabilities":{{"roots":{{"x":{id}}}}}"#);
+        let none = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
+        daemon.send(&call(&id.to_string(), "echo").replacing(none, &declared)).assert_ok();
+    }
+    // One of them may be about to end.
+    let left = sessions(&daemon);
+    assert!(left <= ENDING_MAX + 2, "{left}");
+}
+
+#[test]
 fn a_session_is_lost_whatever_id_the_refusal_has() {
     let server = tools();
     let (well, is_lost) = (server.clone(), AtomicBool::new(true));

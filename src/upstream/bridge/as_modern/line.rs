@@ -108,6 +108,17 @@ impl Link {
         }
     }
 
+    /// Ends the session of one that makes room for another: at once, and without telling the server where as many tell it
+    /// already as may at once. Its place would be held for as long.
+    pub async fn close_now(&self, patience: Duration) {
+        if let Ok(_turn) = self.bridge.as_modern.seats.ending.try_acquire() {
+            tokio::select! {
+                () = self.close(patience) => {}
+                () = self.client.pipes.cut() => {}
+            }
+        }
+    }
+
     /// Tells the server the last: with others in turn, and with this much patience from then on.
     pub async fn last(&self, patience: Duration, told: impl Future<Output = ()>) {
         let told = async {

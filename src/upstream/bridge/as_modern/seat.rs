@@ -67,6 +67,8 @@ pub struct Seat {
     /// The upstream is no longer configured.
     pub retired: CancellationToken,
     last_id: u64,
+    /// It makes room for another.
+    is_ousted: bool,
     _counted: Counted,
 }
 
@@ -113,8 +115,17 @@ pub async fn run(opening: Opening, attached: Box<Attached>) {
         Err(error) => return attached.fail(error),
     };
     drop((client, upstream));
-    let seat =
-        Seat { link, key, unasked, commands, own_commands, retired, last_id: OPENING_ID, _counted: counted };
+    let seat = Seat {
+        link,
+        key,
+        unasked,
+        commands,
+        own_commands,
+        retired,
+        last_id: OPENING_ID,
+        is_ousted: false,
+        _counted: counted,
+    };
     Box::pin(seat.run(attached)).await;
 }
 
@@ -191,8 +202,11 @@ impl Seat {
             }
         }
         // The session counts until it is closed, its stream does not.
-        let Self { link, unasked, _counted, .. } = self;
+        let Self { link, unasked, is_ousted, _counted, .. } = self;
         drop(unasked);
+        if is_ousted {
+            return Box::pin(link.close_now(LAST_PATIENCE)).await;
+        }
         Box::pin(link.last(LAST_PATIENCE, link.close(LAST_PATIENCE))).await;
     }
 
@@ -226,10 +240,7 @@ impl Seat {
         loop {
             let message = tokio::select! {
                 biased;
-                command = self.commands.recv() => return match command {
-                    Some(Command::Call(attached)) => Some(attached),
-                    _ => None,
-                },
+                command = self.commands.recv() => return self.take(command),
                 () = &mut idle => None,
                 () = host.cut() => None,
                 () = host.closing() => None,
@@ -240,12 +251,21 @@ impl Seat {
                 Some(message) => self.refuse(&message).await,
                 // Taken at this very moment, it is needed once more.
                 None if !resting.end() => {
-                    return match self.commands.recv().await {
-                        Some(Command::Call(attached)) => Some(attached),
-                        _ => None,
-                    };
+                    let command = self.commands.recv().await;
+                    return self.take(command);
                 }
                 None => return None,
+            }
+        }
+    }
+
+    /// The call that it is told to make.
+    fn take(&mut self, command: Option<Command>) -> Option<Box<Attached>> {
+        match command {
+            Some(Command::Call(attached)) => Some(attached),
+            other => {
+                self.is_ousted = matches!(other, Some(Command::Close));
+                None
             }
         }
     }

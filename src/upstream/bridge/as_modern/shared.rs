@@ -282,16 +282,18 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(self, opened: Opened) {
-        let is_lost = tokio::select! {
-            () = self.session.lost.cancelled() => true,
-            () = self.unused() => false,
-            () = self.session.ousted.cancelled() => false,
-            () = self.client.pipes.cut() => false,
-            () = self.hear() => false,
+        let (is_known, is_ousted) = tokio::select! {
+            () = self.session.lost.cancelled() => (false, false),
+            () = self.unused() => (true, false),
+            () = self.session.ousted.cancelled() => (true, true),
+            () = self.client.pipes.cut() => (true, false),
+            () = self.hear() => (true, false),
         };
         let Self { client, upstream, principal, slot, .. } = &self;
         upstream.bridge.as_modern.shared.remove(principal, slot, || true);
-        if !is_lost {
+        // It holds its place until the server has heard of it: only so many of those that make room wait for that.
+        let turn = is_ousted.then(|| upstream.bridge.as_modern.seats.ending.try_acquire());
+        if is_known && !matches!(turn, Some(Err(_))) {
             let deadline = Instant::now() + CLOSE_TIMEOUT;
             with_asker(client, async |asker: Asker<'_>| {
                 initialize::close(&asker, upstream, &opened, deadline).await;
