@@ -418,7 +418,7 @@ fn a_message_that_drips_is_given_up_and_a_quiet_call_is_not() {
 fn a_stream_that_brings_nothing_however_often_it_is_taken_up_is_given_up() {
     let legacy = Legacy::new(Offer { tools: vec![FORECAST.into()], ..Offer::default() });
     let upstream = Upstream::start(move |request| {
-        if request.method() == "tools/call" || request.header("last-event-id").is_some() {
+        if request.method() == "tools/call" || !request.headers("last-event-id").is_empty() {
             return Reply::stream().chunk("id: 1\nretry: 50\ndata:\n\n").end();
         }
         legacy.answer(request)

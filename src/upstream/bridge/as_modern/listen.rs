@@ -15,7 +15,7 @@ use super::call::Call;
 use super::hearing::{SessionName, with_asker};
 use super::multiplexed::{events_reply, failure, with_memory};
 use super::position::{self, Position};
-use super::shared::Counted;
+use super::shared::{Counted, apart};
 use super::{answers, telling};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::UpstreamError;
@@ -28,7 +28,7 @@ use crate::protocol::version::{Era, Eras, LegacyVersion};
 use crate::session::room::Place;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::bridge::Translated;
+use crate::upstream::bridge::{Caller, Translated};
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::incoming::Broken;
 use crate::upstream::initialize::{self, Offer, Opened};
@@ -138,22 +138,9 @@ impl Heard {
         call: &Call,
         uris: Vec<Name>,
     ) -> Result<Option<Self>, UpstreamError> {
-        let place = upstream.bridge.as_modern.place(upstream)?;
-        let offer = Offer { principal: &call.caller.principal, ..Offer::own(LegacyVersion::NEWEST) };
-        let opened = with_asker(client, async |asker: Asker<'_>| {
-            super::open_session(&asker, upstream, offer, call.deadline).await
-        });
-        let opened = opened.await?;
-        let name = SessionName::from(&opened);
-        let mut subscription = Subscription {
-            client: client.clone(),
-            upstream: Arc::clone(upstream),
-            uris: Vec::new(),
-            opened: Some(opened),
-            name,
-            last_id: Cell::new(OPENING_ID),
-            held: Some((Counted::new(upstream), place)),
-        };
+        let opening =
+            Subscription::open(client.clone(), Arc::clone(upstream), call.caller.clone(), call.deadline);
+        let mut subscription = apart(client, opening).await?;
         if !subscription.is_offered() || subscription.name.id.is_none() {
             return Ok(None);
         }
@@ -236,6 +223,23 @@ struct Subscription {
 }
 
 impl Subscription {
+    async fn open(
+        client: Client,
+        upstream: Arc<Upstream>,
+        caller: Caller,
+        deadline: Instant,
+    ) -> Result<Self, UpstreamError> {
+        let place = upstream.bridge.as_modern.place(&upstream)?;
+        let offer = Offer { principal: &caller.principal, ..Offer::own(LegacyVersion::NEWEST) };
+        let opened = with_asker(&client, async |asker: Asker<'_>| {
+            super::open_session(&asker, &upstream, offer, deadline).await
+        });
+        let opened = opened.await?;
+        let (name, held) = (SessionName::from(&opened), Some((Counted::new(&upstream), place)));
+        let last_id = Cell::new(OPENING_ID);
+        Ok(Self { client, upstream, uris: Vec::new(), opened: Some(opened), name, last_id, held })
+    }
+
     fn is_offered(&self) -> bool {
         let Some(opened) = &self.opened else { return false };
         with_memory(&self.client, |(scratch, depth_max)| {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prometheus::IntGauge;
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::time::{sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -134,9 +134,15 @@ impl Sessions {
             Arc::clone(slot)
         };
         let held = Held { upstream: Arc::clone(upstream), principal: Arc::clone(principal), slot };
-        let opened = held.slot.session.get_or_try_init(|| held.open(client, deadline));
-        let session = timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut))?;
-        Ok(Use { session: Arc::clone(session), held })
+        if let Some(session) = held.slot.session.get() {
+            return Ok(Use { session: Arc::clone(session), held });
+        }
+        let own = client.clone();
+        let opened = apart(client, async move {
+            let session = held.slot.session.get_or_try_init(|| held.open(&own, deadline)).await?;
+            Ok(Use { session: Arc::clone(session), held })
+        });
+        timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut))
     }
 
     /// Nobody uses it any more but those who do.
@@ -236,6 +242,21 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.session.hearing().remove(&self.id);
     }
+}
+
+/// Opens something with the server that is not left half-way where the client goes meanwhile: then it is dropped once it is
+/// open.
+pub async fn apart<T: 'static>(
+    client: &Client,
+    opening: impl Future<Output = Result<T, UpstreamError>> + 'static,
+) -> Result<T, UpstreamError> {
+    let (sender, receiver) = oneshot::channel();
+    client.pipes.run(async move {
+        let opened = opening.await;
+        // Nobody may be there to take it.
+        drop(sender.send(opened));
+    });
+    receiver.await.unwrap_or(Err(UpstreamError::Reset))
 }
 
 async fn open(client: &Client, held: &Held, deadline: Instant) -> Result<Arc<Session>, UpstreamError> {
