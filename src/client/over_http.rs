@@ -32,6 +32,8 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
+/// A stream that lived for so long brought something, if only signs of life.
+const LIVED: Duration = Duration::from_secs(1);
 /// How much of a refusal is read.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
 /// How much of the reply to a message that has no answer is read, and for how long.
@@ -159,8 +161,9 @@ impl OverHttp {
             if !is_broken || request.modern.is_some() || position.last_event_id.is_none() {
                 return Err(failure);
             }
-            // A stream that lived for so long had signs of life in it.
-            if self.hearing.counted() != counted || begun.elapsed() >= patience {
+            // What counts is a server that answers each time at once, and with nothing.
+            let lived = begun.elapsed() >= patience.min(LIVED);
+            if lived || self.hearing.counted() != counted || self.hearing.is_asking() {
                 quiet_since = Instant::now();
             } else if quiet_since.elapsed() >= patience {
                 return Err(Fault::TimedOut.into());
