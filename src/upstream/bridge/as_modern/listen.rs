@@ -140,7 +140,7 @@ impl Heard {
     ) -> Result<Option<Self>, UpstreamError> {
         let opening =
             Subscription::open(client.clone(), Arc::clone(upstream), call.caller.clone(), call.deadline);
-        let mut subscription = apart(client, opening).await?;
+        let mut subscription = apart(client, || true, opening).await?;
         if !subscription.is_offered() || subscription.name.id.is_none() {
             return Ok(None);
         }

@@ -8,7 +8,9 @@
 //! Invariant: a slot is in use from before its session is handed out until the call is over, and is only taken out of
 //! the table while it is not in use, lost, or failed to open.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -138,8 +140,14 @@ impl Sessions {
             return Ok(Use { session: Arc::clone(session), held });
         }
         let own = client.clone();
-        let opened = apart(client, async move {
-            let session = held.slot.session.get_or_try_init(|| held.open(&own, deadline)).await?;
+        let begun = Rc::new(Cell::new(false));
+        let begins = Rc::clone(&begun);
+        let opened = apart(client, move || begun.get(), async move {
+            let open = || {
+                begins.set(true);
+                held.open(&own, deadline)
+            };
+            let session = held.slot.session.get_or_try_init(open).await?;
             Ok(Use { session: Arc::clone(session), held })
         });
         timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut))
@@ -194,6 +202,9 @@ impl Held {
         if let Some(error) = slot.failed.get() {
             return Err(error.clone());
         }
+        if Instant::now() >= deadline {
+            return Err(UpstreamError::TimedOut);
+        }
         let opened = open(client, self, deadline).await;
         // Others may have more time.
         if let Some(error) = opened.as_ref().err().filter(|error| **error != UpstreamError::TimedOut) {
@@ -244,15 +255,25 @@ impl Drop for Progress {
     }
 }
 
-/// Opens something with the server that is not left half-way where the client goes meanwhile: then it is dropped once it is
-/// open.
+/// Opens something with the server that is not left half-way where the client goes meanwhile: if that `has_begun`, it is
+/// dropped once it is open.
 pub async fn apart<T: 'static>(
     client: &Client,
+    has_begun: impl Fn() -> bool + 'static,
     opening: impl Future<Output = Result<T, UpstreamError>> + 'static,
 ) -> Result<T, UpstreamError> {
-    let (sender, receiver) = oneshot::channel();
+    let (mut sender, receiver) = oneshot::channel();
     client.pipes.run(async move {
-        let opened = opening.await;
+        let mut opening = std::pin::pin!(opening);
+        let opened = tokio::select! {
+            opened = &mut opening => opened,
+            () = sender.closed() => {
+                if !has_begun() {
+                    return;
+                }
+                opening.await
+            }
+        };
         // Nobody may be there to take it.
         drop(sender.send(opened));
     });

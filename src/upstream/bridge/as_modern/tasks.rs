@@ -38,8 +38,10 @@ use crate::upstream::incoming::Broken;
 const TTL: &str = r#""task":{"ttl":3600000}"#;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// A task that was not looked at for longer may be gone.
-const POLL_INTERVAL_MAX: Duration = Duration::from_hours(1);
+/// What came of a task is to be had for some time after it is looked at, whenever it was done.
+const POLL_INTERVAL_MAX: Duration = Duration::from_mins(15);
+/// A server that did not say how a task stands is asked again no later than this.
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// The longest time in which a client hears nothing of its task.
 const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -248,7 +250,9 @@ impl Driven {
                     }
                 }
                 self.look().await?;
-                self.pause = Box::pin(sleep(self.task.poll_interval));
+                let pause = self.task.poll_interval;
+                let pause = if self.failures > 0 { pause.min(RETRY_INTERVAL_MAX) } else { pause };
+                self.pause = Box::pin(sleep(pause));
                 return Ok(Bytes::from_static(COMMENT));
             } else if let Some(answer) = self.ask_for_result().await? {
                 return self.finish(&answer);
