@@ -19,6 +19,7 @@ from mcp.shared.message import ServerMessageMetadata
 
 PAGE_URL = "https://example.com/sign-in"
 GIVE_UP_S = 0.3
+QUESTIONS_MAX = 5
 SEND_TIMEOUT_S = 2
 SESSIONS_MAX = 256
 
@@ -181,7 +182,12 @@ async def ask_with_progress(context, arguments):
 
     here = ServerMessageMetadata(related_request_id=context.request_id)
     asked = _sampling(arguments["message"])
-    await context.session.send_request(asked, types.CreateMessageResult, metadata=here, progress_callback=report)
+    # A report and the answer are messages of their own, between which no transport promises an order: where the answer
+    # overtook the report, nothing is known of that any more.
+    for _ in range(QUESTIONS_MAX):
+        await context.session.send_request(asked, types.CreateMessageResult, metadata=here, progress_callback=report)
+        if seen:
+            break
     return complete(text("answered"), structuredContent={"seen": seen})
 
 
