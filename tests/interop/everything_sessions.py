@@ -19,7 +19,6 @@ from mcp.shared.message import ServerMessageMetadata
 
 PAGE_URL = "https://example.com/sign-in"
 GIVE_UP_S = 0.3
-QUESTIONS_MAX = 5
 SEND_TIMEOUT_S = 2
 SESSIONS_MAX = 256
 
@@ -182,12 +181,7 @@ async def ask_with_progress(context, arguments):
 
     here = ServerMessageMetadata(related_request_id=context.request_id)
     asked = _sampling(arguments["message"])
-    # A report and the answer are messages of their own, between which no transport promises an order: where the answer
-    # overtook the report, nothing is known of that any more.
-    for _ in range(QUESTIONS_MAX):
-        await context.session.send_request(asked, types.CreateMessageResult, metadata=here, progress_callback=report)
-        if seen:
-            break
+    await context.session.send_request(asked, types.CreateMessageResult, metadata=here, progress_callback=report)
     return complete(text("answered"), structuredContent={"seen": seen})
 
 
