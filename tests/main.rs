@@ -77,4 +77,5 @@ mod top;
 mod traces;
 mod upstream_streams;
 mod upstream_tls;
+mod valgrind;
 mod watched_lists;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Connection, DEADLINE, Request, Response, eventually};
+use super::{Connection, DEADLINE, Request, Response, eventually_within};
 
 /// A running `trunkline run`. Dropping it kills the process, and fails the test if the process panicked on the way.
 pub(crate) struct Daemon {
@@ -38,6 +38,16 @@ impl Daemon {
         command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
         let mut daemon = Self::spawn(command, config);
         daemon.await_ready();
+        daemon
+    }
+
+    /// As [`start`](Self::start), by another program that takes the binary as its last argument and may be as slow as
+    /// `patience` says.
+    pub(crate) fn start_by(program: &[&str], config: &impl Display, patience: Duration) -> Self {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).arg(BINARY).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut daemon = Self::spawn(command, config);
+        daemon.await_ready_for(patience);
         daemon
     }
 
@@ -175,9 +185,14 @@ impl Daemon {
 
     /// Waits for the process to end by itself.
     pub(crate) fn wait_exit(&mut self) -> ExitStatus {
+        self.wait_exit_for(DEADLINE)
+    }
+
+    /// As [`wait_exit`](Self::wait_exit), for one that may be as slow as `patience` says.
+    pub(crate) fn wait_exit_for(&mut self, patience: Duration) -> ExitStatus {
         let child = &mut self.child;
-        let status =
-            eventually("the daemon exits", || child.try_wait().expect("the child can be waited for"));
+        let ended = || child.try_wait().expect("the child can be waited for");
+        let status = eventually_within(patience, "the daemon exits", ended);
         self.exited = Some(status);
         status
     }
@@ -187,7 +202,12 @@ impl Daemon {
     }
 
     fn await_ready(&mut self) {
-        let started = self.log.wait(0, |line| event(line).is_some_and(|(message, _)| message == "ready"));
+        self.await_ready_for(DEADLINE);
+    }
+
+    fn await_ready_for(&mut self, patience: Duration) {
+        let is_ready = |line: &str| event(line).is_some_and(|(message, _)| message == "ready");
+        let started = self.log.wait_for(patience, 0, is_ready);
         assert!(started.is_some(), "the daemon never said that it is ready");
         for (message, address) in self.log.lines().iter().filter_map(|line| event(line)) {
             match message.as_str() {
@@ -352,10 +372,14 @@ impl Log {
     }
 
     fn wait(&self, from: usize, fits: impl Fn(&str) -> bool) -> Option<String> {
+        self.wait_for(DEADLINE, from, fits)
+    }
+
+    fn wait_for(&self, patience: Duration, from: usize, fits: impl Fn(&str) -> bool) -> Option<String> {
         let find = |state: &LogState| state.lines.iter().skip(from).find(|line| fits(line)).cloned();
         let state = self.state.lock().unwrap();
         let waiting = |state: &mut LogState| !state.ended && find(state).is_none();
-        let (state, _) = self.changed.wait_timeout_while(state, DEADLINE, waiting).unwrap();
+        let (state, _) = self.changed.wait_timeout_while(state, patience, waiting).unwrap();
         find(&state)
     }
 

@@ -56,13 +56,22 @@ pub(crate) use upstream::{Received, Upstream, refusing_address, unresponsive_add
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Tries `attempt` until it yields a value; for conditions that only the other process can see.
-pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+pub(crate) fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    eventually_within(DEADLINE, what, attempt)
+}
+
+/// As [`eventually`], for what may take another time.
+pub(crate) fn eventually_within<T>(
+    patience: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> T {
+    let end = Instant::now() + patience;
     loop {
         if let Some(value) = attempt() {
             return value;
         }
-        assert!(Instant::now() < end, "did not happen in {DEADLINE:?}: {what}");
+        assert!(Instant::now() < end, "did not happen in {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
