@@ -99,7 +99,8 @@ pub(super) struct Listener {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Limits {
-    /// Client connections. Default: as many as the limit of open files allows, at most 16384.
+    /// Client connections. Default: as many as the limit of open files allows, at most 16384. Connections to upstreams
+    /// have a bound of the same size of their own.
     pub(super) connections_max: Key<Count<1, 1_048_576>>,
     /// Client connections from one IP address; at most `connections_max`, and that where it is less than the default.
     #[schemars(extend("default" = 1024))]
