@@ -63,7 +63,7 @@ fn the_state_is_told_in_words_and_as_json() {
     let output = status(&["--admin", &at(daemon.admin())]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = text(&output.stdout);
-    for part in ["● all is well", "ENDPOINT", "/mcp", "UPSTREAM", "up ", "● fit"] {
+    for part in ["● all is well", "ENDPOINT", "/mcp", "UPSTREAM", "up ", "● up"] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
     assert!(!said.contains('\u{1b}'), "no colours but on a terminal: {said:?}");
@@ -167,7 +167,7 @@ fn top_shows_what_is_going_on_and_q_ends_it() {
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
     let mut terminal = top(&daemon);
     terminal.wait_for("● all is well");
-    assert!(terminal.wait_for("UPSTREAM").contains("● fit"));
+    assert!(terminal.wait_for("UPSTREAM").contains("● up"));
     assert!(!terminal.is_as_before());
     terminal.keys("2");
     terminal.wait_for("ENDPOINT");
@@ -218,7 +218,7 @@ fn a_gateway_that_goes_and_comes_back_is_followed() {
     terminal.wait_for("all is well");
     daemon.kill();
     let screen = terminal.wait_for("✗ gone for");
-    assert!(screen.contains("trying again") && screen.contains("● fit"), "what was known stays: {screen}");
+    assert!(screen.contains("trying again") && screen.contains("● up"), "what was known stays: {screen}");
     let _again = Daemon::start(&config);
     terminal.wait_for("all is well");
 }

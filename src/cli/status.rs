@@ -21,7 +21,7 @@ use crate::watch::watcher::{Fault, Watcher, object};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
-  0   all is well, or worth a look at most
+  0   all is well, or needs attention at most
   1   something is wrong, marked with ✗
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer

@@ -170,7 +170,7 @@ impl Text {
                 (Some(false), _) => ("✗ no address", Look::Bad),
                 (_, "open") => ("✗ open", Look::Bad),
                 (_, "half_open") => ("◐ trying", Look::Warning),
-                (_, "closed") => ("● fit", Look::Good),
+                (_, "closed") => ("● up", Look::Good),
                 _ => ("?", Look::Faint),
             };
             let said = format!(

@@ -234,16 +234,16 @@ pub(super) fn state(upstream: &Upstream) -> (&'static str, Look, f64) {
     let is_out = |one: &crate::watch::status::Replica| one.breaker == "open" || one.resolved == Some(false);
     let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
     if upstream.fit != Some(false) && (is_looping || upstream.replicas.iter().any(is_out)) {
-        return ("◐ partly", Look::Warning, 1.0);
+        return ("◐ degraded", Look::Warning, 1.0);
     }
     fitness(upstream.fit)
 }
 
-/// The same of what is fit or not.
+/// The same of what is up or down.
 pub(super) fn fitness(fit: Option<bool>) -> (&'static str, Look, f64) {
     match fit {
-        Some(true) => ("● fit", Look::Good, 0.0),
-        Some(false) => ("✗ unfit", Look::Bad, 2.0),
+        Some(true) => ("● up", Look::Good, 0.0),
+        Some(false) => ("✗ down", Look::Bad, 2.0),
         None => ("? –", Look::Faint, 0.0),
     }
 }

@@ -263,7 +263,7 @@ mod tests {
     fn row(name: &str, rate: f64) -> Row {
         let number = |text: &str| (Cell::text(text), By::Number(rate));
         let cells = vec![
-            (Cell::Text("● fit".to_owned(), Look::Good), By::Number(0.0)),
+            (Cell::Text("● up".to_owned(), Look::Good), By::Number(0.0)),
             (Cell::text(name), By::Text(name.to_owned())),
             number(&rate.to_string()),
             (Cell::Curve(vec![Some(rate); 20]), By::Number(0.0)),
@@ -290,7 +290,7 @@ mod tests {
             }
         }
         assert_eq!(drawn(20)[1], "● weather        1.5", "{:?}", drawn(20));
-        assert!(drawn(100)[1].contains("● fit") && drawn(100)[1].contains('█'), "{:?}", drawn(100));
+        assert!(drawn(100)[1].contains("● up") && drawn(100)[1].contains('█'), "{:?}", drawn(100));
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn what_is_wrong_stands_first_and_then_what_is_busy() {
     let order: Vec<_> = app.listing().rows.iter().map(|row| row.id.clone()).collect();
     assert_eq!(order, ["gamma", "beta", "alpha"]);
     let row = |name| lines.iter().position(|line| line.contains(name)).unwrap();
-    assert!(row("✗ unfit") < row("beta") && row("beta") < row("alpha"), "{lines:#?}");
+    assert!(row("✗ down") < row("beta") && row("beta") < row("alpha"), "{lines:#?}");
 }
 
 #[test]

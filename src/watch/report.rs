@@ -270,8 +270,8 @@ fn left_out(text: &mut String, number: usize) {
 
 fn state(fit: Option<bool>) -> Cell {
     match fit {
-        Some(true) => Cell { text: "● fit".to_owned(), style: GOOD },
-        Some(false) => Cell { text: "✗ unfit".to_owned(), style: BAD },
+        Some(true) => Cell { text: "● up".to_owned(), style: GOOD },
+        Some(false) => Cell { text: "✗ down".to_owned(), style: BAD },
         None => cell(super::figures::UNKNOWN),
     }
 }
@@ -366,13 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn long_tables_are_cut_and_the_unfit_stay() {
+    fn long_tables_are_cut_and_what_is_down_stays() {
         let upstreams: Vec<Value> =
             (0..500).map(|n| json!({"name": format!("up-{n}"), "fit": n != 400})).collect();
         let status = json!({ "upstreams": upstreams });
         let text = plain(&status, false);
         assert!(text.contains("and 480 more"), "{text}");
-        assert!(text.lines().any(|line| line.starts_with("up-400 ") && line.contains("unfit")), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("up-400 ") && line.contains("down")), "{text}");
         assert_eq!(plain(&status, true).lines().filter(|line| line.starts_with("up-")).count(), 500);
     }
 

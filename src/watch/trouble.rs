@@ -1,20 +1,20 @@
 //! What is wrong with a gateway, worst first, and what to do about it. Pure.
 //!
-//! What counts as wrong and what as worth a look is the same as on the status page (`admin/page/findings.js`), which also
+//! What counts as wrong and what needs attention is the same as on the status page (`admin/page/findings.js`), which also
 //! knows the last minutes.
 
 use super::figures::{number_of, span};
 use super::status::{Recent, Status, Upstream};
 
-/// Certificates that end sooner are worth a look.
+/// Certificates that end sooner need attention.
 const CERTIFICATE_WARNING_S: u64 = 14 * DAY_S;
 /// Whoever is to put it right needs some time.
 const CERTIFICATE_WRONG_S: u64 = 3 * DAY_S;
 const DAY_S: u64 = 86_400;
-/// An upstream that fails more of its calls is worth a look, if it is not only one or two of them.
+/// An upstream that fails more of its calls needs attention, if it is not only one or two of them.
 const FAILING_SHARE: f64 = 0.05;
 const FAILING_CALLS_MIN: f64 = 3.0;
-/// Connections that are this share of all that may be, in percent, are worth a look.
+/// Connections that are this share of all that may be, in percent, need attention.
 const CONNECTIONS_WARNING_PERCENT: u64 = 90;
 
 /// How bad it is.
@@ -22,7 +22,7 @@ const CONNECTIONS_WARNING_PERCENT: u64 = 90;
 pub enum Severity {
     /// Somebody is not served, or soon is not.
     Wrong,
-    /// Worth a look.
+    /// It needs attention.
     Look,
 }
 
@@ -44,7 +44,11 @@ pub fn troubles(status: &Status, now_s: u64) -> Vec<Trouble> {
     let mut found = Vec::new();
     of_process(status, &mut found);
     for endpoint in status.endpoints.iter().filter(|endpoint| endpoint.fit == Some(false)) {
-        found.push(wrong(format!("endpoint {}", endpoint.path), "no upstream is fit: every call fails", ""));
+        found.push(wrong(
+            format!("endpoint {}", endpoint.path),
+            "none of its upstreams is up: every call fails",
+            "",
+        ));
     }
     for upstream in &status.upstreams {
         of_upstream(upstream, status.interval_s, &mut found);
@@ -55,7 +59,7 @@ pub fn troubles(status: &Status, now_s: u64) -> Vec<Trouble> {
     found
 }
 
-/// How many are wrong and how many are worth a look.
+/// How many are wrong and how many need attention.
 pub fn counts(troubles: &[Trouble]) -> (usize, usize) {
     let wrong = troubles.iter().filter(|trouble| trouble.severity == Severity::Wrong).count();
     (wrong, troubles.len() - wrong)
@@ -65,9 +69,11 @@ pub fn counts(troubles: &[Trouble]) -> (usize, usize) {
 pub fn summary(troubles: &[Trouble]) -> Option<String> {
     let said = match counts(troubles) {
         (0, 0) => return None,
-        (0, look) => format!("{look} worth a look"),
+        (0, 1) => "1 needs attention".to_owned(),
+        (0, look) => format!("{look} need attention"),
         (wrong, 0) => format!("{wrong} wrong"),
-        (wrong, look) => format!("{wrong} wrong, {look} worth a look"),
+        (wrong, 1) => format!("{wrong} wrong, 1 needs attention"),
+        (wrong, look) => format!("{wrong} wrong, {look} need attention"),
     };
     Some(said)
 }
@@ -119,7 +125,7 @@ fn of_upstream(upstream: &Upstream, interval_s: Option<f64>, found: &mut Vec<Tro
             () if all > 0 && unresolved == all => "its name leads to no address".to_owned(),
             () if all == 1 && open == 1 => "does not answer: its breaker is open".to_owned(),
             () if open > 0 => format!("{open} of {all} replicas do not answer: their breakers are open"),
-            () => "is not fit".to_owned(),
+            () => "is down".to_owned(),
         };
         found.push(wrong(subject(), why, "see its log, and the gateway's"));
     } else {
@@ -247,9 +253,9 @@ mod tests {
         for (status, expected) in [
             (
                 json!({"endpoints": [{"path": "/mcp", "fit": false}]}),
-                "Wrong endpoint /mcp: no upstream is fit",
+                "Wrong endpoint /mcp: none of its upstreams is up",
             ),
-            (upstream(json!({"fit": false})), "Wrong upstream a: is not fit"),
+            (upstream(json!({"fit": false})), "Wrong upstream a: is down"),
             (upstream(json!({"fit": false, "replicas": [open]})), "Wrong upstream a: does not answer"),
             (upstream(json!({"fit": false, "replicas": [open, open]})), "Wrong upstream a: 2 of 2 replicas"),
             (upstream(json!({"replicas": [open, closed]})), "Look upstream a: 1 of 2 replicas"),
@@ -335,7 +341,7 @@ mod tests {
         let status = json!({"panics": 1, "endpoints": [{"path": "/", "fit": false}]});
         assert!(found(&status)[0].starts_with("Wrong"));
         let all = troubles(&Status::read(&status), NOW_S);
-        assert_eq!(summary(&all).as_deref(), Some("1 wrong, 1 worth a look"));
+        assert_eq!(summary(&all).as_deref(), Some("1 wrong, 1 needs attention"));
         assert_eq!(summary(&[]), None);
     }
 }

@@ -19,7 +19,7 @@ const EXIT_STATUS: [(&str, &str); 11] = [
     ("0", "Done; of `run`: drained and stopped."),
     (
         "1",
-        "It went wrong. Of `check --as`: something that was asked for may not be used. Of `status`: something is unfit. Of \
+        "It went wrong. Of `check --as`: something that was asked for may not be used. Of `status`: something is wrong. Of \
          `call`: the tool says that it failed. Of `doctor`: something was found.",
     ),
     (
