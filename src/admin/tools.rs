@@ -60,7 +60,7 @@ struct Row<'r> {
     /// Its definition, if that is kept.
     item: Option<(&'r Page, &'r Item)>,
     /// Why no client sees it.
-    left_out: Option<&'r str>,
+    left_out: Option<Cow<'r, str>>,
     /// What was counted of it, if it was called.
     count: Option<&'r Count<'r>>,
 }
@@ -182,9 +182,12 @@ fn rows<'r>(
         }
     }
     let excluded = content.into_iter().flat_map(|content| &content.excluded);
-    let excluded = excluded.map(|tool| (&*tool.name, Some(&*tool.why)));
+    let excluded = excluded.flat_map(|tool| {
+        let why: Cow<'_, str> = tool.why.to_string().into();
+        tool.names.iter().map(move |name| (&**name, Some(why.clone())))
+    });
     let withheld = content.into_iter().flat_map(|content| &content.withheld);
-    let withheld = withheld.map(|name| (&**name, Some("its definition waits for approval")));
+    let withheld = withheld.map(|name| (&**name, Some("its definition waits for approval".into())));
     for (name, left_out) in excluded.chain(withheld).chain(others.map(|name| (name, None))) {
         if seen.insert(name.into()) {
             rows.push(Row { left_out, ..row(name.into()) });
@@ -281,7 +284,7 @@ impl Reader {
             "p99_s": row.answered().and_then(|total| total.quantile(99)),
             "calls_per_s": calls_per_s.filter(|_| is_counted),
             "pin": pin,
-            "left_out": row.left_out.map(short),
+            "left_out": row.left_out.as_deref().map(short),
             "public": public(row, upstream, snapshot),
         }))
     }

@@ -172,7 +172,10 @@ impl<'f> Fetch<'f> {
                 Read::Absent => return Ok(Fetched { content: Content::absent(), ttl: TTL_ABSENT, arrived }),
             };
             ttl = ttl.min(Duration::from_millis(page.ttl_ms));
-            annotated.extend(page.annotated.iter().cloned());
+            for (name, annotations) in &page.annotated {
+                // Of a tool that comes twice the first is listed.
+                annotated.entry(name.clone()).or_insert_with(|| Arc::clone(annotations));
+            }
             let next_cursor = add(&mut content, self.kind, body, page);
             let Some(next) = next_cursor else { break };
             content.cut = cut(&cursors, &next, content.pages.len(), limits.list_pages_max);

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prometheus::IntCounterVec;
+
 use super::cache::{DialectKey, PartKey};
 use super::fetch::{Fetched, Hands};
 use super::gather::Wanted;
-use super::part::{Content, Cut, Part};
+use super::part::{Content, Cut, Excluded, Part, Why};
 use super::{Kind, List};
 use crate::protocol::mapping::Field;
 use crate::protocol::version::Era;
@@ -15,7 +17,7 @@ use crate::telemetry::logs::shorten;
 
 /// Longer contents are compared off the thread.
 const COMPARED_INLINE_BYTES_MAX: usize = 256 * 1024;
-/// How many of the tools that were left out are named in the log.
+/// How many of the entries that were left out are named in the log.
 const EXCLUDED_LOGGED_MAX: usize = 5;
 
 impl Wanted {
@@ -101,17 +103,36 @@ impl Wanted {
         if is_same || content.excluded.is_empty() {
             return;
         }
-        let name = &self.upstream.config.name;
-        let excluded = &hands.state.metrics.lists.tools_excluded;
-        excluded.with_label_values(&[name]).inc_by(content.excluded.len() as u64);
-        if self.upstream.listing.log.admits(Instant::now()) {
-            let named = content.excluded.iter().take(EXCLUDED_LOGGED_MAX);
-            let named: Vec<String> =
-                named.map(|tool| format!("{}: {}", shorten(&tool.name), shorten(&tool.why))).collect();
+        let (ambiguous, invalid): (Vec<&Excluded>, Vec<&Excluded>) =
+            content.excluded.iter().partition(|entry| entry.why == Why::Ambiguous);
+        let (name, list) = (&self.upstream.config.name, self.key.kind.method().label());
+        let lists = &hands.state.metrics.lists;
+        let count = |counter: &IntCounterVec, labels: &[&str], excluded: &[&Excluded]| {
+            if !excluded.is_empty() {
+                counter.with_label_values(labels).inc_by(excluded.len() as u64);
+            }
+        };
+        count(&lists.entries_ambiguous, &[name, list], &ambiguous);
+        count(&lists.tools_excluded, &[name], &invalid);
+        if !self.upstream.listing.log.admits(Instant::now()) {
+            return;
+        }
+        if !ambiguous.is_empty() {
+            let (entries, names) = (ambiguous.len(), named(&ambiguous, |_| String::new()));
             tracing::warn!(
                 upstream = name,
-                tools = content.excluded.len(),
-                why = named.join("; "),
+                list,
+                entries,
+                names,
+                "entries of a list are left out, as a member of theirs stands twice and readers differ in what it says"
+            );
+        }
+        if !invalid.is_empty() {
+            let why = named(&invalid, |tool| format!(": {}", shorten(&tool.why.to_string())));
+            tracing::warn!(
+                upstream = name,
+                tools = invalid.len(),
+                why,
                 "tools with invalid x-mcp-header annotations are left out"
             );
         }
@@ -131,6 +152,18 @@ impl Wanted {
             );
         }
     }
+}
+
+/// The first of those that were left out, with what `more` says of each.
+fn named(excluded: &[&Excluded], more: impl Fn(&Excluded) -> String) -> String {
+    let first = excluded.iter().take(EXCLUDED_LOGGED_MAX);
+    let named: Vec<String> = first
+        .map(|entry| {
+            let names: Vec<String> = entry.names.iter().map(|name| shorten(name)).collect();
+            format!("{}{}", names.join(" or "), more(entry))
+        })
+        .collect();
+    named.join("; ")
 }
 
 /// The content that was there if the new one says the same, and whether it does.

@@ -89,6 +89,15 @@ impl List {
         }
     }
 
+    /// The field that an entry is called by.
+    pub fn own_field(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+        }
+    }
+
     /// What its entries are.
     pub fn entries(self) -> mapping::List {
         match self {

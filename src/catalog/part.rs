@@ -11,11 +11,12 @@ use bytes::Bytes;
 
 use super::fetch::ttl_ms;
 use super::{Kind, List};
+use crate::protocol::ambiguity::{self, is_ambiguous, is_ambiguous_introduction};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::hints::Hints;
 use crate::protocol::json::{self, Scratch, Span, Value, quote};
 use crate::protocol::mapping::{self, Field, Shape, Site};
-use crate::protocol::param_headers::{self, Annotation};
+use crate::protocol::param_headers::{self, Annotation, InvalidAnnotation};
 use crate::protocol::splice::Edit;
 use crate::protocol::translation::result::SERVER_INFO;
 use crate::protocol::translation::tool;
@@ -28,6 +29,10 @@ const METHOD_NOT_FOUND: i64 = -32601;
 pub const REQUEST_ID: &str = "1";
 /// Fields of a result that the gateway writes itself.
 const OWN_FIELDS: [&str; 4] = ["nextCursor", "ttlMs", "cacheScope", "resultType"];
+/// The members of a response.
+const RESPONSE: &[&str] = &["jsonrpc", "id", "result", "error"];
+/// Of an entry that says its name several times, so many count.
+const NAMES_MAX: usize = 8;
 
 /// What an upstream gave for one list, and how long it holds.
 #[derive(Debug)]
@@ -61,7 +66,7 @@ pub struct Content {
     pub is_absent: bool,
     /// Why it is not all that the upstream would have given.
     pub cut: Option<Cut>,
-    /// Tools that were left out, each with the reason.
+    /// Entries that were left out, each with the reason.
     pub excluded: Vec<Excluded>,
     /// The mirrored parameters of its tools.
     pub annotated: Arc<Annotations>,
@@ -114,15 +119,26 @@ impl Rest {
     }
 }
 
-/// A tool that no client may see.
+/// An entry that no client may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excluded {
-    /// Its name.
-    pub name: String,
+    /// Its name; all of them where readers differ in which it is.
+    pub names: Vec<String>,
     /// Why.
-    pub why: String,
+    pub why: Why,
     /// How it is defined: its entry as it stands.
     pub definition: Box<[u8]>,
+}
+
+/// Why an entry is left out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// A member stands twice: whatever is said of the entry here, a client may read it otherwise.
+    #[error("a member stands twice, or its key is not Unicode")]
+    Ambiguous,
+    /// A tool says in an invalid way which of its parameters are mirrored.
+    #[error(transparent)]
+    Annotations(#[from] InvalidAnnotation),
 }
 
 /// Why the pages of a list were not followed to their end.
@@ -174,8 +190,11 @@ impl Content {
         };
         let pages =
             self.pages.iter().map(|page| page.body.len() + page.items.iter().map(item).sum::<usize>());
-        let excluded =
-            self.excluded.iter().map(|tool| tool.name.len() + tool.definition.len()).sum::<usize>();
+        let excluded = self
+            .excluded
+            .iter()
+            .map(|entry| entry.names.iter().map(String::len).sum::<usize>() + entry.definition.len());
+        let excluded = excluded.sum::<usize>();
         pages.sum::<usize>() + excluded + self.result.len() + self.rest.bytes() + size_of::<Self>()
     }
 
@@ -238,7 +257,7 @@ pub struct ReadPage {
     pub is_public: bool,
     /// Members of the result that a merged list may keep.
     pub rest: Rest,
-    /// Tools that were left out.
+    /// Entries that were left out.
     pub excluded: Vec<Excluded>,
     /// The mirrored parameters of its tools.
     pub annotated: Vec<(Box<str>, Arc<[Annotation]>)>,
@@ -267,6 +286,9 @@ pub fn read(
     let kind = reading.kind;
     let document = scratch.index(body, depth_max).map_err(|_| UpstreamError::Nonsense)?;
     let root = document.root();
+    if is_ambiguous(root, RESPONSE) {
+        return Err(UpstreamError::Nonsense);
+    }
     if let Some(error) = root.get("error") {
         let code = error.get("code").and_then(Value::as_integer);
         let is_missing = code == Some(METHOD_NOT_FOUND) && kind != Kind::Discover;
@@ -275,6 +297,13 @@ pub fn read(
     let is_ours = root.get("id").is_some_and(|id| id.raw() == REQUEST_ID.as_bytes());
     let result = root.get("result").filter(|result| is_ours && result.kind() == json::Kind::Object);
     let result = result.ok_or(UpstreamError::Nonsense)?;
+    let is_in_doubt = match kind {
+        Kind::Discover => is_ambiguous_introduction(result),
+        Kind::List(list) => is_ambiguous(result, &[&OWN_FIELDS[..], &[list.field(), "_meta"]].concat()),
+    };
+    if is_in_doubt {
+        return Err(UpstreamError::Nonsense);
+    }
     let is = |key, value: &str| result.get(key).is_none_or(|found| is_text(found, value));
     if !is("resultType", "complete") {
         return Err(UpstreamError::Nonsense);
@@ -299,6 +328,11 @@ pub fn read(
 
 impl ReadPage {
     fn add(&mut self, entry: Value<'_>, list: List, reading: &Reading) {
+        if ambiguity::repeats(entry) {
+            let names = names(entry, list.own_field());
+            self.excluded.push(Excluded { names, why: Why::Ambiguous, definition: entry.raw().into() });
+            return;
+        }
         if list == List::Tools && reading.counts_annotations {
             let name = entry.get("name").and_then(Value::as_literal);
             let name = name.and_then(|name| name.decode(entry.text())).unwrap_or_default();
@@ -306,8 +340,8 @@ impl ReadPage {
                 Ok(annotations) if annotations.is_empty() => {}
                 Ok(annotations) => self.annotated.push((name.into(), annotations.into())),
                 Err(error) => {
-                    let (name, why) = (name.into_owned(), error.to_string());
-                    self.excluded.push(Excluded { name, why, definition: entry.raw().into() });
+                    let names = vec![name.into_owned()];
+                    self.excluded.push(Excluded { names, why: error.into(), definition: entry.raw().into() });
                     return;
                 }
             }
@@ -320,6 +354,21 @@ impl ReadPage {
         let for_legacy = if is_translated { tool::to_legacy(entry) } else { Vec::new() };
         self.items.push(Item { span: entry.span(), sites, hints, is_task_only, for_legacy });
     }
+}
+
+/// All that a reader may take for the name of an entry.
+fn names(entry: Value<'_>, field: &str) -> Vec<String> {
+    let text = entry.text();
+    let is_name = |key: &json::Literal| {
+        key.decode(text).is_none_or(|key| ambiguity::folded(&key) == ambiguity::folded(field))
+    };
+    let values = entry.entries().filter(|(key, _)| is_name(key));
+    let mut names: Vec<String> =
+        values.filter_map(|(_, value)| Some(value.as_literal()?.decode(text)?.into_owned())).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(NAMES_MAX);
+    names
 }
 
 /// What stands beside a list: for a client of the server's era as it is, for others with that of `_meta` which names the
@@ -391,6 +440,12 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"result":{"tools":{}}}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{"prompts":[]}}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":[]}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"tools":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"Tools":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"nextCursor":"a","nextCurs\u006fr":"b"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"CacheScope":"public"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]},"result":{"tools":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]},"Error":{}}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"resultType":"input_required"}}"#,
             r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":""}}"#,
         ] {
@@ -483,7 +538,22 @@ mod tests {
         );
         let read = page(&result);
         assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (2, 1, 1));
-        assert_eq!((&*read.excluded[0].name, &*read.annotated[0].0), ("bad", "good"));
+        assert_eq!((&*read.excluded[0].names, &*read.annotated[0].0), (&["bad".to_owned()][..], "good"));
+    }
+
+    #[test]
+    fn an_entry_that_readers_see_differently_is_left_out_with_all_its_names() {
+        let two = r#"{"name":"b","n\u0061me":"a","NAME":"c","title":"name","name":7}"#;
+        let read = page(&format!(r#"{{"tools":[{two},{{"name":"plain"}}]}}"#));
+        assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (1, 1, 0));
+        assert_eq!(
+            (&read.excluded[0].why, read.excluded[0].names.join(" ")),
+            (&Why::Ambiguous, "a b c".into())
+        );
+        assert_eq!(&*read.excluded[0].definition, two.as_bytes());
+        let many: Vec<String> = (0..1000).map(|index| format!(r#""name":"{index}""#)).collect();
+        let read = page(&format!(r#"{{"tools":[{{{}}}]}}"#, many.join(",")));
+        assert_eq!(read.excluded[0].names.len(), NAMES_MAX);
     }
 
     #[test]
@@ -494,7 +564,8 @@ mod tests {
             let pages = vec![Page { body: Bytes::new(), items: read.items }];
             (edits, Content { pages, ..Content::default() }.bytes())
         };
-        let (plain, translated) = (content(r#""a":{}"#), content(&[r#""a":true"#; 1000].join(",")));
+        let booleans: Vec<String> = (0..1000).map(|index| format!("\"{index}\":true")).collect();
+        let (plain, translated) = (content(r#""a":{}"#), content(&booleans.join(",")));
         assert_eq!((plain.0, translated.0), (0, 1000));
         assert_eq!(translated.1 - plain.1, 1000 * size_of::<Edit>());
     }

@@ -77,7 +77,10 @@ fn listed(content: &Content, depth_max: usize) -> Vec<Listed> {
         }
     }
     for tool in &content.excluded {
-        listed.push(define(Some(tool.name.clone()), &tool.definition));
+        let first = define(tool.names.first().cloned(), &tool.definition);
+        let others = tool.names.iter().skip(1);
+        listed.extend(others.map(|name| Listed { name: Some(name.clone()), ..first.clone() }));
+        listed.push(first);
     }
     listed
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use crate::catalog::fetch::ttl_ms;
+use crate::protocol::ambiguity::is_ambiguous_introduction;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Document, Kind, Scratch, Value};
 use crate::protocol::method::Method;
@@ -144,6 +145,9 @@ fn judge(answer: &Answer, scratch: &mut Scratch, depth_max: usize) -> Finding {
             None => Finding::Unknown { why: "not an answer of MCP".into() },
         };
     };
+    if is_ambiguous_introduction(result) {
+        return Finding::Unknown { why: "members of its introduction stand twice".into() };
+    }
     match result.get("supportedVersions").and_then(newest_modern) {
         Some(version) => speaks(version, kept(result), Duration::from_millis(ttl_ms(result))),
         None => Finding::Lacks,

@@ -4,6 +4,7 @@
 //! modules hand out byte ranges of the original text, and nothing is ever serialised again.
 
 pub mod agreement;
+pub mod ambiguity;
 pub mod answer_id;
 pub mod asking;
 pub mod envelope;

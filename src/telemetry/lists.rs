@@ -13,6 +13,8 @@ pub struct Lists {
     pub cut: IntCounterVec,
     /// Tools left out because of invalid annotations.
     pub tools_excluded: IntCounterVec,
+    /// Entries left out because readers differ in what they say.
+    pub entries_ambiguous: IntCounterVec,
     /// Answered with what was at hand.
     pub hits: IntCounter,
     /// Answered with something old.
@@ -61,6 +63,11 @@ impl Lists {
                 "trunkline_tools_excluded_total",
                 "Tools left out because of invalid x-mcp-header annotations, counted when their list changes.",
                 &["upstream"],
+            )?,
+            entries_ambiguous: counters(
+                "trunkline_list_entries_ambiguous_total",
+                "Entries of lists left out because a member of theirs stands twice, counted when their list changes.",
+                &["upstream", "mcp_method_name"],
             )?,
             hits: answered.with_label_values(&["hit"]),
             stale: answered.with_label_values(&["stale"]),

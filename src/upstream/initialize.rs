@@ -13,6 +13,7 @@ use super::ask::{Answer, Asker, Question, SESSION_ID, legacy_headers};
 use super::pipe::exchange::CALLER;
 use super::stdio;
 use super::{ReplicaKey, Upstream};
+use crate::protocol::ambiguity::is_ambiguous_introduction;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::version::LegacyVersion;
@@ -218,6 +219,9 @@ fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
         }
         return Err(NotOpened::Refused { status: answer.status, code });
     };
+    if is_ambiguous_introduction(result) {
+        return Err(UpstreamError::Nonsense.into());
+    }
     let version = result.get("protocolVersion").and_then(Value::as_literal);
     let version = version.and_then(|version| LegacyVersion::of(&version.decode(&answer.body)?));
     let version = version.ok_or(UpstreamError::Nonsense)?;

@@ -5,6 +5,7 @@
 //! key that stands twice, or that equals one of them only in such a reader's eyes, is therefore a
 //! doubt, as is a key that is not Unicode. Keys count by value: `"m\u0065thod"` is `method`.
 
+use crate::protocol::ambiguity::folded;
 use crate::protocol::json::{Cursor, Kind, Literal, Span, is_integer};
 
 /// The longest accepted `id`, as it is written, in bytes.
@@ -198,7 +199,7 @@ impl<'a> Fields<'a> {
                 if let Some(field) = find(key.as_bytes(), level) {
                     return Some(field);
                 }
-                find_folded(fold(&key).as_bytes(), level)
+                find_folded(folded(&key).as_bytes(), level)
             }
         };
         self.refuse("a key is written in an ambiguous way", alike?);
@@ -224,15 +225,4 @@ fn find(key: &[u8], level: &Level) -> Option<Field> {
 
 fn find_folded(key: &[u8], level: &Level) -> Option<Field> {
     level.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(key)).map(|&(_, field)| field)
-}
-
-/// The key as some readers see it, but for the case of ASCII letters: of all other characters, only the
-/// long s and the Kelvin sign fold to one.
-fn fold(key: &str) -> String {
-    let fold = |char| match char {
-        '\u{17f}' => 's',
-        '\u{212a}' => 'k',
-        char => char,
-    };
-    key.chars().filter(|&char| char != '\0').map(fold).collect()
 }

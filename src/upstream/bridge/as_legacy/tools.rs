@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::call::Call;
+use crate::protocol::ambiguity;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Document, Kind, Scratch, Value, quote};
 use crate::protocol::method::Method;
@@ -140,10 +141,14 @@ async fn ask(
 
 fn read(body: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Page> {
     let result = scratch.index(body, depth_max).map(Document::root).ok()?.get("result")?;
+    if ambiguity::is_ambiguous(result, &["tools", "nextCursor"]) {
+        return None;
+    }
     let tools = result.get("tools").filter(|tools| tools.kind() == Kind::Array)?;
     let text = |value: Value<'_>| Some(value.as_literal()?.decode(body)?.into_owned());
     let (mut names, mut annotated) = (Vec::new(), Annotations::new());
-    for tool in tools.items() {
+    // Nobody is shown a tool that readers see differently.
+    for tool in tools.items().filter(|tool| !ambiguity::repeats(*tool)) {
         let Some(name) = tool.get("name").and_then(text) else { continue };
         match annotations(tool) {
             // Such a tool is not listed, and what its headers would be nobody knows.
@@ -167,7 +172,8 @@ mod tests {
         let body = Bytes::from_static(
             br#"{"result":{"nextCursor":"2","tools":[{"name":"plain","inputSchema":{"type":"object"}},
             {"name":"map","inputSchema":{"properties":{"city":{"type":"string","x-mcp-header":"City"}}}},
-            {"name":"odd","inputSchema":{"x-mcp-header":"Nowhere"}},{"no":"name"}]}}"#,
+            {"name":"odd","inputSchema":{"x-mcp-header":"Nowhere"}},{"no":"name"},
+            {"name":"two","n\u0061me":"map","inputSchema":{"type":"object"}}]}}"#,
         );
         let page = read(&body, (&mut Scratch::default(), 16)).expect("a page");
         assert_eq!(
@@ -175,7 +181,7 @@ mod tests {
             (vec!["plain".into(), "map".into()], Some("2"))
         );
         assert_eq!(page.annotated.keys().map(|name| &**name).collect::<Vec<_>>(), ["map"]);
-        for body in ["{}", r#"{"result":{"tools":{}}}"#, "["] {
+        for body in ["{}", r#"{"result":{"tools":{}}}"#, r#"{"result":{"tools":[],"tools":[]}}"#, "["] {
             assert!(read(&Bytes::from(body), (&mut Scratch::default(), 16)).is_none(), "{body}");
         }
     }
