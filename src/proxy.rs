@@ -47,6 +47,7 @@ use crate::protocol::version::{Era, Eras, supported_versions};
 use crate::relay::{self, Plan, ReplyBody, json_response, relay};
 use crate::route::{Kind, Route, Style};
 use crate::session::Session;
+use crate::session::desk::CallInFlight;
 use crate::snapshot::Endpoint;
 use crate::sse_endpoint::LineId;
 use crate::telemetry::calls::Spoken;
@@ -104,6 +105,8 @@ struct Outbound {
     uri: Option<Box<str>>,
     /// The client's session, in the legacy era.
     session: Option<Session>,
+    /// What its cancellation finds it by, until it has its answer.
+    announced: Option<CallInFlight>,
 }
 
 impl Proxy {
@@ -455,6 +458,7 @@ impl Proxy {
             mapper,
             uri,
             session: None,
+            announced: None,
         })
     }
 
@@ -507,7 +511,7 @@ impl Proxy {
         {
             headers.insert(CALLER, caller);
         }
-        let mut request = Request::new(RequestBody(body));
+        let mut request = Request::new(RequestBody::from(body));
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
         // It may have become known while the call waited.

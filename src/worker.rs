@@ -174,6 +174,11 @@ impl Worker {
         self.view.borrow().snapshot.limits.json_depth_max
     }
 
+    /// How many messages of one session may wait for one upstream.
+    pub fn session_messages_max(&self) -> usize {
+        self.view.borrow().snapshot.limits.session_messages_max
+    }
+
     /// The limits in force when this thread last looked.
     pub fn limits(&self) -> Limits {
         self.view.borrow().snapshot.limits.clone()

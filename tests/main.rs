@@ -47,6 +47,7 @@ mod limits;
 mod lists;
 mod logs;
 mod mapping;
+mod message_order;
 mod metrics;
 mod naming;
 mod oauth;

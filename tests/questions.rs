@@ -672,7 +672,7 @@ fn a_server_that_takes_no_answers_keeps_none_from_the_others() {
     let daemon = Daemon::start(&prefixed(&hanging, &asking).top("workers = 1"));
     let session = session(&daemon);
     ends_with_the_answer(call(&daemon, &session, "1", "files__echo"), 1);
-    hanging.wait_for("", 256);
+    hanging.wait_for("", 1);
     ends_with_the_answer(call(&daemon, &session, "2", "weather__echo"), 2);
     assert_eq!(answered(&asking, 1)["id"], "p");
 }

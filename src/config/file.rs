@@ -164,6 +164,9 @@ pub(super) struct Limits {
     /// URIs and task ids of one subscription.
     #[schemars(extend("default" = 1000))]
     pub(super) subscription_uris_max: Key<Count<0, 100_000>>,
+    /// Notifications and responses of one client's session that wait for one upstream.
+    #[schemars(extend("default" = 256))]
+    pub(super) session_messages_max: Key<Count<1, 100_000>>,
     /// Time from the first byte of a request to the end of its head; up to 1h.
     #[schemars(extend("default" = "10s"))]
     pub(super) header_timeout: Key<Period<1, HOUR_MS>>,

@@ -196,6 +196,8 @@ pub struct Limits {
     pub limiter_keys_max: usize,
     /// URIs and task ids of one subscription.
     pub subscription_uris_max: usize,
+    /// Notifications and responses of one client's session that wait for one upstream.
+    pub session_messages_max: usize,
     /// Time from the first byte of a request to the end of its head.
     pub header_timeout: Duration,
     /// Time for the body of a request.

@@ -198,6 +198,7 @@ fn limits(written: &file::Limits, findings: &mut Findings) -> Limits {
         subscriptions_max: written.subscriptions_max.or(10_000),
         limiter_keys_max: written.limiter_keys_max.or(100_000),
         subscription_uris_max: written.subscription_uris_max.or(1000),
+        session_messages_max: written.session_messages_max.or(256),
         header_timeout: written.header_timeout.or(Duration::from_secs(10)),
         body_timeout: written.body_timeout.or(Duration::from_secs(30)),
         idle_timeout: written.idle_timeout.or(Duration::from_secs(75)),

@@ -112,6 +112,7 @@ fn a_small_configuration_gets_its_defaults() {
             subscriptions_max: 10_000,
             limiter_keys_max: 100_000,
             subscription_uris_max: 1000,
+            session_messages_max: 256,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{InSession, tell_later};
+use super::{InSession, messages};
 use crate::protocol::asking::NotAsked;
 use crate::protocol::json::quote;
 use crate::worker::Worker;
@@ -40,5 +40,11 @@ pub fn undeliverable(worker: &Rc<Worker>, session: &InSession, public_id: &str) 
 }
 
 fn answer(worker: &Rc<Worker>, session: &InSession, message: String) {
-    tell_later(worker, Arc::clone(&session.upstream), Arc::clone(&session.upstream_session), message.into());
+    messages::send_if_room(
+        worker,
+        &session.desk,
+        &session.upstream,
+        Arc::clone(&session.upstream_session),
+        message.into(),
+    );
 }

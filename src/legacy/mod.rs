@@ -9,6 +9,7 @@ pub mod answers;
 pub mod client_stream;
 pub mod crossing;
 pub mod detached;
+pub mod messages;
 pub mod owed;
 pub mod upstream_stream;
 
@@ -34,12 +35,8 @@ use crate::upstream::ask::{Question, legacy_headers};
 use crate::upstream::initialize::{self, NotOpened, Offer};
 use crate::worker::{View, Worker};
 
-/// How long an upstream may take over a message that nobody waits for.
+/// How long an upstream may take over a message whose answer nobody waits for.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many such messages may be on their way to one upstream, so that one that takes none keeps nobody else waiting.
-const TELLING_MAX: usize = 256;
-/// Longer ones are not kept for later.
-const TOLD_LATER_BYTES_MAX: usize = 64 * 1024;
 /// How many subscriptions an upstream is told of at once.
 const SUBSCRIBING_MAX: usize = 4;
 /// How many sessions one worker closes at once.
@@ -321,40 +318,6 @@ async fn subscribe(
         r#"{{"jsonrpc":"2.0","id":"trunkline-subscribe","method":"resources/subscribe","params":{{"uri":{uri}}}}}"#
     );
     tell(worker, view, upstream, session, message.into()).await;
-}
-
-/// Sends an upstream a message whose answer nobody waits for. Of too many at once the last are dropped: they must not
-/// take the connections of calls.
-pub fn tell_later(
-    worker: &Rc<Worker>,
-    upstream: Arc<Upstream>,
-    session: Arc<UpstreamSession>,
-    message: Bytes,
-) {
-    if Arc::strong_count(&upstream.telling) > TELLING_MAX {
-        tracing::debug!(upstream = upstream.config.name, "too many messages wait to be told; one is dropped");
-        return;
-    }
-    let (teller, turn) = (Rc::clone(worker), Arc::clone(&upstream.telling));
-    worker.client.tasks.spawn(async move {
-        let view = teller.view();
-        tell(&teller, &view, &upstream, &session, message).await;
-        drop(turn);
-    });
-}
-
-/// As [`tell_later`], but never dropped: whoever brings a long message, or one too many, waits until it is told.
-pub async fn tell_surely(
-    worker: &Rc<Worker>,
-    upstream: Arc<Upstream>,
-    session: Arc<UpstreamSession>,
-    message: Bytes,
-) {
-    if message.len() > TOLD_LATER_BYTES_MAX || Arc::strong_count(&upstream.telling) > TELLING_MAX {
-        tell(worker, &worker.view(), &upstream, &session, message).await;
-    } else {
-        tell_later(worker, upstream, session, message);
-    }
 }
 
 async fn tell(

@@ -297,6 +297,11 @@ pub enum GatewayError {
     /// A stream of HTTP+SSE has as many requests under way as one may.
     #[error("this stream has as many requests under way as it may, try again in a moment")]
     LineCalls,
+    /// As many messages of one session wait for an upstream as `session_messages_max`.
+    #[error(
+        "as many messages of this session wait for the server behind it as may, send this one again in a moment"
+    )]
+    SessionMessages,
     /// `streams_max` or `streams_per_principal_max` is used up.
     #[error("the gateway has as many streams open as it may, try again later")]
     Streams,
@@ -356,6 +361,7 @@ pub enum Reason {
     Subscriptions,
     InitializeRate,
     LineCalls,
+    SessionMessages,
     Streams,
     Forbidden,
     Scope,
@@ -413,6 +419,7 @@ impl Reason {
             Self::Subscriptions => "subscriptions",
             Self::InitializeRate => "initialize_rate",
             Self::LineCalls => "line_calls",
+            Self::SessionMessages => "session_messages",
             Self::Streams => "streams",
             Self::Forbidden => "forbidden",
             Self::Scope => "scope",
@@ -522,6 +529,7 @@ impl Error {
                 GatewayError::NamesUnknown => soon(row(503, 503, R::NamesUnknown), 1),
                 GatewayError::Subscriptions => soon(row(503, 503, R::Subscriptions), 5),
                 GatewayError::LineCalls => soon(row(503, 503, R::LineCalls), 1),
+                GatewayError::SessionMessages => soon(row(503, 503, R::SessionMessages), 1),
                 GatewayError::Streams => soon(row(503, 503, R::Streams), 5),
             },
         }
@@ -564,6 +572,7 @@ impl Error {
                         | GatewayError::Draining
                         | GatewayError::Streams
                         | GatewayError::LineCalls
+                        | GatewayError::SessionMessages
                 )
             }
         }

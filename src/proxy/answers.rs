@@ -1,6 +1,7 @@
 //! What clients send within a session beside requests: answers to what upstreams asked them, and notifications.
 //!
-//! None of it is ever refused for what it says: what belongs to nobody goes nowhere, and the client learns nothing.
+//! None of it is ever refused for what it says: what belongs to nobody goes nowhere, and the client learns nothing. It is
+//! refused where there is no room for it, and then nothing has happened: it may be sent again.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,18 +9,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Proxy;
-use crate::legacy;
+use crate::legacy::messages;
 use crate::mapper::Mapper;
 use crate::message::Message;
+use crate::protocol::error::GatewayError;
 use crate::protocol::foreign_id::ForeignId;
 use crate::protocol::json::{Document, Literal, Value};
 use crate::protocol::splice::{Edit, splice};
 use crate::route::Style;
-use crate::session::desk::Question;
 use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
-use crate::worker::View;
+use crate::worker::{View, Worker};
 
 /// A longer id cannot be one of a request that was taken.
 const ID_BYTES_MAX: usize = 1024;
@@ -28,30 +29,27 @@ const REASON_BYTES_MAX: usize = 1024;
 
 impl Proxy {
     /// The answer to a request of an upstream, which gets it with its own id.
-    pub(super) async fn take_answer(
+    pub(super) fn take_answer(
         &self,
         view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         session: &Session,
-    ) {
-        let Some((question, id)) = self.question_of(message, session) else { return };
-        let Some((member, upstream)) = member_of(view, endpoint, &question.from.upstream) else { return };
+    ) -> Result<(), GatewayError> {
+        let Some((public_id, id)) = public_id_of(message) else { return Ok(()) };
+        let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
+        let Some(asker) = desk.asker_of(&public_id) else { return Ok(()) };
+        let Some((member, upstream)) = member_of(view, endpoint, &asker.upstream) else { return Ok(()) };
+        let room = messages::room_for(&self.worker, &desk, upstream, message.body.len())?;
+        let Some(question) = desk.take_question(&public_id) else { return Ok(()) };
         upstream.series.questions.answered.inc();
         let mut edits =
             vec![Edit { span: id.span, with: Bytes::copy_from_slice(question.inner_id.as_bytes()) }];
         edits.extend(self.names_in_answer(view, endpoint, message, member));
         edits.sort_by_key(|edit| edit.span.start);
         let body = splice(&message.body, &edits).to_bytes();
-        legacy::tell_surely(&self.worker, Arc::clone(upstream), question.from.session, body).await;
-    }
-
-    fn question_of(&self, message: &Message, session: &Session) -> Option<(Question, Literal)> {
-        let span = message.envelope.id.clone()?;
-        let is_text = message.body.get(span.clone())?.starts_with(b"\"");
-        let id = is_text.then(|| Literal::at(span, &message.body))?;
-        let desk = self.worker.state.sessions.desk_if_any(session.grant.id)?;
-        Some((desk.take_question(&id.decode(&message.body)?)?, id))
+        messages::send(&self.worker, room, upstream, question.from.session, body);
+        Ok(())
     }
 
     fn names_in_answer(
@@ -72,48 +70,59 @@ impl Proxy {
     }
 
     /// A notification, which goes to whomever it is about.
-    pub(super) async fn take_notification(
+    pub(super) fn take_notification(
         &self,
         view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         session: &Session,
-    ) {
+    ) -> Result<(), GatewayError> {
         let is =
             |name| message.envelope.method.as_ref().is_some_and(|method| method.equals(&message.body, name));
         if is("notifications/cancelled") {
-            self.cancel(view, message, session).await;
+            self.cancel(view, message, session)
         } else if is("notifications/progress") {
-            self.progress(view, endpoint, message, session).await;
+            self.progress(view, endpoint, message, session)
         } else if is("notifications/roots/list_changed")
             || (endpoint.naming.style() == Style::Transparent && !is("notifications/initialized"))
         {
-            self.tell_all(view, session, &message.body).await;
+            self.tell_all(view, session, &message.body)
+        } else {
+            Ok(())
         }
     }
 
-    /// Told to every upstream that the session has a session with now.
-    async fn tell_all(&self, view: &View, session: &Session, message: &Bytes) {
-        for (key, opened) in self.worker.state.sessions.all_opened(session.grant.id) {
+    /// Told to every upstream that the session has a session with now, or to none.
+    fn tell_all(&self, view: &View, session: &Session, message: &Bytes) -> Result<(), GatewayError> {
+        let sessions = &self.worker.state.sessions;
+        let Some(desk) = sessions.desk_if_any(session.grant.id) else { return Ok(()) };
+        let mut told = Vec::new();
+        for (key, opened) in sessions.all_opened(session.grant.id) {
             if let Some(upstream) = upstream_of(view, &key) {
-                legacy::tell_surely(&self.worker, Arc::clone(upstream), opened, message.clone()).await;
+                told.push((
+                    messages::room_for(&self.worker, &desk, upstream, message.len())?,
+                    upstream,
+                    opened,
+                ));
             }
         }
+        for (room, upstream, opened) in told {
+            messages::send(&self.worker, room, upstream, opened, message.clone());
+        }
+        Ok(())
     }
 
     /// `notifications/cancelled`, for who works on the request. Where that is not known, all are told: who does not
     /// know the request ignores it.
-    async fn cancel(&self, view: &View, message: &Message, session: &Session) {
+    fn cancel(&self, view: &View, message: &Message, session: &Session) -> Result<(), GatewayError> {
         let Some((id, note)) = self.cancellation(message, view.snapshot.limits.json_depth_max) else {
-            return;
+            return Ok(());
         };
         let desk = self.worker.state.sessions.desk_if_any(session.grant.id);
-        let Some(working) = desk.and_then(|desk| desk.working_on(&id)) else {
-            return self.tell_all(view, session, &note).await;
-        };
-        if let Some(upstream) = upstream_of(view, &working.upstream) {
-            legacy::tell_surely(&self.worker, Arc::clone(upstream), working.session, note).await;
-        }
+        let call = desk.and_then(|desk| Some((desk.pending_call(&id)?, desk)));
+        let Some((call, desk)) = call else { return self.tell_all(view, session, &note) };
+        let upstream = |worker: &Worker, key: &str| upstream_of(&worker.view(), key).cloned();
+        messages::cancel(&self.worker, (&desk, &id), call, upstream, note)
     }
 
     /// The literal of the request's id, and the notification with nothing in it but the request and the reason.
@@ -133,17 +142,20 @@ impl Proxy {
     }
 
     /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.
-    async fn progress(
+    fn progress(
         &self,
         view: &View,
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         session: &Session,
-    ) {
+    ) -> Result<(), GatewayError> {
         let Some((upstream, opened, note)) = self.progress_for(view, endpoint, message, session) else {
-            return;
+            return Ok(());
         };
-        legacy::tell_surely(&self.worker, upstream, opened, note).await;
+        let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
+        let room = messages::room_for(&self.worker, &desk, &upstream, note.len())?;
+        messages::send(&self.worker, room, &upstream, opened, note);
+        Ok(())
     }
 
     fn progress_for(
@@ -169,6 +181,14 @@ impl Proxy {
         let edit = Edit { span: token.span.clone(), with: foreign.inner_literal().into() };
         Some((Arc::clone(upstream), opened, splice(&message.body, &[edit]).to_bytes()))
     }
+}
+
+/// The id of a request that an upstream may have asked, and where it stands.
+fn public_id_of(message: &Message) -> Option<(String, Literal)> {
+    let span = message.envelope.id.clone()?;
+    let is_text = message.body.get(span.clone())?.starts_with(b"\"");
+    let id = is_text.then(|| Literal::at(span, &message.body))?;
+    Some((id.decode(&message.body)?.into_owned(), id))
 }
 
 fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use tokio::sync::mpsc;
 
+use super::legacy::no_state;
 use super::{Decision, Proxy, accepted};
 use crate::batch::{self, Batch, Bounds, Waiting};
 use crate::call::Call;
@@ -39,6 +40,16 @@ struct Part {
     is_first: bool,
 }
 
+/// What one of a batch is, as far as its place in the order goes.
+enum InBatch {
+    /// A request with this id literal.
+    Request(Box<str>),
+    /// A notification or a response.
+    Unanswered,
+    /// Nothing of the kind; it is told so.
+    Fault,
+}
+
 /// Whether the session may send batches.
 pub(super) fn has_batches(session: &Session) -> bool {
     session.grant.version == LegacyVersion::V2025_03_26
@@ -59,12 +70,16 @@ impl Proxy {
             return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
         }
         let messages = self.messages(view, body)?;
-        let has_answers = messages.iter().any(|message| self.has_answer(view, message));
+        let desk =
+            self.worker.state.sessions.desk(session.grant.id, session.grant.expires_s).map_err(no_state)?;
+        let (mut has_answers, mut refused) = (false, None);
         let headers = Rc::new(headers.clone());
         let reservation = Rc::new(reservation);
         let (events, waiting) = mpsc::channel(batch::EVENTS_MAX);
         for (index, body) in messages.into_iter().enumerate() {
             let body_bytes = body.len() as u64;
+            let request = self.request_in(view, &body);
+            has_answers |= !matches!(request, InBatch::Unanswered);
             let part = Part {
                 proxy: Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)),
                 view: Rc::clone(view),
@@ -80,13 +95,26 @@ impl Proxy {
                 },
                 is_first: index == 0,
             };
+            // A cancellation further on finds its call.
+            let announced = match request {
+                InBatch::Request(id) => Some(desk.announce(&id)),
+                InBatch::Unanswered => {
+                    // What has no answer is taken at once, and so in the order in which it stands here.
+                    if let Some(Error::Gateway(error)) = part.serve(&events).await {
+                        refused.get_or_insert(error);
+                    }
+                    continue;
+                }
+                InBatch::Fault => None,
+            };
             let events = events.clone();
             self.worker.client.tasks.spawn(async move {
                 tokio::select! {
-                    () = part.serve(&events) => {}
+                    _ = part.serve(&events) => {}
                     // As when the connection of a single call is closed.
                     () = events.closed() => {}
                 }
+                drop(announced);
             });
         }
         drop(events);
@@ -95,6 +123,9 @@ impl Proxy {
             return Ok(Decision::Answer(batch_response(batch)));
         }
         while std::future::poll_fn(|cx| batch.poll(cx)).await.is_some() {}
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
         Ok(Decision::Answer(accepted()))
     }
 
@@ -109,6 +140,17 @@ impl Proxy {
         Ok(spans.into_iter().map(|span| body.slice(span)).collect())
     }
 
+    fn request_in(&self, view: &View, message: &[u8]) -> InBatch {
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let envelope = Envelope::parse(&mut self.worker.scratch.borrow_mut(), message, depth_max);
+        let Ok(envelope) = envelope else { return InBatch::Fault };
+        if envelope.kind != MessageKind::Request {
+            return InBatch::Unanswered;
+        }
+        let id = envelope.id.and_then(|id| std::str::from_utf8(message.get(id)?).ok());
+        id.map_or(InBatch::Fault, |id| InBatch::Request(id.into()))
+    }
+
     /// A request has an answer, and so has what is no message.
     fn has_answer(&self, view: &View, message: &[u8]) -> bool {
         let depth_max = view.snapshot.limits.json_depth_max;
@@ -118,7 +160,8 @@ impl Proxy {
 }
 
 impl Part {
-    async fn serve(mut self, events: &mpsc::Sender<Waiting>) {
+    /// Serves it. Returns what is wrong with one that has no answer to say it.
+    async fn serve(mut self, events: &mpsc::Sender<Waiting>) -> Option<Error> {
         let reader = self.proxy.reader(&self.view, self.endpoint.eras());
         let id = reader.find_id(&self.body).await;
         let id = id.and_then(|id| std::str::from_utf8(self.body.get(id)?).ok()).map(str::to_owned);
@@ -137,6 +180,9 @@ impl Part {
                 let body = error.body(id.as_deref(), Era::Legacy);
                 (call.status, call.reply_bytes) = (Some(StatusCode::OK.as_u16()), body.len() as u64);
                 call.fail(&error);
+                if !has_answer {
+                    return Some(error);
+                }
                 json_response(StatusCode::OK, body)
             }
         };
@@ -144,6 +190,7 @@ impl Part {
             let budget = &proxy.worker.state.buffered;
             batch::write(response, id.as_deref(), Bounds { bytes_max, budget }, events).await;
         }
+        None
     }
 
     async fn answer(&mut self) -> Result<Response<ReplyBody>, Error> {

@@ -13,7 +13,7 @@ use super::subscribed::{Subscription, is_refused};
 use super::{Outbound, Proxy, note_end};
 use crate::call::Call;
 use crate::legacy::detached::Detachable;
-use crate::legacy::{self, Holder, InSession};
+use crate::legacy::{self, Holder, InSession, messages};
 use crate::limit::concurrency::Permit;
 use crate::mapper::Mapper;
 use crate::message::Message;
@@ -68,12 +68,13 @@ impl Proxy {
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         call.tool = *tool;
         upstream.era_for(Era::Legacy)?;
-        let permit = Self::turn(upstream, call).await?;
-        forward(&mut headers, inner_name.clone(), &upstream.access.forward);
         let holder = Holder::Client(session.clone());
         let grant = &session.grant;
         let sessions = &self.worker.state.sessions;
         let desk = sessions.desk(grant.id, grant.expires_s).map_err(no_state)?;
+        messages::wait_for_earlier(&desk, upstream).await;
+        let permit = Self::turn(upstream, call).await?;
+        forward(&mut headers, inner_name.clone(), &upstream.access.forward);
         if !endpoint.policy.is_trivial() {
             desk.set_class(&call.caller()?.class);
         }
@@ -98,7 +99,7 @@ impl Proxy {
                 None => false,
             };
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
-            let mut request = Request::new(RequestBody(body.clone()));
+            let mut request = Request::new(RequestBody::from(body.clone()));
             *request.method_mut() = HttpMethod::POST;
             headers.clone_into(request.headers_mut());
             let version = HeaderValue::from_static(upstream_session.version.as_str());
@@ -150,7 +151,7 @@ impl Proxy {
 /// One exchange within a session, which needs nobody to wait for it.
 fn exchange(
     worker: Rc<Worker>,
-    (request, is_safe_to_repeat, asked): (Request<RequestBody>, bool, Asked),
+    (mut request, is_safe_to_repeat, asked): (Request<RequestBody>, bool, Asked),
     message: &Message,
     mapper: Option<Mapper>,
     (session, permit): (InSession, Option<Rc<Permit>>),
@@ -164,19 +165,23 @@ fn exchange(
             upstream: Arc::clone(&upstream.session_key),
             session: Arc::clone(&session.upstream_session),
         };
-        let in_flight = Some(session.desk.begin(id, addressee));
+        let in_flight = session.desk.begin(id, addressee);
+        request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
         let aim = session.upstream_session.replica.into();
         let delivery = Delivery { is_safe_to_repeat, aim, asked: Some(asked) };
         let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
+        if reply.head.status.is_success() {
+            in_flight.sending.mark_taken();
+        }
         let plan = Plan {
             upstream: &upstream,
             id,
             mapper,
             deadline,
             session: Some(session),
-            in_flight,
+            in_flight: Some(in_flight),
             permit,
             subscribing,
             place: None,

@@ -25,6 +25,7 @@ use crate::protocol::method::{Method, NameSource};
 use crate::protocol::version::{Era, LegacyVersion};
 use crate::relay::{ReplyBody, json_response};
 use crate::route::{Kind, Route, Style};
+use crate::session::desk::CallInFlight;
 use crate::session::level::Level;
 use crate::session::{NoState, Opening, Session, now_s};
 use crate::snapshot::Endpoint;
@@ -129,11 +130,11 @@ impl Proxy {
                 self.request(view, endpoint, (head, headers), message, session, call).await
             }
             MessageKind::Notification => {
-                self.take_notification(view, endpoint, &message, &session).await;
+                self.take_notification(view, endpoint, &message, &session)?;
                 Ok(Decision::Answer(accepted()))
             }
             MessageKind::Response => {
-                self.take_answer(view, endpoint, &message, &session).await;
+                self.take_answer(view, endpoint, &message, &session)?;
                 Ok(Decision::Answer(accepted()))
             }
         }
@@ -219,6 +220,12 @@ impl Proxy {
     ) -> Result<Decision, Error> {
         let is_transparent = endpoint.naming.style() == Style::Transparent;
         let method = message.method;
+        let announced = match method {
+            // The gateway answers these itself.
+            Method::SetLevel | Method::TasksList => None,
+            // Its cancellation may come before it is sent.
+            _ => Some(self.announce(&message, &session)?),
+        };
         let decision = match method {
             method if method.is_foreign_to(Era::Legacy) => return Err(ClientError::Method.into()),
             Method::SetLevel => return self.set_level(view, endpoint, &message, &session).await,
@@ -267,10 +274,17 @@ impl Proxy {
                 // Only who mirrors the name has it mirrored.
                 outbound.inner_name = outbound.inner_name.filter(|_| head.name.is_present());
                 outbound.session = Some(session);
+                outbound.announced = announced;
                 Decision::Send(outbound)
             }
             answered => answered,
         })
+    }
+
+    fn announce(&self, message: &Message, session: &Session) -> Result<CallInFlight, Error> {
+        let grant = &session.grant;
+        let desk = self.worker.state.sessions.desk(grant.id, grant.expires_s).map_err(no_state)?;
+        Ok(desk.announce(message.id()))
     }
 
     /// `logging/setLevel`: kept with the session, and told to every upstream it has a session with now; the others
@@ -292,7 +306,11 @@ impl Proxy {
             .iter()
             .filter_map(|member| view.snapshot.upstreams.get(*member))
             .filter_map(|upstream| Some((upstream, sessions.opened(grant.id, &upstream.session_key)?)));
+        let desk = &sessions.desk_if_any(grant.id);
         let told = told.map(|(upstream, opened)| async move {
+            if let Some(desk) = desk {
+                legacy::messages::wait_for_earlier(desk, upstream).await;
+            }
             legacy::set_level(&self.worker, view, upstream, &opened, level).await;
         });
         futures_util::future::join_all(told).await;

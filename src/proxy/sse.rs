@@ -1,8 +1,8 @@
 //! Clients that speak HTTP+SSE: their stream, and the messages that they send to its address.
 //!
-//! A message is accepted with 202 once it is known to be one, and takes the line of every other from there in a task
-//! of its own; what it is answered with goes to the stream, message by message. The session lives as long as the
-//! stream: its id never leaves the process.
+//! A request is accepted with 202 once it is known to be one, and takes the line of every other from there in a task
+//! of its own; what it is answered with goes to the stream, message by message. What has no answer is accepted once it has
+//! its place in the order of the session. The session lives as long as the stream: its id never leaves the process.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use crate::protocol::method::Method;
 use crate::protocol::sse::Events;
 use crate::protocol::version::{Era, Eras};
 use crate::relay::{self, Media, ReplyBody, media_of};
+use crate::session::desk::CallInFlight;
 use crate::session::{Session, now_s};
 use crate::snapshot::Endpoint;
 use crate::sse_endpoint::LineId;
@@ -39,11 +40,13 @@ const ENDED_S: u64 = 600;
 /// Up to here a message takes nothing from the process's budget.
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
-/// A message whose answer goes to a stream.
+/// A request whose answer goes to a stream.
 pub(super) struct Posted {
     line: Arc<Line>,
-    /// Counts it until it is answered, or was handed on.
+    /// Counts it until it is answered.
     counted: LineCall,
+    /// What its cancellation finds it by.
+    announced: Option<CallInFlight>,
     endpoint: Rc<Arc<Endpoint>>,
     message: Message,
     /// Its share of the memory for messages.
@@ -97,15 +100,36 @@ impl Proxy {
         let body = intake.collect(limits, &self.worker.state.buffered).await?;
         let only_legacy = Eras { modern: false, legacy: true };
         let message = self.reader(view, only_legacy).read(head, body, &mut call.seen).await?;
+        if message.envelope.kind != MessageKind::Request {
+            return self.take_unanswered(view, (&line, endpoint), &message, call);
+        }
         let calls_max = usize::try_from(limits.streams_per_connection_max).unwrap_or(usize::MAX);
-        let under_way_max = match message.envelope.kind {
-            MessageKind::Request => calls_max,
-            // What ends a call must not wait for one to end: there is room beside the calls.
-            MessageKind::Notification | MessageKind::Response => calls_max.saturating_mul(2),
-        };
-        let counted = line.begin(under_way_max).ok_or(GatewayError::LineCalls)?;
+        let counted = line.begin(calls_max).ok_or(GatewayError::LineCalls)?;
+        let announced = line.session().and_then(|Session { grant, .. }| {
+            let desk = self.worker.state.sessions.desk(grant.id, grant.expires_s).ok()?;
+            Some(desk.announce(message.id()))
+        });
         let share = intake.take_reservation();
-        Ok(Decision::Aside(Posted { line, counted, endpoint: Rc::clone(endpoint), message, share }))
+        let endpoint = Rc::clone(endpoint);
+        Ok(Decision::Aside(Posted { line, counted, announced, endpoint, message, share }))
+    }
+
+    /// What has no answer has its place in the order before it is accepted.
+    fn take_unanswered(
+        &self,
+        view: &Rc<View>,
+        (line, endpoint): (&Line, &Rc<Arc<Endpoint>>),
+        message: &Message,
+        call: &mut Call,
+    ) -> Result<Decision, Error> {
+        match line.session() {
+            None => call.fail(&ClientError::NoSession.into()),
+            Some(session) if message.envelope.kind == MessageKind::Notification => {
+                self.take_notification(view, endpoint, message, &session)?;
+            }
+            Some(session) => self.take_answer(view, endpoint, message, &session)?,
+        }
+        Ok(Decision::Answer(accepted()))
     }
 
     /// Accepts a message and has it answered on its stream.
@@ -128,9 +152,8 @@ impl Proxy {
     }
 
     async fn answer_on_line(&self, view: &Rc<View>, posted: Posted, headers: HeaderMap, mut call: Call) {
-        let Posted { line, counted, endpoint, message, share } = posted;
-        let is_request = message.envelope.kind == MessageKind::Request;
-        let id: Option<Box<str>> = is_request.then(|| message.id().into());
+        let Posted { line, counted, announced, endpoint, message, share } = posted;
+        let id: Box<str> = message.id().into();
         let answer = Box::pin(self.answer(view, (&line, &endpoint), message, headers, &mut call)).await;
         let failure = match answer {
             Ok(mut response) => {
@@ -142,12 +165,12 @@ impl Proxy {
                 Some(error)
             }
         };
-        if let (Some(error), Some(id)) = (failure, id) {
+        if let Some(error) = failure {
             let events = message_event(Bytes::from(error.body(Some(&id), Era::Legacy)));
             // A client that is gone needs no answer.
             let _ = line.send(Outgoing { events, held: None }).await;
         }
-        drop((counted, share));
+        drop((counted, announced, share));
     }
 
     /// What the message would be answered with by Streamable HTTP.
@@ -159,7 +182,7 @@ impl Proxy {
         headers: HeaderMap,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
-        let opens = message.envelope.kind == MessageKind::Request && message.method == Method::Initialize;
+        let opens = message.method == Method::Initialize;
         let turn = if opens {
             let twice = ClientError::NotJsonRpc { why: "this stream has its session already" };
             Some(line.start_opening().ok_or(twice)?)

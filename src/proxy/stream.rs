@@ -148,7 +148,7 @@ impl Proxy {
         }
         let upstream = Arc::clone(&in_session.upstream);
         let upstream_session = &in_session.upstream_session;
-        let mut request = Request::new(RequestBody(Segments::default()));
+        let mut request = Request::new(RequestBody::from(Segments::default()));
         *request.method_mut() = HttpMethod::GET;
         let mut headers = legacy_headers(upstream_session.version.as_str(), upstream_session.id.as_ref());
         headers.insert(ACCEPT, SSE);

@@ -50,7 +50,7 @@ async fn reopen(
     for _ in 0..ATTEMPTS_MAX {
         tokio::time::sleep(wait).await;
         let version = upstream_session.version.as_str();
-        let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
+        let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
         *request.headers_mut() = legacy_headers(version, upstream_session.id.as_ref());
         request.headers_mut().insert(ACCEPT, SSE);
         request.headers_mut().insert(LAST_EVENT_ID, last_id.clone());

@@ -26,9 +26,11 @@ use tokio::sync::Notify;
 pub use self::queue::Parcel;
 use self::queue::Queue;
 use super::entry::UpstreamSession;
+use super::message_queue::MessageQueue;
 use super::streams::{StreamPlace, Streams};
 use crate::policy::Class;
 use crate::protocol::event_id;
+use crate::upstream::sending::Sending;
 
 /// How many requests of upstreams one client may owe answers to, and how many may wait for its stream.
 const QUESTIONS_MAX: usize = 128;
@@ -51,7 +53,9 @@ pub struct Desk {
 #[derive(Debug, Default)]
 struct Inner {
     questions: HashMap<Box<str>, Question>,
-    calls: HashMap<Box<str>, Addressee>,
+    calls: HashMap<Box<str>, PendingCall>,
+    /// What waits for each upstream, by its session key.
+    messages: HashMap<Arc<str>, Arc<MessageQueue>>,
     queue: Queue,
     /// What the client was last handed of each upstream.
     heard: Vec<Heard>,
@@ -129,11 +133,26 @@ pub enum NotAttached {
     Closed,
 }
 
-/// A call that an upstream works on; forgotten when this is dropped.
+/// A call of the client that has no answer yet.
+#[derive(Clone, Debug)]
+pub struct PendingCall {
+    /// Who works on it. `None`: that is not known yet.
+    pub addressee: Option<Addressee>,
+    /// How far it has come.
+    pub sending: Arc<Sending>,
+    /// Whether its cancellation waits for it.
+    is_withdrawn: bool,
+    /// How many [`CallInFlight`] there are of it.
+    holders: usize,
+}
+
+/// A call that has no answer yet; forgotten when the last of these is dropped.
 #[derive(Debug)]
 pub struct CallInFlight {
     desk: Arc<Desk>,
     id: Box<str>,
+    /// How far it has come.
+    pub sending: Arc<Sending>,
 }
 
 /// The client's stream, for whoever writes it; detached when this is dropped.
@@ -285,6 +304,11 @@ impl Desk {
         has_room
     }
 
+    /// Who expects an answer with the public id.
+    pub fn asker_of(&self, public_id: &str) -> Option<Addressee> {
+        Some(self.lock().questions.get(public_id)?.from.clone())
+    }
+
     /// Whether an answer with the public id is expected.
     pub fn has_question(&self, public_id: &str) -> bool {
         self.lock().questions.contains_key(public_id)
@@ -302,15 +326,50 @@ impl Desk {
         question
     }
 
-    /// Remembers who works on the call with this id literal.
+    /// Remembers that the call with this id literal is about to be sent, so that its cancellation waits for it.
+    pub fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
+        let mut inner = self.lock();
+        let call = inner.calls.entry(id.into()).or_insert_with(PendingCall::new);
+        call.holders += 1;
+        let sending = Arc::clone(&call.sending);
+        drop(inner);
+        CallInFlight { desk: Arc::clone(self), id: id.into(), sending }
+    }
+
+    /// Remembers who works on the call with this id literal, which is sent now.
     pub fn begin(self: &Arc<Self>, id: &str, addressee: Addressee) -> CallInFlight {
-        self.lock().calls.insert(id.into(), addressee);
-        CallInFlight { desk: Arc::clone(self), id: id.into() }
+        let call = self.announce(id);
+        call.sending.restart();
+        if let Some(known) = self.lock().calls.get_mut(id) {
+            known.addressee = Some(addressee);
+        }
+        call
+    }
+
+    /// The call with this id literal, until it has its answer.
+    pub fn pending_call(&self, id: &str) -> Option<PendingCall> {
+        self.lock().calls.get(id).cloned()
+    }
+
+    /// Remembers that the call with this id literal is to be cancelled once it was sent. False: that was known.
+    pub fn withdraw(&self, id: &str) -> bool {
+        let mut inner = self.lock();
+        inner.calls.get_mut(id).is_some_and(|call| !std::mem::replace(&mut call.is_withdrawn, true))
     }
 
     /// Who works on the call with this id literal.
     pub fn working_on(&self, id: &str) -> Option<Addressee> {
-        self.lock().calls.get(id).cloned()
+        self.lock().calls.get(id)?.addressee.clone()
+    }
+
+    /// What waits for an upstream.
+    pub fn messages_to(&self, upstream: &Arc<str>) -> Arc<MessageQueue> {
+        Arc::clone(self.lock().messages.entry(Arc::clone(upstream)).or_default())
+    }
+
+    /// What waits for an upstream. `None`: nothing does.
+    pub fn messages_before(&self, upstream: &str) -> Option<Arc<MessageQueue>> {
+        self.lock().messages.get(upstream).filter(|queue| !queue.is_empty()).cloned()
     }
 
     fn is_reader_behind(&self) -> bool {
@@ -359,7 +418,21 @@ impl Drop for Ticket {
 
 impl Drop for CallInFlight {
     fn drop(&mut self) {
-        self.desk.lock().calls.remove(&self.id);
+        let mut inner = self.desk.lock();
+        if let Some(call) = inner.calls.get_mut(&self.id) {
+            call.holders -= 1;
+            if call.holders == 0 {
+                inner.calls.remove(&self.id);
+                drop(inner);
+                self.sending.mark_over();
+            }
+        }
+    }
+}
+
+impl PendingCall {
+    fn new() -> Self {
+        Self { addressee: None, sending: Arc::default(), is_withdrawn: false, holders: 0 }
     }
 }
 

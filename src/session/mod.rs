@@ -30,6 +30,7 @@ pub mod journal;
 pub mod key_file;
 pub mod keys;
 pub mod level;
+pub mod message_queue;
 mod rate;
 pub mod room;
 pub mod shared;

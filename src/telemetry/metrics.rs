@@ -69,6 +69,7 @@ pub struct Metrics {
     child_stderr_dropped: IntCounterVec,
     upstream_questions: IntCounterVec,
     upstream_messages_withheld: IntCounterVec,
+    upstream_messages_dropped: IntCounterVec,
     upstream_streams_resumed: IntCounterVec,
     /// Exchanges that go on without their client.
     pub exchanges_detached: IntCounterVec,
@@ -306,6 +307,11 @@ impl Metrics {
                 "Messages of upstreams within sessions that belong to nobody: answers nobody waits for, and the like.",
                 &["upstream"],
             )?,
+            upstream_messages_dropped: counters(
+                "trunkline_upstream_messages_dropped_total",
+                "Notifications and responses within sessions that an upstream did not take, by why.",
+                &["upstream", "reason"],
+            )?,
             upstream_streams_resumed: counters(
                 "trunkline_upstream_streams_resumed_total",
                 "Event streams that ended before the answer to their call and were taken up again.",
@@ -490,6 +496,9 @@ impl Metrics {
             sessions_lost: self.upstream_sessions_lost.with_label_values(&[name]),
             questions: Questions::new(|result| self.upstream_questions.with_label_values(&[name, result])),
             withheld: self.upstream_messages_withheld.with_label_values(&[name]),
+            messages_dropped: MessagesDropped::new(|reason| {
+                self.upstream_messages_dropped.with_label_values(&[name, reason])
+            }),
             resumed: self.upstream_streams_resumed.with_label_values(&[name]),
             listens: self.upstream_listens.with_label_values(&[name]),
             listen_gaps: self.upstream_listen_gaps.with_label_values(&[name]),
@@ -613,12 +622,41 @@ pub struct UpstreamSeries {
     pub questions: Questions,
     /// Its messages that belong to nobody.
     pub withheld: IntCounter,
+    /// Messages that it did not take.
+    pub messages_dropped: MessagesDropped,
     /// Its event streams that were taken up again.
     pub resumed: IntCounter,
     /// Subscriptions it has acknowledged.
     pub listens: IntGauge,
     /// Subscriptions of those that were lost.
     pub listen_gaps: IntCounter,
+}
+
+/// Notifications and responses that an upstream did not take, by why.
+#[derive(Clone, Debug)]
+pub struct MessagesDropped {
+    /// It did not accept them in time.
+    pub timed_out: IntCounter,
+    /// It answered with an error.
+    pub refused: IntCounter,
+    /// It could not be reached, or the connection broke.
+    pub failed: IntCounter,
+    /// Their session with it was over by then.
+    pub ended: IntCounter,
+    /// The gateway's own, for which there was no room.
+    pub full: IntCounter,
+}
+
+impl MessagesDropped {
+    fn new(counter: impl Fn(&str) -> IntCounter) -> Self {
+        Self {
+            timed_out: counter("timed_out"),
+            refused: counter("refused"),
+            failed: counter("failed"),
+            ended: counter("ended"),
+            full: counter("full"),
+        }
+    }
 }
 
 /// Requests of an upstream to clients, by what became of them.

@@ -79,6 +79,21 @@ pub struct Question {
     pub deadline: Instant,
 }
 
+/// A message and the headers that go with it.
+#[derive(Debug)]
+pub struct Message {
+    /// `Content-Type` and `Accept` are added.
+    pub headers: HeaderMap,
+    /// The message.
+    pub body: Bytes,
+    /// True if sending it twice does no harm.
+    pub is_safe_to_repeat: bool,
+    /// The replica that knows the session that it is part of.
+    pub replica: Option<ReplicaKey>,
+    /// When the head of the reply must be there.
+    pub deadline: Instant,
+}
+
 /// An answer.
 #[derive(Debug)]
 pub struct Answer {
@@ -93,18 +108,24 @@ pub struct Answer {
 }
 
 impl Asker<'_> {
-    /// Asks. An error is a fault of the exchange; a refusal is an answer.
-    pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
-        let Question { mut headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
+    /// Sends a message and waits for the head of the reply.
+    pub async fn post(&self, upstream: &Upstream, message: Message) -> Result<Reply, UpstreamError> {
+        let Message { mut headers, body, is_safe_to_repeat, replica, deadline } = message;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let mut request = Request::new(RequestBody(Segments::from(body)));
+        let mut request = Request::new(RequestBody::from(Segments::from(body)));
         request.extensions_mut().insert(Own);
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
         let delivery = Delivery { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
-        let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
-        let Reply { head, mut body, mut lease, replica } = reply;
+        self.client.send(upstream, request, delivery, Instant::now(), deadline).await
+    }
+
+    /// Asks. An error is a fault of the exchange; a refusal is an answer.
+    pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
+        let Question { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
+        let message = Message { headers, body, is_safe_to_repeat, replica, deadline };
+        let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
         let media = relay::media_of(&head.headers);
         let answer = |body| Answer { status: head.status, headers: head.headers.clone(), body, replica };
         match media {
@@ -142,7 +163,7 @@ impl Asker<'_> {
         (session, replica): (&HeaderValue, Option<ReplicaKey>),
         deadline: Instant,
     ) -> Result<bool, UpstreamError> {
-        let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
+        let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
         *request.method_mut() = HttpMethod::DELETE;
         *request.headers_mut() = legacy_headers(version, Some(session));
         let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };

@@ -25,6 +25,7 @@ use super::incoming::Incoming;
 use super::pipe;
 use super::pipe::host::Host;
 use super::pool::{InFlight, Lease, Pools};
+use super::sending::Sending;
 use super::{Aim, ReplicaKey, Transport, Upstream};
 use crate::protocol::error::{Error, UpstreamError};
 use crate::protocol::splice::Segments;
@@ -350,21 +351,32 @@ fn address(request: &mut Request<RequestBody>, lease: &Lease) {
 
 /// Gives a request that is sent again another id, if it has one.
 fn renew(request: &mut Request<RequestBody>) -> Option<FreshId> {
-    let (message, id) = fresh_id::replace(&request.body().0)?;
-    request.body_mut().0 = message;
+    let (message, id) = fresh_id::replace(&request.body().message)?;
+    request.body_mut().message = message;
     Some(id)
 }
 
 fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody(request.body().0.clone()));
+    let mut copy = Request::new(request.body().clone());
     request.method().clone_into(copy.method_mut());
     request.headers().clone_into(copy.headers_mut());
     copy
 }
 
 /// A message on its way up: pieces of known total length.
-#[derive(Debug)]
-pub struct RequestBody(pub Segments);
+#[derive(Clone, Debug)]
+pub struct RequestBody {
+    /// The message.
+    pub message: Segments,
+    /// Told how far it has come, where somebody must not overtake it.
+    pub sending: Option<Arc<Sending>>,
+}
+
+impl From<Segments> for RequestBody {
+    fn from(message: Segments) -> Self {
+        Self { message, sending: None }
+    }
+}
 
 impl Body for RequestBody {
     type Data = Bytes;
@@ -374,14 +386,20 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.pop_at_most(FRAME_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
+        let piece = self.message.pop_at_most(FRAME_BYTES_MAX);
+        if let Some(sending) = &self.sending
+            && self.message.is_empty()
+        {
+            sending.mark_written();
+        }
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
+        self.message.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.len())
+        SizeHint::with_exact(self.message.len())
     }
 }

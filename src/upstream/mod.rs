@@ -19,6 +19,7 @@ pub mod listing;
 pub mod pipe;
 pub mod pool;
 pub mod replica;
+pub mod sending;
 pub mod sse;
 pub mod stdio;
 pub mod unasked;
@@ -28,6 +29,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use self::balance::{NotChosen, Replicas};
 use self::bridge::Bridge;
@@ -49,6 +51,10 @@ use crate::telemetry::metrics::{Metrics, UpstreamSeries};
 
 /// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
 const SESSION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many messages without an answer may be on their way to one upstream, so that they do not take the connections of
+/// calls. Each session sends one at a time.
+const MESSAGES_IN_FLIGHT_MAX: usize = 256;
 
 /// Identifies an upstream across configurations: equal ids mean the same upstream, unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,8 +99,8 @@ pub struct Upstream {
     pub listing: Arc<Listing>,
     /// Where calls wait when it has as many as it may.
     pub gate: Option<Arc<Gate>>,
-    /// Counts, by its holders, messages on their way to it that nobody waits for.
-    pub telling: Arc<()>,
+    /// Bounds messages on their way to it that have no answer, over all sessions.
+    pub messages_in_flight: Arc<Semaphore>,
     /// How clients reach it that speak the other era only.
     pub bridge: Arc<Bridge>,
 }
@@ -172,7 +178,7 @@ impl Upstream {
             hinted: Arc::default(),
             listing: Arc::default(),
             gate,
-            telling: Arc::default(),
+            messages_in_flight: Arc::new(Semaphore::new(MESSAGES_IN_FLIGHT_MAX)),
             bridge,
         })
     }
@@ -202,7 +208,7 @@ impl Upstream {
         self.annotated = Arc::clone(&same.annotated);
         self.hinted = Arc::clone(&same.hinted);
         self.listing = Arc::clone(&same.listing);
-        self.telling = Arc::clone(&same.telling);
+        self.messages_in_flight = Arc::clone(&same.messages_in_flight);
     }
 
     /// From now on this is the upstream that its connections belong to.

@@ -46,7 +46,7 @@ pub enum Opened {
 
 /// Asks for the stream of a session. `after`: the id of the last event that was seen.
 pub async fn open(client: &Client, upstream: &Upstream, session: Named<'_>, after: Option<&Bytes>) -> Opened {
-    let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
+    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
     *request.method_mut() = Method::GET;
     let mut headers = legacy_headers(session.version, session.id);
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));

@@ -87,7 +87,7 @@ pub(super) async fn open(
     let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
     let request = request(ask, &id);
-    let asked_bytes = usize::try_from(request.body().0.len()).unwrap_or(usize::MAX);
+    let asked_bytes = usize::try_from(request.body().message.len()).unwrap_or(usize::MAX);
     let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any, asked: None };
     let reply = client.send(upstream, request, delivery, now, deadline).await.map_err(NotOpened::Failed)?;
     let limits = state.snapshot.load().limits.clone();
@@ -128,7 +128,7 @@ fn request(ask: &Ask, id: &str) -> Request<RequestBody> {
         ask.uris.iter().map(|uri| &**uri),
         ask.task_ids.iter().map(|task| &**task),
     );
-    let mut request = Request::new(RequestBody(Segments::from(Bytes::from(body))));
+    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::from(body))));
     *request.method_mut() = HttpMethod::POST;
     let mut headers = modern_headers(MODERN[0], Method::Listen);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -212,7 +212,7 @@ impl Client {
             return self.attempt(upstream, delivery, request, clock).await;
         };
         let token = tokens.get(&self.tasks, clock.deadline).await?;
-        let mut again = Request::new(RequestBody(request.body().0.clone()));
+        let mut again = Request::new(request.body().clone());
         request.method().clone_into(again.method_mut());
         request.headers().clone_into(again.headers_mut());
         if let Some(held) = request.extensions().get::<Held>() {

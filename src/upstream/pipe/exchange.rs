@@ -29,6 +29,7 @@ use crate::upstream::Upstream;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::incoming::{Broken, Incoming};
+use crate::upstream::sending::Sending;
 
 /// Who calls, where connections are not for everybody: a header that only this process sees. Without it, it is the
 /// gateway itself, or a client that nobody asked who it is.
@@ -90,6 +91,8 @@ pub struct Post<'a> {
     pub json_depth_max: usize,
     /// When it is too late for an answer.
     pub deadline: Instant,
+    /// Told once it has its place among what the connection is sent.
+    pub sending: Option<&'a Sending>,
 }
 
 impl Post<'_> {
@@ -112,7 +115,7 @@ pub async fn send(
     request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    let (parts, RequestBody(body)) = request.into_parts();
+    let (parts, RequestBody { message: body, sending }) = request.into_parts();
     let headers = &parts.headers;
     let session = headers.get(SESSION_ID);
     let asking = Asking { client, upstream, caller: headers.get(CALLER), deadline };
@@ -146,7 +149,8 @@ pub async fn send(
     let era = if is_modern { Era::Modern } else { Era::Legacy };
     let is_own = parts.extensions.get::<Own>().is_some();
     let envelope = &envelope;
-    let post = Post { message: &message, envelope, headers, is_own, era, json_depth_max, deadline };
+    let sending = sending.as_deref();
+    let post = Post { message: &message, envelope, headers, is_own, era, json_depth_max, deadline, sending };
     if is_modern {
         let mut may_repeat = true;
         loop {
@@ -174,12 +178,16 @@ pub async fn send(
 
 /// Passes a message through a connection.
 pub async fn pass(pipe: &Pipe, session: u64, post: Post<'_>) -> Result<Reply, UpstreamError> {
-    let Post { message, envelope, headers, is_own, era, json_depth_max, deadline } = post;
+    let Post { message, envelope, headers, is_own, era, json_depth_max, deadline, sending } = post;
     match envelope.kind {
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
             let request = Outgoing { session, message, envelope, headers, is_own, era, deadline };
-            let mut reply = answer(pipe.call(request).await?).await?;
+            let call = pipe.call(request).await?;
+            if let Some(sending) = sending {
+                sending.mark_taken();
+            }
+            let mut reply = answer(call).await?;
             if let (Era::Modern, Incoming::Whole(Some(answer))) = (era, &reply.body) {
                 reply.head.status = modern_status(answer);
             }

@@ -14,7 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt as _;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::envelope::{Envelope, MessageKind};
@@ -29,6 +29,7 @@ use crate::upstream::exchange::{Client, Held, Reply, RequestBody, To};
 use crate::upstream::pipe::host::Host;
 use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
 use crate::upstream::pool::{self, Lease};
+use crate::upstream::sending::Sending;
 use crate::upstream::unasked::Messages;
 use crate::upstream::{Aim, ReplicaKey, Upstream};
 
@@ -127,7 +128,7 @@ async fn open_at(
     replica: ReplicaKey,
     deadline: Instant,
 ) -> Result<Opened, NotOpened> {
-    let mut request = Request::new(RequestBody(Segments::from(Bytes::new())));
+    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
     *request.method_mut() = Method::GET;
     request.extensions_mut().insert(Held);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -180,6 +181,7 @@ pub(super) async fn run(
     let depth_max = host.shared.limits().json_depth_max;
     let mut scratch = Scratch::default();
     let mut posts = FuturesUnordered::new();
+    let mut requests = Vec::new();
     let mut is_alone = false;
     loop {
         tokio::select! {
@@ -216,7 +218,19 @@ pub(super) async fn run(
                 let Some(message) = message else { return };
                 let id = request_id(&mut scratch, &message, depth_max);
                 is_alone = id.is_none();
-                posts.push(post(&client, &upstream, to, message, id));
+                requests.retain(|request: &Arc<Sending>| !request.is_behind());
+                let mut body = RequestBody::from(message);
+                let earlier = if is_alone {
+                    std::mem::take(&mut requests)
+                } else {
+                    requests.push(Arc::clone(body.sending.insert(Arc::default())));
+                    Vec::new()
+                };
+                let (client, upstream) = (&client, &upstream);
+                posts.push(async move {
+                    overtake_none(earlier).await;
+                    post(client, upstream, to, body, id).await
+                });
             }
         }
     }
@@ -238,16 +252,27 @@ fn request_id(scratch: &mut Scratch, message: &Segments, depth_max: usize) -> Op
     message.get(id).map(Bytes::copy_from_slice)
 }
 
+/// What is no request, such as the cancellation of one, is sent when those before it were.
+async fn overtake_none(earlier: Vec<Arc<Sending>>) {
+    let sent = async {
+        for request in earlier {
+            request.behind().await;
+        }
+    };
+    let _ = timeout(MESSAGE_TIMEOUT, sent).await;
+}
+
 async fn post(
     client: &Client,
     upstream: &Upstream,
     to: To<'_>,
-    message: Segments,
+    message: RequestBody,
     id: Option<Bytes>,
 ) -> Posted {
     let patience = if id.is_some() { upstream.config.reply_timeout } else { MESSAGE_TIMEOUT };
     let deadline = Instant::now() + patience;
-    let mut request = Request::new(RequestBody(message));
+    let sending = message.sending.clone();
+    let mut request = Request::new(message);
     *request.method_mut() = Method::POST;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let accepted = timeout_at(deadline.into(), async {
@@ -262,7 +287,11 @@ async fn post(
         pool::give_back(lease, Instant::now());
         Ok(head.status)
     });
-    let result = match accepted.await.unwrap_or(Err(UpstreamError::TimedOut)) {
+    let accepted = accepted.await;
+    if let Some(sending) = sending {
+        sending.mark_over();
+    }
+    let result = match accepted.unwrap_or(Err(UpstreamError::TimedOut)) {
         Ok(status) if status.is_success() => Ok(()),
         Ok(StatusCode::NOT_FOUND) => Err(Refused::Session),
         Ok(status) => Err(Refused::Message(inconclusive(status).unwrap_or(UpstreamError::Nonsense))),

@@ -109,7 +109,7 @@ impl Call {
         deadline: Instant,
     ) -> Result<Came, UpstreamError> {
         let body = self.body(added, own_id)?;
-        let mut request = Request::new(RequestBody(body));
+        let mut request = Request::new(RequestBody::from(body));
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = self.headers.clone();
         self.mirror(request.headers_mut());

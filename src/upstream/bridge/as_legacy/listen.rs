@@ -57,7 +57,7 @@ pub(super) async fn open(
     let uris = uris.iter().map(|uri| &**uri);
     let body = subscription::request(&id, Lists::default(), uris, std::iter::empty());
     let asked_bytes = body.len();
-    let mut request = Request::new(RequestBody(Segments::from(body)));
+    let mut request = Request::new(RequestBody::from(Segments::from(body)));
     *request.method_mut() = HttpMethod::POST;
     let mut headers = modern_headers(MODERN[0], Method::Listen);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -113,7 +113,7 @@ pub async fn answer(
     request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    let (parts, RequestBody(body)) = request.into_parts();
+    let (parts, RequestBody { message: body, sending }) = request.into_parts();
     let server = &upstream.bridge.as_legacy;
     let id = parts.headers.get(SESSION_ID);
     match parts.method {
@@ -154,7 +154,8 @@ pub async fn answer(
             if parts.extensions.get::<Own>().is_none() {
                 upstream.bridge.series.calls[0].inc();
             }
-            let post = Post { client, upstream, session: &session, message, envelope: &envelope };
+            let sending = sending.as_deref();
+            let post = Post { client, upstream, session: &session, message, envelope: &envelope, sending };
             post.answer(method, parts, deadline).await
         }
         MessageKind::Notification | MessageKind::Response => {

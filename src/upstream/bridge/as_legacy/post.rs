@@ -20,6 +20,7 @@ use crate::session::level::Level;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::pipe::exchange::json;
+use crate::upstream::sending::Sending;
 
 /// How long a subscription waits for its server to know of it.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
@@ -31,6 +32,8 @@ pub(super) struct Post<'p> {
     pub(super) session: &'p Arc<Session>,
     pub(super) message: Bytes,
     pub(super) envelope: &'p Envelope,
+    /// Told once the session knows of the request.
+    pub(super) sending: Option<&'p Sending>,
 }
 
 impl Post<'_> {
@@ -60,12 +63,15 @@ impl Post<'_> {
 
     /// A request that the server answers.
     async fn call(self, parts: Parts, deadline: Instant) -> Result<Reply, UpstreamError> {
-        let Self { client, upstream, session, ref message, envelope } = self;
+        let Self { client, upstream, session, ref message, envelope, sending } = self;
         let request = (parts.headers, parts.extensions);
         let Some(call) = Call::of(client, upstream, session, (message.clone(), envelope), request) else {
             return Ok(self.error(-32601, "method not found"));
         };
         let mut line = Line::new(call, deadline);
+        if let Some(sending) = sending {
+            sending.mark_taken();
+        }
         let first = match line.first().await? {
             Next::Answer(answer) => {
                 line.finish();

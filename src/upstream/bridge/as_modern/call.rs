@@ -66,7 +66,7 @@ impl Call {
         deadline: Instant,
         (scratch, depth_max): (&mut Scratch, usize),
     ) -> Option<Self> {
-        let (parts, RequestBody(body)) = request.into_parts();
+        let (parts, RequestBody { message: body, .. }) = request.into_parts();
         let message = body.to_bytes();
         let envelope = Envelope::parse(scratch, &message, depth_max).ok()?;
         let method = envelope.method.as_ref()?.decode(&message).map(|name| Method::of(&name))?;
@@ -163,7 +163,7 @@ mod tests {
 
     fn read(message: &str) -> Option<Call> {
         let mut request =
-            Request::new(RequestBody(Segments::from(Bytes::copy_from_slice(message.as_bytes()))));
+            Request::new(RequestBody::from(Segments::from(Bytes::copy_from_slice(message.as_bytes()))));
         for (name, value) in [("mcp-name", "a"), ("mcp-param-x", "1"), ("traceparent", "00"), ("accept", "b")]
         {
             request.headers_mut().insert(name, HeaderValue::from_static(value));

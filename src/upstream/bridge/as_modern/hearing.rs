@@ -123,7 +123,7 @@ pub async fn post(
     posted: Posted,
 ) -> Result<Begun, UpstreamError> {
     let Posted { message, id, headers, trail, is_safe_to_repeat, deadline } = posted;
-    let mut request = Request::new(RequestBody(message));
+    let mut request = Request::new(RequestBody::from(message));
     *request.method_mut() = HttpMethod::POST;
     *request.headers_mut() = headers;
     request.headers_mut().extend(session.headers());

@@ -141,7 +141,7 @@ impl Link {
         message: Segments,
         (headers, trail): (HeaderMap, Option<Arc<Trail>>),
     ) -> Result<Reply, UpstreamError> {
-        let mut request = Request::new(RequestBody(message));
+        let mut request = Request::new(RequestBody::from(message));
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
         request.headers_mut().extend(self.session.headers());

@@ -1,0 +1,204 @@
+//! Notifications and responses within a session on their way to an upstream: one after the other, in the order in which
+//! the client posted them.
+//!
+//! A message has arrived once the head of its reply is here, as servers answer 202 when they have taken it in; what the
+//! reply says beyond that holds nobody up. A call waits for the messages that came before it ([`wait_for_earlier`]), and a
+//! cancellation for its call ([`cancel`]); no other message waits for a call, as that may itself wait for an answer
+//! of the client, or for its turn.
+//!
+//! Bounded: messages of one session for one upstream by `session_messages_max`, those on their way to one upstream by
+//! [`Upstream::messages_in_flight`], each in time. What is given up is counted.
+//!
+//! Deliberately not here: the order among messages to several upstreams, of several sessions, or through several gateways.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::poll;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{timeout, timeout_at};
+
+use super::{MESSAGE_ANSWER_BYTES_MAX, MESSAGE_TIMEOUT};
+use crate::limit::buffered::Reservation;
+use crate::protocol::error::{GatewayError, UpstreamError};
+use crate::relay;
+use crate::session::UpstreamSession;
+use crate::session::desk::{Addressee, Desk, PendingCall};
+use crate::session::message_queue::{Delivery, QueuePlace, QueuedMessage};
+use crate::upstream::Upstream;
+use crate::upstream::ask::{Message, legacy_headers};
+use crate::upstream::exchange::Reply;
+use crate::upstream::pool;
+use crate::worker::Worker;
+
+/// How long a message may wait for those before it, with the time that it takes itself.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long the rest of a reply is read, so that its connection can be used again.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Up to here a message takes nothing from the process's budget.
+const UNCOUNTED_BYTES: usize = 8 * 1024;
+
+/// Room for one message.
+pub struct Room {
+    place: QueuePlace,
+    reservation: Option<Reservation>,
+}
+
+/// Room for a message of this length, before anything is changed for it.
+pub fn room_for(
+    worker: &Worker,
+    desk: &Desk,
+    upstream: &Upstream,
+    length: usize,
+) -> Result<Room, GatewayError> {
+    let messages_max = worker.session_messages_max();
+    let place = desk.messages_to(&upstream.session_key).reserve(messages_max);
+    let place = place.ok_or(GatewayError::SessionMessages)?;
+    let mut reservation = None;
+    if length > UNCOUNTED_BYTES {
+        let reservation = reservation.insert(worker.state.buffered.reservation());
+        if !reservation.grow_to(length) {
+            return Err(GatewayError::Buffers);
+        }
+    }
+    Ok(Room { place, reservation })
+}
+
+/// Sends a message after those that were posted before it.
+pub fn send(
+    worker: &Rc<Worker>,
+    room: Room,
+    upstream: &Arc<Upstream>,
+    session: Arc<UpstreamSession>,
+    body: Bytes,
+) {
+    let Room { place, reservation } = room;
+    let message = QueuedMessage { session, body, posted_at: Instant::now(), reservation };
+    if let Some(delivery) = place.post(message) {
+        let (sender, upstream) = (Rc::clone(worker), Arc::clone(upstream));
+        worker.client.tasks.spawn(async move { deliver(&sender, upstream, delivery).await });
+    }
+}
+
+/// As [`send`], for what nobody can be told of: without room it is dropped.
+pub fn send_if_room(
+    worker: &Rc<Worker>,
+    desk: &Desk,
+    upstream: &Arc<Upstream>,
+    session: Arc<UpstreamSession>,
+    body: Bytes,
+) {
+    match room_for(worker, desk, upstream, body.len()) {
+        Ok(room) => send(worker, room, upstream, session, body),
+        Err(error) => {
+            upstream.series.messages_dropped.full.inc();
+            tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream is dropped");
+        }
+    }
+}
+
+/// Waits for the messages that were posted before, so that a request does not overtake them. Not for ever: a call is worth
+/// more than its place behind notifications that its upstream does not take.
+pub async fn wait_for_earlier(desk: &Desk, upstream: &Upstream) {
+    if let Some(queue) = desk.messages_before(&upstream.session_key) {
+        let _ = timeout(MESSAGE_TIMEOUT, queue.sent_so_far()).await;
+    }
+}
+
+/// Cancels a call. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end.
+pub fn cancel(
+    worker: &Rc<Worker>,
+    (desk, id): (&Arc<Desk>, &str),
+    call: PendingCall,
+    upstream_of: impl Fn(&Worker, &str) -> Option<Arc<Upstream>> + 'static,
+    note: Bytes,
+) -> Result<(), GatewayError> {
+    if let Some(Addressee { upstream, session }) = &call.addressee
+        && call.sending.is_behind()
+    {
+        let Some(upstream) = upstream_of(worker, upstream) else { return Ok(()) };
+        let room = room_for(worker, desk, &upstream, note.len())?;
+        send(worker, room, &upstream, Arc::clone(session), note);
+        return Ok(());
+    }
+    // One is enough, which also bounds them.
+    if !desk.withdraw(id) {
+        return Ok(());
+    }
+    let (sender, desk, id) = (Rc::clone(worker), Arc::clone(desk), Box::<str>::from(id));
+    worker.client.tasks.spawn(async move {
+        if !call.sending.behind().await {
+            return;
+        }
+        let Some(Addressee { upstream, session }) = desk.working_on(&id) else { return };
+        if let Some(upstream) = upstream_of(&sender, &upstream) {
+            send_if_room(&sender, &desk, &upstream, session, note);
+        }
+    });
+    Ok(())
+}
+
+/// Sends what waits until nothing does.
+async fn deliver(worker: &Rc<Worker>, upstream: Arc<Upstream>, mut delivery: Delivery) {
+    while let Some(message) = delivery.take_next() {
+        send_one(worker, &upstream, message).await;
+        delivery.finish();
+    }
+}
+
+async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, message: QueuedMessage) {
+    let dropped = &upstream.series.messages_dropped;
+    let QueuedMessage { session, body, posted_at, reservation: _held } = message;
+    if session.ended.is_cancelled() {
+        dropped.ended.inc();
+        return;
+    }
+    let deadline = (Instant::now() + MESSAGE_TIMEOUT).min(posted_at + WAIT_MAX);
+    let sent = async {
+        let turn = Arc::clone(&upstream.messages_in_flight).acquire_owned();
+        let turn = timeout_at(deadline.into(), turn).await.map_err(|_| UpstreamError::TimedOut)?;
+        let message = Message {
+            headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
+            body,
+            is_safe_to_repeat: true,
+            replica: session.replica,
+            deadline,
+        };
+        let reply = worker.asker(&worker.view()).post(upstream, message).await?;
+        Ok::<_, UpstreamError>((reply, turn))
+    };
+    match sent.await {
+        Ok((reply, turn)) => {
+            if !reply.head.status.is_success() {
+                dropped.refused.inc();
+                let status = reply.head.status.as_u16();
+                tracing::debug!(upstream = upstream.config.name, status, "a message was refused");
+            }
+            finish(worker, reply, turn.ok()).await;
+        }
+        Err(error) => {
+            if error == UpstreamError::TimedOut { &dropped.timed_out } else { &dropped.failed }.inc();
+            tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream failed");
+        }
+    }
+}
+
+/// Reads the rest of a reply: at once where it is here already, else beside the messages that follow.
+async fn finish(worker: &Rc<Worker>, reply: Reply, turn: Option<OwnedSemaphorePermit>) {
+    let reader = Rc::clone(worker);
+    let mut rest = Box::pin(async move {
+        let Reply { mut body, lease, .. } = reply;
+        let deadline = Instant::now() + REST_TIMEOUT;
+        let budget = &reader.state.buffered;
+        if relay::collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, budget).await.is_ok() {
+            pool::give_back(lease, Instant::now());
+        }
+        drop(turn);
+    });
+    if poll!(pin!(rest.as_mut())).is_pending() {
+        worker.client.tasks.spawn(rest);
+    }
+}

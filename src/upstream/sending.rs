@@ -1,0 +1,118 @@
+//! How far a request has come on its way to its upstream, for whoever must not overtake it.
+//!
+//! A request is *written* once its connection has taken all of it: a message that another connection carries may still
+//! be read before it. It is *taken* once its reply has begun, or where the way to the upstream is one that keeps the order.
+
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+/// How long after it was written a request counts as read, should its reply not begin earlier.
+const READ_WITHIN: Duration = Duration::from_millis(200);
+
+/// How far one request has come. Any thread may look.
+#[derive(Debug, Default)]
+pub struct Sending {
+    stage: Mutex<Stage>,
+    changed: Notify,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Waits,
+    Written(Instant),
+    Taken,
+    Over,
+}
+
+impl Sending {
+    /// Its connection has taken all of it.
+    pub fn mark_written(&self) {
+        self.advance(|stage| (stage == Stage::Waits).then(|| Stage::Written(Instant::now())));
+    }
+
+    /// What is sent after it cannot overtake it.
+    pub fn mark_taken(&self) {
+        self.advance(|stage| (stage != Stage::Over).then_some(Stage::Taken));
+    }
+
+    /// It is about to be sent once more, elsewhere.
+    pub fn restart(&self) {
+        self.advance(|stage| (stage != Stage::Over).then_some(Stage::Waits));
+    }
+
+    /// It has its answer, or will never have one.
+    pub fn mark_over(&self) {
+        self.advance(|_| Some(Stage::Over));
+    }
+
+    /// Whether what is sent now cannot overtake it.
+    pub fn is_behind(&self) -> bool {
+        match self.stage() {
+            Stage::Waits => false,
+            Stage::Written(at) => at.elapsed() >= READ_WITHIN,
+            Stage::Taken | Stage::Over => true,
+        }
+    }
+
+    /// Waits until what is sent then cannot overtake it. False: it is over.
+    pub async fn behind(&self) -> bool {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Before the look, so that no change is missed.
+            changed.as_mut().enable();
+            match self.stage() {
+                Stage::Waits => changed.await,
+                Stage::Taken => return true,
+                Stage::Over => return false,
+                Stage::Written(at) => {
+                    let until = at + READ_WITHIN;
+                    if Instant::now() >= until {
+                        return true;
+                    }
+                    tokio::select! {
+                        () = changed => {}
+                        () = sleep_until(until.into()) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(next) = next(*stage) else { return };
+        *stage = next;
+        drop(stage);
+        self.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_written_is_waited_for_a_moment() {
+        let sending = Sending::default();
+        let mut behind = Box::pin(sending.behind());
+        assert!(futures_util::poll!(behind.as_mut()).is_pending() && !sending.is_behind());
+        sending.mark_written();
+        assert!(futures_util::poll!(behind.as_mut()).is_pending() && !sending.is_behind());
+        sending.mark_taken();
+        assert!(behind.await && sending.is_behind());
+        sending.restart();
+        assert!(!sending.is_behind());
+        sending.mark_over();
+        sending.restart();
+        assert!(!sending.behind().await);
+    }
+}
