@@ -61,7 +61,9 @@ pub async fn run(state: Arc<State>, shared: Arc<Shared>) {
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            state.sessions.ask_for_use().await;
+            let snapshot = state.snapshot.load_full();
+            let is_irreplaceable = |key: &str| snapshot.is_irreplaceable(key);
+            state.sessions.leave_unused(is_irreplaceable, |key| snapshot.has_local_sessions(key)).await;
         }
     };
     tokio::join!(shared::run::run(Arc::clone(&shared), keys, hear), tell, ask);

@@ -247,6 +247,12 @@ impl Snapshot {
         upstreams.any(|upstream| upstream.is_irreplaceable())
     }
 
+    /// Whether sessions with the upstream are known to this process alone.
+    pub fn has_local_sessions(&self, session_key: &str) -> bool {
+        let mut upstreams = self.upstreams.iter().filter(|upstream| *upstream.session_key == *session_key);
+        upstreams.any(|upstream| upstream.has_local_sessions())
+    }
+
     /// What clients are told of the authorization servers of an endpoint, at `path`.
     pub fn metadata_at(&self, path: &str) -> Option<&Bytes> {
         self.metadata.get(path)

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Authority, Certificates, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Redis, Reply, Request,
-    Upstream, api_key, call, eventually, in_session, initialize, legacy, list, open_session,
+    Authority, Certificates, Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Redis, Reply,
+    Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, list, open_session,
 };
 
 /// What all replicas of a test have in common.
@@ -24,8 +24,12 @@ impl Site {
 
     /// `config` for one of several replicas; `lines` are further keys of `[shared]`.
     fn config(&self, config: Config, lines: &str) -> Config {
+        self.config_of_sessions(config, "", lines)
+    }
+
+    fn config_of_sessions(&self, config: Config, session_lines: &str, lines: &str) -> Config {
         let key = self.keys.path().join("session.key");
-        let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
+        let session = format!("[session]\nkey = {{ file = \"{}\" }}\n{session_lines}", key.display());
         config.section(&session).section(&self.redis.section(lines)).admin()
     }
 
@@ -308,6 +312,122 @@ fn replicas_with_other_keys_are_told_of() {
     }
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     assert_eq!(other.send(&in_session(&session, tool_call())).status, 404);
+}
+
+/// Two replicas whose sessions are idle after two seconds.
+fn brief(site: &Site, upstream: &Upstream) -> (Daemon, Daemon) {
+    let config = site.config_of_sessions(transparent(upstream), "idle_timeout = \"2s\"", "");
+    let daemons = (Daemon::start(&config), Daemon::start(&config));
+    is_connected(&daemons.0, true);
+    is_connected(&daemons.1, true);
+    daemons
+}
+
+/// A session that is known at both replicas, and in use at neither.
+fn known_to_both(one: &Daemon, other: &Daemon) -> String {
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    for daemon in [one, other, one] {
+        daemon.send(&in_session(&session, tool_call())).assert_ok();
+    }
+    session
+}
+
+fn deletes(upstream: &Upstream, server: &Legacy) -> usize {
+    upstream.received_of("DELETE").iter().filter(|request| !server.is_own(request)).count()
+}
+
+/// Nobody ends the session for several times the time in which it is idle.
+#[track_caller]
+fn stays_open(upstream: &Upstream, server: &Legacy) {
+    let until = Instant::now() + Duration::from_secs(9);
+    while Instant::now() < until {
+        assert_eq!(deletes(upstream, server), 0, "it is in use");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Somebody ends it, and nobody else does.
+#[track_caller]
+fn is_ended_once(upstream: &Upstream, server: &Legacy, daemons: &[&Daemon]) {
+    eventually("it is closed", || (deletes(upstream, server) > 0).then_some(()));
+    eventually("everybody forgets it", || {
+        let is_gone = |daemon: &&Daemon| metric(daemon, "trunkline_upstream_sessions") == 0;
+        daemons.iter().all(is_gone).then_some(())
+    });
+    assert_eq!((deletes(upstream, server), server.client_sessions().len()), (1, 0));
+}
+
+#[test]
+fn a_stream_that_is_held_at_one_replica_keeps_the_session_at_all() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let (one, other) = brief(&site, &upstream);
+    let session = known_to_both(&one, &other);
+    let mut stream = one.connect();
+    let get = legacy("1", "ping", "{}").method("GET").body("").set("Accept", "text/event-stream");
+    stream.write(&in_session(&session, get.without("content-type")).bytes());
+    assert_eq!(stream.head().status, 200);
+    stays_open(&upstream, &server);
+    drop(stream);
+    is_ended_once(&upstream, &server, &[&one, &other]);
+}
+
+#[test]
+fn a_long_call_at_one_replica_keeps_the_session_at_all() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let gate = Gate::default();
+    let (answering, waiting) = (server.clone(), gate.clone());
+    let upstream = Upstream::start(move |request| {
+        let answer = answering.answer(request);
+        let is_long = request.method() == "tools/call" && request.id() == "9";
+        if is_long { Reply::default().wait(&waiting).then(answer) } else { answer }
+    });
+    let (one, other) = brief(&site, &upstream);
+    let session = known_to_both(&one, &other);
+    let mut call = one.connect();
+    call.write(&in_session(&session, legacy("9", "tools/call", r#"{"name":"echo","arguments":{}}"#)).bytes());
+    upstream.wait_for("tools/call", 4);
+    stays_open(&upstream, &server);
+    gate.open();
+    call.response().assert_ok();
+    is_ended_once(&upstream, &server, &[&one, &other]);
+}
+
+#[test]
+fn a_session_that_is_used_at_one_replica_outlives_a_moment_without_redis_at_the_other() {
+    let (mut site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let (one, other) = brief(&site, &upstream);
+    let session = known_to_both(&one, &other);
+    let mut stream = one.connect();
+    let get = legacy("1", "ping", "{}").method("GET").body("").set("Accept", "text/event-stream");
+    stream.write(&in_session(&session, get.without("content-type")).bytes());
+    assert_eq!(stream.head().status, 200);
+    // It is idle at the other by then, which knows that it is used.
+    std::thread::sleep(Duration::from_secs(4));
+    site.redis.kill();
+    is_connected(&other, false);
+    std::thread::sleep(Duration::from_millis(1500));
+    site.redis.go_on();
+    is_connected(&one, true);
+    is_connected(&other, true);
+    assert_eq!(deletes(&upstream, &server), 0);
+    one.send(&in_session(&session, tool_call())).assert_ok();
+    drop(stream);
+}
+
+#[test]
+fn a_session_whose_replica_died_is_ended_by_another() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let (mut one, other) = brief(&site, &upstream);
+    let session = known_to_both(&one, &other);
+    let mut stream = one.connect();
+    let get = legacy("1", "ping", "{}").method("GET").body("").set("Accept", "text/event-stream");
+    stream.write(&in_session(&session, get.without("content-type")).bytes());
+    assert_eq!(stream.head().status, 200);
+    one.kill();
+    is_ended_once(&upstream, &server, &[&other]);
 }
 
 #[test]

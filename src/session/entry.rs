@@ -4,7 +4,7 @@
 //! is journalled under it, so that the journal has the order of events.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
@@ -84,8 +84,8 @@ pub(super) struct Entry {
     used_s: AtomicU64,
     /// When others were last told of its use.
     shared_s: AtomicU64,
-    /// It is idle, and nobody else uses it.
-    pub(super) is_unused: AtomicBool,
+    /// Until then others use it, as far as is known.
+    pub(super) used_elsewhere_until_s: AtomicU64,
     changing: Mutex<Changing>,
     _place: Place,
 }
@@ -125,7 +125,7 @@ impl Entry {
             desk: Arc::new(Desk::new(Arc::clone(streams))),
             used_s: AtomicU64::new(used_s),
             shared_s: AtomicU64::new(0),
-            is_unused: AtomicBool::new(false),
+            used_elsewhere_until_s: AtomicU64::new(0),
             changing: Mutex::default(),
             _place: place,
         }
@@ -138,7 +138,6 @@ impl Entry {
     pub(super) fn touch(&self, now_s: u64) {
         if self.used_s.load(Ordering::Relaxed) < now_s {
             self.used_s.store(now_s, Ordering::Relaxed);
-            self.is_unused.store(false, Ordering::Relaxed);
         }
     }
 
@@ -148,8 +147,22 @@ impl Entry {
         self.shared_s.store(0, Ordering::Relaxed);
     }
 
-    /// Whether others are to be told now that it is used: once in `interval_s`.
-    pub(super) fn is_use_news(&self, now_s: u64, interval_s: u64) -> bool {
+    /// Whether it was used, or is held, since others were last told, which was `interval_s` ago or longer. Returns for
+    /// how long it has not been used.
+    pub(super) fn use_to_tell(&self, now_s: u64, interval_s: u64) -> Option<u64> {
+        let told_s = self.shared_s.load(Ordering::Relaxed);
+        if told_s.saturating_add(interval_s) > now_s {
+            return None;
+        }
+        if self.is_held() {
+            self.touch(now_s);
+        }
+        let used_s = self.used_s.load(Ordering::Relaxed);
+        (used_s > told_s || told_s == 0).then(|| now_s.saturating_sub(used_s))
+    }
+
+    /// Others are told. False: another thread does it.
+    pub(super) fn note_told(&self, now_s: u64, interval_s: u64) -> bool {
         let told_s = self.shared_s.load(Ordering::Relaxed);
         let is_due = told_s.saturating_add(interval_s) <= now_s;
         is_due && self.shared_s.compare_exchange(told_s, now_s, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -161,12 +174,28 @@ impl Entry {
         if now_s.saturating_sub(self.used_s.load(Ordering::Relaxed)) < idle_s {
             return false;
         }
-        let is_in_use = self.desk.has_client() || self.lock().slots.values().any(|slot| slot.is_in_use());
-        if is_in_use {
-            // A long call is use to its end, and so is a stream.
+        let is_held = self.is_held();
+        if is_held {
             self.touch(now_s);
         }
-        !is_in_use
+        !is_held
+    }
+
+    /// Whether it was kept for those who might use it elsewhere, since it was idle here; for as long again, if nothing is
+    /// known of that.
+    pub(super) fn was_kept_for_others(&self, now_s: u64, idle_s: u64) -> bool {
+        let until_s = self.used_elsewhere_until_s.load(Ordering::Relaxed);
+        let idle_from_s = self.used_s.load(Ordering::Relaxed).saturating_add(idle_s);
+        let was_kept = until_s >= idle_from_s;
+        if !was_kept {
+            self.used_elsewhere_until_s.store(now_s.saturating_add(idle_s), Ordering::Relaxed);
+        }
+        was_kept
+    }
+
+    /// Whether its client holds a stream, or a call one of its upstream sessions: both are use to their end.
+    fn is_held(&self) -> bool {
+        self.desk.has_client() || self.lock().slots.values().any(|slot| slot.is_in_use())
     }
 
     /// Ends it and gives its upstream sessions away.

@@ -150,6 +150,9 @@ pub struct Sessions {
     now_s: AtomicU64,
     /// When the last sweep was.
     swept_s: AtomicU64,
+    /// Over which link sweeps have asked last, and since when there was that one.
+    joined_epoch: AtomicU64,
+    joined_s: AtomicU64,
     /// The calendar at the last sweep.
     clock: Mutex<Option<(Instant, u64)>>,
     /// Forgotten before they expired, since the last sweep.
@@ -397,6 +400,7 @@ impl Sessions {
         let place = place_for(session, &self.room).ok_or(NoState::TooMany)?;
         let entry = Arc::new(Entry::new(expires_s, now_s, place, &self.streams));
         shard.live.insert(session, Arc::clone(&entry));
+        self.tell_use(session, &entry, now_s);
         Ok(entry)
     }
 
@@ -406,11 +410,16 @@ impl Sessions {
         self.share(record);
     }
 
+    /// Tells others that a session was used just now, unless they were told a moment ago.
     fn tell_use(&self, session: SessionId, entry: &Entry, now_s: u64) {
-        let interval_s = self.idle_s.load(Ordering::Relaxed) / 4;
-        if self.shared.is_some() && entry.is_use_news(now_s, interval_s.max(1)) {
-            self.share_use(session, entry.expires_s, now_s);
+        if self.shared.is_some() && entry.note_told(now_s, self.tell_interval_s()) {
+            self.share_use(session, 0);
         }
+    }
+
+    /// How often others are told that a session is used: four times while it would become idle.
+    fn tell_interval_s(&self) -> u64 {
+        (self.idle_s.load(Ordering::Relaxed) / 4).max(1)
     }
 
     /// Leaves upstream sessions to the next sweep to be closed.

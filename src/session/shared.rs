@@ -12,6 +12,12 @@
 //! that an upstream has forgotten stays there until it is replaced: who meets it, loses it as well, and the first to
 //! open another puts it in that one's place, and no other's.
 //!
+//! A session that is used at one replica is left alone by the others: whoever uses it, or holds a stream or a call of it,
+//! says so four times while it would become idle, by a key that Redis lets expire by its own clock, so that nobody's clock
+//! is compared with another's. Who finds a session idle asks for that key first. The first to find none closes the upstream
+//! sessions that stand in Redis, and leaves their names there for a while, so that the others forget theirs unsaid. Should the
+//! process that uses a session die, the session is idle a quarter of that time and [`LATE_S`] later than it would be.
+//!
 //! Deliberately not here: sessions of the gateway's own; what is on its way in a session ([`super::desk`]); streams of
 //! upstreams. Without Redis each replica goes on with what it knows.
 
@@ -24,16 +30,24 @@ use super::entry::{Closed, UpstreamSession};
 use super::journal::{Record, Replay, Replayed};
 use super::keys::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
 use super::room::Places;
+use super::sweep::Becomes;
 use super::table::SEEN_PER_SHARD_MAX;
 use super::{SessionId, Sessions, now_s, place_for};
 use crate::shared::news::News;
 use crate::shared::{Shared, Unavailable, Urgency};
 
-/// What the field of an upstream session, the log level and a subscription begin with; and when it was last used.
+/// What the field of an upstream session, the log level and a subscription begin with.
 const OPENED: &str = "o";
 const LEVEL: &str = "l";
 const SUBSCRIBED: &str = "r";
-const USED: &str = "t";
+
+/// How late others may be told that a session is used, beyond a quarter of the time in which it becomes idle: sweeps are a
+/// second apart, and what is told waits for what was told before it.
+const LATE_S: u64 = 2;
+/// How much later than by the clock of Redis a session may expire by another one.
+const CLOCKS_S: u64 = 60;
+/// How long the names of closed upstream sessions are left, beyond twice the time in which a session becomes idle.
+const CLOSED_S: u64 = 60;
 
 /// Puts an upstream session in its place, unless the session was ended or another one stands there. Returns nothing
 /// (ended), 1, or what stands there.
@@ -50,16 +64,39 @@ static PUT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Whether nobody used the session since the time that is given.
-static UNUSED: LazyLock<Script> = LazyLock::new(|| {
+/// For how many milliseconds the session still counts as used. If it does not, its upstream sessions are taken out of its
+/// state: they are the caller's to close. Returns those, and those that others have taken out before.
+static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-        local used = redis.call('HGET', KEYS[1], 't')
-        if used and tonumber(used) > tonumber(ARGV[1]) then return tonumber(used) end
-        return 0
+        local left = redis.call('PTTL', KEYS[1])
+        if left > 0 then return {left, {}, {}} end
+        local before = redis.call('HGETALL', KEYS[3])
+        local state, taken = redis.call('HGETALL', KEYS[2]), {}
+        for i = 1, #state, 2 do
+            if string.sub(state[i], 1, 2) == 'o:' then
+                table.insert(taken, state[i])
+                table.insert(taken, state[i + 1])
+                redis.call('HDEL', KEYS[2], state[i])
+                redis.call('HSET', KEYS[3], state[i], state[i + 1])
+                redis.call('EXPIRE', KEYS[3], ARGV[1])
+            end
+        end
+        return {0, taken, before}
         ",
     )
 });
+
+/// Whether others can be asked of the sessions that they use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// There is no connection.
+    Away,
+    /// There is one, but not for long: what Redis has lost meanwhile is not told again yet.
+    Joining,
+    /// They can.
+    Answer,
+}
 
 /// What Redis has of a session.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -206,42 +243,95 @@ impl Sessions {
         }
     }
 
-    /// Tells others that the session is used.
-    pub(super) fn share_use(&self, session: SessionId, expires_s: u64, now_s: u64) {
-        let Some(shared) = &self.shared else { return };
-        let key = state_key(shared, session);
-        let mut used = cmd("HSET");
-        used.arg(&key).arg(USED).arg(now_s);
-        shared.tell(vec![used, expire(&key, expires_s)], Urgency::Dropped);
-    }
-
-    /// Whether what is left of an idle session may be dropped: nobody else uses it, as far as can be known. Where that
-    /// must be asked, the answer comes with a later question.
-    pub(super) fn is_unused_elsewhere(&self, session: SessionId, entry: &super::entry::Entry) -> bool {
-        match &self.shared {
-            Some(shared) if !session.is_own() && shared.is_connected() => {
-                entry.is_unused.load(Ordering::Relaxed)
-            }
-            _ => true,
+    /// Tells others that the session was used so long ago, or now.
+    pub(super) fn share_use(&self, session: SessionId, unused_s: u64) {
+        let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else { return };
+        let idle_s = self.idle_s.load(Ordering::Relaxed);
+        let counts_s = (idle_s + self.tell_interval_s() + LATE_S).saturating_sub(unused_s);
+        if counts_s > 0 {
+            let mut used = cmd("SET");
+            used.arg(used_key(shared, session)).arg(1).arg("EX").arg(counts_s);
+            shared.tell(vec![used], Urgency::Dropped);
         }
     }
 
-    /// Asks whether sessions that are idle here are used elsewhere.
-    pub async fn ask_for_use(&self) {
+    /// Whether there are others who might use sessions.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Whether others can be asked now of the sessions that they use.
+    pub(super) fn others(&self, now_s: u64) -> Others {
+        let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else {
+            return Others::Away;
+        };
+        if self.joined_epoch.swap(shared.epoch(), Ordering::Relaxed) != shared.epoch() {
+            self.joined_s.store(now_s, Ordering::Relaxed);
+        }
+        let joined_s = self.joined_s.load(Ordering::Relaxed);
+        let is_told = now_s.saturating_sub(joined_s) >= self.tell_interval_s() + LATE_S;
+        if is_told { Others::Answer } else { Others::Joining }
+    }
+
+    /// Asks whether sessions that are idle here are used elsewhere, and leaves those that are not. Their upstream
+    /// sessions are closed by the next sweep, but for those that another replica has closed. `is_local`: whether the
+    /// sessions with an upstream are this process's alone, which nobody else can close.
+    pub async fn leave_unused(
+        &self,
+        is_irreplaceable: impl Fn(&str) -> bool,
+        is_local: impl Fn(&str) -> bool,
+    ) {
         let Some(shared) = &self.shared else { return };
         let idle = std::mem::take(&mut *self.unsure.lock().unwrap_or_else(PoisonError::into_inner));
-        let since_s = now_s().saturating_sub(self.idle_s.load(Ordering::Relaxed));
+        let closed_s = (2 * self.idle_s.load(Ordering::Relaxed) + CLOSED_S).to_string();
         for session in idle {
-            let since = since_s.to_string();
-            let answer: Result<u64, _> =
-                shared.script(&UNUSED, &[&state_key(shared, session)], &[since.as_bytes()]).await;
-            let (Ok(used_s), Some(entry)) = (answer, self.table.entry(session)) else { continue };
-            if used_s > 0 {
-                entry.touch(used_s);
-            } else {
-                entry.is_unused.store(true, Ordering::Relaxed);
+            let keys = [used_key(shared, session), state_key(shared, session), closed_key(shared, session)];
+            let keys = keys.each_ref().map(String::as_str);
+            let answer = shared.script(&LEAVE, &keys, &[closed_s.as_bytes()]).await;
+            let Ok((left_ms, taken, before)): Result<(u64, Fields, Fields), _> = answer else { continue };
+            if left_ms > 0 {
+                if let Some(entry) = self.table.entry(session) {
+                    let until_s = now_s().saturating_add(left_ms.div_ceil(1000));
+                    entry.used_elsewhere_until_s.store(until_s, Ordering::Relaxed);
+                }
+                continue;
             }
+            let Some(mut closed) = self.leave_one(session, &is_irreplaceable) else { continue };
+            let upstreams = |fields| self.replay(session, fields).unwrap_or_default().upstreams;
+            let (taken, before) = (upstreams(&taken), upstreams(&before));
+            closed.retain(|(upstream, held)| {
+                let is = |of: Option<&UpstreamSession>| of == Some(&**held);
+                is_local(upstream) || is(taken.get(upstream)) || !is(before.get(upstream))
+            });
+            for (upstream, session) in taken {
+                if !closed.iter().any(|(of, held)| *of == upstream && **held == session) {
+                    closed.push((upstream, Arc::new(session)));
+                }
+            }
+            self.strand(closed);
         }
+    }
+
+    /// Leaves a session that nobody uses elsewhere. `None`: it is used here by now.
+    fn leave_one(&self, session: SessionId, is_irreplaceable: impl Fn(&str) -> bool) -> Option<Vec<Closed>> {
+        let (now_s, idle_s) = (now_s(), self.idle_s.load(Ordering::Relaxed));
+        let mut shard = self.table.shard(session);
+        let mut closed = Vec::new();
+        let Some(entry) = shard.live.get(&session) else { return Some(closed) };
+        if Arc::strong_count(entry) > 1 || !entry.is_idle(now_s, idle_s) {
+            // What was taken out of its state is told again.
+            shard.doubt(session);
+            return None;
+        }
+        let expires_s = entry.expires_s;
+        let becomes = self.leave(session, entry, now_s, is_irreplaceable, &mut closed);
+        if becomes != Becomes::Resting {
+            shard.live.remove(&session);
+        }
+        if becomes == Becomes::Ended && shard.revoke(session, expires_s) {
+            self.forgotten.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(closed)
     }
 
     /// Ends a session that was ended elsewhere.
@@ -349,7 +439,8 @@ impl Sessions {
 
     fn end_commands(&self, shared: &Shared, session: SessionId, expires_s: u64) -> Vec<redis::Cmd> {
         let (mut ended, mut state) = (cmd("SET"), cmd("DEL"));
-        ended.arg(ended_key(shared, session)).arg(1).arg("EXAT").arg(expires_s);
+        // Some gateway's clock may be behind that of Redis.
+        ended.arg(ended_key(shared, session)).arg(1).arg("EXAT").arg(expires_s.saturating_add(CLOCKS_S));
         state.arg(state_key(shared, session));
         let record = [&session.0.to_be_bytes()[..], &expires_s.to_be_bytes()].concat();
         let sealed = seal(&self.keys.load(), ENDED_CLEAR, &record);
@@ -366,6 +457,16 @@ fn state_key(shared: &Shared, session: SessionId) -> String {
 
 fn ended_key(shared: &Shared, session: SessionId) -> String {
     shared.key("ended", &[&session.0.to_be_bytes()])
+}
+
+/// There as long as the session counts as used.
+fn used_key(shared: &Shared, session: SessionId) -> String {
+    shared.key("used", &[&session.0.to_be_bytes()])
+}
+
+/// The upstream sessions that were closed because nobody used the session.
+fn closed_key(shared: &Shared, session: SessionId) -> String {
+    shared.key("closed", &[&session.0.to_be_bytes()])
 }
 
 fn field_of(what: &str, pieces: &[&str]) -> String {

@@ -158,6 +158,8 @@ impl Sessions {
             idle_s: AtomicU64::new(0),
             now_s: AtomicU64::new(now_s()),
             swept_s: AtomicU64::new(0),
+            joined_epoch: AtomicU64::new(0),
+            joined_s: AtomicU64::new(0),
             clock: Mutex::default(),
             forgotten: AtomicU64::new(0),
             journal,

@@ -9,12 +9,26 @@ use std::time::Instant;
 
 use super::entry::{Closed, Entry};
 use super::journal::Record;
+use super::shared::Others;
 use super::{SessionId, Sessions};
 
 /// Of how many idle sessions others are asked after one sweep.
 const UNSURE_MAX: usize = 1000;
+/// How many are told of as used in one sweep; the others are in the next.
+const TOLD_MAX: usize = 8 << 10;
 /// What clocks are adjusted by without anybody noticing.
 const JUMP_S: u64 = 10;
+
+/// What becomes of an idle session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// What its client asked for is kept.
+    Resting,
+    /// Its state is gone.
+    Dropped,
+    /// Its id does not open any more.
+    Ended,
+}
 
 impl Sessions {
     /// [`Sessions::sweep_with`], by whichever thread comes first in this second.
@@ -50,15 +64,18 @@ impl Sessions {
     pub fn sweep_with(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
         self.hear_time(now_s);
         let idle_s = self.idle_s.load(Ordering::Relaxed);
+        let others = self.others(now_s);
         self.principals.sweep();
         let stranded = std::mem::take(&mut *self.stranded.lock().unwrap_or_else(PoisonError::into_inner));
         let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
         let mut unsure = Vec::new();
+        let mut told = 0;
         for mut shard in self.table.shards() {
             let shard = &mut *shard;
             shard.revoked.retain(|_, expires_s| *expires_s > now_s);
             let mut ended = Vec::new();
             shard.live.retain(|session, entry| {
+                told += usize::from(told < TOLD_MAX && self.tell_if_used(*session, entry, now_s));
                 let has_expired = entry.expires_s <= now_s;
                 // Whoever works with an entry holds it, and new holders wait for the shard.
                 let is_idle = || Arc::strong_count(entry) == 1 && entry.is_idle(now_s, idle_s);
@@ -69,25 +86,14 @@ impl Sessions {
                 if !is_idle() {
                     return true;
                 }
-                if !self.is_unused_elsewhere(*session, entry) {
-                    if unsure.len() < UNSURE_MAX {
-                        unsure.push(*session);
-                    }
+                if !self.may_leave((*session, entry), (others, now_s), &mut unsure) {
                     return true;
                 }
-                if !session.is_own() && entry.lock().has_opened(&is_irreplaceable) {
-                    closed.extend(entry.close());
-                    self.note(&Record::Ended { session: *session, expires_s: entry.expires_s });
+                let becomes = self.leave(*session, entry, now_s, &is_irreplaceable, &mut closed);
+                if becomes == Becomes::Ended {
                     ended.push((*session, entry.expires_s));
-                    return false;
                 }
-                if self.room.is_half_empty() && entry.lock().has_wishes() {
-                    closed.extend(self.rest(*session, entry, now_s));
-                    return true;
-                }
-                closed.extend(entry.close());
-                self.note(&Record::Dropped { session: *session });
-                false
+                becomes == Becomes::Resting
             });
             for (session, expires_s) in ended {
                 if shard.revoke(session, expires_s) {
@@ -101,6 +107,65 @@ impl Sessions {
             tracing::warn!(forgotten, "too many ended sessions: some ids open again until they expire");
         }
         closed
+    }
+
+    /// Whether an idle session is left now. Where others may use it they are asked first; while they cannot be, it is left
+    /// once they may have used it for no longer than was known, or had as long again to be asked.
+    fn may_leave(
+        &self,
+        (session, entry): (SessionId, &Entry),
+        (others, now_s): (Others, u64),
+        unsure: &mut Vec<SessionId>,
+    ) -> bool {
+        if session.is_own() || !self.is_shared() {
+            return true;
+        }
+        if entry.used_elsewhere_until_s.load(Ordering::Relaxed) > now_s {
+            return false;
+        }
+        match others {
+            Others::Away => return entry.was_kept_for_others(now_s, self.idle_s.load(Ordering::Relaxed)),
+            Others::Answer if unsure.len() < UNSURE_MAX => unsure.push(session),
+            Others::Answer | Others::Joining => {}
+        }
+        false
+    }
+
+    /// Whether others were told now that a session is used.
+    fn tell_if_used(&self, session: SessionId, entry: &Entry, now_s: u64) -> bool {
+        if session.is_own() || !self.is_shared() {
+            return false;
+        }
+        let interval_s = self.tell_interval_s();
+        let Some(unused_s) = entry.use_to_tell(now_s, interval_s) else { return false };
+        let is_ours = entry.note_told(now_s, interval_s);
+        if is_ours {
+            self.share_use(session, unused_s);
+        }
+        is_ours
+    }
+
+    /// Leaves an idle session, which nobody uses elsewhere. Its upstream sessions are added to `closed`.
+    pub(super) fn leave(
+        &self,
+        session: SessionId,
+        entry: &Entry,
+        now_s: u64,
+        is_irreplaceable: impl Fn(&str) -> bool,
+        closed: &mut Vec<Closed>,
+    ) -> Becomes {
+        if !session.is_own() && entry.lock().has_opened(is_irreplaceable) {
+            closed.extend(entry.close());
+            self.note(&Record::Ended { session, expires_s: entry.expires_s });
+            return Becomes::Ended;
+        }
+        if self.room.is_half_empty() && entry.lock().has_wishes() {
+            closed.extend(self.rest(session, entry, now_s));
+            return Becomes::Resting;
+        }
+        closed.extend(entry.close());
+        self.note(&Record::Dropped { session });
+        Becomes::Dropped
     }
 
     /// Takes the upstream sessions of an idle session, and leaves what its client asked for.

@@ -299,6 +299,12 @@ impl Upstream {
         self.config.session_loss == config::SessionLoss::End && !is_ours
     }
 
+    /// Whether its sessions of the legacy era end in this process: with a child, a stream of HTTP+SSE, or the bridge.
+    pub fn has_local_sessions(&self) -> bool {
+        let has_streams = self.sse().is_some_and(|streams| streams.is_spoken());
+        self.is_child() || has_streams || (self.config.bridge.is_on && self.lacks(Era::Legacy))
+    }
+
     /// Whether it is known not to speak `era`.
     pub fn lacks(&self, era: Era) -> bool {
         self.eras().is_some_and(|eras| !eras.contains(era))
