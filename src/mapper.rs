@@ -16,6 +16,7 @@ use crate::protocol::method::Method;
 use crate::protocol::splice::{Edit, Segments, splice};
 use crate::route::Kind;
 use crate::snapshot::Endpoint;
+use crate::upstream::own_id::OwnId;
 
 /// Maps the messages of one upstream to one endpoint.
 #[derive(Clone, Debug)]
@@ -37,13 +38,24 @@ impl Mapper {
         Self { endpoint, member, reply: Reply::Any, depth_max }
     }
 
-    /// Maps the reply, or a message before it. `None`: nothing in it has another name here.
+    /// Maps a message before the reply, or one whose id stays. `None`: nothing in it has another name here.
     pub fn map(&self, scratch: &mut Scratch, message: &Bytes) -> Result<Option<Segments>, JsonError> {
-        if !mapping::may_contain_names(message) {
-            return Ok(None);
+        self.map_with(scratch, message, None)
+    }
+
+    /// Maps the reply, or a message before it, and puts back the client's id where `id` says so.
+    pub fn map_with(
+        &self,
+        scratch: &mut Scratch,
+        message: &Bytes,
+        id: Option<Edit>,
+    ) -> Result<Option<Segments>, JsonError> {
+        let mut edits = Vec::new();
+        if mapping::may_contain_names(message) {
+            edits = self.public_names(scratch.index(message, self.depth_max)?.root());
         }
-        let root = scratch.index(message, self.depth_max)?.root();
-        let edits = self.public_names(root);
+        edits.extend(id);
+        edits.sort_unstable_by_key(|edit| edit.span.start);
         Ok((!edits.is_empty()).then(|| splice(message, &edits)))
     }
 
@@ -66,22 +78,21 @@ impl Mapper {
         sites.iter().filter_map(|site| self.to_inner(site, root.text())).collect()
     }
 
-    /// Maps the one message of a reply, which must answer the request with the id literal `id`: a connection that is
-    /// out of step must not give one client's reply to another.
+    /// Maps the one message of a reply, which must answer the request that the upstream knows by the literal `id`: a
+    /// connection that is out of step must not give one client's reply to another. `own`: where that is not the client's.
     pub fn map_reply(
         &self,
         scratch: &mut Scratch,
         message: &Bytes,
-        id: &str,
-    ) -> Result<Option<Segments>, JsonError> {
+        (id, own): (&[u8], Option<&OwnId>),
+    ) -> Result<Option<Segments>, NotMapped> {
         let document = scratch.index(message, self.depth_max)?;
-        let found = document.root().get("id").map(Value::raw);
-        let is_answer =
-            found.is_some_and(|found| found == id.as_bytes() || is_same_text(found, id.as_bytes()));
-        if !is_answer {
-            return Err(JsonError::NotJson);
+        let found = document.root().get("id").ok_or(JsonError::NotJson)?;
+        if found.raw() != id && !is_same_text(found.raw(), id) {
+            return Err(NotMapped::OtherId);
         }
-        self.map(scratch, message)
+        let span = found.span();
+        Ok(self.map_with(scratch, message, own.map(|own| own.restored(span)))?)
     }
 
     /// The names in a request beside the one it is routed by, as its upstream spells them.
@@ -108,6 +119,17 @@ impl Mapper {
         let public = self.endpoint.naming.spell(kind_of(site.field), self.member, &inner);
         (public != inner).then(|| Edit { span: site.literal.span.clone(), with: quote(&public).into() })
     }
+}
+
+/// Why a reply is not mapped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotMapped {
+    /// It cannot be read.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// It answers another request, or none.
+    #[error("it answers another request")]
+    OtherId,
 }
 
 /// What a field names.

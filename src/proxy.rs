@@ -57,6 +57,7 @@ use crate::telemetry::tools::Tool;
 use crate::upstream::bridge::Caller;
 use crate::upstream::exchange::{Delivery, RequestBody};
 use crate::upstream::headers::forward;
+use crate::upstream::own_id::{OwnId, SessionTag};
 use crate::upstream::pipe::exchange::CALLER;
 use crate::upstream::stdio;
 use crate::upstream::{Aim, Upstream};
@@ -103,6 +104,8 @@ struct Outbound {
     tool: Option<Tool>,
     /// What is subscribed to, as its upstream spells it.
     uri: Option<Box<str>>,
+    /// The id it has towards its upstream, where that is not the client's.
+    own_id: Option<OwnId>,
     /// The client's session, in the legacy era.
     session: Option<Session>,
     /// What its cancellation finds it by, until it has its answer.
@@ -314,7 +317,7 @@ impl Proxy {
             method if List::of(method).is_some() => Box::pin(self.list(view, endpoint, &message, call)).await,
             Method::Complete if !endpoint.is_untouched_for(&call.caller()?.class) => {
                 self.settle_names(endpoint).await;
-                self.complete(view, endpoint, headers, message, call).await
+                self.complete(view, endpoint, headers, message, (None, call)).await
             }
             Method::Listen => Box::pin(self.listen(view, endpoint, &message, call)).await,
             method => match route {
@@ -326,12 +329,12 @@ impl Proxy {
                     if method == Method::ToolsCall {
                         self.check_params(view, endpoint, headers, &message, &route).await?;
                     }
-                    Ok(self.address(view, endpoint, message, &route, literal.as_ref()))
+                    Ok(self.address(view, endpoint, message, (&route, literal.as_ref()), None))
                 }
                 None if endpoint.is_untouched_for(&call.caller()?.class) => {
                     let only = Route { member: 0, inner: "".into() };
                     self.admit_call(view, endpoint, call, (method, headers), &only).await?;
-                    Ok(self.address(view, endpoint, message, &only, None))
+                    Ok(self.address(view, endpoint, message, (&only, None), None))
                 }
                 None => Err(ClientError::Method.into()),
             },
@@ -397,7 +400,7 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         headers: &HeaderMap,
         message: Message,
-        call: &Call,
+        (session, call): (Option<Session>, &Call),
     ) -> Result<Decision, Error> {
         let (kind, literal) = match &message.envelope.reference {
             Some(Reference::Prompt(literal)) => (Kind::Prompt, literal.clone()),
@@ -408,7 +411,7 @@ impl Proxy {
         let public = public.ok_or(ClientError::Params { why: "params.ref is not valid text" })?;
         let route = self.find_route(endpoint, call.caller()?, kind, &public)?;
         self.admit_call(view, endpoint, call, (message.method, headers), &route).await?;
-        Ok(self.address(view, endpoint, message, &route, Some(&literal)))
+        Ok(self.address(view, endpoint, message, (&route, Some(&literal)), session))
     }
 
     /// Spells a message as its upstream does. `literal` is the name it is routed by, where the body has one.
@@ -417,8 +420,8 @@ impl Proxy {
         view: &Rc<View>,
         endpoint: &Rc<Arc<Endpoint>>,
         message: Message,
-        route: &Route<'_>,
-        literal: Option<&Literal>,
+        (route, literal): (&Route<'_>, Option<&Literal>),
+        session: Option<Session>,
     ) -> Decision {
         let depth_max = view.snapshot.limits.json_depth_max;
         let mapper = (endpoint.naming.style() != Style::Transparent)
@@ -430,19 +433,25 @@ impl Proxy {
         let mut inner_name = None;
         if let Some(literal) = literal.filter(|literal| !literal.equals(&message.body, &route.inner)) {
             edits.push(Edit { span: literal.span.clone(), with: quote(&route.inner).into() });
-            edits.sort_unstable_by_key(|edit| edit.span.start);
             if message.method.subject().is_some() {
                 inner_name = HeaderValue::from_str(&encode_value(&route.inner)).ok();
             }
         }
+        let upstream = endpoint.members.get(route.member).and_then(|slot| view.snapshot.upstreams.get(*slot));
+        // What carries the messages of a child has ids of its own.
+        let upstream_over_http = upstream.filter(|upstream| !upstream.is_child());
+        let own_id = upstream_over_http
+            .filter(|upstream| mapper.is_some() || session.is_some() || upstream.config.unique_ids)
+            .and_then(|upstream| own_id(&message, session.as_ref(), upstream));
+        edits.extend(own_id.as_ref().map(|(_, edit)| edit.clone()));
         let body = if edits.is_empty() {
             Segments::from(message.body.clone())
         } else {
+            edits.sort_unstable_by_key(|edit| edit.span.start);
             splice(&message.body, &edits)
         };
         let is_subscription = matches!(message.method, Method::Subscribe | Method::Unsubscribe);
         let uri = is_subscription.then(|| (*route.inner).into());
-        let upstream = endpoint.members.get(route.member).and_then(|slot| view.snapshot.upstreams.get(*slot));
         let is_safe_to_repeat = message.method.is_safe_to_repeat()
             || (message.method == Method::ToolsCall
                 && upstream.is_some_and(|upstream| upstream.may_call_twice(&route.inner)));
@@ -457,7 +466,8 @@ impl Proxy {
             inner_name,
             mapper,
             uri,
-            session: None,
+            own_id: own_id.map(|(own_id, _)| own_id),
+            session,
             announced: None,
         })
     }
@@ -494,7 +504,8 @@ impl Proxy {
         if outbound.session.is_some() {
             return Box::pin(self.send_in_session(view, outbound, headers, call)).await;
         }
-        let Outbound { message, member, body, inner_name, mapper, tool, is_safe_to_repeat, .. } = outbound;
+        let Outbound { message, member, body, inner_name, mapper, own_id, tool, is_safe_to_repeat, .. } =
+            outbound;
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[member];
         let upstream = &view.snapshot.upstreams[slot];
@@ -527,6 +538,7 @@ impl Proxy {
                 let plan = Plan {
                     upstream,
                     id: message.id(),
+                    own_id: own_id.as_ref(),
                     mapper,
                     deadline,
                     session: None,
@@ -625,6 +637,15 @@ fn note_tool(endpoint: &Endpoint, upstream: &Upstream, route: &Route<'_>) -> Too
         .note_tool(tool, || endpoint.naming.spell(Kind::Tool, route.member, &route.inner).into_owned());
     upstream.series.durations.note_tool(tool, &route.inner);
     tool
+}
+
+/// An id of the gateway's own for a request, and where to put it.
+fn own_id(message: &Message, session: Option<&Session>, upstream: &Upstream) -> Option<(OwnId, Edit)> {
+    let span = message.envelope.id.clone()?;
+    let tag = session.map(|session| SessionTag::new(session.grant.id.0, &upstream.session_key));
+    let own_id = OwnId::new(message.body.slice(span.clone()), tag.unwrap_or_default());
+    let edit = Edit { span, with: own_id.sent().clone() };
+    Some((own_id, edit))
 }
 
 fn answer(message: &Message, result: &str) -> Decision {

@@ -34,12 +34,13 @@ use crate::legacy::client_stream::ClientStream;
 use crate::limit::buffered::{Buffered, Reservation};
 use crate::limit::concurrency::Permit;
 use crate::listen::client::Subscription;
-use crate::mapper::{Mapper, is_same_text};
+use crate::mapper::{Mapper, NotMapped, is_same_text};
 use crate::pieces::Pieces;
 use crate::protocol::answer_id::{AnswerId, Verdict};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
-use crate::protocol::splice::Segments;
+use crate::protocol::json::Span;
+use crate::protocol::splice::{Segments, splice};
 use crate::protocol::version::Era;
 use crate::session::desk::CallInFlight;
 use crate::session::streams::StreamPlace;
@@ -48,6 +49,7 @@ use crate::sse_endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
+use crate::upstream::own_id::{self, OwnId};
 use crate::upstream::pool::{self, Lease};
 use crate::worker::Worker;
 
@@ -74,6 +76,8 @@ pub struct Plan<'p> {
     pub upstream: &'p Upstream,
     /// The literal of the request's id; empty where it is not known, as a client goes on with a reply.
     pub id: &'p str,
+    /// The id that the upstream was sent, where that is not the client's.
+    pub own_id: Option<&'p OwnId>,
     /// Where names must be mapped.
     pub mapper: Option<Mapper>,
     /// When a JSON reply must be complete.
@@ -106,6 +110,23 @@ pub async fn relay(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<
 }
 
 impl Plan<'_> {
+    /// The literal of the id that the upstream's answer must have.
+    fn sent_id(&self) -> &[u8] {
+        self.own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent())
+    }
+
+    /// Whether nothing of a JSON reply is handed on before it is known whose it is.
+    fn is_checked(&self) -> bool {
+        self.session.is_some() || self.own_id.is_some()
+    }
+
+    /// The reply answers another request: its connection is out of step.
+    fn mismatch(&self, lease: Option<&mut Lease>) -> UpstreamError {
+        self.upstream.series.mismatched.inc();
+        pool::note_error(lease, &UpstreamError::Nonsense);
+        UpstreamError::Nonsense
+    }
+
     fn era(&self) -> Era {
         if self.session.is_some() { Era::Legacy } else { Era::Modern }
     }
@@ -119,57 +140,117 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         let collected = collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await;
         let (whole, reservation) = collected.inspect_err(|error| note_broken(lease.as_mut(), error))?;
         note_refusal(plan.upstream, &whole);
-        let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, plan.id);
-        let mapped = mapped.map_err(|_| UpstreamError::Nonsense)?;
+        let ids = (plan.sent_id(), plan.own_id);
+        let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, ids);
+        let mapped = mapped.map_err(|error| match error {
+            NotMapped::OtherId => plan.mismatch(lease.as_mut()),
+            NotMapped::Json(_) => UpstreamError::Nonsense,
+        })?;
         pool::give_back(lease, Instant::now());
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
         return Ok(respond(head, JSON, ReplyBody::Whole(segments, Held::new(reservation))));
     }
-    let first = match timeout_at(deadline.into(), body.frame()).await {
-        Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-        Ok(None) => Bytes::new(),
-        broken => {
-            let error = if broken.is_err() { UpstreamError::TimedOut } else { UpstreamError::Reset };
-            pool::note_error(lease.as_mut(), &error);
-            return Err(error.into());
-        }
-    };
+    if plan.is_checked() {
+        let reply = Reply { head, body, lease, replica: None };
+        return Box::pin(relay_checked(worker, reply, plan)).await;
+    }
+    let first = next_piece(&mut body, lease.as_mut(), deadline).await?.unwrap_or_default();
     note_refusal(plan.upstream, &first);
     if first.is_empty() && body.is_end_stream() {
         return Err(UpstreamError::Nonsense.into());
     }
     let body = if body.is_end_stream() {
-        check_answers(worker, &first, &plan)?;
         pool::give_back(lease, Instant::now());
         ReplyBody::Whole(Segments::from(first), Held::default())
     } else {
-        ReplyBody::Stream(Attached::new(Stream::json(worker, first, body, lease, plan)))
+        ReplyBody::Stream(Attached::new(Stream::json(worker, (first.into(), None), body, lease, plan)))
     };
     Ok(respond(head, JSON, body))
+}
+
+/// The next piece of a JSON reply; `None` at its end.
+async fn next_piece(
+    body: &mut Incoming,
+    lease: Option<&mut Lease>,
+    deadline: Instant,
+) -> Result<Option<Bytes>, UpstreamError> {
+    match timeout_at(deadline.into(), body.frame()).await {
+        Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Ok(None) => Ok(None),
+        broken => {
+            let error = if broken.is_err() { UpstreamError::TimedOut } else { UpstreamError::Reset };
+            pool::note_error(lease, &error);
+            Err(error)
+        }
+    }
+}
+
+/// A JSON reply of which nothing is handed on before its id is known to be the request's: a connection that is out of
+/// step must not give one client's reply to another. Servers that write the id last have their replies held until then.
+async fn relay_checked(
+    worker: &Rc<Worker>,
+    reply: Reply,
+    plan: Plan<'_>,
+) -> Result<Response<ReplyBody>, Error> {
+    let Reply { head, mut body, mut lease, .. } = reply;
+    let (bytes_max, mut held) = (worker.limits().reply_bytes_max, worker.state.buffered.reservation());
+    let (mut check, mut pieces) = (AnswerId::default(), Pieces::default());
+    while !check.is_ours() && !check.is_others() {
+        let Some(piece) = next_piece(&mut body, lease.as_mut(), plan.deadline).await? else { break };
+        // The first is in memory anyway.
+        if !pieces.is_empty() && !held.grow_to(pieces.len() + piece.len()) {
+            return Err(GatewayError::Buffers.into());
+        }
+        if pieces.len() + piece.len() > bytes_max {
+            return Err(UpstreamError::TooLarge.into());
+        }
+        check.push(&piece, plan.sent_id());
+        pieces.push(piece, 0);
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    let begun = pieces.into_bytes();
+    note_refusal(plan.upstream, &begun);
+    let span = id_span(worker, &begun, &check, plan.sent_id());
+    let Some(span) = span else {
+        // What has no id at all is no answer to anything.
+        let is_answer = check.is_others() || check.verdict() == Verdict::Unclear;
+        let error = if is_answer { plan.mismatch(lease.as_mut()) } else { UpstreamError::Nonsense };
+        return Err(error.into());
+    };
+    let restored = match plan.own_id {
+        Some(own_id) => splice(&begun, &[own_id.restored(span)]),
+        None => Segments::from(begun),
+    };
+    let body = if body.is_end_stream() {
+        pool::give_back(lease, Instant::now());
+        ReplyBody::Whole(restored, Held::new(held))
+    } else {
+        ReplyBody::Stream(Attached::new(Stream::json(worker, (restored, Some(check)), body, lease, plan)))
+    };
+    Ok(respond(head, JSON, body))
+}
+
+/// Where the expected id stands in a message, or in as much of it as was needed to find that out. `None`: it answers
+/// another request.
+fn id_span(worker: &Worker, message: &[u8], check: &AnswerId, sent_id: &[u8]) -> Option<Span> {
+    match check.verdict() {
+        Verdict::Ours => Some(check.span(sent_id)),
+        Verdict::Others => None,
+        Verdict::Unclear => {
+            let depth_max = worker.json_depth_max();
+            let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max).ok()?;
+            let span = envelope.id?;
+            let id = message.get(span.clone())?;
+            (id == sent_id || is_same_text(id, sent_id)).then_some(span)
+        }
+    }
 }
 
 fn note_broken(lease: Option<&mut Lease>, error: &Error) {
     if let Error::Upstream(error) = error {
         pool::note_error(lease, error);
-    }
-}
-
-/// Within sessions a reply must answer the call: a connection that is out of step must not give one client's reply to
-/// another.
-fn check_answers(worker: &Worker, reply: &Bytes, plan: &Plan<'_>) -> Result<(), UpstreamError> {
-    if plan.session.is_none() {
-        return Ok(());
-    }
-    match AnswerId::of(reply, plan.id.as_bytes()) {
-        Verdict::Ours => Ok(()),
-        Verdict::Others => Err(UpstreamError::Nonsense),
-        Verdict::Unclear => {
-            let depth_max = worker.json_depth_max();
-            let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), reply, depth_max);
-            let id = envelope.ok().and_then(|envelope| envelope.id).and_then(|id| reply.get(id));
-            let is_ours = id.is_some_and(|id| is_same_text(id, plan.id.as_bytes()));
-            if is_ours { Ok(()) } else { Err(UpstreamError::Nonsense) }
-        }
     }
 }
 
@@ -238,10 +319,14 @@ async fn relay_failure(
     {
         let depth_max = worker.json_depth_max();
         let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), &whole, depth_max);
-        let answers_us = envelope.is_ok_and(|envelope| {
-            envelope.kind == MessageKind::Response
-                && envelope.id.is_some_and(|id| &whole[id] == plan.id.as_bytes())
-        });
+        let answer = envelope.ok().filter(|envelope| envelope.kind == MessageKind::Response);
+        let answered = answer.and_then(|envelope| envelope.id);
+        let is = |literal: &[u8]| answered.clone().is_some_and(|id| &whole[id] == literal);
+        let answers_us = is(plan.sent_id());
+        // Servers write ids of all kinds where they did not look at the request, but none of another request.
+        if !answers_us && answered.clone().is_some_and(|id| own_id::is_own(&whole[id])) {
+            return Err(plan.mismatch(lease.as_mut()).into());
+        }
         if status.is_server_error()
             && let Some(lease) = &mut lease
         {
@@ -258,10 +343,15 @@ async fn relay_failure(
         }
         if answers_us {
             let retry_after = retry_after.cloned();
-            let mapped = plan
-                .mapper
-                .and_then(|mapper| mapper.map(&mut worker.scratch.borrow_mut(), &whole).ok().flatten());
-            let segments = mapped.unwrap_or_else(|| Segments::from(whole));
+            let id = plan.own_id.zip(answered).map(|(own_id, span)| own_id.restored(span));
+            let unmapped = || match &id {
+                Some(id) => splice(&whole, std::slice::from_ref(id)),
+                None => Segments::from(whole.clone()),
+            };
+            let mapped = plan.mapper.and_then(|mapper| {
+                mapper.map_with(&mut worker.scratch.borrow_mut(), &whole, id.clone()).ok().flatten()
+            });
+            let segments = mapped.unwrap_or_else(unmapped);
             let mut response = respond(head, JSON, ReplyBody::Whole(segments, Held::default()));
             if era == Era::Legacy {
                 *response.status_mut() = StatusCode::OK;

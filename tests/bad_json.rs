@@ -27,7 +27,7 @@ fn assert_refused(cases: &[(String, Request)], codes: &[i64]) {
     }
     transparent.send(&call("\"healthy\"", "echo")).assert_ok();
     prefixed.send(&call("\"healthy\"", "files__echo")).assert_ok();
-    let ids: Vec<String> = upstream.forwarded().iter().map(Received::id).collect();
+    let ids: Vec<String> = upstream.forwarded().iter().map(Received::client_id).collect();
     assert_eq!(ids, ["0", "\"healthy\"", "\"healthy\""]);
     assert_eq!(weather.forwarded().len(), 0);
 }

@@ -63,7 +63,7 @@ fn each_call_is_answered_when_it_is_done() {
     let held = gate.clone();
     let upstream = serving(move |request| {
         let reply = Reply::result(request, r#"{"content":[]}"#);
-        if request.id() == "1" { Reply::default().wait(&held).then(reply) } else { reply }
+        if request.client_id() == "1" { Reply::default().wait(&held).then(reply) } else { reply }
     });
     let daemon = start(&upstream);
     let (session, result) = open_session(daemon.address(), VERSION);
@@ -76,9 +76,9 @@ fn each_call_is_answered_when_it_is_done() {
     gate.open();
     assert_eq!(data(&connection.event().unwrap())["id"], 1);
     assert_eq!(connection.event(), None);
-    // Each is a call of its own, byte for byte.
+    // Each is a call of its own, byte for byte but for its id.
     let mut bodies: Vec<Vec<u8>> =
-        upstream.received_of("tools/call").into_iter().map(|call| call.body).collect();
+        upstream.received_of("tools/call").into_iter().map(|call| call.client_body()).collect();
     bodies.sort();
     assert_eq!(bodies, [call("\"b\"", "echo").into_bytes(), call("1", "echo").into_bytes()]);
 }
@@ -141,7 +141,7 @@ fn what_is_wrong_with_one_is_its_own_answer() {
 
 #[test]
 fn a_failing_upstream_fails_its_calls_alone() {
-    let upstream = serving(|request| match request.id().as_str() {
+    let upstream = serving(|request| match request.client_id().as_str() {
         "1" => Reply::default().reset(),
         "2" => Reply::stream().chunk("data: {\"jsonrpc\"").reset(),
         "3" => Reply::json("500 Internal Server Error", "no"),
@@ -217,7 +217,7 @@ fn a_client_that_leaves_cancels_nothing_and_harms_nobody() {
     let held = gate.clone();
     let upstream = serving(move |request| {
         let reply = Reply::result(request, r#"{"content":[]}"#);
-        if request.id().len() == 1 { Reply::default().wait(&held).then(reply) } else { reply }
+        if request.client_id().len() == 1 { Reply::default().wait(&held).then(reply) } else { reply }
     });
     let daemon = start(&upstream);
     let (session, _) = open_session(daemon.address(), VERSION);

@@ -365,7 +365,7 @@ fn a_client_that_does_not_read_is_no_failure_of_the_server() {
     let [short, long] = [0, LONG]
         .map(|bytes| format!(r#"{{"resultType":"complete","content":[],"x":"{}"}}"#, "x".repeat(bytes)));
     let upstream = Upstream::calling(move |request| {
-        Reply::result(request, if request.id() == "\"long\"" { &long } else { &short })
+        Reply::result(request, if request.client_id() == "\"long\"" { &long } else { &short })
     });
     let lines = format!("{UNASKED}reply_timeout = \"1s\"\nbreaker = {{ failures_max = 1 }}\n");
     let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, &lines).top("workers = 1"));

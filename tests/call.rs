@@ -255,7 +255,7 @@ fn a_legacy_server_asks_on_the_reply_and_is_answered() {
     let upstream = Upstream::start(move |request| {
         let message = request.json();
         if request.method() == "tools/call" {
-            *call_id.lock().unwrap() = request.id();
+            *call_id.lock().unwrap() = request.client_id();
             let schema = json!({"type": "object", "properties": {"sure": {"type": "boolean"}}});
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create",
                 "params": {"message": "Sure?", "requestedSchema": schema}});

@@ -37,7 +37,7 @@ fn gated() -> (Upstream, Gates) {
     let gates = Gates::default();
     let doors = gates.clone();
     let answer = move |request: &Received| {
-        Reply::silence().wait(&doors.of(&request.id())).then(Reply::result(request, RESULT))
+        Reply::silence().wait(&doors.of(&request.client_id())).then(Reply::result(request, RESULT))
     };
     (Upstream::calling(answer), gates)
 }
@@ -66,7 +66,7 @@ fn wait_for_waiting(daemon: &Daemon, count: u64) {
 }
 
 fn ids(upstream: &Upstream) -> Vec<String> {
-    upstream.received_of("tools/call").iter().map(Received::id).collect()
+    upstream.received_of("tools/call").iter().map(Received::client_id).collect()
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_stream_is_under_way_until_it_ends_or_its_client_leaves() {
     let upstream = Upstream::calling(move |request| {
         let progress =
             r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
-        let begun = Reply::stream().event(progress).wait(&doors.of(&request.id()));
+        let begun = Reply::stream().event(progress).wait(&doors.of(&request.client_id()));
         begun.event(&result_body(request, RESULT)).end()
     });
     let daemon = start(&upstream, "calls_max = 1");
@@ -221,7 +221,9 @@ fn a_call_that_outlives_its_client_keeps_its_place() {
     let doors = gates.clone();
     let server = Legacy::new(Offer::tools(&["echo"]));
     let upstream = Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" => Reply::silence().wait(&doors.of(&request.id())).then(Reply::result(request, RESULT)),
+        "tools/call" => {
+            Reply::silence().wait(&doors.of(&request.client_id())).then(Reply::result(request, RESULT))
+        }
         _ => server.answer(request),
     });
     let config = Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\ncalls_max = 1").admin();

@@ -352,7 +352,7 @@ fn calls_run_side_by_side() {
     let held = gate.clone();
     let upstream = Upstream::calling(move |request| {
         let reply = Reply::result(request, r#"{"content":[],"resultType":"complete"}"#);
-        if request.id() == "1" { Reply::default().wait(&held).then(reply) } else { reply }
+        if request.client_id() == "1" { Reply::default().wait(&held).then(reply) } else { reply }
     });
     let mut bridge = Bridge::to(upstream.address);
     bridge.write(&modern_call("1", "echo", "{}"));
@@ -411,7 +411,7 @@ fn cancelling_closes_a_modern_stream_and_tells_a_session() {
 #[test]
 fn listening_ends_with_its_result_and_a_cancellation() {
     let upstream = Upstream::start(|request| match request.method().as_str() {
-        "subscriptions/listen" if request.id() == "1" => Reply::stream()
+        "subscriptions/listen" if request.client_id() == "1" => Reply::stream()
             .event(r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}"#)
             .event(&result_body(request, r#"{"resultType":"complete"}"#))
             .end(),
@@ -480,7 +480,7 @@ fn faults_become_errors_of_the_request() {
 #[test]
 fn silence_is_an_error_after_the_timeout() {
     let upstream = Upstream::calling(|request| {
-        if request.id() == "1" { Reply::silence() } else { Reply::stream().chunk(": open\n\n") }
+        if request.client_id() == "1" { Reply::silence() } else { Reply::stream().chunk(": open\n\n") }
     });
     for id in ["1", "2"] {
         let mut bridge = Bridge::with(upstream.address, &["--timeout", "1"], &[]);

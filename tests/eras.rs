@@ -42,8 +42,8 @@ fn wait_tried(daemon: &Daemon, upstream: &str) {
 /// A server that answers these two questions so, and any other with 404.
 fn answering(discover: Reply, initialize: Reply) -> Upstream {
     Upstream::start(move |request| match request.method().as_str() {
-        "server/discover" => discover.clone(),
-        "initialize" => initialize.clone(),
+        "server/discover" => discover.clone().to(request),
+        "initialize" => initialize.clone().to(request),
         "notifications/initialized" => Reply::http("202 Accepted", "", ""),
         _ => Reply::http("404 Not Found", "", ""),
     })

@@ -80,7 +80,7 @@ fn what_cannot_be_an_answer_becomes_an_error() {
     let upstream =
         Upstream::calling(move |request| match request.json()["params"]["arguments"]["case"].as_u64() {
             Some(index) => scripts[usize::try_from(index).unwrap()].clone(),
-            None => Reply::json("200 OK", RESULT),
+            None => Reply::json("200 OK", RESULT).to(request),
         });
     let weather = Upstream::with_tools(&["forecast"]);
     for (daemon, tool) in &gateways(upstream.address, &weather) {
@@ -126,7 +126,7 @@ fn a_reply_that_breaks_off_never_looks_whole() {
     let upstream =
         Upstream::calling(move |request| match request.json()["params"]["arguments"]["case"].as_u64() {
             Some(index) => scripts[usize::try_from(index).unwrap()].clone(),
-            None => Reply::json("200 OK", RESULT),
+            None => Reply::json("200 OK", RESULT).to(request),
         });
     let weather = Upstream::with_tools(&["forecast"]);
     for (daemon, tool) in &gateways(upstream.address, &weather) {
@@ -213,7 +213,7 @@ fn replies_that_must_be_collected_are_bounded() {
     let result = format!(
         r#"{{"content":[{{"type":"resource_link","uri":"file:///a","name":"{text}"}}],"resultType":"complete"}}"#
     );
-    let files = Upstream::calling(move |request| match request.id().as_str() {
+    let files = Upstream::calling(move |request| match request.client_id().as_str() {
         "1" => Reply::result(request, &result),
         "2" => Reply::stream()
             .chunk(&format!("data: {{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{result}}}\n\n"))
@@ -240,8 +240,8 @@ fn a_stream_may_be_longer_than_one_event_may_be() {
     let filler = "x".repeat(10 * 1024);
     let event =
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{filler}"}}}}"#);
-    let files = Upstream::calling(move |_| {
-        (0..20).fold(Reply::stream(), |reply, _| reply.event(&event)).event(RESULT).end()
+    let files = Upstream::calling(move |request| {
+        (0..20).fold(Reply::stream(), |reply, _| reply.event(&event)).event(RESULT).end().to(request)
     });
     let weather = Upstream::with_tools(&["forecast"]);
     let config = Config::prefixed(&files, &weather).limits("reply_bytes_max = \"64KiB\"");

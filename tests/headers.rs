@@ -200,7 +200,7 @@ fn only_named_headers_come_down() {
         Access-Control-Allow-Origin: of-the-upstream\r\nLocation: /of-the-upstream\r\n\
         Connection: keep-alive, X-Nominated\r\nX-Nominated: of-the-upstream\r\nKeep-Alive: timeout=5\r\n\
         Alt-Svc: of-the-upstream\r\nStrict-Transport-Security: of-the-upstream\r\n";
-    let upstream = Upstream::start(move |request| match request.id().as_str() {
+    let upstream = Upstream::start(move |request| match request.client_id().as_str() {
         "1" => {
             let body = r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[]}}"#;
             Reply::http("200 OK", &format!("Content-Type: application/json\r\n{foreign}"), body)

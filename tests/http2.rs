@@ -84,7 +84,7 @@ fn events_arrive_one_by_one() {
 
 #[test]
 fn giving_up_a_stream_cancels_upstream_and_leaves_the_others() {
-    let upstream = Upstream::calling(|request| match request.id().as_str() {
+    let upstream = Upstream::calling(|request| match request.client_id().as_str() {
         "1" => Reply::stream().event("1").wait(&Gate::default()),
         _ => Reply::result(request, r#"{"resultType":"complete"}"#),
     });
@@ -100,7 +100,7 @@ fn giving_up_a_stream_cancels_upstream_and_leaves_the_others() {
 
 #[test]
 fn streams_that_are_opened_and_given_up_at_once_harm_nobody() {
-    let upstream = Upstream::calling(|request| match request.id().as_str() {
+    let upstream = Upstream::calling(|request| match request.client_id().as_str() {
         "1" => Reply::silence(),
         _ => Reply::result(request, r#"{"resultType":"complete"}"#),
     });

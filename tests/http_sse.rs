@@ -255,10 +255,15 @@ fn events_of_a_reply_become_messages() {
 #[test]
 fn a_reply_that_ends_early_is_taken_up_again_whatever_the_version() {
     let sessions = server();
+    let last_call: Mutex<Option<crate::harness::Received>> = Mutex::default();
     let upstream = Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" => Reply::stream().chunk("id: 1\nretry: 10\ndata: \n\n").end(),
+        "tools/call" => {
+            *last_call.lock().unwrap() = Some(request.clone());
+            Reply::stream().chunk("id: 1\nretry: 10\ndata: \n\n").end()
+        }
         "GET" if request.headers("last-event-id") == ["1"] => {
-            Reply::stream().event(r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#).end()
+            let call = last_call.lock().unwrap().clone().expect("a call");
+            Reply::stream().event(&result_body(&call, r#"{"content":[]}"#)).end()
         }
         _ => sessions.answer(request),
     });
@@ -296,7 +301,7 @@ fn a_reply_over_several_lines_stays_one_message() {
 
 #[test]
 fn a_reply_that_breaks_is_an_error_on_the_stream() {
-    let upstream = calling(&server(), |request| match request.id().as_str() {
+    let upstream = calling(&server(), |request| match request.client_id().as_str() {
         "1" => Reply::stream().chunk("data: {\"jsonrpc\"").reset(),
         "2" => Reply::raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
             .reset(),
@@ -317,7 +322,7 @@ fn a_reply_that_breaks_is_an_error_on_the_stream() {
 fn a_slow_call_holds_up_nobody() {
     let gate = Gate::default();
     let waiting = gate.clone();
-    let upstream = calling(&server(), move |request| match request.id().as_str() {
+    let upstream = calling(&server(), move |request| match request.client_id().as_str() {
         "1" => Reply::default().wait(&waiting).then(Reply::result(request, "{}")),
         _ => Reply::result(request, "{}"),
     });
@@ -357,7 +362,7 @@ fn what_ends_with_the_stream() {
     let gate = Gate::default();
     let (answering, waiting) = (legacy_server.clone(), gate.clone());
     let upstream = Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" if request.id() == "2" => Reply::default().wait(&waiting),
+        "tools/call" if request.client_id() == "2" => Reply::default().wait(&waiting),
         _ => answering.answer(request),
     });
     let daemon = Daemon::start(&one(&upstream));

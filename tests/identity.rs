@@ -98,7 +98,7 @@ fn chunked_requests_cross_with_their_length() {
 }
 
 #[test]
-fn prefixed_requests_change_in_the_name_alone() {
+fn prefixed_requests_change_in_the_name_and_the_id_alone() {
     let files = Upstream::with_tools(&["echo"]);
     let weather = Upstream::with_tools(&["forecast"]);
     let daemon = Daemon::start(&Config::prefixed(&files, &weather));
@@ -108,7 +108,7 @@ fn prefixed_requests_change_in_the_name_alone() {
             let request = call("7", "files__echo").body(spelling.replace("NAME", name));
             daemon.send(&request).assert_ok();
             let received = files.received_of("tools/call").pop().unwrap();
-            assert!(received.body == spelling.replace("NAME", "\"echo\"").into_bytes(), "{what}");
+            assert!(received.client_body() == spelling.replace("NAME", "\"echo\"").into_bytes(), "{what}");
             assert_eq!(received.headers("mcp-name"), ["echo"], "header and body change together");
         }
     }
@@ -204,7 +204,7 @@ fn errors_of_an_upstream_with_our_id_keep_status_and_bytes() {
     let files = Upstream::calling(move |request| {
         let index: usize =
             request.json()["params"]["arguments"]["case"].as_u64().unwrap().try_into().unwrap();
-        Reply::json(cases[index].0, cases[index].2)
+        Reply::json(cases[index].0, cases[index].2).to(request)
     });
     let weather = Upstream::offering(Offer::tools(&["forecast"]));
     let daemons = [

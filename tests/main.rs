@@ -61,6 +61,7 @@ mod rates;
 mod relay;
 mod reload;
 mod replicas;
+mod reply_ids;
 mod restart;
 mod resume;
 mod retries;

@@ -109,7 +109,8 @@ fn a_task_is_followed_under_the_name_the_client_was_given() {
 fn chunks_of_a_reply_may_end_anywhere() {
     let body = r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"resource_link","uri":"file:///a","name":"r"}],"resultType":"complete"}}"#;
     for size in [1, 2, 3, 5, 64] {
-        let files = Upstream::calling(move |_| {
+        let files = Upstream::calling(move |request| {
+            let body = request.with_id(body);
             let head =
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
             let pieces = body.as_bytes().chunks(size).map(|piece| std::str::from_utf8(piece).unwrap());
@@ -125,9 +126,9 @@ fn chunks_of_a_reply_may_end_anywhere() {
 #[test]
 fn events_are_mapped_whatever_their_line_ends() {
     for end in ["\n", "\r\n", "\r"] {
-        let files = Upstream::calling(move |_| {
+        let files = Upstream::calling(move |request| {
             let event = "id: 5|event: message|data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"content\":[|data: {\"type\":\"resource_link\",\"name\":\"r\",|data:\"uri\":\"file:///a\"}],\"resultType\":\"complete\"}}||";
-            Reply::stream().chunk(&event.replace('|', end)).end()
+            Reply::stream().chunk(&event.replace('|', end)).end().to(request)
         });
         let weather = Upstream::with_tools(&["forecast"]);
         let daemon = Daemon::start(&Config::prefixed(&files, &weather));
@@ -144,7 +145,7 @@ fn events_are_mapped_whatever_their_line_ends() {
 fn events_are_mapped_one_by_one() {
     let gate = Gate::default();
     let held = gate.clone();
-    let files = Upstream::calling(move |_| {
+    let files = Upstream::calling(move |request| {
         Reply::stream()
             .chunk(": keep-alive\n\n")
             .event(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"message":"file:///a"}}"#)
@@ -155,6 +156,7 @@ fn events_are_mapped_one_by_one() {
             .chunk("//a\",\"name\":\"r\"}],\"resultType\":\"complete\"}}\n")
             .chunk("\n")
             .end()
+            .to(request)
     });
     let weather = Upstream::with_tools(&["forecast"]);
     let daemon = Daemon::start(&Config::prefixed(&files, &weather));

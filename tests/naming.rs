@@ -89,13 +89,13 @@ fn prefixed_names_and_uris_reach_their_upstream_as_its_own() {
 }
 
 #[test]
-fn completion_changes_in_the_reference_alone() {
+fn completion_changes_in_the_reference_and_the_id_alone() {
     let (files, weather) = pair();
     let daemon = Daemon::start(&Config::prefixed(&files, &weather));
     let request = complete("1", r#"{"name":"files__greet","type":"ref/prompt"}"#);
     daemon.send(&request).assert_ok();
     let expected = request.clone().replacing(r#"{"name":"files__greet""#, r#"{"name":"greet""#).body;
-    assert_eq!(files.forwarded()[0].body, expected);
+    assert_eq!(files.forwarded()[0].client_body(), expected);
     let unknown = complete("2", r#"{"type":"ref/prompt","name":"nosuch__greet"}"#);
     daemon.send(&unknown).assert_error(200, -32602, Some("2"));
     for key in ["name", "\\u006eame", "Name", "name\\u0000", "type"] {

@@ -87,7 +87,7 @@ fn a_client_that_leaves_before_its_request_is_whole_reaches_nobody() {
 
 #[test]
 fn one_slow_call_holds_up_nobody() {
-    let upstream = Upstream::calling(|request| match request.id().as_str() {
+    let upstream = Upstream::calling(|request| match request.client_id().as_str() {
         "1" => Reply::silence(),
         _ => Reply::result(request, r#"{"content":[],"resultType":"complete"}"#),
     });

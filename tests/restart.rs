@@ -204,7 +204,7 @@ fn a_drain_with_a_passed_socket_is_over_when_nobody_is_connected() {
 fn calls_longer_than_the_drain_are_cut_and_counted() {
     let gate = Gate::default();
     let held = gate.clone();
-    let upstream = Upstream::calling(move |request| match request.id().as_str() {
+    let upstream = Upstream::calling(move |request| match request.client_id().as_str() {
         "1" => Reply::result(request, r#"{"resultType":"complete"}"#),
         "2" => {
             let reply = Reply::result(request, r#"{"resultType":"complete"}"#);

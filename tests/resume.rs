@@ -1,7 +1,7 @@
 //! Event streams of calls that end or break before the answer: the client gets the answer or one error, and never both.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
@@ -15,12 +15,19 @@ const ANSWER: &str = r#"{"content":[{"type":"text","text":"done"}]}"#;
 const NOTE: &str =
     r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
 
-/// A server that answers calls and GETs as the test says.
+/// A server that answers calls and GETs as the test says; what is written with the client's id gets that of the last call.
 fn server(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Upstream {
     let server = Legacy::new(Offer::tools(&["echo"]));
+    let last_call: Mutex<Option<Received>> = Mutex::default();
     Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" => answer(request),
-        "GET" if !request.headers("last-event-id").is_empty() => answer(request),
+        "tools/call" => {
+            *last_call.lock().unwrap() = Some(request.clone());
+            answer(request).to(request)
+        }
+        "GET" if !request.headers("last-event-id").is_empty() => {
+            let call = last_call.lock().unwrap().clone().expect("a call whose reply broke off");
+            answer(request).to(&call)
+        }
         _ => server.answer(request),
     })
 }
@@ -224,8 +231,8 @@ fn a_stream_taken_up_again_is_not_read_on_without_its_client() {
 }
 
 /// What a server says in one exchange, by the ids of its events.
-fn script() -> Vec<(usize, String)> {
-    let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{ANSWER}}}"#);
+fn script(id: &str) -> Vec<(usize, String)> {
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ANSWER}}}"#);
     let events = [
         "retry: 10\nid: 1\ndata: \n\n".to_owned(),
         format!("id: 2\ndata: {NOTE}\n\n"),
@@ -235,16 +242,17 @@ fn script() -> Vec<(usize, String)> {
 }
 
 /// The response of a stream of what comes after the event `after`.
-fn stream_after(after: usize) -> String {
+fn stream_after(after: usize, id: &str) -> String {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let rest = script().into_iter().filter(|(id, _)| *id > after);
+    let rest = script(id).into_iter().filter(|(id, _)| *id > after);
     let whole =
         rest.fold(head.to_owned(), |whole, (_, event)| whole + &format!("{:x}\r\n{event}\r\n", event.len()));
     whole + "0\r\n\r\n"
 }
 
+/// At least as long as with any id.
 fn whole_length() -> usize {
-    stream_after(0).len()
+    stream_after(0, &"x".repeat(60)).len()
 }
 
 /// The first bytes of a response, and then the end or the reset of the connection unless that is all.
@@ -262,21 +270,23 @@ fn an_exchange_cut_at_any_byte_has_one_outcome() {
     for (version, can_resume) in [(OLDER, true), (LEGACY_VERSION, true), (OLDER, false)] {
         let length = Arc::new(AtomicUsize::new(0));
         let cut_at = Arc::clone(&length);
+        let called_as = Mutex::new(String::new());
         let upstream = server(move |request| match request.http_method() {
             "POST" => {
                 let length = cut_at.load(Ordering::SeqCst);
-                cut(&stream_after(0), length, length.is_multiple_of(2))
+                *called_as.lock().unwrap() = request.id();
+                cut(&stream_after(0, &request.id()), length, length.is_multiple_of(2))
             }
             _ if can_resume => {
                 let after = request.headers("last-event-id").concat().parse().expect("a number");
-                Reply::raw(stream_after(after))
+                Reply::raw(stream_after(after, &called_as.lock().unwrap()))
             }
             _ => Reply::http("405 Method Not Allowed", "", ""),
         });
         let lines = "eras = [\"legacy\"]\nbreaker = { failures_max = 0 }";
         let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines));
         let (session, _) = open_session(daemon.address(), version);
-        let has_id_from = stream_after(0).find("data: \n\n").expect("the first event") + 8;
+        let has_id_from = stream_after(0, "1").find("data: \n\n").expect("the first event") + 8;
         let mut outcomes = [0, 0];
         for at in 0..=whole_length() {
             length.store(at, Ordering::SeqCst);

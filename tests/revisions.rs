@@ -1,6 +1,8 @@
 //! The revisions of the legacy era, each by its own rules: what is negotiated with the client and, independently, with
 //! each upstream, and what passes unchanged.
 
+use std::sync::Mutex;
+
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -195,7 +197,11 @@ fn errors_of_their_own_pass_unchanged() {
     let answer = move |request: &Received| {
         let error = if request.method() == "tools/call" { url } else { not_found };
         let body = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, request.id());
-        if request.id() == "1" { Reply::json("200 OK", &body) } else { Reply::stream().event(&body).end() }
+        if request.client_id() == "1" {
+            Reply::json("200 OK", &body)
+        } else {
+            Reply::stream().event(&body).end()
+        }
     };
     let server = Legacy::new(Offer::tools(&["echo"]).with_resources(&["file:///nonexistent.txt"]));
     let (one, other) = (serving(&server, answer), serving(&Legacy::new(Offer::tools(&["other"])), answer));
@@ -279,10 +285,15 @@ fn only_the_newest_revision_has_priming_events() {
 fn a_stream_that_ends_to_be_asked_for_again_is_asked_for_by_the_gateway_where_the_client_cannot() {
     let server = Legacy::new(Offer::tools(&["echo"]));
     let answering = server.clone();
+    let last_call: Mutex<Option<Received>> = Mutex::default();
     let upstream = Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" => Reply::stream().chunk("id: 1\nretry: 20\ndata:\n\n").end(),
+        "tools/call" => {
+            *last_call.lock().unwrap() = Some(request.clone());
+            Reply::stream().chunk("id: 1\nretry: 20\ndata:\n\n").end()
+        }
         "GET" if request.headers("last-event-id") == ["1"] => {
-            Reply::stream().event(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[]}}"#).end()
+            let call = last_call.lock().unwrap().clone().expect("a call");
+            Reply::stream().event(&result_body(&call, r#"{"content":[]}"#)).end()
         }
         _ => answering.answer(request),
     });

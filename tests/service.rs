@@ -145,7 +145,7 @@ fn the_drain_asks_for_its_time_and_says_what_it_waits_for() {
     let (ear, gates) = (Ear::at_a_path(), [Gate::default(), Gate::default()]);
     let held = gates.clone();
     let upstream = Upstream::calling(move |request| {
-        let gate = &held[usize::from(request.id() == "2")];
+        let gate = &held[usize::from(request.client_id() == "2")];
         Reply::default().wait(gate).then(Reply::result(request, r#"{"resultType":"complete"}"#))
     });
     let config = Config::transparent(&upstream).section("[drain]\nquiet = \"100ms\"\nmax = \"90s\"");

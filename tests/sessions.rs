@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::harness::{
     Broken, Config, Connection, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, META, Offer, Reply, Request,
-    Upstream, api_key, call, eventually, in_session, initialize, legacy, open_session, result_body,
+    Upstream, api_key, call, eventually, in_session, initialize, legacy, literal, open_session, result_body,
 };
 
 /// A server with sessions that offers these tools and logging.
@@ -81,7 +81,7 @@ fn a_call_crosses_in_a_session_of_its_own() {
     response.assert_ok();
     assert_eq!(response.header("mcp-session-id"), None);
     let received = upstream.only_call();
-    assert_eq!(received.body, request.body);
+    assert_eq!(received.client_body(), request.body);
     assert_eq!(received.headers("mcp-protocol-version"), [LEGACY_VERSION]);
     assert!(received.headers("mcp-session-id")[0].starts_with("session-"), "{received:?}");
     assert!(received.headers("mcp-method").is_empty() && received.headers("mcp-name").is_empty());
@@ -440,7 +440,7 @@ fn a_cancellation_reaches_the_upstream_in_the_same_session() {
     let accepted = daemon.send(&in_session(&session, legacy("1", "ping", "{}").body(note)));
     assert_eq!((accepted.status, accepted.body.len()), (202, 0));
     let cancelled = upstream.wait_for("notifications/cancelled", 1);
-    assert_eq!(cancelled.json()["params"]["requestId"], 77);
+    assert_eq!(literal(&cancelled.body, &["params", "requestId"]), called.id());
     assert_eq!(cancelled.headers("mcp-session-id"), called.headers("mcp-session-id"));
     gate.open();
     connection.response().assert_ok();
@@ -825,7 +825,7 @@ fn a_request_that_an_upstream_cannot_stand_costs_no_session() {
         let legacy_server = server(&["echo"]);
         let answering = legacy_server.clone();
         let upstream = Upstream::start(move |request| match request.method().as_str() {
-            "tools/call" if request.id() == "7" => Reply::json(
+            "tools/call" if request.client_id() == "7" => Reply::json(
                 "400 Bad Request",
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#,
             ),

@@ -530,14 +530,15 @@ fn a_client_goes_on_with_a_reply() {
     assert_eq!(spoken.request.headers("accept"), ["text/event-stream"]);
     assert_eq!(spoken.request.headers("mcp-protocol-version"), [LEGACY_VERSION]);
     assert_eq!(metric(&daemon, OPEN), 1);
-    let link = |uri: &str| {
+    let called = files_upstream.only_call();
+    let link = |id: &str, uri: &str| {
         format!(
-            r#"{{"jsonrpc":"2.0","id":9,"result":{{"content":[{{"type":"resource_link","uri":"{uri}","name":"n"}}]}}}}"#
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"resource_link","uri":"{uri}","name":"n"}}]}}}}"#
         )
     };
-    spoken.event(&link("test://a"));
+    spoken.event(&link(&called.id(), "test://a"));
     spoken.end();
-    assert_eq!(reply.message().1, link("files+test://a"));
+    assert_eq!(reply.message().1, link(&called.client_id(), "files+test://a"));
     reply.assert_ended();
     wait_metric(&daemon, OPEN, 0);
 }
@@ -629,7 +630,7 @@ fn who_goes_on_with_a_reply_gets_no_answer_to_another_call() {
     let gate = Gate::default();
     let (weather, opened) = (server(), gate.clone());
     let weather_upstream = Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" if request.id() == "9" => {
+        "tools/call" if request.client_id() == "9" => {
             Reply::stream().chunk(":\n\n").wait(&opened).event(&result_body(request, "{}")).end()
         }
         _ => weather.answer(request),
@@ -642,10 +643,12 @@ fn who_goes_on_with_a_reply_gets_no_answer_to_another_call() {
     asked.write(&in_session(&session, request).bytes());
     assert_eq!(asked.head().status, 200);
     let mut reply = Client::with(&daemon, &get(&session).with("Last-Event-ID", "p.files.1"));
-    let result = |id| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+    let result = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
     let spoken = files.stream(1);
-    spoken.event(&result(9));
-    spoken.event(&result(8));
-    assert_eq!(reply.message().1, result(8));
+    spoken.event(&result("9"));
+    spoken.event(&result(&weather_upstream.only_call().id()));
+    let called = files_upstream.only_call();
+    spoken.event(&result(&called.id()));
+    assert_eq!(reply.message().1, result(&called.client_id()));
     gate.open();
 }

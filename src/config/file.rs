@@ -126,8 +126,8 @@ pub(super) struct Limits {
     /// Size of all bodies held in memory at once; 1MiB to 1TiB.
     #[schemars(extend("default" = "256MiB"))]
     pub(super) buffered_bytes_max: Key<Size<MIB, TIB>>,
-    /// Size of a reply that must be collected (on prefixed endpoints), and of one SSE event; 1KiB to 1GiB, at most
-    /// `buffered_bytes_max`.
+    /// Size of a reply that must be collected (where names are mapped, or up to its id where that is compared), and of one
+    /// SSE event; 1KiB to 1GiB, at most `buffered_bytes_max`.
     #[schemars(extend("default" = "16MiB"))]
     pub(super) reply_bytes_max: Key<Size<KIB, GIB>>,
     /// Size of all pages of one list of one upstream; 1KiB to 1GiB.
@@ -419,6 +419,10 @@ pub(super) struct Upstream {
     /// Whether to believe the server that a list is the same for everybody (`cacheScope` of `public`).
     #[schemars(extend("default" = false))]
     pub(super) trust_public_cache: Key<bool>,
+    /// Whether requests to it have ids of the gateway's own, with which replies are compared, on transparent endpoints and
+    /// outside sessions, too.
+    #[schemars(extend("default" = false))]
+    pub(super) unique_ids: Key<bool>,
     /// What becomes of a client's session when the server loses the session it had for it: the client goes on with a new
     /// one (`reopen`), or is told to start anew (`end`).
     #[schemars(extend("default" = "reopen"))]

@@ -401,6 +401,8 @@ pub struct Upstream {
     pub list_stale_max: Duration,
     /// Whether the server is believed that a list is the same for everybody.
     pub trust_public_cache: bool,
+    /// Whether requests to it have ids of the gateway's own everywhere.
+    pub unique_ids: bool,
     /// What becomes of a client's session when this upstream loses the session it had for it.
     pub session_loss: SessionLoss,
     /// How the definitions of its tools are watched.

@@ -204,6 +204,7 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
         stale_while_revalidate: Duration::ZERO,
         list_stale_max: Duration::from_hours(1),
         trust_public_cache: false,
+        unique_ids: false,
         session_loss: SessionLoss::Reopen,
         pins: Pins { mode: PinMode::Off, age_max: Duration::from_mins(1) },
         idle_timeout: Duration::from_secs(4),

@@ -61,6 +61,7 @@ fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut 
         list_ttl_min: written.list_ttl_min.or(Duration::ZERO),
         stale_while_revalidate: written.stale_while_revalidate.or(Duration::ZERO),
         list_stale_max: written.list_stale_max.or(Duration::from_hours(1)),
+        unique_ids: written.unique_ids.value().copied().unwrap_or(false),
         trust_public_cache: written.trust_public_cache.value().copied().unwrap_or(false),
         session_loss: written.session_loss.value().copied().unwrap_or_default(),
         pins: pins::resolve(written),
@@ -148,6 +149,7 @@ fn command(upstream: &file::Upstream, findings: &mut Findings) -> Option<Command
         ("url", upstream.url.span()),
         ("urls", upstream.urls.span()),
         ("transport", upstream.transport.span()),
+        ("unique_ids", upstream.unique_ids.span()),
     ];
     for (key, span) in of_http {
         if let Some(span) = span {

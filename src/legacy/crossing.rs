@@ -3,7 +3,8 @@
 //!
 //! A request of an upstream gets an id that no other upstream can have, is remembered until it is answered, and says
 //! who asks where there are several. One that the client cannot take is answered here and now. An answer that nobody
-//! waits for belongs to nobody and is withheld; so is what no reader would agree on.
+//! waits for belongs to nobody and is withheld; so is what no reader would agree on. An answer to another call of the
+//! gateway, in the reply to this one, says that the connection is out of step.
 
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
@@ -15,7 +16,7 @@ use super::{InSession, answers, owed};
 use crate::mapper::{Mapper, is_same_text};
 use crate::protocol::answer_id::{AnswerId, Verdict};
 use crate::protocol::asking::{Asked, NO_METHOD, NotAsked};
-use crate::protocol::envelope::{Envelope, MessageKind};
+use crate::protocol::envelope::{Envelope, MessageKind, find_id};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::foreign_id;
 use crate::protocol::json::{Document, Kind, Scratch, Span, Value, quote};
@@ -23,6 +24,7 @@ use crate::protocol::splice::{Edit, Segments, splice};
 use crate::route::{self, Style};
 use crate::session::desk::{Addressee, Question};
 use crate::upstream::changes::Changed;
+use crate::upstream::own_id::{self, OwnId, SessionTag};
 use crate::worker::Worker;
 
 /// The key of `_meta` that names the upstream that asks.
@@ -54,8 +56,8 @@ pub enum Crossing {
 pub enum Awaited<'a> {
     /// None: it is the stream of the session.
     Nothing,
-    /// The one to the request with this id literal.
-    Answer(&'a str),
+    /// The one to the request that the upstream knows by this id literal, and what the client is to see for it.
+    Answer(&'a [u8], Option<&'a OwnId>),
     /// One whose request is not known: the stream of a reply was taken up again.
     AnyAnswer,
 }
@@ -79,6 +81,10 @@ pub fn in_reply(
     awaited: Awaited<'_>,
 ) -> Result<(Crossing, bool), UpstreamError> {
     let Some(seen) = look(worker, session, message, awaited) else {
+        if matches!(awaited, Awaited::Answer(..)) && answers_a_call(worker, message) {
+            session.upstream.series.mismatched.inc();
+            return Err(UpstreamError::Nonsense);
+        }
         session.upstream.series.withheld.inc();
         tracing::debug!(
             upstream = session.upstream.config.name,
@@ -103,14 +109,23 @@ pub fn in_reply(
         {
             Crossing::Withheld
         }
-        Seen::Answer | Seen::Notification(_) => map(worker, mapper, message)?,
+        Seen::Answer(id) => map(worker, mapper, message, id.clone())?,
+        Seen::Notification(_) => map(worker, mapper, message, None)?,
     };
-    Ok((crossing, matches!(seen, Seen::Answer)))
+    Ok((crossing, matches!(seen, Seen::Answer(_))))
+}
+
+/// Whether a message answers a call of the gateway, whichever.
+pub(super) fn answers_a_call(worker: &Worker, message: &[u8]) -> bool {
+    let depth_max = worker.json_depth_max();
+    let id = find_id(&mut worker.scratch.borrow_mut(), message, depth_max);
+    id.and_then(|id| message.get(id)).is_some_and(own_id::is_own)
 }
 
 /// What a message is.
 enum Seen {
-    Answer,
+    /// With the client's id, where it has another.
+    Answer(Option<Edit>),
     Request(Box<Envelope>),
     Notification(Box<Envelope>),
 }
@@ -119,11 +134,13 @@ enum Seen {
 fn look(worker: &Worker, session: &InSession, message: &[u8], awaited: Awaited<'_>) -> Option<Seen> {
     static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
     let may_be_asking = METHOD.find(message).is_some();
-    if let Awaited::Answer(id) = awaited
+    if let Awaited::Answer(id, own) = awaited
         && !may_be_asking
     {
-        match AnswerId::of(message, id.as_bytes()) {
-            Verdict::Ours => return Some(Seen::Answer),
+        let mut scan = AnswerId::default();
+        scan.push(message, id);
+        match scan.verdict() {
+            Verdict::Ours => return Some(Seen::Answer(own.map(|own| own.restored(scan.span(id))))),
             Verdict::Others => return None,
             Verdict::Unclear => {}
         }
@@ -134,14 +151,22 @@ fn look(worker: &Worker, session: &InSession, message: &[u8], awaited: Awaited<'
         MessageKind::Request => Some(Seen::Request(Box::new(envelope))),
         MessageKind::Notification => Some(Seen::Notification(Box::new(envelope))),
         MessageKind::Response => {
-            let id = message.get(envelope.id?)?;
-            let is_awaited = match awaited {
-                Awaited::Nothing => false,
-                Awaited::Answer(awaited) => id == awaited.as_bytes() || is_same_text(id, awaited.as_bytes()),
-                // Not what the client knows another upstream to be working on.
-                Awaited::AnyAnswer => !is_of_another(session, id),
-            };
-            is_awaited.then_some(Seen::Answer)
+            let span = envelope.id?;
+            let id = message.get(span.clone())?;
+            match awaited {
+                Awaited::Nothing => None,
+                Awaited::Answer(awaited, own) => (id == awaited || is_same_text(id, awaited))
+                    .then(|| Seen::Answer(own.map(|own| own.restored(span)))),
+                Awaited::AnyAnswer if session.upstream.is_child() => {
+                    // Not what the client knows another upstream to be working on.
+                    (!is_of_another(session, id)).then_some(Seen::Answer(None))
+                }
+                Awaited::AnyAnswer => {
+                    let tag = SessionTag::new(session.session.grant.id.0, &session.upstream.session_key);
+                    let client = own_id::client_literal(id, tag)?;
+                    Some(Seen::Answer(Some(Edit { span, with: client })))
+                }
+            }
         }
     }
 }
@@ -149,12 +174,20 @@ fn look(worker: &Worker, session: &InSession, message: &[u8], awaited: Awaited<'
 /// Whether another upstream works on the client's request with this id literal.
 fn is_of_another(session: &InSession, id: &[u8]) -> bool {
     let working = std::str::from_utf8(id).ok().and_then(|id| session.desk.working_on(id));
-    working.is_some_and(|working| working.upstream != session.upstream.session_key)
+    working.is_some_and(|working| working.addressee.upstream != session.upstream.session_key)
 }
 
-fn map(worker: &Worker, mapper: Option<&Mapper>, message: &Bytes) -> Result<Crossing, UpstreamError> {
-    let Some(mapper) = mapper else { return Ok(Crossing::AsItIs) };
-    match mapper.map(&mut worker.scratch.borrow_mut(), message) {
+fn map(
+    worker: &Worker,
+    mapper: Option<&Mapper>,
+    message: &Bytes,
+    id: Option<Edit>,
+) -> Result<Crossing, UpstreamError> {
+    let mapped = match (mapper, id) {
+        (Some(mapper), id) => mapper.map_with(&mut worker.scratch.borrow_mut(), message, id),
+        (None, id) => Ok(id.map(|id| splice(message, &[id]))),
+    };
+    match mapped {
         Ok(None) => Ok(Crossing::AsItIs),
         Ok(Some(message)) => Ok(Crossing::Mapped { message, question: None }),
         Err(_) => Err(UpstreamError::Nonsense),

@@ -21,12 +21,13 @@ use futures_util::poll;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{timeout, timeout_at};
 
+use super::crossing::answers_a_call;
 use super::{MESSAGE_ANSWER_BYTES_MAX, MESSAGE_TIMEOUT};
 use crate::limit::buffered::Reservation;
 use crate::protocol::error::{GatewayError, UpstreamError};
 use crate::relay;
 use crate::session::UpstreamSession;
-use crate::session::desk::{Addressee, Desk, PendingCall};
+use crate::session::desk::{Addressee, Desk, InFlight, PendingCall};
 use crate::session::message_queue::{Delivery, QueuePlace, QueuedMessage};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Message, legacy_headers};
@@ -108,18 +109,19 @@ pub async fn wait_for_earlier(desk: &Desk, upstream: &Upstream) {
     }
 }
 
-/// Cancels a call. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end.
+/// Cancels a call with the `note` that names it by the id that its upstream knows. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end.
 pub fn cancel(
     worker: &Rc<Worker>,
     (desk, id): (&Arc<Desk>, &str),
     call: PendingCall,
     upstream_of: impl Fn(&Worker, &str) -> Option<Arc<Upstream>> + 'static,
-    note: Bytes,
+    note: impl Fn(&str) -> Bytes + 'static,
 ) -> Result<(), GatewayError> {
-    if let Some(Addressee { upstream, session }) = &call.addressee
+    if let Some(InFlight { addressee: Addressee { upstream, session }, sent_id }) = &call.in_flight
         && call.sending.is_behind()
     {
         let Some(upstream) = upstream_of(worker, upstream) else { return Ok(()) };
+        let note = note(sent_id);
         let room = room_for(worker, desk, &upstream, note.len())?;
         send(worker, room, &upstream, Arc::clone(session), note);
         return Ok(());
@@ -133,9 +135,9 @@ pub fn cancel(
         if !call.sending.behind().await {
             return;
         }
-        let Some(Addressee { upstream, session }) = desk.working_on(&id) else { return };
-        if let Some(upstream) = upstream_of(&sender, &upstream) {
-            send_if_room(&sender, &desk, &upstream, session, note);
+        let Some(InFlight { addressee, sent_id }) = desk.working_on(&id) else { return };
+        if let Some(upstream) = upstream_of(&sender, &addressee.upstream) {
+            send_if_room(&sender, &desk, &upstream, addressee.session, note(&sent_id));
         }
     });
     Ok(())
@@ -193,7 +195,9 @@ async fn finish(worker: &Rc<Worker>, reply: Reply, turn: Option<OwnedSemaphorePe
         let Reply { mut body, lease, .. } = reply;
         let deadline = Instant::now() + REST_TIMEOUT;
         let budget = &reader.state.buffered;
-        if relay::collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, budget).await.is_ok() {
+        let rest = relay::collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, budget).await;
+        // A message that has no answer got that to a call: the connection is out of step.
+        if rest.is_ok_and(|(rest, _)| !answers_a_call(&reader, &rest)) {
             pool::give_back(lease, Instant::now());
         }
         drop(turn);

@@ -245,6 +245,7 @@ mod tests {
             status,
             headers: HeaderMap::new(),
             body: Bytes::copy_from_slice(body.as_bytes()),
+            is_to_us: true,
             replica: None,
         };
         judge(&answer, &mut Scratch::default(), 128).label(Era::Modern)

@@ -1,7 +1,9 @@
 //! Whether a message answers a certain request, told by its id alone while the message passes, without holding it.
 //!
 //! It follows strings and brackets and nothing else: whether the text is JSON at all is not its business. Where only a
-//! real reader can tell, because an escape stands in a key or an id, it says so.
+//! real reader can tell, because an escape stands in a key or an id, it says so. It tells where the expected id stands.
+
+use super::json::Span;
 
 /// Follows one message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +16,10 @@ pub struct AnswerId {
     key_matched: Option<usize>,
     /// How many bytes of the id at hand agree with the expected one; `None`: they do not.
     id_matched: Option<usize>,
+    /// How many bytes have passed.
+    passed: usize,
+    /// Where the last id that agreed so far begins.
+    id_start: usize,
     seen: Seen,
 }
 
@@ -32,6 +38,8 @@ enum Place {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     ours: bool,
+    /// Where it begins.
+    ours_start: usize,
     others: bool,
     escapes: bool,
 }
@@ -72,13 +80,14 @@ impl AnswerId {
                 match bytes.get(at) {
                     Some(b'"') => self.is_in_string = false,
                     Some(_) => self.is_escaped = true,
-                    None => return,
+                    None => break,
                 }
             } else {
-                self.step(byte, id);
+                self.step((byte, self.passed + at), id);
             }
             at += 1;
         }
+        self.passed += bytes.len();
     }
 
     /// What the message says, once it has passed.
@@ -90,14 +99,24 @@ impl AnswerId {
         }
     }
 
+    /// True as soon as the expected id was seen, as long as nothing speaks against it.
+    pub fn is_ours(&self) -> bool {
+        self.verdict() == Verdict::Ours
+    }
+
+    /// Where the expected `id` stands, once it was seen.
+    pub fn span(&self, id: &[u8]) -> Span {
+        self.seen.ours_start..self.seen.ours_start + id.len()
+    }
+
     /// True as soon as it is certain that the message answers something else.
     pub fn is_others(&self) -> bool {
         self.seen.others && !self.seen.escapes
     }
 
-    fn step(&mut self, byte: u8, id: &[u8]) {
+    fn step(&mut self, (byte, position): (u8, usize), id: &[u8]) {
         if self.depth == 1 && self.place == Place::Id {
-            self.follow_id(byte, id);
+            self.follow_id((byte, position), id);
         }
         if self.is_in_string {
             return self.follow_string(byte);
@@ -146,10 +165,13 @@ impl AnswerId {
         }
     }
 
-    fn follow_id(&mut self, byte: u8, id: &[u8]) {
+    fn follow_id(&mut self, (byte, position): (u8, usize), id: &[u8]) {
         let is_end = !self.is_in_string && matches!(byte, b',' | b'}' | b']');
         let is_space = !self.is_in_string && byte.is_ascii_whitespace();
         if !is_end && !is_space {
+            if self.id_matched == Some(0) {
+                self.id_start = position;
+            }
             self.id_matched = self.id_matched.filter(|at| id.get(*at) == Some(&byte)).map(|at| at + 1);
         }
     }
@@ -160,6 +182,7 @@ impl AnswerId {
         }
         if self.id_matched == Some(id.len()) {
             self.seen.ours = true;
+            self.seen.ours_start = self.id_start;
         } else {
             self.seen.others = true;
             // The same text may be spelled with escapes on one side only.
@@ -198,6 +221,12 @@ mod tests {
             ("not JSON", "7", Verdict::Others),
         ] {
             assert_eq!(AnswerId::of(message.as_bytes(), id.as_bytes()), verdict, "{message}");
+            for cut in (0..message.len()).filter(|_| verdict == Verdict::Ours) {
+                let mut scan = AnswerId::default();
+                scan.push(&message.as_bytes()[..cut], id.as_bytes());
+                scan.push(&message.as_bytes()[cut..], id.as_bytes());
+                assert_eq!(message.get(scan.span(id.as_bytes())), Some(id), "{message}");
+            }
         }
     }
 

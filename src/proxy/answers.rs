@@ -115,18 +115,21 @@ impl Proxy {
     /// `notifications/cancelled`, for who works on the request. Where that is not known, all are told: who does not
     /// know the request ignores it.
     fn cancel(&self, view: &View, message: &Message, session: &Session) -> Result<(), GatewayError> {
-        let Some((id, note)) = self.cancellation(message, view.snapshot.limits.json_depth_max) else {
+        let Some((id, reason)) = self.cancelled(message, view.snapshot.limits.json_depth_max) else {
             return Ok(());
         };
         let desk = self.worker.state.sessions.desk_if_any(session.grant.id);
         let call = desk.and_then(|desk| Some((desk.pending_call(&id)?, desk)));
-        let Some((call, desk)) = call else { return self.tell_all(view, session, &note) };
+        let Some((call, desk)) = call else {
+            return self.tell_all(view, session, &cancellation(&id, &reason));
+        };
         let upstream = |worker: &Worker, key: &str| upstream_of(&worker.view(), key).cloned();
+        let note = move |sent_id: &str| cancellation(sent_id, &reason);
         messages::cancel(&self.worker, (&desk, &id), call, upstream, note)
     }
 
-    /// The literal of the request's id, and the notification with nothing in it but the request and the reason.
-    fn cancellation(&self, message: &Message, depth_max: usize) -> Option<(String, Bytes)> {
+    /// The literal of the request's id as its client wrote it, and the reason as a member of `params`, or nothing.
+    fn cancelled(&self, message: &Message, depth_max: usize) -> Option<(String, String)> {
         let mut scratch = self.worker.scratch.borrow_mut();
         let params = scratch.index(&message.body, depth_max).ok()?.root().get("params")?;
         let text = |value: Value<'_>| std::str::from_utf8(value.raw()).ok().map(String::from);
@@ -135,10 +138,7 @@ impl Proxy {
         let reason = params.get("reason").filter(|reason| reason.as_literal().is_some()).and_then(text);
         let reason = reason.filter(|reason| reason.len() <= REASON_BYTES_MAX);
         let reason = reason.map(|reason| format!(r#","reason":{reason}"#)).unwrap_or_default();
-        let note = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}{reason}}}}}"#
-        );
-        Some((id, note.into()))
+        Some((id, reason))
     }
 
     /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.
@@ -189,6 +189,12 @@ fn public_id_of(message: &Message) -> Option<(String, Literal)> {
     let is_text = message.body.get(span.clone())?.starts_with(b"\"");
     let id = is_text.then(|| Literal::at(span, &message.body))?;
     Some((id.decode(&message.body)?.into_owned(), id))
+}
+
+/// `notifications/cancelled` with nothing in it but the request and the reason.
+fn cancellation(id: &str, reason: &str) -> Bytes {
+    let params = format!(r#"{{"requestId":{id}{reason}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()
 }
 
 fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {

@@ -21,12 +21,13 @@ use crate::protocol::error::{ClientError, Error, UpstreamError};
 use crate::protocol::version::Era;
 use crate::relay::{Plan, ReplyBody, relay};
 use crate::session::UpstreamSession;
-use crate::session::desk::Addressee;
+use crate::session::desk::{Addressee, InFlight};
 use crate::telemetry::calls::Asked;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::exchange::{Delivery, RequestBody};
 use crate::upstream::headers::forward;
+use crate::upstream::own_id::OwnId;
 use crate::upstream::unasked;
 use crate::worker::{View, Worker};
 
@@ -58,7 +59,17 @@ impl Proxy {
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
         let Outbound {
-            message, member, body, inner_name, mapper, session, uri, tool, is_safe_to_repeat, ..
+            message,
+            member,
+            body,
+            inner_name,
+            mapper,
+            own_id,
+            session,
+            uri,
+            tool,
+            is_safe_to_repeat,
+            ..
         } = outbound;
         let (Some(endpoint), Some(session)) = (&call.endpoint, session) else {
             return Err(ClientError::NoSession.into());
@@ -112,7 +123,7 @@ impl Proxy {
             let (worker, mapper) = (Rc::clone(&self.worker), mapper.clone());
             let (request, place) =
                 ((request, *is_safe_to_repeat, call.asked()), (in_session, permit.clone()));
-            let exchange = exchange(worker, request, message, mapper, place, subscribing);
+            let exchange = exchange(worker, request, (message, own_id.clone()), mapper, place, subscribing);
             let result = Detachable::new(&self.worker, &upstream_session, exchange).await;
             note_end(&mut call.watch, &result);
             if is_new && is_refused(&result) {
@@ -152,7 +163,7 @@ impl Proxy {
 fn exchange(
     worker: Rc<Worker>,
     (mut request, is_safe_to_repeat, asked): (Request<RequestBody>, bool, Asked),
-    message: &Message,
+    (message, own_id): (&Message, Option<OwnId>),
     mapper: Option<Mapper>,
     (session, permit): (InSession, Option<Rc<Permit>>),
     subscribing: Option<Box<str>>,
@@ -165,7 +176,8 @@ fn exchange(
             upstream: Arc::clone(&upstream.session_key),
             session: Arc::clone(&session.upstream_session),
         };
-        let in_flight = session.desk.begin(id, addressee);
+        let sent_id = own_id.as_ref().map_or(id.as_bytes(), |own_id| own_id.sent());
+        let in_flight = session.desk.begin(id, InFlight::new(addressee, sent_id));
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
@@ -178,6 +190,7 @@ fn exchange(
         let plan = Plan {
             upstream: &upstream,
             id,
+            own_id: own_id.as_ref(),
             mapper,
             deadline,
             session: Some(session),

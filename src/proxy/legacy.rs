@@ -231,7 +231,7 @@ impl Proxy {
             Method::SetLevel => return self.set_level(view, endpoint, &message, &session).await,
             Method::Complete if !endpoint.is_untouched_for(&call.caller()?.class) => {
                 self.settle_names(endpoint).await;
-                self.complete(view, endpoint, headers, message, call).await?
+                self.complete(view, endpoint, headers, message, (Some(session), call)).await?
             }
             Method::TasksList if !endpoint.is_untouched_for(&call.caller()?.class) => {
                 let class = Arc::clone(&call.caller()?.class);
@@ -260,12 +260,12 @@ impl Proxy {
                     self.check_params(view, endpoint, headers, &message, &route).await?;
                 }
                 self.admit_call(view, endpoint, call, (method, headers), &route).await?;
-                self.address(view, endpoint, message, &route, Some(&literal))
+                self.address(view, endpoint, message, (&route, Some(&literal)), Some(session))
             }
             _ if is_transparent && endpoint.is_untouched_for(&call.caller()?.class) => {
                 let only = Route { member: 0, inner: "".into() };
                 self.admit_call(view, endpoint, call, (method, headers), &only).await?;
-                self.address(view, endpoint, message, &only, None)
+                self.address(view, endpoint, message, (&only, None), Some(session))
             }
             _ => return Err(ClientError::Method.into()),
         };
@@ -273,7 +273,6 @@ impl Proxy {
             Decision::Send(mut outbound) => {
                 // Only who mirrors the name has it mirrored.
                 outbound.inner_name = outbound.inner_name.filter(|_| head.name.is_present());
-                outbound.session = Some(session);
                 outbound.announced = announced;
                 Decision::Send(outbound)
             }

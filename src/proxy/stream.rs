@@ -172,6 +172,7 @@ impl Proxy {
         let plan = Plan {
             upstream: &upstream,
             id: "",
+            own_id: None,
             mapper,
             deadline,
             session,

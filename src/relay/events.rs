@@ -5,23 +5,29 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use memchr::memmem::Finder;
+use prometheus::IntCounter;
 
 use super::Plan;
 use super::reopen::{self, Reopening};
 use crate::legacy::crossing::{self, Awaited, Crossing};
 use crate::legacy::{InSession, answers};
 use crate::mapper::Mapper;
+use crate::protocol::answer_id::{AnswerId, Verdict};
+use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::event_id;
-use crate::protocol::splice::Segments;
+use crate::protocol::splice::{Edit, Segments, splice};
 use crate::protocol::sse::{Boundary, Event, Events};
 use crate::protocol::version::Era;
 use crate::session::streams::StreamPlace;
 use crate::upstream::exchange::Reply;
+use crate::upstream::own_id::OwnId;
 use crate::worker::Worker;
 
 /// How often in a row a stream is taken up again without anything new on it.
@@ -32,6 +38,8 @@ pub(super) struct EventStream {
     idle: Duration,
     reply_timeout: Duration,
     id: Box<str>,
+    /// The id that the upstream was sent, where that is not the client's.
+    own_id: Option<OwnId>,
     event_bytes_max: usize,
     /// Where the bytes sent so far end.
     boundary: Boundary,
@@ -45,6 +53,9 @@ pub(super) struct EventStream {
     /// What is sent before anything else that is ready.
     waiting: VecDeque<Bytes>,
     has_answered: bool,
+    /// The answer of a modern upstream was seen; it may end its stream when it likes.
+    is_answer_seen: bool,
+    mismatched: IntCounter,
     /// The id of the last event, in the upstream's spelling.
     last_id: Option<Bytes>,
     retry: Option<Duration>,
@@ -66,11 +77,12 @@ pub(super) enum AtEnd {
 
 impl EventStream {
     pub(super) fn new(plan: Plan<'_>, event_bytes_max: usize) -> Self {
-        let is_read = plan.mapper.is_some() || plan.session.is_some();
+        let is_read = plan.mapper.is_some() || plan.is_checked();
         Self {
             idle: plan.upstream.config.stream_idle_timeout,
             reply_timeout: plan.upstream.config.reply_timeout,
             id: plan.id.into(),
+            own_id: plan.own_id.cloned(),
             event_bytes_max,
             boundary: Boundary::default(),
             events: is_read.then(|| Events::new(event_bytes_max)),
@@ -80,6 +92,8 @@ impl EventStream {
             _place: plan.place,
             waiting: VecDeque::new(),
             has_answered: false,
+            is_answer_seen: false,
+            mismatched: plan.upstream.series.mismatched.clone(),
             last_id: None,
             retry: None,
             reopening: None,
@@ -208,9 +222,27 @@ impl EventStream {
         if self.session.is_some() {
             return self.pass_in_session(worker, &event, is_detached);
         }
-        let data = event.data.as_ref().filter(|data| !data.is_empty());
-        let (Some(data), Some(mapper)) = (data, &self.mapper) else { return Ok(Some(event.raw)) };
-        match mapper.map(&mut worker.scratch.borrow_mut(), data) {
+        let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
+            return Ok(Some(event.raw));
+        };
+        let id = match answer_in(worker, data, self.own_id.as_ref()) {
+            AnswerIn::None => None,
+            AnswerIn::Ours(id) => {
+                self.is_answer_seen = true;
+                Some(id)
+            }
+            // Clients read no other events than messages.
+            AnswerIn::Others if event.event.as_ref().is_some_and(|kind| kind != "message") => None,
+            AnswerIn::Others => {
+                self.mismatched.inc();
+                return if self.is_answer_seen { Ok(None) } else { Err(UpstreamError::Nonsense) };
+            }
+        };
+        let mapped = match (&self.mapper, id) {
+            (Some(mapper), id) => mapper.map_with(&mut worker.scratch.borrow_mut(), data, id),
+            (None, id) => Ok(id.map(|id| splice(data, &[id]))),
+        };
+        match mapped {
             Ok(None) => Ok(Some(event.raw)),
             Ok(Some(data)) => Ok(Some(event.with_data(data))),
             Err(_) => Err(UpstreamError::Nonsense),
@@ -239,7 +271,9 @@ impl EventStream {
             let is_refused = is_priming && !session.client_resumes();
             return Ok((!is_refused).then(|| with_public_id(session, event, None)));
         };
-        let awaited = if self.id.is_empty() { Awaited::AnyAnswer } else { Awaited::Answer(&self.id) };
+        let own_id = self.own_id.as_ref();
+        let sent_id = own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent());
+        let awaited = if self.id.is_empty() { Awaited::AnyAnswer } else { Awaited::Answer(sent_id, own_id) };
         let mapper = self.mapper.as_ref();
         let (crossing, is_answer) = crossing::in_reply(worker, session, mapper, data, awaited)?;
         // Only what was dealt with is not asked for again.
@@ -262,6 +296,38 @@ impl EventStream {
             Crossing::Mapped { message, .. } => Some(with_public_id(session, event, Some(message))),
             Crossing::Withheld => None,
         })
+    }
+}
+
+/// What a message is to a call whose upstream knows it by an id of the gateway's own.
+enum AnswerIn {
+    /// No answer.
+    None,
+    /// Its answer, once the client's id is put back.
+    Ours(Edit),
+    /// The answer to another request, or nothing that can be read.
+    Others,
+}
+
+fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>) -> AnswerIn {
+    static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
+    let Some(own_id) = own_id else { return AnswerIn::None };
+    let mut scan = AnswerId::default();
+    scan.push(message, own_id.sent());
+    match scan.verdict() {
+        Verdict::Ours => return AnswerIn::Ours(own_id.restored(scan.span(own_id.sent()))),
+        Verdict::Others if METHOD.find(message).is_none() => return AnswerIn::Others,
+        _ => {}
+    }
+    let depth_max = worker.json_depth_max();
+    match Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max) {
+        Ok(Envelope { kind: MessageKind::Response, id: Some(id), .. })
+            if message.get(id.clone()) == Some(own_id.sent()) =>
+        {
+            AnswerIn::Ours(own_id.restored(id))
+        }
+        Ok(Envelope { kind: MessageKind::Response, .. }) | Err(_) => AnswerIn::Others,
+        Ok(_) => AnswerIn::None,
     }
 }
 

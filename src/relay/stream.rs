@@ -21,6 +21,7 @@ use crate::call::Call;
 use crate::limit::concurrency::Permit;
 use crate::protocol::answer_id::AnswerId;
 use crate::protocol::error::{Error, UpstreamError};
+use crate::protocol::splice::Segments;
 use crate::protocol::sse::data_event;
 use crate::session::desk::CallInFlight;
 use crate::telemetry::calls::UpstreamDurations;
@@ -66,10 +67,10 @@ pub(super) struct Stream {
 
 enum Source {
     Json {
-        /// The first piece, already read.
-        first: Option<Bytes>,
-        /// What is checked of a reply in the legacy era, and the literal of the id it must have.
-        check: Option<(AnswerId, Box<str>)>,
+        /// The first pieces, already read.
+        first: Segments,
+        /// What is checked of the reply, and the literal of the id it must have.
+        check: Option<(AnswerId, Box<[u8]>)>,
     },
     Events(Box<EventStream>),
 }
@@ -114,22 +115,19 @@ enum Arrival {
 pub(super) type Polled = Poll<Option<Result<Bytes, UpstreamError>>>;
 
 impl Stream {
-    /// The rest of a JSON reply, after its `first` piece; all of it before the plan's deadline.
+    /// The rest of a JSON reply, after its `first` pieces; all of it before the plan's deadline. `check`: what they said of
+    /// whose it is.
     pub(super) fn json(
         worker: &Rc<Worker>,
-        first: Bytes,
+        (first, check): (Segments, Option<AnswerId>),
         incoming: Incoming,
         lease: Option<Lease>,
         mut plan: Plan<'_>,
     ) -> Box<Self> {
         let deadline = plan.deadline;
         let begun = Begun::of(&mut plan, deadline);
-        let check = plan.session.is_some().then(|| {
-            let mut check = AnswerId::default();
-            check.push(&first, plan.id.as_bytes());
-            (check, plan.id.into())
-        });
-        let source = Source::Json { first: Some(first), check };
+        let check = check.map(|check| (check, plan.sent_id().into()));
+        let source = Source::Json { first, check };
         Self::boxed(worker, incoming, lease, begun, source)
     }
 
@@ -296,7 +294,7 @@ impl Stream {
             Source::Json { .. } if data.is_empty() => None,
             Source::Json { check, .. } => {
                 if let Some((check, id)) = check {
-                    check.push(&data, id.as_bytes());
+                    check.push(&data, id);
                     if check.is_others() {
                         return Some(self.fail(UpstreamError::Nonsense));
                     }
@@ -331,7 +329,7 @@ impl Stream {
     /// What can be sent without waiting: the first piece of JSON, or the next event.
     fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         match &mut self.source {
-            Source::Json { first, .. } => first.take().filter(|first| !first.is_empty()).map(Ok),
+            Source::Json { first, .. } => first.pop_front().map(Ok),
             Source::Events(events) => {
                 let had_answered = events.has_answered();
                 let next = events.next(&self.worker, self.is_detached);
@@ -430,7 +428,7 @@ impl Stream {
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Json { first, .. } => {
-                let first = first.as_ref().map_or(0, Bytes::len) as u64;
+                let first = first.len();
                 match self.incoming.size_hint().exact() {
                     Some(rest) => SizeHint::with_exact(first + rest),
                     None => SizeHint::default(),

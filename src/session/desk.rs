@@ -93,6 +93,22 @@ pub struct Addressee {
     pub session: Arc<UpstreamSession>,
 }
 
+/// A call of the client that an upstream works on.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    /// Who works on it.
+    pub addressee: Addressee,
+    /// The literal of the id that it has there.
+    pub sent_id: Box<str>,
+}
+
+impl InFlight {
+    /// A call that its upstream knows by this literal.
+    pub fn new(addressee: Addressee, sent_id: &[u8]) -> Self {
+        Self { addressee, sent_id: String::from_utf8_lossy(sent_id).into() }
+    }
+}
+
 /// A request of an upstream that the client is to answer.
 #[derive(Clone, Debug)]
 pub struct Question {
@@ -137,7 +153,7 @@ pub enum NotAttached {
 #[derive(Clone, Debug)]
 pub struct PendingCall {
     /// Who works on it. `None`: that is not known yet.
-    pub addressee: Option<Addressee>,
+    pub in_flight: Option<InFlight>,
     /// How far it has come.
     pub sending: Arc<Sending>,
     /// Whether its cancellation waits for it.
@@ -337,11 +353,11 @@ impl Desk {
     }
 
     /// Remembers who works on the call with this id literal, which is sent now.
-    pub fn begin(self: &Arc<Self>, id: &str, addressee: Addressee) -> CallInFlight {
+    pub fn begin(self: &Arc<Self>, id: &str, in_flight: InFlight) -> CallInFlight {
         let call = self.announce(id);
         call.sending.restart();
         if let Some(known) = self.lock().calls.get_mut(id) {
-            known.addressee = Some(addressee);
+            known.in_flight = Some(in_flight);
         }
         call
     }
@@ -358,8 +374,8 @@ impl Desk {
     }
 
     /// Who works on the call with this id literal.
-    pub fn working_on(&self, id: &str) -> Option<Addressee> {
-        self.lock().calls.get(id)?.addressee.clone()
+    pub fn working_on(&self, id: &str) -> Option<InFlight> {
+        self.lock().calls.get(id)?.in_flight.clone()
     }
 
     /// What waits for an upstream.
@@ -432,7 +448,7 @@ impl Drop for CallInFlight {
 
 impl PendingCall {
     fn new() -> Self {
-        Self { addressee: None, sending: Arc::default(), is_withdrawn: false, holders: 0 }
+        Self { in_flight: None, sending: Arc::default(), is_withdrawn: false, holders: 0 }
     }
 }
 

@@ -70,6 +70,7 @@ pub struct Metrics {
     upstream_questions: IntCounterVec,
     upstream_messages_withheld: IntCounterVec,
     upstream_messages_dropped: IntCounterVec,
+    upstream_replies_mismatched: IntCounterVec,
     upstream_streams_resumed: IntCounterVec,
     /// Exchanges that go on without their client.
     pub exchanges_detached: IntCounterVec,
@@ -312,6 +313,11 @@ impl Metrics {
                 "Notifications and responses within sessions that an upstream did not take, by why.",
                 &["upstream", "reason"],
             )?,
+            upstream_replies_mismatched: counters(
+                "trunkline_upstream_replies_mismatched_total",
+                "Replies of upstreams that answer another request than the one they came for.",
+                &["upstream"],
+            )?,
             upstream_streams_resumed: counters(
                 "trunkline_upstream_streams_resumed_total",
                 "Event streams that ended before the answer to their call and were taken up again.",
@@ -499,6 +505,7 @@ impl Metrics {
             messages_dropped: MessagesDropped::new(|reason| {
                 self.upstream_messages_dropped.with_label_values(&[name, reason])
             }),
+            mismatched: self.upstream_replies_mismatched.with_label_values(&[name]),
             resumed: self.upstream_streams_resumed.with_label_values(&[name]),
             listens: self.upstream_listens.with_label_values(&[name]),
             listen_gaps: self.upstream_listen_gaps.with_label_values(&[name]),
@@ -624,6 +631,8 @@ pub struct UpstreamSeries {
     pub withheld: IntCounter,
     /// Messages that it did not take.
     pub messages_dropped: MessagesDropped,
+    /// Its replies that answer another request.
+    pub mismatched: IntCounter,
     /// Its event streams that were taken up again.
     pub resumed: IntCounter,
     /// Subscriptions it has acknowledged.

@@ -1,7 +1,8 @@
 //! A request on the gateway's own behalf, and its whole answer: one JSON message, alone or among server-sent events.
 //!
 //! Bounded in bytes and time over the whole answer. What the answer means is the caller's business; a status that is
-//! no success is handed over with whatever JSON came with it.
+//! no success is handed over with whatever JSON came with it. Invariant: upstreams see no two questions with the same
+//! id, and what answers another is no answer; who asks sees the id that it wrote.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,20 +12,23 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use memchr::memmem;
 use tokio::time::timeout_at;
 
 use super::exchange::{Client, Delivery, Reply, RequestBody};
 use super::incoming::Incoming;
+use super::own_id::{self, OwnId, SessionTag};
 use super::pipe::Own;
 use super::pool;
 use super::{Aim, ReplicaKey, Upstream};
 use crate::config::Limits;
 use crate::limit::buffered::Buffered;
+use crate::protocol::answer_id::{AnswerId, Verdict};
 use crate::protocol::envelope::{Envelope, MessageKind};
 use crate::protocol::error::{Error, UpstreamError};
-use crate::protocol::json::Scratch;
+use crate::protocol::json::{Scratch, Span};
 use crate::protocol::method::Method;
-use crate::protocol::splice::Segments;
+use crate::protocol::splice::{Edit, Segments, splice};
 use crate::protocol::sse::Events;
 use crate::relay::{self, Media};
 
@@ -34,6 +38,8 @@ pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// How much of the answer to a DELETE is read, so that its connection can be used again.
 const CLOSED_BYTES_MAX: usize = 4 * 1024;
+/// How much of an answer is looked through at a time for its id.
+const SCANNED_BYTES: usize = 4 * 1024;
 const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 
 /// A thread's way to ask upstreams.
@@ -103,6 +109,8 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The JSON message; empty if there was none.
     pub body: Bytes,
+    /// Whether it is a response with the id of the question.
+    pub is_to_us: bool,
     /// Which replica gave it.
     pub replica: Option<ReplicaKey>,
 }
@@ -124,13 +132,18 @@ impl Asker<'_> {
     /// Asks. An error is a fault of the exchange; a refusal is an answer.
     pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
         let Question { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
+        let (body, own_id) = self.with_own_id(body);
         let message = Message { headers, body, is_safe_to_repeat, replica, deadline };
         let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
         let media = relay::media_of(&head.headers);
-        let answer = |body| Answer { status: head.status, headers: head.headers.clone(), body, replica };
+        let answer = |body: Bytes| {
+            let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));
+            let (status, headers) = (head.status, head.headers.clone());
+            Answer { status, headers, is_to_us: restored.is_some(), body: restored.unwrap_or(body), replica }
+        };
         match media {
             Media::Sse if head.status.is_success() => {
-                let found = self.answer_in_events(&mut body, bytes_max);
+                let found = self.answer_in_events(&mut body, bytes_max, own_id.as_ref());
                 let found = timeout_at(deadline.into(), found).await;
                 found.unwrap_or(Err(UpstreamError::TimedOut)).map(answer)
             }
@@ -142,12 +155,17 @@ impl Asker<'_> {
                     Error::Upstream(error) => error,
                     _ => UpstreamError::TooManyConnections,
                 })?;
+                if media == Media::Json && self.is_of_another(&body, head.status, own_id.as_ref()) {
+                    upstream.series.mismatched.inc();
+                    pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
+                    return Err(UpstreamError::Nonsense);
+                }
                 if media == Media::Json
                     && head.status.is_server_error()
                     && let Some(lease) = &mut lease
                 {
                     let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
-                    lease.in_flight.decide(is_busy || self.is_answer(&body));
+                    lease.in_flight.decide(is_busy || self.response_id(&body).is_some());
                 }
                 pool::give_back(lease, Instant::now());
                 Ok(answer(if media == Media::Json { body } else { Bytes::new() }))
@@ -185,7 +203,12 @@ impl Asker<'_> {
     }
 
     /// The answer among server-sent events. The stream need not end with it.
-    async fn answer_in_events(&self, body: &mut Incoming, bytes_max: usize) -> Result<Bytes, UpstreamError> {
+    async fn answer_in_events(
+        &self,
+        body: &mut Incoming,
+        bytes_max: usize,
+        own_id: Option<&OwnId>,
+    ) -> Result<Bytes, UpstreamError> {
         let mut events = Events::new(bytes_max);
         let mut held = self.budget.reservation();
         let mut bytes = 0;
@@ -201,19 +224,69 @@ impl Asker<'_> {
             events.push(data);
             while let Some(event) = events.next() {
                 let data = event.map_err(|_| UpstreamError::TooLarge)?.data.unwrap_or_default();
-                if self.is_answer(&data) {
+                if self.is_answer(&data, own_id) {
                     return Ok(data);
                 }
             }
         }
-        let last = events.finish().and_then(|event| event.data).filter(|data| self.is_answer(data));
+        let last = events.finish().and_then(|event| event.data).filter(|data| self.is_answer(data, own_id));
         last.ok_or(UpstreamError::Nonsense)
     }
 
-    fn is_answer(&self, message: &[u8]) -> bool {
+    /// The message under an id that no other has; as it is if it has none.
+    fn with_own_id(&self, message: Bytes) -> (Bytes, Option<OwnId>) {
+        let depth_max = self.limits.json_depth_max;
+        let envelope = Envelope::parse(&mut self.scratch.borrow_mut(), &message, depth_max);
+        let request = envelope.ok().filter(|envelope| envelope.kind == MessageKind::Request);
+        let Some(span) = request.and_then(|envelope| envelope.id) else { return (message, None) };
+        let own_id = OwnId::new(message.slice(span.clone()), SessionTag::default());
+        let edit = Edit { span, with: own_id.sent().clone() };
+        (splice(&message, &[edit]).to_bytes(), Some(own_id))
+    }
+
+    fn is_answer(&self, message: &Bytes, own_id: Option<&OwnId>) -> bool {
+        match own_id {
+            Some(own_id) => self.own_id_in(message, own_id).is_some(),
+            None => self.response_id(message).is_some(),
+        }
+    }
+
+    /// An answer with the id that the question had.
+    fn restored(&self, message: &Bytes, own_id: &OwnId) -> Option<Bytes> {
+        let id = self.own_id_in(message, own_id)?;
+        Some(splice(message, &[own_id.restored(id)]).to_bytes())
+    }
+
+    /// Where the id of the question stands in an answer to it.
+    fn own_id_in(&self, message: &[u8], own_id: &OwnId) -> Option<Span> {
+        let mut scan = AnswerId::default();
+        // Lists are long, and most servers begin with the id.
+        for piece in message.chunks(SCANNED_BYTES) {
+            scan.push(piece, own_id.sent());
+            if scan.is_ours() {
+                return Some(scan.span(own_id.sent()));
+            }
+        }
+        let is_unclear = scan.verdict() == Verdict::Unclear;
+        let id = is_unclear.then(|| self.response_id(message)).flatten();
+        id.filter(|id| message.get(id.clone()) == Some(own_id.sent()))
+    }
+
+    /// Whether a JSON reply answers another question. Servers write ids of all kinds where they refuse one.
+    fn is_of_another(&self, message: &Bytes, status: StatusCode, own_id: Option<&OwnId>) -> bool {
+        if own_id.is_some_and(|own_id| self.own_id_in(message, own_id).is_some()) {
+            return false;
+        }
+        let Some(id) = self.response_id(message).and_then(|id| message.get(id)) else { return false };
+        let is_result = status.is_success() && memmem::find(message, b"\"result\"").is_some();
+        own_id::is_own(id) || (own_id.is_some() && is_result)
+    }
+
+    /// Where the id of a response stands.
+    fn response_id(&self, message: &[u8]) -> Option<Span> {
         let mut scratch = self.scratch.borrow_mut();
-        let envelope = Envelope::parse(&mut scratch, message, self.limits.json_depth_max);
-        envelope.is_ok_and(|envelope| envelope.kind == MessageKind::Response)
+        let envelope = Envelope::parse(&mut scratch, message, self.limits.json_depth_max).ok()?;
+        envelope.id.filter(|_| envelope.kind == MessageKind::Response)
     }
 }
 

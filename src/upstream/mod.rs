@@ -16,6 +16,7 @@ pub mod health;
 pub mod incoming;
 pub mod initialize;
 pub mod listing;
+pub mod own_id;
 pub mod pipe;
 pub mod pool;
 pub mod replica;

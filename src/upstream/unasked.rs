@@ -87,7 +87,7 @@ pub async fn is_session_known(asker: &Asker<'_>, upstream: &Upstream, session: N
         Err(UpstreamError::SessionLost) => return Some(false),
         Err(_) => return None,
     };
-    let answers_us = memchr::memmem::find(&answer.body, b"trunkline-ping").is_some();
+    let answers_us = answer.is_to_us;
     match answer.status {
         status if status.is_success() || answers_us => Some(true),
         StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Some(false),

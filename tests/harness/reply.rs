@@ -121,6 +121,18 @@ impl Reply {
         self
     }
 
+    /// The same with the id of this request, where it was written with the id that its client gave it.
+    pub(crate) fn to(mut self, request: &Received) -> Self {
+        for step in &mut self.steps {
+            if let Step::Write(bytes) = step
+                && let Ok(text) = std::str::from_utf8(bytes)
+            {
+                *bytes = addressed(text, request).into_bytes();
+            }
+        }
+        self
+    }
+
     /// The value of a header of a whole response.
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         let Some(Step::Write(bytes)) = self.steps.first() else { return None };
@@ -132,6 +144,24 @@ impl Reply {
     fn step(mut self, step: Step) -> Self {
         self.steps.push(step);
         self
+    }
+}
+
+/// A whole response, a chunk or other bytes with the id of this request; lengths are kept true.
+fn addressed(text: &str, request: &Received) -> String {
+    if let Some((head, body)) = text.split_once("\r\n\r\n").filter(|_| text.starts_with("HTTP/1.1 ")) {
+        let written = request.with_id(body);
+        let length = |body: &str| format!("Content-Length: {}\r\n", body.len());
+        let head = format!("{head}\r\n").replace(&length(body), &length(&written));
+        return format!("{head}\r\n{written}");
+    }
+    let chunk = text.split_once("\r\n").and_then(|(size, rest)| Some((size, rest.strip_suffix("\r\n")?)));
+    match chunk {
+        Some((size, bytes)) if usize::from_str_radix(size, 16) == Ok(bytes.len()) => {
+            let written = request.with_id(bytes);
+            format!("{:x}\r\n{written}\r\n", written.len())
+        }
+        _ => request.with_id(text),
     }
 }
 

@@ -69,6 +69,33 @@ impl Received {
     pub(crate) fn id(&self) -> String {
         literal(&self.body, &["id"])
     }
+
+    /// A message written with the client's id, with the id of this request in its place.
+    pub(crate) fn with_id(&self, message: &str) -> String {
+        message.replace(&format!("\"id\":{}", self.client_id()), &format!("\"id\":{}", self.id()))
+    }
+
+    /// The body with the client's id.
+    pub(crate) fn client_body(&self) -> Vec<u8> {
+        String::from_utf8_lossy(&self.body).replace(&self.id(), &self.client_id()).into_bytes()
+    }
+
+    /// The id that its client gave it: an id of the gateway's own ends with it.
+    pub(crate) fn client_id(&self) -> String {
+        let id = self.id();
+        let own = id.strip_prefix("\"trunkline-").and_then(|rest| rest.strip_suffix('"'));
+        let inner = own.and_then(|own| own.splitn(4, '-').nth(3)).and_then(|inner| inner.split_at_checked(1));
+        match inner {
+            Some(("n", digits)) => digits.to_owned(),
+            Some(("s", text)) => format!("\"{text}\""),
+            Some(("x", hex)) => {
+                let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+                let bytes = digits.map(|pair| u8::from_str_radix(pair, 16).expect("hex digits")).collect();
+                String::from_utf8(bytes).expect("an id is text")
+            }
+            _ => id,
+        }
+    }
 }
 
 impl Upstream {

@@ -15,6 +15,7 @@
 pub mod as_legacy;
 pub mod as_modern;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -109,6 +110,13 @@ pub fn crossing(upstream: &Upstream, request: &Request<RequestBody>, aim: Aim) -
     let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
     let era = era_of(request.headers());
     (!eras.contains(era)).then_some(era)
+}
+
+/// A number that no request or question of the bridge had before, whichever session it is of: none is ever taken for
+/// another's, and sessions share connections.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(2);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The era of a request by its headers.

@@ -105,7 +105,7 @@ impl Call {
     pub(super) async fn send(
         &mut self,
         added: &str,
-        own_id: Option<&str>,
+        own_id: &str,
         deadline: Instant,
     ) -> Result<Came, UpstreamError> {
         let body = self.body(added, own_id)?;
@@ -122,11 +122,11 @@ impl Call {
         self.receive(reply, own_id, deadline).await
     }
 
-    fn body(&self, added: &str, own_id: Option<&str>) -> Result<Segments, UpstreamError> {
+    fn body(&self, added: &str, own_id: &str) -> Result<Segments, UpstreamError> {
         let introduction = self.session.introduced();
         let depth_max = self.client.pipes.shared.limits().json_depth_max;
         let mut scratch = self.client.pipes.scratch.borrow_mut();
-        let renamed = Renamed { id: own_id, token: None };
+        let renamed = Renamed { id: Some(own_id), token: None };
         let body = to_modern(&self.message, &introduction, added, renamed, (&mut scratch, depth_max));
         body.map_err(|_| UpstreamError::Nonsense)
     }
@@ -147,12 +147,7 @@ impl Call {
         }
     }
 
-    async fn receive(
-        &self,
-        reply: Reply,
-        own_id: Option<&str>,
-        deadline: Instant,
-    ) -> Result<Came, UpstreamError> {
+    async fn receive(&self, reply: Reply, own_id: &str, deadline: Instant) -> Result<Came, UpstreamError> {
         let Reply { head, mut body, mut lease, .. } = reply;
         let (status, media) = (head.status, relay::media_of(&head.headers));
         let (bytes_max, budget) = {
@@ -173,7 +168,13 @@ impl Call {
                 pool::note_error(lease.as_mut(), &error);
                 error
             })?;
-            let is_answer = status.is_success() || self.is_answer(&message, own_id);
+            let is_ours = self.is_answer(&message, own_id);
+            if status.is_success() && !is_ours {
+                self.upstream.series.mismatched.inc();
+                pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
+                lease = None;
+            }
+            let is_answer = status.is_success() || is_ours;
             if status.is_server_error()
                 && let Some(lease) = &mut lease
             {
@@ -192,11 +193,11 @@ impl Call {
     }
 
     /// Whether the body of a failed reply is an answer to this request.
-    fn is_answer(&self, message: &[u8], own_id: Option<&str>) -> bool {
+    fn is_answer(&self, message: &[u8], own_id: &str) -> bool {
         let depth_max = self.client.pipes.shared.limits().json_depth_max;
         let mut scratch = self.client.pipes.scratch.borrow_mut();
         if let Ok(envelope) = Envelope::parse(&mut scratch, message, depth_max) {
-            let own_id = own_id.unwrap_or(&self.id).as_bytes();
+            let own_id = own_id.as_bytes();
             let is_ours = envelope.id.and_then(|id| message.get(id)).is_none_or(|id| id == own_id);
             return envelope.kind == MessageKind::Response && is_ours;
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::call::{Call, Came};
-use super::session::{Underway, next_number};
+use super::session::Underway;
 use super::tools;
 use super::waiting::{Taken, Waiting};
 use crate::limit::buffered::Reservation;
@@ -19,6 +19,7 @@ use crate::protocol::json::quote;
 use crate::protocol::sse::{Event, data_event};
 use crate::protocol::translation::answer::{self, Ids, Said};
 use crate::protocol::translation::input::{Answer, Input, continuation};
+use crate::upstream::bridge::next_number;
 use crate::upstream::pool::{self, Lease};
 use crate::upstream::unasked::{self, Messages};
 
@@ -42,8 +43,8 @@ pub(super) struct Line {
     /// When the head of the next reply must be there, as long as the client was sent nothing.
     deadline: Option<Instant>,
     rounds: usize,
-    /// The id of the request, after the first.
-    own_id: Option<String>,
+    /// The id that the server knows the request by; another one each time it is sent.
+    own_id: String,
     may_list: bool,
     held: Reservation,
 }
@@ -83,7 +84,7 @@ impl Line {
             stage: Stage::Asking(String::new()),
             deadline: Some(deadline),
             rounds: 0,
-            own_id: None,
+            own_id: fresh_id(),
             may_list: true,
             held,
         }
@@ -183,7 +184,7 @@ impl Line {
         if self.may_list && self.call.is_of_tool() {
             tools::list_once(&self.call, deadline).await;
         }
-        let came = self.call.send(&added, self.own_id.as_deref(), deadline).await?;
+        let came = self.call.send(&added, &self.own_id, deadline).await?;
         // Should its headers be wrong, it is sent once more.
         self.stage = Stage::Asking(added);
         match came {
@@ -197,7 +198,7 @@ impl Line {
 
     /// A message of the server.
     async fn take(&mut self, message: &Bytes) -> Result<Option<Next>, UpstreamError> {
-        let ids = Ids { own: self.own_id.as_deref().unwrap_or(&self.call.id), client: &self.call.id };
+        let ids = Ids { own: &self.own_id, client: &self.call.id };
         let said = {
             let depth_max = self.call.client.pipes.shared.limits().json_depth_max;
             let mut scratch = self.call.client.pipes.scratch.borrow_mut();
@@ -228,7 +229,7 @@ impl Line {
                 self.call.upstream.changes.note_refusal(Instant::now());
                 let patience = self.call.upstream.config.list_timeout;
                 tools::list_anew(&self.call, Instant::now() + patience).await;
-                self.own_id = Some(fresh_id());
+                self.own_id = fresh_id();
                 Ok(None)
             }
             Said::Version => {
@@ -265,7 +266,7 @@ impl Line {
         if !self.held.grow(self.call.message.len() + input.bytes()) {
             return Err(UpstreamError::TooManyConnections);
         }
-        self.own_id = Some(fresh_id());
+        self.own_id = fresh_id();
         if input.questions.is_empty() {
             self.stage = Stage::Asking(continuation(&[], input.state.as_ref()));
             return Ok(None);

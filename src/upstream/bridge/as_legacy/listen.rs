@@ -9,7 +9,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method as HttpMethod, Request};
 use tokio::time::timeout_at;
 
-use super::session::{Session, next_number};
+use super::session::Session;
 use crate::protocol::error::UpstreamError;
 use crate::protocol::method::Method;
 use crate::protocol::splice::Segments;
@@ -18,6 +18,7 @@ use crate::protocol::translation::answer::{self, Ids, Said};
 use crate::protocol::version::MODERN;
 use crate::relay::{self, Media};
 use crate::upstream::ask::modern_headers;
+use crate::upstream::bridge::next_number;
 use crate::upstream::exchange::{Client, Delivery, Held, Reply, RequestBody};
 use crate::upstream::pipe::exchange::CALLER;
 use crate::upstream::pool::Lease;

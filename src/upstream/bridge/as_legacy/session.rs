@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -19,14 +18,7 @@ use crate::protocol::json::quote;
 use crate::protocol::translation::input::Answer;
 use crate::protocol::translation::request::with_level;
 use crate::session::level::Level;
-
-/// Numbers of questions and calls: one row for all sessions, so that none is ever taken for another.
-static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// A number that nobody had before.
-pub(super) fn next_number() -> u64 {
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
+use crate::upstream::bridge::next_number;
 
 /// One session.
 #[derive(Debug)]

@@ -178,7 +178,7 @@ pub async fn answer(
     let media = relay::media_of(&reply.head.headers);
     let retry_after_s =
         reply.head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let whole = whole(client, reply, id, deadline).await;
+    let whole = whole(client, upstream, (reply, id), deadline).await;
     let whole = if status.is_success() { whole? } else { whole.unwrap_or_default() };
     let is_lost =
         status == StatusCode::NOT_FOUND && session.id.is_some() && !is_about_request(client, &whole);
@@ -309,7 +309,12 @@ pub async fn is_known(client: &Client, upstream: &Upstream, session: &SessionNam
     is_known.await
 }
 
-async fn whole(client: &Client, reply: Reply, id: &str, deadline: Instant) -> Result<Bytes, UpstreamError> {
+async fn whole(
+    client: &Client,
+    upstream: &Upstream,
+    (reply, id): (Reply, &str),
+    deadline: Instant,
+) -> Result<Bytes, UpstreamError> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let (bytes_max, budget) = {
         let limits = client.pipes.shared.limits();
@@ -318,6 +323,12 @@ async fn whole(client: &Client, reply: Reply, id: &str, deadline: Instant) -> Re
     };
     match relay::collect(&mut body, bytes_max, deadline, &budget).await {
         Ok((whole, _)) => {
+            if head.status.is_success() && !is_answer(client, &whole, id) {
+                // The connection is out of step.
+                upstream.series.mismatched.inc();
+                pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
+                return Err(UpstreamError::Nonsense);
+            }
             if head.status.is_server_error()
                 && relay::media_of(&head.headers) == Media::Json
                 && let Some(lease) = &mut lease

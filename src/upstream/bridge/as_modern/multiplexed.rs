@@ -26,7 +26,7 @@ use crate::protocol::sse::data_event;
 use crate::protocol::translation::notification;
 use crate::protocol::version::Era;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::Translated;
+use crate::upstream::bridge::{Translated, next_number};
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pipe::exchange::empty;
@@ -84,7 +84,7 @@ pub struct Running {
 impl Running {
     /// Begins a call in a session; nothing is sent yet.
     pub fn begin(client: &Client, upstream: &Arc<Upstream>, using: Use, call: &Arc<Call>) -> Self {
-        let id = using.session.next_id();
+        let id = next_number();
         let progress = call.token.is_some().then(|| using.session.hear(client, id));
         Self {
             client: client.clone(),

@@ -38,8 +38,6 @@ const LAST_PATIENCE: Duration = Duration::from_secs(2);
 const STALE_MAX: usize = 64;
 /// Commands that wait: a session has one call, which goes on once at a time.
 const COMMANDS_MAX: usize = 2;
-/// The id of `initialize`; no other request of the session has it.
-const OPENING_ID: u64 = 1;
 
 /// What a session is told.
 #[derive(Debug)]
@@ -66,7 +64,6 @@ pub struct Seat {
     pub own_commands: mpsc::Sender<Command>,
     /// The upstream is no longer configured.
     pub retired: CancellationToken,
-    last_id: u64,
     /// It makes room for another.
     is_ousted: bool,
     _counted: Counted,
@@ -115,17 +112,8 @@ pub async fn run(opening: Opening, attached: Box<Attached>) {
         Err(error) => return attached.fail(error),
     };
     drop((client, upstream));
-    let seat = Seat {
-        link,
-        key,
-        unasked,
-        commands,
-        own_commands,
-        retired,
-        last_id: OPENING_ID,
-        is_ousted: false,
-        _counted: counted,
-    };
+    let seat =
+        Seat { link, key, unasked, commands, own_commands, retired, is_ousted: false, _counted: counted };
     Box::pin(seat.run(attached)).await;
 }
 
@@ -171,12 +159,6 @@ fn logs(client: &Client, introduction: &Bytes, depth_max: usize) -> bool {
 }
 
 impl Seat {
-    /// The literal of an id that no other request of the session has.
-    pub fn next_id(&mut self) -> Box<str> {
-        self.last_id += 1;
-        self.last_id.to_string().into()
-    }
-
     async fn run(mut self, mut attached: Box<Attached>) {
         let mut may_reopen = true;
         loop {

@@ -66,7 +66,6 @@ struct Slot {
 pub struct Session {
     /// How requests name it.
     pub name: SessionName,
-    next: AtomicU64,
     /// Calls that hear of their progress, by their ids.
     hearing: Mutex<HashMap<u64, queue::Sender>>,
     lost: CancellationToken,
@@ -231,11 +230,6 @@ impl Drop for Held {
 }
 
 impl Session {
-    /// An id that no other request of the session has.
-    pub fn next_id(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Hears of the progress of the call with this id.
     pub fn hear(self: &Arc<Self>, client: &Client, id: u64) -> (Progress, queue::Receiver) {
         let bounds = client.pipes.shared.limits().bounds();
@@ -295,7 +289,6 @@ async fn open(client: &Client, held: &Held, deadline: Instant) -> Result<Arc<Ses
     let session = Arc::new(Session {
         name: SessionName::from(&opened),
         // Some servers take a token of 0 for none.
-        next: AtomicU64::new(1),
         hearing: Mutex::default(),
         lost: CancellationToken::new(),
         ousted: CancellationToken::new(),

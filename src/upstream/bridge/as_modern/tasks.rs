@@ -30,7 +30,7 @@ use crate::protocol::splice::Segments;
 use crate::protocol::sse::data_event;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::bridge::Translated;
+use crate::upstream::bridge::{Translated, next_number};
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::incoming::Broken;
 
@@ -264,7 +264,7 @@ impl Driven {
     async fn look(&mut self) -> Result<(), UpstreamError> {
         let Running { client, upstream, .. } = &self.running;
         let session = &self.running.using.session;
-        let message = self.message(session.next_id(), "tasks/get");
+        let message = self.message(next_number(), "tasks/get");
         let question = telling::question(&session.name, message.into(), POLL_BYTES_MAX, POLL_TIMEOUT);
         let answer = with_asker(client, async |asker: Asker<'_>| asker.ask(upstream, question).await).await;
         match answer.ok().and_then(|answer| Task::read(client, &answer.body)) {
@@ -286,7 +286,7 @@ impl Driven {
     async fn ask_for_result(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let Running { client, upstream, .. } = &self.running;
         let session = &self.running.using.session;
-        let id = session.next_id();
+        let id = next_number();
         let posted = Posted {
             message: Segments::from(Bytes::from(self.message(id, "tasks/result"))),
             id: id.to_string().into(),
@@ -318,7 +318,7 @@ impl Driven {
     fn cancel(&self) {
         let Running { client, upstream, .. } = &self.running;
         let session = &self.running.using.session;
-        let message = self.message(session.next_id(), "tasks/cancel");
+        let message = self.message(next_number(), "tasks/cancel");
         telling::tell(client, upstream, &session.name, message);
     }
 }

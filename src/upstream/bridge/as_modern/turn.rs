@@ -32,7 +32,7 @@ use crate::protocol::json::{Span, quote};
 use crate::protocol::splice::{Edit, splice};
 use crate::protocol::translation::question::{self, Question};
 use crate::session::level::Level;
-use crate::upstream::bridge::Bridge;
+use crate::upstream::bridge::{Bridge, next_number};
 use crate::upstream::pipe::queue::NotSent;
 
 /// Messages on their way to the server at once; while there are as many, it is not listened to.
@@ -142,7 +142,7 @@ pub async fn run(seat: &mut Seat, attached: Box<Attached>) -> Ended {
         return Ended::Clean;
     }
     let _ = timeout(LAST_PATIENCE, Box::pin(seat.clear())).await;
-    let own = seat.next_id();
+    let own: Box<str> = next_number().to_string().into();
     let limits = seat.link.limits();
     let call = &attached.call;
     let message = {
