@@ -82,12 +82,19 @@ pub fn client_literal(literal: &[u8], session: SessionTag) -> Option<Bytes> {
         return None;
     }
     let (kind, inner) = parts.next()?.split_at_checked(1)?;
-    match kind {
+    let client = match kind {
         "n" => Some(Bytes::copy_from_slice(inner.as_bytes())),
         "s" => Some(Bytes::from(format!("\"{inner}\""))),
         "x" => hex(inner.as_bytes()),
         _ => None,
-    }
+    };
+    client.filter(|client| is_literal(client))
+}
+
+/// An upstream may have made up what stands there.
+fn is_literal(client: &[u8]) -> bool {
+    let value: Result<serde_json::Value, _> = serde_json::from_slice(client);
+    value.is_ok_and(|value| value.is_string() || value.is_number())
 }
 
 /// The client's literal in letters that no server spells otherwise.
@@ -164,6 +171,9 @@ mod tests {
             "\"trunkline-1-2-00000000-q1\"",
             "\"trunkline-1-2-00000000-x1\"",
             "\"trunkline-1-2-00000000-xzz\"",
+            "\"trunkline-1-2-00000000-n1}\"",
+            "\"trunkline-1-2-00000000-x\"",
+            "\"trunkline-1-2-00000000-x7b7d\"",
         ] {
             assert_eq!(client_literal(literal.as_bytes(), session), None, "{literal}");
         }
