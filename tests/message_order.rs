@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::harness::{
     Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream,
-    body, eventually, in_session, initialize, legacy, open_session, open_session_with, post, result_body,
+    body, eventually, in_session, initialize, legacy, literal, open_session, open_session_with, post,
+    result_body,
 };
 
 const FIRST: &str = r#"{"jsonrpc":"2.0","method":"notifications/first"}"#;
@@ -164,8 +165,8 @@ fn a_cancellation_does_not_overtake_a_call_that_waits_for_its_turn() {
     let gates = [gate.clone(), end.clone()];
     let upstream = server(move |request| {
         let result = || Reply::result(request, r#"{"content":[]}"#);
-        (request.method() == "tools/call" && request.id() != "0")
-            .then(|| Reply::default().wait(&gates[usize::from(request.id() == "2")]).then(result()))
+        (request.method() == "tools/call" && request.client_id() != "0")
+            .then(|| Reply::default().wait(&gates[usize::from(request.client_id() == "2")]).then(result()))
     });
     let daemon = Daemon::start(
         &Config::new()
@@ -190,9 +191,9 @@ fn a_cancellation_does_not_overtake_a_call_that_waits_for_its_turn() {
     gate.open();
     let cancelled = upstream.wait_for("notifications/cancelled", 1);
     let calls = upstream.received_of("tools/call");
-    let call = calls.iter().find(|call| call.id() == "2").expect("the call");
+    let call = calls.iter().find(|call| call.client_id() == "2").expect("the call");
     assert_eq!(cancelled.headers("mcp-session-id"), call.headers("mcp-session-id"));
-    assert_eq!(cancelled.json()["params"]["requestId"], 2);
+    assert_eq!(literal(&cancelled.body, &["params", "requestId"]), call.id());
     end.open();
     drop((running, waiting));
 }
@@ -214,7 +215,7 @@ fn a_call_that_is_never_sent_is_not_cancelled_upstream() {
     let waiting = gate.clone();
     let upstream = server(move |request| {
         let result = || Reply::result(request, r#"{"content":[]}"#);
-        (request.method() == "tools/call" && request.id() == "1")
+        (request.method() == "tools/call" && request.client_id() == "1")
             .then(|| Reply::default().wait(&waiting).then(result()))
     });
     let daemon = Daemon::start(

@@ -379,7 +379,7 @@ fn a_long_call_at_one_replica_keeps_the_session_at_all() {
     let (answering, waiting) = (server.clone(), gate.clone());
     let upstream = Upstream::start(move |request| {
         let answer = answering.answer(request);
-        let is_long = request.method() == "tools/call" && request.id() == "9";
+        let is_long = request.method() == "tools/call" && request.client_id() == "9";
         if is_long { Reply::default().wait(&waiting).then(answer) } else { answer }
     });
     let (one, other) = brief(&site, &upstream);
