@@ -22,6 +22,7 @@ use crate::protocol::error::{Error, PolicyError, Reason};
 use crate::protocol::forwarded;
 use crate::protocol::method::Method;
 use crate::protocol::version::Era;
+use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::telemetry::calls::{Asked, Outcome, Spoken};
 use crate::telemetry::ended::Ended;
@@ -153,6 +154,14 @@ impl Call {
         match self.principal() {
             Principal::Anonymous => client_network(self.client_address).to_string().into(),
             principal @ Principal::Known(_) => principal.id().into(),
+        }
+    }
+
+    /// Who is charged for what is opened for it.
+    pub fn payer(&self) -> Payer {
+        match self.principal() {
+            Principal::Anonymous => Payer::Network((&*self.client()).into()),
+            principal @ Principal::Known(_) => Payer::Principal(principal.id().into()),
         }
     }
 

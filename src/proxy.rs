@@ -388,6 +388,7 @@ impl Proxy {
             cursor: cursor.as_deref(),
             id: message.id(),
             class: &call.caller()?.class,
+            asker: Some(call),
         };
         let answer = catalog::list(&self.worker, view, endpoint, ask).await?;
         Ok(Decision::Answer(json_response(StatusCode::OK, answer)))

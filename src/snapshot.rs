@@ -432,6 +432,7 @@ fn is_same_but_for_patience(old: &config::Upstream, new: &config::Upstream) -> b
         list_ttl_min: old.list_ttl_min,
         stale_while_revalidate: old.stale_while_revalidate,
         list_stale_max: old.list_stale_max,
+        list_sessions_max: old.list_sessions_max,
         trust_public_cache: old.trust_public_cache,
         pins: config::Pins { age_max: old.pins.age_max, ..new.pins },
         session_loss: old.session_loss,

@@ -44,6 +44,7 @@ mod jwt;
 mod legacy;
 mod lifecycle;
 mod limits;
+mod list_sessions;
 mod lists;
 mod logs;
 mod mapping;

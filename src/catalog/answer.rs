@@ -9,17 +9,18 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::cache::{DialectKey, Digest, Merged, MergedKey, MergedPage, digest};
 use super::flight::Joined;
-use super::gather::Had;
+use super::gather::{Had, Wanted};
 use super::merge::Merge;
 use super::part::{Content, Part};
 use super::tongue::Tongues;
 use super::{Dialect, Kind, discover, hands, wanted};
+use crate::call::Call;
 use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
 use crate::protocol::splice::Segments;
-use crate::protocol::version::Era;
 use crate::route::Style;
 use crate::route::directory::Directory;
+use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::worker::{View, Worker};
@@ -43,6 +44,8 @@ pub(super) struct Request<'r> {
     key: MergedKey,
     dialect: Dialect<'r>,
     supported: &'r [&'r str],
+    /// Who is charged for what has to be opened; `None`: nothing has to be.
+    asker: Option<&'r Call>,
 }
 
 impl<'r> Request<'r> {
@@ -66,7 +69,12 @@ impl<'r> Request<'r> {
             dialect: DialectKey::of(dialect),
             said,
         };
-        Self { worker, view, endpoint, class, key, dialect, supported }
+        Self { worker, view, endpoint, class, key, dialect, supported, asker: None }
+    }
+
+    /// The same; who asks is charged for what has to be opened.
+    pub(super) fn asked_by(self, asker: Option<&'r Call>) -> Self {
+        Self { asker, ..self }
     }
 
     /// The merged list, and how long it is fresh from now on.
@@ -86,19 +94,26 @@ impl<'r> Request<'r> {
         let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
         let hands = hands(self.worker, self.view);
         let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
-        let tongues = Tongues::new((self.dialect, self.key.dialect), kind, depth_max);
+        let tongues = Tongues::new(self.dialect, kind, depth_max);
+        let payer = self.asker.map_or(Payer::Gateway, Call::payer);
         let had = stream::iter(members.iter().map(|member| async {
             let Some(upstream) = *member else { return Had::Hidden };
             if upstream.eras().is_none() {
                 upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
             }
             match tongues.of(upstream) {
-                Ok(tongue) => wanted(upstream, kind, tongue.clone()).get(&hands).await,
+                Ok(tongue) => {
+                    let wanted = wanted(upstream, kind, tongue.clone());
+                    Wanted { payer: payer.clone(), ..wanted }.get(&hands).await
+                }
                 Err(error) => Had::Missing(error),
             }
         }));
         let had: Vec<Had> = had.buffered(CONCURRENT_MAX).collect().await;
         self.count(&members, &had);
+        if let Some(refused) = had.iter().find_map(Had::refused) {
+            return Err(refused.into());
+        }
         let has_failed = had.iter().any(|had| matches!(had, Had::Missing(_)));
         if has_failed && had.iter().all(|had| had.part().is_none()) {
             let only = match &had[..] {
@@ -183,7 +198,7 @@ impl<'r> Request<'r> {
             class: Arc::clone(self.class),
             directory: Arc::clone(directory),
             list,
-            era: self.era(),
+            era: self.dialect.era(),
             is_public,
             contents: contents.to_vec(),
         };
@@ -196,13 +211,6 @@ impl<'r> Request<'r> {
         let bytes = merged.0.iter().map(MergedPage::bytes).sum();
         self.worker.state.metrics.lists.merged(&self.endpoint.config.path, list.method(), bytes);
         Ok(merged)
-    }
-
-    fn era(&self) -> Era {
-        match self.dialect {
-            Dialect::Modern { .. } => Era::Modern,
-            Dialect::Legacy { .. } => Era::Legacy,
-        }
     }
 
     /// The endpoint's upstreams; `None` for those of which the caller may use nothing.

@@ -12,14 +12,13 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::Kind;
-use super::cache::digest;
 use super::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, Reading, read};
-use super::tongue::{NO_CAPABILITIES, Tongue};
+use super::tongue::{NO_CAPABILITIES, Tongue, own_session};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::json::{Scratch, Value, quote};
 use crate::protocol::translation::introduction;
 use crate::protocol::version::{self, Era, LegacyVersion};
-use crate::session::{SessionId, UpstreamSession};
+use crate::session::UpstreamSession;
 use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::upstream::Aim;
@@ -48,6 +47,19 @@ pub struct Hands {
     pub client: Client,
     /// The configuration to go by.
     pub snapshot: Arc<Snapshot>,
+}
+
+impl Hands {
+    /// A way to ask upstreams on the gateway's own behalf.
+    pub fn asker<'h>(&'h self, scratch: &'h RefCell<Scratch>) -> Asker<'h> {
+        Asker {
+            client: &self.client,
+            scratch,
+            limits: &self.snapshot.limits,
+            budget: &self.state.buffered,
+            aim: Aim::Any,
+        }
+    }
 }
 
 /// What came of it.
@@ -246,13 +258,7 @@ impl<'f> Fetch<'f> {
     }
 
     fn asker(&self) -> Asker<'_> {
-        Asker {
-            client: &self.hands.client,
-            scratch: &self.scratch,
-            limits: &self.hands.snapshot.limits,
-            budget: &self.hands.state.buffered,
-            aim: Aim::Any,
-        }
+        self.hands.asker(&self.scratch)
     }
 }
 
@@ -265,15 +271,6 @@ fn reading(upstream: &Upstream, kind: Kind, era: Era, depth_max: usize) -> Readi
     // Of a server of both eras the modern list decides.
     let counts_annotations = era == Era::Modern || upstream.lacks(Era::Modern);
     Reading { kind, era, counts_annotations, server_info }
-}
-
-/// The gateway's own session in which lists are fetched for clients with these capabilities.
-fn own_session(version: LegacyVersion, capabilities: &Bytes) -> SessionId {
-    if *capabilities == NO_CAPABILITIES {
-        SessionId::own(version)
-    } else {
-        SessionId::declaring(version, &digest(&[capabilities]))
-    }
 }
 
 /// What the gateway says about itself in a modern request, up to the client's capabilities.

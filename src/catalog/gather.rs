@@ -6,6 +6,9 @@
 //! Whoever needs a part that is not at hand begins its fetch as a task of its own, which outlives the client that
 //! asked, and everybody waits for that one. Two fetches of a part because of changes are some time apart, however often
 //! an upstream says that it changed. A request never gets what was fetched before a change that it may know of.
+//!
+//! The right to the session that a fetch takes is each request's own, before it joins the fetch: nobody is refused because
+//! another asks for too much.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +21,7 @@ use super::flight::{Flight, Joined, Landing};
 use super::part::{Cut, Part};
 use super::tongue::Tongue;
 use crate::protocol::error::UpstreamError;
+use crate::session::{ListLease, Payer};
 use crate::upstream::Upstream;
 
 /// Least time between two fetches of a part because of changes.
@@ -52,6 +56,8 @@ pub struct Wanted {
     pub key: PartKey,
     /// How to ask for it.
     pub tongue: Tongue,
+    /// Who is charged for the session that it may take.
+    pub payer: Payer,
 }
 
 impl Had {
@@ -62,14 +68,24 @@ impl Had {
             Self::Missing(_) | Self::Hidden => None,
         }
     }
+
+    /// Why there is none, where that is for whoever asks to mend: the list of the others would not be what it asks for.
+    pub fn refused(&self) -> Option<UpstreamError> {
+        match self {
+            Self::Missing(error @ UpstreamError::NoListSession(_)) => Some(error.clone()),
+            _ => None,
+        }
+    }
 }
 
 impl Wanted {
     /// The part, within the upstream's `list_timeout`.
     pub async fn get(&self, hands: &Hands) -> Had {
         let parts = &hands.state.catalog.parts;
-        let deadline = Instant::now() + self.upstream.config.list_timeout;
+        let entered_at = Instant::now();
+        let deadline = entered_at + self.upstream.config.list_timeout;
         let entered = self.count();
+        let mut lease = None;
         loop {
             let (now, count) = (Instant::now(), self.count());
             if let Some(part) = parts.get(&self.key) {
@@ -78,11 +94,21 @@ impl Wanted {
                 }
                 let patience = self.upstream.config.stale_while_revalidate;
                 if part.may_revalidate(count, now, patience) {
-                    drop(self.join(hands));
+                    // Where there is no session for it now, another's request does it.
+                    if let Ok(lease) = self.lease(hands, now).await {
+                        drop(self.join(hands, lease));
+                    }
                     return Had::Stale(part, None);
                 }
             }
-            let flight = match self.join(hands) {
+            if lease.is_none() {
+                // What is left of the time is for the fetch.
+                match self.lease(hands, entered_at + self.upstream.config.list_timeout / 2).await {
+                    Ok(leased) => lease = Some(leased),
+                    Err(error) => return self.last_good(hands, error),
+                }
+            }
+            let flight = match self.join(hands, lease.clone().flatten()) {
                 Ok(flight) => flight,
                 Err(part) => return Had::Kept(part),
             };
@@ -108,7 +134,7 @@ impl Wanted {
         let fetching = &hands.state.catalog.fetching;
         let flight = if may_begin {
             Some(match fetching.join(&self.key) {
-                Joined::Begin(landing) => self.begin(hands, landing),
+                Joined::Begin(landing) => self.begin(hands, landing, None),
                 Joined::Wait(flight) => flight,
             })
         } else {
@@ -139,7 +165,7 @@ impl Wanted {
     }
 
     /// The fetch under way, or a new one. `Err`: one that just ended brought this.
-    fn join(&self, hands: &Hands) -> Result<Arc<Flight<Outcome>>, Arc<Part>> {
+    fn join(&self, hands: &Hands, lease: Option<Arc<ListLease>>) -> Result<Arc<Flight<Outcome>>, Arc<Part>> {
         let catalog = &hands.state.catalog;
         match catalog.fetching.join(&self.key) {
             Joined::Wait(flight) => Ok(flight),
@@ -150,23 +176,28 @@ impl Wanted {
                         landing.land(Ok(Arc::clone(&part)));
                         Err(part)
                     }
-                    None => Ok(self.begin(hands, landing)),
+                    None => Ok(self.begin(hands, landing, lease)),
                 }
             }
         }
     }
 
-    fn begin(&self, hands: &Hands, landing: Landing<PartKey, Outcome>) -> Arc<Flight<Outcome>> {
+    fn begin(
+        &self,
+        hands: &Hands,
+        landing: Landing<PartKey, Outcome>,
+        lease: Option<Arc<ListLease>>,
+    ) -> Arc<Flight<Outcome>> {
         let flight = Arc::clone(&landing.flight);
         let (wanted, own) = (self.clone(), hands.clone());
         hands.client.tasks.spawn(async move {
-            let outcome = wanted.fetch(&own, &landing.flight).await;
+            let outcome = wanted.fetch(&own, &landing.flight, lease).await;
             landing.land(outcome);
         });
         flight
     }
 
-    async fn fetch(&self, hands: &Hands, flight: &Flight<Outcome>) -> Outcome {
+    async fn fetch(&self, hands: &Hands, flight: &Flight<Outcome>, lease: Option<Arc<ListLease>>) -> Outcome {
         let kept = hands.state.catalog.parts.get(&self.key);
         if let Some(kept) = kept.filter(|kept| kept.count != self.count()) {
             sleep_until((kept.asked + CHANGES_INTERVAL).into()).await;
@@ -175,6 +206,10 @@ impl Wanted {
         // Nobody else sets it.
         let _ = flight.count.set(count);
         let was_watched = self.is_watched();
+        let _lease = match lease {
+            Some(lease) => Some(lease),
+            None => self.lease(hands, asked + self.upstream.config.list_timeout / 2).await?,
+        };
         let fetched = Fetch::new(hands, &self.upstream, self.key.kind, &self.tongue, asked).run().await;
         let [ok, failed] = &self.upstream.series.list_fetches;
         match fetched {

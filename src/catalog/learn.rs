@@ -29,9 +29,10 @@ use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Client;
 use crate::upstream::{Upstream, UpstreamId};
 
-/// All capabilities a client can have: no upstream hides anything from one that has them.
+/// All capabilities a client can have: no upstream hides anything from one that has them. Spelled as they are declared to
+/// servers with sessions.
 pub(super) const CAPABILITIES: &str =
-    r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{}}"#;
+    r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{"context":{},"tools":{}}}"#;
 
 /// How often names are learned anew.
 const REFRESH_INTERVAL: Duration = Duration::from_mins(1);

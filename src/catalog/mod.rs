@@ -8,7 +8,8 @@
 //! ([`merge`], [`discover`](mod@discover)) and the result is kept too: most requests are answered with bytes that are
 //! at hand, and a head with the request's id and the freshness that is left ([`answer`](cache::Merged::answer)).
 //!
-//! An upstream is asked in an era that it speaks ([`tongue`]), and its part is written for the client's. What an entry
+//! An upstream is asked in an era that it speaks ([`tongue`]), in the legacy era in one of a few sessions (`lease`), and
+//! its part is written for the client's. What an entry
 //! says that the other era does not know is left out of it there, and nothing else is ever changed.
 //!
 //! Order is the configured order of the upstreams, and within each its own; every field of every entry stays as its
@@ -31,6 +32,7 @@ pub mod initialize;
 mod keep;
 pub mod kind;
 pub mod learn;
+mod lease;
 pub mod merge;
 pub mod page;
 pub mod part;
@@ -49,10 +51,12 @@ use self::cache::{PartKey, Scope};
 use self::fetch::Hands;
 use self::gather::Wanted;
 use self::tongue::Tongue;
+use crate::call::Call;
 use crate::policy::Class;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
 use crate::protocol::splice::Segments;
-use crate::protocol::version::LegacyVersion;
+use crate::protocol::version::{Era, LegacyVersion};
+use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::worker::{View, Worker};
@@ -73,6 +77,8 @@ pub struct Ask<'a> {
     pub id: &'a str,
     /// What the caller may use.
     pub class: &'a Arc<Class>,
+    /// Who is charged for what has to be opened; `None`: the gateway.
+    pub asker: Option<&'a Call>,
 }
 
 /// The protocol of a request.
@@ -92,6 +98,16 @@ pub enum Dialect<'a> {
     },
 }
 
+impl Dialect<'_> {
+    /// Its era.
+    pub fn era(self) -> Era {
+        match self {
+            Self::Modern { .. } => Era::Modern,
+            Self::Legacy { .. } => Era::Legacy,
+        }
+    }
+}
+
 /// Answers a list: the whole JSON-RPC response.
 pub async fn list(
     worker: &Rc<Worker>,
@@ -106,6 +122,7 @@ pub async fn list(
         (Some(cursor), Some(_)) => Some(page::Cursor::read(cursor).ok_or(ClientError::Cursor)?),
     };
     let request = Request::new(worker, view, (endpoint, ask.class), Kind::List(ask.list), ask.dialect, &[]);
+    let request = request.asked_by(ask.asker);
     let (merged, ttl_ms) = request.merged().await?;
     let page = match cursor {
         // The first page has no cursor.
@@ -157,7 +174,8 @@ pub async fn look_at_tools(
     dialect: Dialect<'static>,
 ) -> Result<(), UpstreamError> {
     let begun = Instant::now();
-    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::of(dialect).keyed());
+    let tongue = Tongue::of(dialect, hands.snapshot.limits.json_depth_max);
+    let wanted = wanted(upstream, Kind::List(List::Tools), tongue.keyed());
     loop {
         match wanted.renew(hands, true).await {
             Some(Err(error)) => return Err(error),
@@ -170,5 +188,5 @@ pub async fn look_at_tools(
 
 fn wanted(upstream: &Arc<Upstream>, kind: Kind, (tongue, dialect): (Tongue, cache::DialectKey)) -> Wanted {
     let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect };
-    Wanted { upstream: Arc::clone(upstream), key, tongue }
+    Wanted { upstream: Arc::clone(upstream), key, tongue, payer: Payer::Gateway }
 }

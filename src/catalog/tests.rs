@@ -155,7 +155,7 @@ impl Bench {
     async fn ask(&self, dialect: Dialect<'_>) -> Result<Value, Error> {
         let view = self.worker.view();
         let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
-        let ask = Ask { list: List::Tools, dialect, cursor: None, id: "7", class: &class };
+        let ask = Ask { list: List::Tools, dialect, cursor: None, id: "7", class: &class, asker: None };
         let answer = list(&self.worker, &view, &view.endpoints[0], ask).await?;
         Ok(serde_json::from_slice(&answer.to_bytes()).unwrap())
     }
@@ -302,7 +302,7 @@ fn the_same_list_is_the_same_bytes_in_memory() {
             let view = bench.worker.view();
             let dialect = Dialect::Modern { capabilities: b"{}" };
             let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
-            let ask = Ask { list: List::Tools, dialect, cursor: None, id: "1", class: &class };
+            let ask = Ask { list: List::Tools, dialect, cursor: None, id: "1", class: &class, asker: None };
             let answer = list(&bench.worker, &view, &view.endpoints[0], ask).await.unwrap();
             places.push(answer.iter().last().unwrap().as_ptr());
         }

@@ -416,6 +416,10 @@ pub(super) struct Upstream {
     /// Time after its freshness for which a list is given out while the server fails; 0s to 24h. 0s: never.
     #[schemars(extend("default" = "1h"))]
     pub(super) list_stale_max: Key<Period<0, DAY_MS>>,
+    /// Sessions in which the gateway asks a server with sessions for lists, one for each set of capabilities that clients
+    /// declare; of a command with a process for each session, at most a quarter of its `children_max`.
+    #[schemars(extend("default" = 8))]
+    pub(super) list_sessions_max: Key<Count<1, 1024>>,
     /// Whether to believe the server that a list is the same for everybody (`cacheScope` of `public`).
     #[schemars(extend("default" = false))]
     pub(super) trust_public_cache: Key<bool>,

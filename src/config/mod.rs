@@ -399,6 +399,8 @@ pub struct Upstream {
     pub stale_while_revalidate: Duration,
     /// Time after its freshness for which a list is given out while the server fails; zero: never.
     pub list_stale_max: Duration,
+    /// Sessions in which it is asked for lists on behalf of clients that declare something.
+    pub list_sessions_max: usize,
     /// Whether the server is believed that a list is the same for everybody.
     pub trust_public_cache: bool,
     /// Whether requests to it have ids of the gateway's own everywhere.

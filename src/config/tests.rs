@@ -203,6 +203,7 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
         list_ttl_min: Duration::ZERO,
         stale_while_revalidate: Duration::ZERO,
         list_stale_max: Duration::from_hours(1),
+        list_sessions_max: 8,
         trust_public_cache: false,
         unique_ids: false,
         session_loss: SessionLoss::Reopen,

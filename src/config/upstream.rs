@@ -62,6 +62,7 @@ fn resolve_one(name: &At<String>, upstream: &At<file::Upstream>, findings: &mut 
         stale_while_revalidate: written.stale_while_revalidate.or(Duration::ZERO),
         list_stale_max: written.list_stale_max.or(Duration::from_hours(1)),
         unique_ids: written.unique_ids.value().copied().unwrap_or(false),
+        list_sessions_max: written.list_sessions_max.or(8),
         trust_public_cache: written.trust_public_cache.value().copied().unwrap_or(false),
         session_loss: written.session_loss.value().copied().unwrap_or_default(),
         pins: pins::resolve(written),

@@ -256,6 +256,9 @@ pub enum UpstreamError {
         /// When it is started next.
         retry_after_s: u32,
     },
+    /// There is no session in which to ask for a list.
+    #[error(transparent)]
+    NoListSession(#[from] NoListSession),
     /// `children_max` processes run.
     #[error("the gateway runs as many processes for the server behind this name as it may, try again later")]
     TooManyChildren,
@@ -268,6 +271,35 @@ pub enum UpstreamError {
     /// No upstream of the endpoint gave a list.
     #[error("none of the servers behind this endpoint can be reached, try again later")]
     NoneReachable,
+}
+
+/// Why a legacy upstream cannot be asked for a list now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoListSession {
+    /// `list_sessions_max` are in use, or were opened just now.
+    #[error(
+        "the gateway has as many sessions for lists of the server behind this name as it may, try again in a moment"
+    )]
+    Busy,
+    /// `initialize_rate_max` of the client is met.
+    #[error(
+        "this list takes a session of its own, and this client opens sessions too fast, try again in a moment"
+    )]
+    Rate,
+    /// `upstream_sessions_per_principal_max` is met.
+    #[error("this list takes a session of its own, and this client has as many as it may, try again later")]
+    OfPrincipal,
+}
+
+impl NoListSession {
+    /// Its status, its row, and when to try again.
+    fn row(self) -> (u16, Reason, u32) {
+        match self {
+            Self::Busy => (503, Reason::Sessions, 1),
+            Self::Rate => (429, Reason::InitializeRate, 1),
+            Self::OfPrincipal => (429, Reason::Sessions, 30),
+        }
+    }
 }
 
 /// States of the gateway.
@@ -497,6 +529,10 @@ impl Error {
                 }
                 UpstreamError::OutOfOrder { retry_after_s } => {
                     soon(row(503, 503, R::UpstreamOutOfOrder), *retry_after_s)
+                }
+                UpstreamError::NoListSession(why) => {
+                    let (status, reason, retry_after_s) = why.row();
+                    soon(row(status, status.into(), reason), retry_after_s)
                 }
                 UpstreamError::TooManyChildren => soon(row(503, 503, R::UpstreamConnections), 10),
                 UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),

@@ -117,7 +117,8 @@ impl Proxy {
                     let capabilities = declared.unwrap_or(NO_CAPABILITIES).as_bytes();
                     let dialect = Dialect::Legacy { version, capabilities };
                     let class = &call.caller()?.class;
-                    let ask = Ask { list, dialect, cursor: cursor.as_deref(), id: message.id(), class };
+                    let id = message.id();
+                    let ask = Ask { list, dialect, cursor: cursor.as_deref(), id, class, asker: Some(call) };
                     let json = catalog::list(&self.worker, view, endpoint, ask).await?;
                     return Ok(Decision::Answer(json_response(StatusCode::OK, json)));
                 }

@@ -13,6 +13,8 @@ pub struct SessionId(pub u128);
 const CLIENT_IDS_MIN: u128 = 1 << 64;
 /// Of its own, smaller ones are few: there is one for each version.
 const DECLARING_IDS_MIN: u128 = 1 << 16;
+/// Of these, smaller ones are each the gateway's alone.
+const SHARED_IDS_MIN: u128 = 1 << 8;
 
 impl SessionId {
     /// The gateway's own session of that version. No client's id ever opens as one of these.
@@ -29,13 +31,19 @@ impl SessionId {
 
     /// What all clients of that version share with upstreams that keep no sessions.
     pub fn shared(version: LegacyVersion) -> Self {
-        Self((1 << 8) + version as u128)
+        Self(SHARED_IDS_MIN + version as u128)
     }
 
     pub(super) fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
         Ok(Self(u128::from_be_bytes(bytes).max(CLIENT_IDS_MIN)))
+    }
+
+    /// One of the gateway's own in which nothing is asked but lists.
+    pub fn is_for_lists(self) -> bool {
+        let is_of_version = self.0 < SHARED_IDS_MIN && self != Self::own(LegacyVersion::NEWEST);
+        self.is_own() && (is_of_version || self.0 >= DECLARING_IDS_MIN)
     }
 
     pub(super) fn is_own(self) -> bool {

@@ -30,6 +30,8 @@ pub mod journal;
 pub mod key_file;
 pub mod keys;
 pub mod level;
+pub mod list_lease;
+mod list_pool;
 pub mod message_queue;
 mod rate;
 pub mod room;
@@ -57,6 +59,7 @@ use arc_swap::ArcSwap;
 pub use self::entry::{Closed, UpstreamSession};
 pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Opening, Session, SessionId};
 pub use self::level::Level;
+pub use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
 pub use self::room::Place;
 pub use self::subscribed::NotSubscribed;
 pub use self::writer::Writer;
@@ -65,6 +68,7 @@ use self::desk::Desk;
 use self::entry::{Entry, Slot};
 use self::journal::Record;
 use self::keys::{Keys, NONCE_BYTES};
+use self::list_lease::Pools;
 use self::rate::Rate;
 use self::room::{Places, Principals, Room};
 use self::streams::{StreamPlace, Streams};
@@ -140,6 +144,8 @@ pub struct Sessions {
     streams: Arc<Streams>,
     stream_room: Arc<Room>,
     initialize_rate: Rate,
+    /// Which of the gateway's own sessions are used for lists.
+    list_pools: Pools,
     /// Opened for sessions that were gone by then; closed by the next sweep.
     stranded: Mutex<Vec<(Closed, Option<Places>)>>,
     /// Idle here, and perhaps used elsewhere; asked for by and by.
@@ -279,6 +285,22 @@ impl Sessions {
             self.journal.write(&Record::Lost { session, upstream });
         }
         is_lost
+    }
+
+    /// Takes one of the gateway's own sessions away, and its state with it. It is the caller's to close.
+    fn take_own(&self, session: SessionId, upstream: &str) -> Option<Closed> {
+        let opened = self.opened(session, upstream)?;
+        if !self.lose(session, upstream, &opened) {
+            return None;
+        }
+        let mut shard = self.table.shard(session);
+        let is_empty =
+            |entry: &Arc<Entry>| Arc::strong_count(entry) == 1 && entry.lock().all_opened().is_empty();
+        if shard.live.get(&session).is_some_and(is_empty) {
+            shard.live.remove(&session);
+            self.note(&Record::Dropped { session });
+        }
+        Some((upstream.into(), opened))
     }
 
     /// Room for one more stream of an upstream; `None`: there are as many as there may be.

@@ -16,6 +16,7 @@ use super::entry::Entry;
 use super::journal::Replay;
 use super::key_file::{self, KeyFileError};
 use super::keys::Keys;
+use super::list_lease::Pools;
 use super::now_s;
 use super::rate::Rate;
 use super::room::{Places, Principals, Room};
@@ -152,6 +153,7 @@ impl Sessions {
             streams: Streams::new(series),
             stream_room: Room::new(0),
             initialize_rate: Rate::default(),
+            list_pools: Pools::default(),
             stranded: Mutex::default(),
             unsure: Mutex::default(),
             expiry_s: AtomicU64::new(0),
@@ -185,14 +187,21 @@ impl Sessions {
             let mut changing = entry.lock();
             changing.level = replayed.level;
             changing.subscribed = replayed.subscribed;
+            let mut kept = Vec::new();
             for (upstream, opened) in replayed.upstreams {
                 match place_for(session, &self.upstream_room) {
-                    Some(place) => changing.slot(&upstream).keep(Arc::new(opened), Places::new(place, None)),
+                    Some(place) => {
+                        changing.slot(&upstream).keep(Arc::new(opened), Places::new(place, None));
+                        kept.push(upstream);
+                    }
                     None => left_out += 1,
                 }
             }
             drop(changing);
             self.table.shard(session).live.insert(session, Arc::new(entry));
+            for upstream in &kept {
+                self.restore_for_list(session, upstream);
+            }
         }
         let lines_skipped = replay.lines_skipped;
         if left_out > 0 || lines_skipped > 0 {

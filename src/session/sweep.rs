@@ -101,6 +101,7 @@ impl Sessions {
                 }
             }
         }
+        self.sweep_lists();
         *self.unsure.lock().unwrap_or_else(PoisonError::into_inner) = unsure;
         let forgotten = self.forgotten.swap(0, Ordering::Relaxed);
         if forgotten > 0 {

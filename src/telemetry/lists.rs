@@ -9,6 +9,8 @@ use crate::protocol::method::Method;
 #[derive(Clone, Debug)]
 pub struct Lists {
     fetches: IntCounterVec,
+    sessions_closed: IntCounterVec,
+    sessions_refused: IntCounterVec,
     /// Lists of upstreams that were cut off, by why.
     pub cut: IntCounterVec,
     /// Tools left out because of invalid annotations.
@@ -54,6 +56,16 @@ impl Lists {
                 "Lists fetched from upstreams; all pages of a list count once.",
                 &["upstream", "result"],
             )?,
+            sessions_closed: counters(
+                "trunkline_list_sessions_closed_total",
+                "Sessions of the gateway's own in which lists were fetched, closed to make room for another.",
+                &["upstream"],
+            )?,
+            sessions_refused: counters(
+                "trunkline_list_sessions_refused_total",
+                "Lists for which a session of the gateway's own was needed that could not be had.",
+                &["upstream"],
+            )?,
             cut: counters(
                 "trunkline_lists_cut_total",
                 "Lists of an upstream that were cut off, by reason.",
@@ -90,6 +102,11 @@ impl Lists {
     /// Counts the fetches of one upstream that succeeded, and those that failed.
     pub fn fetches_of(&self, upstream: &str) -> [IntCounter; 2] {
         ["ok", "error"].map(|result| self.fetches.with_label_values(&[upstream, result]))
+    }
+
+    /// Counts the sessions for lists of one upstream that made room for others, and those that could not be had.
+    pub fn sessions_of(&self, upstream: &str) -> [IntCounter; 2] {
+        [&self.sessions_closed, &self.sessions_refused].map(|vec| vec.with_label_values(&[upstream]))
     }
 
     /// A list of the endpoint at `path` was put together from those of its upstreams.

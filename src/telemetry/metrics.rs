@@ -510,6 +510,7 @@ impl Metrics {
             listens: self.upstream_listens.with_label_values(&[name]),
             listen_gaps: self.upstream_listen_gaps.with_label_values(&[name]),
             list_fetches: self.lists.fetches_of(name),
+            list_sessions: self.lists.sessions_of(name),
         }
     }
 
@@ -621,6 +622,8 @@ pub struct UpstreamSeries {
     pub connections: IntGauge,
     /// Lists fetched, and lists that could not be.
     pub list_fetches: [IntCounter; 2],
+    /// Sessions for lists that made room for others, and those that could not be had.
+    pub list_sessions: [IntCounter; 2],
     /// Legacy sessions opened.
     pub sessions_opened: IntCounter,
     /// Legacy sessions that it forgot before we did.

@@ -14,7 +14,7 @@ use super::pipe::exchange::CALLER;
 use super::stdio;
 use super::{ReplicaKey, Upstream};
 use crate::protocol::ambiguity::is_ambiguous_introduction;
-use crate::protocol::error::UpstreamError;
+use crate::protocol::error::{NoListSession, UpstreamError};
 use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::version::LegacyVersion;
 use crate::session::{OpenError, Owner, SessionId, Sessions, UpstreamSession};
@@ -175,7 +175,7 @@ pub async fn own_session(
         Ok(Ok(session)) => Ok(session),
         Ok(Err(OpenError::Failed(error))) => Err(error.into()),
         Ok(Err(OpenError::TooMany | OpenError::TooManyOfPrincipal | OpenError::Ended)) => {
-            Err(UpstreamError::TooManyConnections)
+            Err(NoListSession::Busy.into())
         }
         Err(_) => Err(UpstreamError::TimedOut),
     }

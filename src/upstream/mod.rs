@@ -42,7 +42,7 @@ use self::health::{clock_ms, millis};
 use self::listing::{Annotated, Hinted, Listing};
 pub use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
-use crate::config;
+use crate::config::{self, Isolation};
 use crate::limit::concurrency::Gate;
 use crate::pins::Pins;
 use crate::protocol::error::UpstreamError;
@@ -304,6 +304,18 @@ impl Upstream {
     pub fn has_local_sessions(&self) -> bool {
         let has_streams = self.sse().is_some_and(|streams| streams.is_spoken());
         self.is_child() || has_streams || (self.config.bridge.is_on && self.lacks(Era::Legacy))
+    }
+
+    /// How many sessions there may be in which it is asked for lists. Where each is a process, most of those are for
+    /// clients.
+    pub fn list_sessions_max(&self) -> usize {
+        let max = self.config.list_sessions_max;
+        match &self.config.command {
+            Some(command) if command.isolation == Isolation::Session => {
+                max.min((command.children_max / 4).max(1))
+            }
+            _ => max,
+        }
     }
 
     /// Whether it is known not to speak `era`.

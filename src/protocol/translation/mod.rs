@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod capabilities;
+pub mod declared;
 pub mod elicitation;
 pub mod input;
 pub mod introduction;

@@ -1,0 +1,186 @@
+//! The right to use one of the gateway's own sessions for a list, and who is charged for it.
+//!
+//! The session in which the gateway itself listens, the newest version's without capabilities, is none of them: there is
+//! one for each upstream, and it is nobody else's.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::entry::Closed;
+use super::list_pool::{Found, Pool};
+use super::room::Place;
+use super::{SessionId, Sessions};
+
+/// Who is charged for what is opened.
+#[derive(Clone, Debug)]
+pub enum Payer {
+    /// The gateway: nobody asked.
+    Gateway,
+    /// A client, by its principal.
+    Principal(Arc<str>),
+    /// A client without credentials, by its network.
+    Network(Arc<str>),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct ListClaim<'a> {
+    /// `Upstream::session_key`.
+    pub upstream: &'a Arc<str>,
+    /// Which of the gateway's own sessions.
+    pub session: SessionId,
+    /// Who asks.
+    pub payer: &'a Payer,
+    /// How many there may be.
+    pub sessions_max: usize,
+}
+
+/// Why a session cannot be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLease {
+    /// `initialize_rate_max` of who asks.
+    Rate,
+    /// `upstream_sessions_per_principal_max`.
+    TooManyOfPrincipal,
+    /// There is no room for it before this time, or before another is released.
+    NoRoom(Option<Instant>),
+}
+
+/// The right to use a session, while it is held.
+#[derive(Debug)]
+pub struct ListLease {
+    sessions: Arc<Sessions>,
+    upstream: Arc<str>,
+    session: SessionId,
+}
+
+/// A place among those who wait for room.
+#[derive(Debug)]
+pub struct WaitingForList {
+    sessions: Arc<Sessions>,
+    upstream: Arc<str>,
+    who: Arc<str>,
+    /// Something was released.
+    pub released: Arc<Notify>,
+}
+
+/// The sessions for lists, by upstream.
+#[derive(Debug, Default)]
+pub(super) struct Pools(Mutex<HashMap<Arc<str>, Pool>>);
+
+impl Pools {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Payer {
+    fn name(&self) -> Arc<str> {
+        match self {
+            Self::Gateway => Arc::from(""),
+            Self::Principal(name) | Self::Network(name) => Arc::clone(name),
+        }
+    }
+}
+
+impl Sessions {
+    /// The right to use a session, whether it is open or not. Those that make room for it are the caller's to close, even
+    /// if there is none in the end.
+    pub fn lease_for_list(
+        self: &Arc<Self>,
+        claim: &ListClaim<'_>,
+        now: Instant,
+        ousted: &mut Vec<Closed>,
+    ) -> Result<ListLease, NoLease> {
+        let ListClaim { upstream, session, payer, sessions_max } = claim;
+        let who = payer.name();
+        let mut pools = self.list_pools.lock();
+        let pool = pools.entry(Arc::clone(upstream)).or_default();
+        pool.retain(|session| self.opened(session, upstream).is_some());
+        let mut charge = None;
+        loop {
+            let found = pool.find(*session, &who, *sessions_max, now);
+            if charge.is_none() && matches!(found, Found::Room | Found::Instead(_)) {
+                // Before anything is closed for it.
+                charge = Some(self.charge(payer, now)?);
+            }
+            match found {
+                Found::Itself => break,
+                Found::Room => {
+                    pool.add(*session, who, charge.flatten(), now);
+                    break;
+                }
+                Found::Instead(session) => {
+                    pool.remove(session);
+                    ousted.extend(self.take_own(session, upstream));
+                }
+                Found::Nothing(until) => return Err(NoLease::NoRoom(until)),
+            }
+        }
+        Ok(ListLease { sessions: Arc::clone(self), upstream: Arc::clone(upstream), session: *session })
+    }
+
+    /// A place among those who wait for room.
+    pub fn wait_for_list(self: &Arc<Self>, claim: &ListClaim<'_>) -> WaitingForList {
+        let who = claim.payer.name();
+        let mut pools = self.list_pools.lock();
+        let pool = pools.entry(Arc::clone(claim.upstream)).or_default();
+        pool.wait(Arc::clone(&who));
+        let released = Arc::clone(&pool.released);
+        WaitingForList { sessions: Arc::clone(self), upstream: Arc::clone(claim.upstream), who, released }
+    }
+
+    /// Takes in what was open before this process was.
+    pub(super) fn restore_for_list(&self, session: SessionId, upstream: &str) {
+        if session.is_for_lists() {
+            let mut pools = self.list_pools.lock();
+            pools.entry(upstream.into()).or_default().add_unused(session, Instant::now());
+        }
+    }
+
+    /// Forgets what is no longer open.
+    pub(super) fn sweep_lists(&self) {
+        self.list_pools.lock().retain(|upstream, pool| {
+            pool.retain(|session| self.opened(session, upstream).is_some());
+            !pool.is_empty()
+        });
+    }
+
+    /// Charges for one more session.
+    fn charge(&self, payer: &Payer, now: Instant) -> Result<Option<Place>, NoLease> {
+        let (who, principal) = match payer {
+            Payer::Gateway => return Ok(None),
+            Payer::Network(network) => (network, None),
+            Payer::Principal(principal) => (principal, Some(principal)),
+        };
+        let take = |principal: &Arc<str>| self.principals.take(principal).ok_or(NoLease::TooManyOfPrincipal);
+        let place = principal.map(take).transpose()?;
+        if self.admit(who, now) { Ok(place) } else { Err(NoLease::Rate) }
+    }
+}
+
+impl Drop for ListLease {
+    fn drop(&mut self) {
+        let Self { sessions, upstream, session } = self;
+        let mut pools = sessions.list_pools.lock();
+        let Some(pool) = pools.get_mut(upstream) else { return };
+        pool.release(*session);
+        // What could not be opened costs nobody anything.
+        pool.retain(|session| sessions.opened(session, upstream).is_some());
+        if pool.is_empty() {
+            pools.remove(upstream);
+        }
+    }
+}
+
+impl Drop for WaitingForList {
+    fn drop(&mut self) {
+        let mut pools = self.sessions.list_pools.lock();
+        if let Some(pool) = pools.get_mut(&self.upstream) {
+            pool.leave(&self.who);
+        }
+    }
+}
