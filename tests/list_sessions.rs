@@ -286,3 +286,28 @@ fn lists_leave_room_for_the_processes_of_sessions() {
         assert!(response.text().contains("here"), "{}", response.text());
     }
 }
+
+#[test]
+fn a_session_that_a_slow_server_opened_is_closed() {
+    let list = "health = { interval = \"0s\" }\nlist_timeout = \"300ms\"";
+    let health = "health = { interval = \"10ms\", timeout = \"300ms\" }";
+    for (lines, lists) in [(list, true), (health, false)] {
+        let legacy_server = server();
+        let answering = legacy_server.clone();
+        let upstream = Upstream::start(move |request: &Received| match request.method().as_str() {
+            "notifications/initialized" => Reply::silence(),
+            _ => answering.answer(request),
+        });
+        let daemon = Daemon::start(&over(&upstream, lines));
+        let opened = eventually("sessions are opened", || {
+            if lists {
+                daemon.send(&list_with("{}"));
+            }
+            Some(legacy_server.open_sessions()).filter(|open| !open.is_empty())
+        });
+        eventually("they are closed", || {
+            let open = legacy_server.open_sessions();
+            (!opened.iter().any(|session| open.contains(session))).then_some(())
+        });
+    }
+}

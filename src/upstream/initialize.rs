@@ -3,6 +3,7 @@
 //! Upstreams are shown the client that a session is for: its name and what it can do. The gateway's own sessions are
 //! opened in its own name, and declare nothing.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::{Answer, Asker, Question, SESSION_ID, legacy_headers};
+use super::exchange::Client;
 use super::pipe::exchange::CALLER;
 use super::stdio;
-use super::{ReplicaKey, Upstream};
+use super::{Aim, ReplicaKey, Upstream};
+use crate::config::Limits;
+use crate::limit::buffered::Buffered;
 use crate::protocol::ambiguity::is_ambiguous_introduction;
 use crate::protocol::error::{NoListSession, UpstreamError};
 use crate::protocol::json::{Document, Value, quote};
@@ -20,7 +24,7 @@ use crate::protocol::version::LegacyVersion;
 use crate::session::{OpenError, Owner, SessionId, Sessions, UpstreamSession};
 
 /// How long a session that was opened in vain may take to close.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A longer session id is refused: every request would carry it.
 const SESSION_ID_BYTES_MAX: usize = 1024;
 
@@ -123,7 +127,7 @@ impl Offer<'_> {
     }
 }
 
-/// Opens a session.
+/// Opens a session. Where that fails after the upstream has opened it, or is dropped, it is closed there.
 pub async fn open(
     asker: &Asker<'_>,
     upstream: &Upstream,
@@ -139,22 +143,88 @@ pub async fn open(
         headers.insert(CALLER, caller);
     }
     let answer = asker.ask(upstream, question(asker, (headers, None), body, deadline)).await?;
+    let mut unfinished = Unfinished::new(asker, upstream, &answer, offer.version);
     let opened = read(asker, &answer)?;
+    unfinished.agree_on(opened.version);
     if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
-        close(asker, upstream, &opened, Instant::now() + CLOSE_TIMEOUT).await;
         return Err(UpstreamError::Nonsense.into());
     }
     let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
     let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned();
-    let not_opened =
-        match asker.ask(upstream, question(asker, (headers, opened.replica), initialized, deadline)).await {
-            Ok(accepted) if accepted.status.is_success() => return Ok(opened),
-            Ok(refused) => NotOpened::Refused { status: refused.status, code: None },
-            Err(error) => error.into(),
+    let accepted =
+        asker.ask(upstream, question(asker, (headers, opened.replica), initialized, deadline)).await?;
+    if !accepted.status.is_success() {
+        return Err(NotOpened::Refused { status: accepted.status, code: None });
+    }
+    unfinished.finish();
+    Ok(opened)
+}
+
+/// A session that an upstream has opened and that nobody uses yet. Dropped, it is closed there, by a task of its own:
+/// whoever opens it may be out of time, or gone.
+struct Unfinished(Option<Closing>);
+
+/// What it takes to close a session.
+struct Closing {
+    client: Client,
+    limits: Limits,
+    budget: Arc<Buffered>,
+    aim: Aim,
+    upstream: Arc<Upstream>,
+    version: LegacyVersion,
+    session: (HeaderValue, Option<ReplicaKey>),
+}
+
+impl Unfinished {
+    /// `answer` is to `initialize`.
+    fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &Answer, version: LegacyVersion) -> Self {
+        let closing = || {
+            let id = session_id(answer).filter(|_| answer.status.is_success())?;
+            Some(Closing {
+                client: asker.client.clone(),
+                limits: asker.limits.clone(),
+                budget: Arc::clone(asker.budget),
+                aim: asker.aim,
+                upstream: upstream.bridge.upstream()?,
+                version,
+                session: (id, answer.replica),
+            })
         };
-    // The time for opening may be over.
-    close(asker, upstream, &opened, Instant::now() + CLOSE_TIMEOUT).await;
-    Err(not_opened)
+        Self(closing())
+    }
+
+    /// The version is not the one that was offered.
+    fn agree_on(&mut self, version: LegacyVersion) {
+        if let Some(closing) = &mut self.0 {
+            closing.version = version;
+        }
+    }
+
+    /// It is open.
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(closing) = self.0.take() {
+            let tasks = closing.client.tasks.clone();
+            tasks.spawn(closing.run());
+        }
+    }
+}
+
+impl Closing {
+    async fn run(self) {
+        let Self { client, limits, budget, aim, upstream, version, session: (id, replica) } = &self;
+        let scratch = RefCell::default();
+        let asker = Asker { client, scratch: &scratch, limits, budget, aim: *aim };
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        if let Err(error) = asker.close_session(upstream, version.as_str(), (id, *replica), deadline).await {
+            tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
+        }
+    }
 }
 
 /// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
@@ -208,6 +278,11 @@ fn question(
     }
 }
 
+/// It is kept for long: as it came, it would keep what its connection read along with it.
+fn session_id(answer: &Answer) -> Option<HeaderValue> {
+    answer.headers.get(SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
+}
+
 fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
     let mut scratch = asker.scratch.borrow_mut();
     let root = scratch.index(&answer.body, asker.limits.json_depth_max).ok().map(Document::root);
@@ -225,8 +300,7 @@ fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
     let version = result.get("protocolVersion").and_then(Value::as_literal);
     let version = version.and_then(|version| LegacyVersion::of(&version.decode(&answer.body)?));
     let version = version.ok_or(UpstreamError::Nonsense)?;
-    // It is kept for long: as it came, it would keep what its connection read along with it.
-    let id = answer.headers.get(SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
+    let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
     Ok(Opened { id, version, result: answer.body.slice(result.span()), replica })
 }
