@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from fleet.client import Client, Load
+from fleet.client import BAD_GATEWAY, CLOSED, Client, Load
 from fleet.site import LIMIT_CALLS, Site, wait_for
 
 CLIENTS = 8
@@ -63,19 +63,30 @@ class Fleet(unittest.TestCase):
     def test_sessions_go_on_when_a_gateway_is_killed(self):
         with Load(self.site.port, CLIENTS) as load:
             self.more_calls(load)
+            for gateway in self.site.gateways:
+                self.assertGreater(gateway.metric('trunkline_upstream_connections{upstream="sessions"}'), 0)
+            killed = time.monotonic()
             self.one.process.kill()
             gone = time.monotonic()
             self.more_calls(load)
             self.one.start()
+            back = time.monotonic()
             self.more_calls(load)
         self.assert_sessions_went_on(load)
-        # Of what was on its way there nobody knows whether it was done: it is not sent again. Of a session that may be
-        # several calls, as the system takes connections for a process until it has ended; and then the one that
-        # HAProxy sends before it hears of the end.
         for failures in load.failures:
-            late = [failure for begun, failure in failures if begun > gone]
-            self.assertLessEqual(len(late), 1, failures)
-        print(f"{len(load.failed())} of {CLIENTS} calls on their way were lost", flush=True)
+            self.assert_lost_by_the_kill(failures, killed, gone, back)
+        print(f"{len(load.failed())} calls of {CLIENTS} clients were lost", flush=True)
+
+    def assert_lost_by_the_kill(self, failures, killed, gone, back):
+        """What one client may lose by it."""
+        self.assertEqual([lost for lost in failures if lost.ended < killed], [], "before it nothing fails")
+        self.assertEqual([lost for lost in failures if lost.kind not in (CLOSED, BAD_GATEWAY)], [])
+        # Of what was on its way there nobody knows whether it was done: it is not sent again.
+        self.assertLessEqual(len([lost for lost in failures if lost.begun < killed]), 1, failures)
+        # The system takes connections for a process until it has ended. After that, there is the one call that HAProxy
+        # sends before it hears of the end.
+        self.assertLessEqual(len([lost for lost in failures if lost.begun > gone]), 1, failures)
+        self.assertEqual([lost for lost in failures if lost.begun > back], [], "a gateway that is ready loses nothing")
 
     def test_a_drain_loses_no_call(self):
         with Load(self.site.port, CLIENTS) as quick, Load(self.site.port, CLIENTS, "slow") as slow:

@@ -1,5 +1,6 @@
 """Clients of both eras over one kept connection each, and a load of several of them."""
 
+import dataclasses
 import http.client
 import json
 import threading
@@ -69,7 +70,7 @@ class Session(Client):
         assert status == 202, status
 
     def call(self, tool):
-        """What the server says; an `AssertionError` where there is another answer than the server's."""
+        """What the server says; `Unanswered` where there is another answer than the server's."""
         message = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -77,8 +78,40 @@ class Session(Client):
             "params": {"name": tool, "arguments": {}},
         }
         status, _, body = self.post("/mcp", message, self._headers)
-        assert status == 200 and "result" in body, (status, body)
+        if status != 200 or "result" not in body:
+            raise Unanswered(status, body)
         return body["result"]["content"][0]["text"]
+
+
+#: How a call may fail: the connection ended before the answer, or a proxy in front of the gateways says that it did.
+CLOSED = "closed"
+BAD_GATEWAY = "502 of the proxy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A call without the server's answer."""
+
+    begun: float
+    ended: float
+    #: `CLOSED`, `BAD_GATEWAY`, or in its own words whatever else it was.
+    kind: str
+
+
+def kind_of(failure):
+    if isinstance(failure, (ConnectionError, http.client.RemoteDisconnected, http.client.IncompleteRead)):
+        return CLOSED
+    if isinstance(failure, Unanswered) and failure.status == 502 and isinstance(failure.body, bytes):
+        return BAD_GATEWAY  # what a gateway says is JSON
+    return repr(failure)
+
+
+class Unanswered(Exception):
+    """Another answer than the server's."""
+
+    def __init__(self, status, body):
+        super().__init__(status, body)
+        self.status, self.body = status, body
 
 
 class Load:
@@ -89,7 +122,7 @@ class Load:
         self._tool = tool
         self._ends = threading.Event()
         self.answers = [[] for _ in self._sessions]  # by session: what the server said to each call
-        self.failures = [[] for _ in self._sessions]  # by session: when each call began that failed, and how
+        self.failures = [[] for _ in self._sessions]  # by session: the calls that failed
 
     def __enter__(self):
         self._threads = [
@@ -119,5 +152,5 @@ class Load:
             begun = time.monotonic()
             try:
                 self.answers[number].append(self._sessions[number].call(self._tool))
-            except (OSError, http.client.HTTPException, AssertionError) as failure:
-                self.failures[number].append((begun, repr(failure)))
+            except (OSError, http.client.HTTPException, Unanswered) as failure:
+                self.failures[number].append(Failure(begun, time.monotonic(), kind_of(failure)))

@@ -84,7 +84,11 @@ def call(request):
         write(b"starting up\n{broken\n\xff\xfe\n[]\n\n" + b'{"jsonrpc":"2.0","id":4711,"result":{}}\n')
         text(request, "clean")
     elif tool == "flood":
-        write(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}\n' * 50000)
+        end = time.monotonic() + 60
+        while not os.path.exists(LOG + ".stop") and time.monotonic() < end:
+            write(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}\n' * 5000)
+            note(event="flooding")
+        note(event="flooded")
         text(request, "flooded")
     elif tool == "huge":
         write(b'{"jsonrpc":"2.0","method":"' + b"x" * int(arguments["bytes"]))
