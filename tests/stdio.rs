@@ -636,6 +636,65 @@ fn an_upstream_that_is_configured_no_longer_ends_its_processes() {
 }
 
 #[test]
+fn an_idle_process_makes_room_for_another() {
+    for (lines, limits) in [("children_max = 2", ""), ("", "children_max = 2")] {
+        let child = Child::new(&[]);
+        let daemon = Daemon::start(&legacy_child(&child, lines).limits(limits));
+        // What it is asked at first is over.
+        child.wait_for("end of input", 1);
+        eventually("nothing runs", || (metric(&daemon, "trunkline_children{")? == 0).then_some(()));
+        let sessions = [(); 3].map(|()| open(&daemon));
+        // Each waits for room until another has been idle long enough, and goes on whenever it is used.
+        for round in 0..2 {
+            for session in &sessions {
+                eventually("there is room", || {
+                    let response = daemon.send(&in_session(session, tool("1", "echo", r#"{"text":"here"}"#)));
+                    if response.text().contains("here") {
+                        return Some(());
+                    }
+                    assert_eq!(error_code(&response), 503, "round {round}: {}", response.text());
+                    None
+                });
+            }
+        }
+        assert!(metric(&daemon, "trunkline_children_ousted_total").expect("a counter") >= 4);
+        assert!(metric(&daemon, "trunkline_children{").expect("a gauge") <= 2);
+    }
+}
+
+#[test]
+fn a_process_that_is_needed_makes_no_room() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "children_max = 2"));
+    child.wait_for("end of input", 1);
+    eventually("nothing runs", || (metric(&daemon, "trunkline_children{")? == 0).then_some(()));
+    let [calling, listening, third] = [(); 3].map(|()| open(&daemon));
+    let heard_by = pid(&daemon, &listening);
+    let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+    let mut stream = daemon.connect();
+    stream.write(&in_session(&listening, get).bytes());
+    assert_eq!(stream.head().status, 200);
+    let mut hanging = daemon.connect();
+    hanging.write(&in_session(&calling, tool("1", "hang", "{}")).bytes());
+    child.wait_received("tools/call", 2);
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(2) {
+        let refused = daemon.send(&in_session(&third, tool("1", "echo", "{}")));
+        assert_eq!(error_code(&refused), 503, "{}", refused.text());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(pid(&daemon, &listening), heard_by);
+    assert_eq!(metric(&daemon, "trunkline_children_ousted_total"), Some(0));
+    // Once its client has left, it is idle.
+    drop(stream);
+    eventually("there is room", || {
+        let response = daemon.send(&in_session(&third, tool("1", "echo", r#"{"text":"here"}"#)));
+        response.text().contains("here").then_some(())
+    });
+    assert_eq!(child.events_of("ended").len(), child.pids().len() - 2, "the call still runs");
+}
+
+#[test]
 fn there_are_no_more_processes_than_allowed() {
     for (lines, limits) in [("children_max = 2", ""), ("", "children_max = 2")] {
         let child = Child::new(&["modern"]);

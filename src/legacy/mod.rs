@@ -11,6 +11,7 @@ pub mod crossing;
 pub mod detached;
 pub mod messages;
 pub mod owed;
+mod processes;
 pub mod upstream_stream;
 
 use std::cell::Cell;
@@ -32,7 +33,7 @@ use crate::session::{OpenError, Owner, Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Question, legacy_headers};
-use crate::upstream::initialize::{self, NotOpened, Offer};
+use crate::upstream::initialize::{NotOpened, Offer};
 use crate::worker::{View, Worker};
 
 /// How long an upstream may take over a message whose answer nobody waits for.
@@ -245,8 +246,7 @@ async fn open(
         if let Some(opened) = found.usable {
             return Ok(opened);
         }
-        let asker = worker.asker(view);
-        let opened = initialize::open(&asker, upstream, holder.offer(), deadline).await;
+        let opened = processes::open(worker, view, upstream, holder, deadline).await;
         if matches!(opened, Err(NotOpened::Refused { .. })) {
             upstream.facts.doubt();
         }

@@ -115,7 +115,14 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) session: Arc<UpstreamSession>,
-    _places: Places,
+    pub(super) places: Places,
+}
+
+impl Held {
+    /// Whether a call, or whoever else, works with it.
+    pub(super) fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.session) > 1
+    }
 }
 
 impl Entry {
@@ -218,6 +225,21 @@ impl Changing {
         self.slots.iter().filter_map(|(name, slot)| Some((name.clone(), slot.session()?))).collect()
     }
 
+    /// Shows all that are open, with the names of their upstreams.
+    pub(super) fn look_at_opened(&self, mut look: impl FnMut(&str, &Held)) {
+        for (upstream, slot) in &self.slots {
+            if let Some(held) = &*slot.held.load() {
+                look(upstream, held);
+            }
+        }
+    }
+
+    /// Gives one away that nobody works with.
+    pub(super) fn take_unused(&self, upstream: &str) -> Option<Arc<UpstreamSession>> {
+        let slot = self.slots.get(upstream)?;
+        if slot.is_in_use() { None } else { slot.take() }
+    }
+
     /// Gives them away.
     pub(super) fn take_all(&mut self) -> Vec<Closed> {
         let session_of = |(upstream, slot): (Box<str>, Arc<Slot>)| Some((upstream, slot.take()?));
@@ -249,7 +271,7 @@ impl Slot {
     }
 
     pub(super) fn keep(&self, session: Arc<UpstreamSession>, places: Places) {
-        self.held.store(Some(Arc::new(Held { session, _places: places })));
+        self.held.store(Some(Arc::new(Held { session, places })));
     }
 
     pub(super) fn take(&self) -> Option<Arc<UpstreamSession>> {
@@ -275,6 +297,6 @@ impl Slot {
     }
 
     fn is_in_use(&self) -> bool {
-        self.held.load().as_ref().is_some_and(|held| Arc::strong_count(&held.session) > 1)
+        self.held.load().as_ref().is_some_and(|held| held.is_in_use())
     }
 }

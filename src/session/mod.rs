@@ -33,6 +33,7 @@ pub mod level;
 pub mod list_lease;
 mod list_pool;
 pub mod message_queue;
+pub mod oust;
 mod rate;
 pub mod room;
 pub mod shared;
@@ -260,7 +261,7 @@ impl Sessions {
         };
         let place = place_for(session, &self.upstream_room).ok_or(OpenError::TooMany)?;
         let opened = Arc::new(open().await.map_err(OpenError::Failed)?);
-        let places = Places::new(place, of_principal);
+        let places = Places::new(place, of_principal, principal);
         let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
         if is_kept { Ok(opened) } else { Err(OpenError::Ended) }
     }

@@ -22,6 +22,8 @@ pub struct Place(Arc<Room>);
 pub(super) struct Places {
     _among_all: Place,
     _of_principal: Option<Place>,
+    /// Who holds them; empty where nobody asked.
+    pub(super) principal: Arc<str>,
 }
 
 /// The rooms of those who have something.
@@ -32,8 +34,8 @@ pub(super) struct Principals {
 }
 
 impl Places {
-    pub(super) fn new(among_all: Place, of_principal: Option<Place>) -> Self {
-        Self { _among_all: among_all, _of_principal: of_principal }
+    pub(super) fn new(among_all: Place, of_principal: Option<Place>, principal: &str) -> Self {
+        Self { _among_all: among_all, _of_principal: of_principal, principal: principal.into() }
     }
 }
 

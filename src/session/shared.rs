@@ -389,7 +389,7 @@ impl Sessions {
             }
             let Some(place) = place_for(session, &self.upstream_room) else { continue };
             closed.extend(slot.take().map(|replaced| (upstream.clone(), replaced)));
-            slot.keep(Arc::new(opened), Places::new(place, None));
+            slot.keep(Arc::new(opened), Places::new(place, None, ""));
         }
         closed
     }

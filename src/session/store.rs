@@ -191,7 +191,7 @@ impl Sessions {
             for (upstream, opened) in replayed.upstreams {
                 match place_for(session, &self.upstream_room) {
                     Some(place) => {
-                        changing.slot(&upstream).keep(Arc::new(opened), Places::new(place, None));
+                        changing.slot(&upstream).keep(Arc::new(opened), Places::new(place, None, ""));
                         kept.push(upstream);
                     }
                     None => left_out += 1,

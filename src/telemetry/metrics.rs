@@ -63,6 +63,7 @@ pub struct Metrics {
     upstream_sessions_lost: IntCounterVec,
     children: IntGaugeVec,
     child_starts: IntCounterVec,
+    children_ousted: IntCounterVec,
     child_crashes: IntCounterVec,
     child_crash_loop: IntGaugeVec,
     child_garbage: IntCounterVec,
@@ -277,6 +278,11 @@ impl Metrics {
                 "trunkline_child_starts_total",
                 "Child processes started, by result.",
                 &["upstream", "result"],
+            )?,
+            children_ousted: counters(
+                "trunkline_children_ousted_total",
+                "Child processes of idle sessions that were ended to make room for another.",
+                &["upstream"],
             )?,
             child_crashes: counters(
                 "trunkline_child_crashes_total",
@@ -547,6 +553,7 @@ impl Metrics {
             running: self.children.with_label_values(&[upstream]),
             started: self.child_starts.with_label_values(&[upstream, "ok"]),
             not_started: self.child_starts.with_label_values(&[upstream, "error"]),
+            ousted: self.children_ousted.with_label_values(&[upstream]),
             crashes: self.child_crashes.with_label_values(&[upstream]),
             crash_loop: self.child_crash_loop.with_label_values(&[upstream]),
             garbage: self.child_garbage.with_label_values(&[upstream]),
@@ -587,6 +594,8 @@ pub struct ChildSeries {
     pub started: IntCounter,
     /// Those that could not be started.
     pub not_started: IntCounter,
+    /// Those that made room for others.
+    pub ousted: IntCounter,
     /// Those that ended unasked, or had to be ended.
     pub crashes: IntCounter,
     /// 1 while they end before they answer anything.

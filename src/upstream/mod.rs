@@ -258,6 +258,14 @@ impl Upstream {
         }
     }
 
+    /// Its child processes; `None`: it is reached over HTTP.
+    pub fn children(&self) -> Option<&Arc<Children>> {
+        match &self.transport {
+            Transport::Http(_) => None,
+            Transport::Stdio(children) => Some(children),
+        }
+    }
+
     /// Whether it is a child process.
     pub fn is_child(&self) -> bool {
         !matches!(self.transport, Transport::Http(_))

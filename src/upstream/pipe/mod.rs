@@ -304,6 +304,14 @@ impl Pipe {
         self.lock().book.is_idle()
     }
 
+    /// Since when nothing is under way, not even what nobody waits for, unless it was given up `patience` ago. `None`:
+    /// something is.
+    pub fn quiet_since(&self, patience: Duration) -> Option<Instant> {
+        let state = self.lock();
+        let is_quiet = state.book.is_empty() || (state.book.is_idle() && state.used.elapsed() >= patience);
+        is_quiet.then_some(state.used)
+    }
+
     /// What is held for it is counted against this.
     pub fn budget(&self) -> &Arc<Buffered> {
         &self.0.bounds.budget

@@ -48,6 +48,11 @@ impl Sessions {
         Some(seat.clone())
     }
 
+    /// Whether the connection of one `fits`.
+    pub fn any(&self, fits: impl Fn(&Pipe) -> bool) -> bool {
+        self.lock().values().any(|seat| fits(&seat.pipe))
+    }
+
     /// Forgets a session.
     pub fn remove(&self, id: &HeaderValue) -> Option<Seat> {
         self.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())

@@ -113,6 +113,31 @@ impl Children {
         self.retired.cancel();
     }
 
+    /// Whether as many run as may.
+    pub fn is_full(&self) -> bool {
+        self.room.taken() >= self.command.children_max
+    }
+
+    /// Whether each session has one for itself.
+    pub fn is_for_one_session(&self) -> bool {
+        self.command.isolation == Isolation::Session
+    }
+
+    /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
+    pub fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
+        self.sessions.get(session)?.pipe.quiet_since(self.reply_timeout)
+    }
+
+    /// Whether nothing is under way in any session.
+    pub fn has_quiet(&self) -> bool {
+        self.sessions.any(|pipe| pipe.quiet_since(self.reply_timeout).is_some())
+    }
+
+    /// How long one may take to end.
+    pub fn stop_time_max(&self) -> Duration {
+        self.command.stop_timeout * 2
+    }
+
     async fn retired(&self) {
         self.retired.cancelled().await;
     }
