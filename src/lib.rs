@@ -51,7 +51,8 @@
 //! bodies are written in `protocol::error` alone, tasks are spawned through [`tasks`] alone. [`demo`] stands
 //! beside all of it and shares no code with it. [`client`], and [`connect`], [`doctor`] and the commands on it, are clients
 //! that share `protocol` and what is smaller; [`watch`] and [`top`] read the admin listener as anybody could; [`entries`]
-//! translates configurations; what all of these show goes through [`terminal`].
+//! translates configurations; what all of these show goes through [`terminal`]. Whatever starts a program does so under a
+//! [`guardian`].
 
 #![forbid(unsafe_code)]
 
@@ -73,6 +74,7 @@ pub mod entries;
 pub mod eras;
 pub mod fetch;
 pub mod gateway;
+pub mod guardian;
 pub mod intake;
 pub mod jitter;
 pub mod legacy;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use trunkline::cli::{self, Arguments};
+use trunkline::guardian;
 
 fn main() -> ExitCode {
-    cli::main(Arguments::parse())
+    guardian::main(std::env::args_os()).unwrap_or_else(|| cli::main(Arguments::parse()))
 }

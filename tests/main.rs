@@ -34,6 +34,7 @@ mod entries;
 mod eras;
 mod errors;
 mod faults;
+mod guardian;
 mod harness;
 mod headers;
 mod http2;

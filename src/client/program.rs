@@ -2,14 +2,13 @@
 //! then its process group is asked to end, then it is made to.
 
 use std::cell::RefCell;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -19,6 +18,7 @@ use super::fault::Fault;
 use super::hearing::Hearing;
 use super::over_lines::OverLines;
 use super::server::Program;
+use crate::guardian::{self, Guarded};
 
 /// How long a program may take to end when its input is closed, and again when it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,23 +32,14 @@ const READ_BYTES: usize = 64 * 1024;
 pub(super) fn start(program: &Program, hearing: Rc<Hearing>) -> Result<Rc<OverLines>, Failure> {
     let name = program.name.display().to_string();
     let not_started = |why: String| Failure::NotStarted { program: name.clone(), why };
-    let mut command = Command::new(&program.name);
-    command
-        .args(&program.arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| not_started(why(&error)))?;
-    let group = Group(child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)));
-    let (Some(stdin), Some(stdout), Some(stderr)) =
-        (child.stdin.take(), child.stdout.take(), child.stderr.take())
-    else {
+    let command = guardian::command(&program.name);
+    let started = command.and_then(|mut command| Guarded::spawn(command.args(&program.arguments)));
+    let mut child = started.map_err(|error| not_started(why(&error)))?;
+    let Some((stdin, stdout, stderr)) = child.streams() else {
         return Err(not_started("it has no standard streams".to_owned()));
     };
     let (lines, waiting) = OverLines::new(Rc::clone(&hearing))?;
-    let running = Running { child, group, lines: Rc::clone(&lines), last_words: Rc::default() };
+    let running = Running { child, lines: Rc::clone(&lines), last_words: Rc::default() };
     lines.tasks.spawn(run(running, hearing, stdin, stdout, stderr, waiting));
     Ok(lines)
 }
@@ -62,27 +53,9 @@ fn why(error: &std::io::Error) -> String {
 }
 
 struct Running {
-    child: Child,
-    group: Group,
+    child: Guarded,
     lines: Rc<OverLines>,
     last_words: Rc<RefCell<String>>,
-}
-
-/// The process group of a program. Dropped, what is left of it is killed.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.0 {
-            let _ = kill_process_group(pid, signal); // it may have ended by now
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
-    }
 }
 
 /// Runs a program to its end.
@@ -112,7 +85,7 @@ async fn run(
         }
     };
     let status = tokio::select! {
-        status = stop(&mut running.child, &running.group) => status,
+        status = stop(&mut running.child) => status,
         () = discard(&mut stdout) => None,
         () = &mut listening => None,
     };
@@ -133,12 +106,12 @@ fn how(status: Option<ExitStatus>) -> String {
     }
 }
 
-async fn stop(child: &mut Child, group: &Group) -> Option<ExitStatus> {
-    for signal in [Signal::TERM, Signal::KILL] {
+async fn stop(child: &mut Guarded) -> Option<ExitStatus> {
+    for signal in [Guarded::terminate, Guarded::kill] {
         if let Ok(ended) = timeout(PATIENCE, child.wait()).await {
             return ended.ok();
         }
-        group.signal(signal);
+        signal(child);
     }
     child.wait().await.ok()
 }

@@ -22,6 +22,7 @@ from interop import (  # noqa: E402
     session_cases,
     test_gateway,
     test_inspector,
+    test_launchers,
     test_python_calls,
     test_python_input_required,
     test_python_lists,
@@ -143,6 +144,8 @@ def judge_real_servers(options):
         counts = [run(real_server_tests(running))]
         if counts[-1][1]:
             print(running.logs())
+    if options.binary:
+        counts.append(run(launcher_tests(options)))
     return counts
 
 
@@ -213,6 +216,12 @@ def real_server_tests(running):
         add(suite, test_real_servers.Calls, running, way)
         if "everything" in way[-1]:
             add(suite, test_real_servers.Everything, running, way)
+    return suite
+
+
+def launcher_tests(options):
+    suite = unittest.TestSuite()
+    add(suite, test_launchers.Launchers, options.binary, options.npm)
     return suite
 
 

@@ -5,16 +5,14 @@
 //! pipe is.
 
 use std::cell::{Cell, RefCell};
-use std::process::Stdio;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::ChildStdin;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout, timeout_at};
 
@@ -23,6 +21,7 @@ use crate::client::server::Program;
 use crate::doctor::answer::{answers, read, reply_to};
 use crate::doctor::ask::Ask;
 use crate::doctor::facts::{Answer, Exchange, Process, Tally, clip};
+use crate::guardian::{self, Guarded};
 use crate::tasks::Tasks;
 
 /// How long a program may go on when its input has ended.
@@ -48,8 +47,7 @@ const STDERR_KEPT_BYTES: usize = 4096;
 /// A program that runs.
 #[derive(Debug)]
 pub(in crate::doctor) struct Pipe {
-    child: RefCell<Option<Child>>,
-    group: Cell<Option<Pid>>,
+    child: RefCell<Option<Guarded>>,
     input: RefCell<Option<ChildStdin>>,
     lines: RefCell<mpsc::Receiver<Line>>,
     heard: Rc<Heard>,
@@ -86,28 +84,17 @@ enum Line {
 impl Pipe {
     /// Starts the program. Of `is_modern` depends which of its messages are allowed.
     pub(super) fn start(program: &Program, is_modern: bool, tasks: &Tasks) -> std::io::Result<Self> {
-        let mut child = Command::new(&program.name)
-            .args(&program.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let mut child = Guarded::spawn(guardian::command(&program.name)?.args(&program.arguments))?;
+        let Some((stdin, stdout, stderr)) = child.streams() else {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        };
         let heard = Rc::new(Heard::default());
         let (sender, lines) = mpsc::channel(MESSAGES_MAX);
-        if let Some(stdout) = child.stdout.take() {
-            tasks.spawn(read_lines(BufReader::new(stdout), sender, Rc::clone(&heard)));
-        }
-        if let Some(stderr) = child.stderr.take() {
-            tasks.spawn(read_remarks(stderr, Rc::clone(&heard)));
-        }
-        let input = RefCell::new(child.stdin.take());
+        tasks.spawn(read_lines(BufReader::new(stdout), sender, Rc::clone(&heard)));
+        tasks.spawn(read_remarks(stderr, Rc::clone(&heard)));
         Ok(Self {
             child: RefCell::new(Some(child)),
-            group: Cell::new(group),
-            input,
+            input: RefCell::new(Some(stdin)),
             lines: RefCell::new(lines),
             heard,
             is_modern: Cell::new(is_modern),
@@ -260,11 +247,10 @@ impl Pipe {
             if timeout(patience, exited).await.unwrap_or(false) {
                 exit = Some(started.elapsed());
             } else {
-                self.signal(Signal::TERM);
+                child.terminate();
                 let _ = timeout(STOP_TIMEOUT, child.wait()).await;
             }
         }
-        self.kill();
         Process {
             noise: self.heard.noise.borrow().clone(),
             remarks: self.remarks(),
@@ -282,25 +268,6 @@ impl Pipe {
             first: lines.map(|line| clip(line, SHOWN_CHARS_MAX)).collect(),
             total: self.heard.quiet_bytes.get().unwrap_or_default(),
         }
-    }
-
-    /// Its number may become another's afterwards, so that this is the last.
-    fn kill(&self) {
-        self.signal(Signal::KILL);
-        self.group.set(None);
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group.get() {
-            // Fails if nobody is left in it.
-            let _ = kill_process_group(group, signal);
-        }
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 

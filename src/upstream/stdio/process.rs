@@ -7,19 +7,19 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
 use super::lines::Lines;
 use super::{Children, program};
+use crate::guardian::{self, Guarded};
 use crate::limit::buffered::Reservation;
 use crate::secret::Secret;
 use crate::session::room::Place;
@@ -71,34 +71,8 @@ impl End {
 
 /// A child that runs, with its place among all.
 pub(super) struct Started {
-    child: Child,
-    group: Group,
+    child: Guarded,
     _places: (Place, Place),
-}
-
-/// The process group of a child. Dropped, what is left of it is killed: what the child has started and left behind, and
-/// all of it where nobody waits for its end any more.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.0 {
-            // It may have ended by now.
-            let _ = kill_process_group(pid, signal);
-        }
-    }
-
-    /// Kills what is left. Once the child was waited for its number may become another's, so that this is the last.
-    fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
 
 /// Starts the program.
@@ -108,33 +82,22 @@ pub(super) fn start(
     places: (Place, Place),
 ) -> io::Result<Started> {
     let file = program::find(command).map_err(io::Error::other)?;
-    let mut building = Command::new(file);
+    let mut building = guardian::command(file.as_os_str())?;
     building
         .args(&command.args)
         .env_clear()
         .envs(program::environment(command))
-        .envs(secrets.iter().map(|(name, secret)| (name, OsStr::from_bytes(secret.expose()))))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
+        .envs(secrets.iter().map(|(name, secret)| (name, OsStr::from_bytes(secret.expose()))));
     if let Some(directory) = &command.directory {
         building.current_dir(directory);
     }
-    let child = building.spawn()?;
-    let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    Ok(Started { child, group: Group(pid), _places: places })
+    Ok(Started { child: Guarded::spawn(&mut building)?, _places: places })
 }
 
 /// Runs a child to its end.
 pub(super) async fn run(children: Arc<Children>, host: Rc<Host>, started: Started, wire: Wire, ear: Ear) {
-    let Started { mut child, mut group, _places } = started;
-    let (Some(stdin), Some(mut stdout), Some(stderr)) =
-        (child.stdin.take(), child.stdout.take(), child.stderr.take())
-    else {
-        return;
-    };
+    let Started { mut child, _places } = started;
+    let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
     let since = Instant::now();
     let counted = Counted::new(&children);
     let pipe = ear.pipe().clone();
@@ -149,31 +112,27 @@ pub(super) async fn run(children: Arc<Children>, host: Rc<Host>, started: Starte
             () = host.cut() => End::Asked,
             () = unneeded(&children, &host, &pipe) => End::Asked,
             () = &mut telling => End::Closed,
-            _ = child.wait() => {
-                group.kill();
-                timeout(LAST_WORDS_TIMEOUT, &mut reading).await.unwrap_or(End::Closed)
-            }
+            _ = child.wait() => timeout(LAST_WORDS_TIMEOUT, &mut reading).await.unwrap_or(End::Closed),
         }
         // Here its input is closed, and nobody waits for it any more.
     };
-    let stopping = stop(&mut child, &group, children.command.stop_timeout);
+    let stopping = stop(&mut child, children.command.stop_timeout);
     let status = tokio::select! {
         status = stopping => status,
         // Who cannot write does not end.
         () = discard(&mut stdout) => None,
         () = &mut telling => None,
     };
-    group.kill();
     drop(counted);
     children.note_end(&pipe, end != End::Asked, end.as_str(), status, since);
 }
 
-async fn stop(child: &mut Child, group: &Group, patience: Duration) -> Option<ExitStatus> {
-    for signal in [Signal::TERM, Signal::KILL] {
+async fn stop(child: &mut Guarded, patience: Duration) -> Option<ExitStatus> {
+    for signal in [Guarded::terminate, Guarded::kill] {
         if let Ok(ended) = timeout(patience, child.wait()).await {
             return ended.ok();
         }
-        group.signal(signal);
+        signal(child);
     }
     child.wait().await.ok()
 }
@@ -337,41 +296,5 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.dec();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use tokio::io::{AsyncBufReadExt as _, BufReader};
-
-    use super::*;
-    use crate::config;
-    use crate::session::room::Room;
-
-    /// One that was killed may not be waited for by anybody here.
-    fn is_alive(pid: &str) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|fields| !fields.is_empty() && !fields.starts_with('Z'))
-    }
-
-    #[tokio::test]
-    async fn a_child_that_is_dropped_takes_its_own_children_along() {
-        let args = vec!["-c".into(), "sleep 1000 & echo $!; wait".into()];
-        let command = config::Command { args, ..program::tests::command("sh") };
-        let room = Room::new(2);
-        let places = room.take().zip(room.take()).expect("room");
-        let mut started = start(&command, &[], places).expect("it starts");
-        let stdout = started.child.stdout.take().expect("its output");
-        let pid = BufReader::new(stdout).lines().next_line().await.expect("a line").expect("a line");
-        assert!(is_alive(&pid));
-        drop(started);
-        let gone = async {
-            while is_alive(&pid) {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(10), gone).await.expect("it is gone");
     }
 }
