@@ -73,6 +73,7 @@ pub mod drain;
 pub mod entries;
 pub mod eras;
 pub mod fetch;
+pub mod framing;
 pub mod gateway;
 pub mod guardian;
 pub mod intake;

@@ -59,6 +59,11 @@ fn framing_that_two_readers_read_differently() {
         ("an empty length", plain("Content-Length: \r\n".into())),
         ("a length with a fraction", plain(format!("Content-Length: {length}.0\r\n"))),
         ("a length beyond 64 bits", plain("Content-Length: 99999999999999999999999\r\n".into())),
+        ("the same length twice", plain(format!("Content-Length: {length}\r\nContent-Length: {length}\r\n"))),
+        ("the same length twice in one line", plain(format!("Content-Length: {length}, {length}\r\n"))),
+        ("chunked twice", in_chunks("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n".into())),
+        ("chunked, then identity", in_chunks("Transfer-Encoding: chunked, identity\r\n".into())),
+        ("gzip, then chunked", in_chunks("Transfer-Encoding: gzip, chunked\r\n".into())),
         ("an unknown encoding", in_chunks("Transfer-Encoding: xchunked\r\n".into())),
         ("gzip last", in_chunks("Transfer-Encoding: chunked, gzip\r\n".into())),
         ("identity", in_chunks("Transfer-Encoding: identity\r\n".into())),
@@ -83,9 +88,24 @@ fn framing_that_two_readers_read_differently() {
     assert_only_healthy(&daemon, &upstream, 0);
 }
 
-/// Chunked beside a length: refusing is best; one reading (chunked, and the connection closed) is allowed.
+/// One answer, a refusal, and the end of the connection; nothing of it went upstream, in whatever pieces it came.
+#[track_caller]
+fn assert_refused(daemon: &Daemon, upstream: &Upstream, bytes: &[u8]) {
+    for first in [bytes.len(), bytes.len() / 2, 60] {
+        let mut connection = daemon.connect();
+        connection.write(&bytes[..first]);
+        connection.write(&bytes[first..]);
+        let response = connection.response();
+        assert_eq!(response.status, 400, "{response:?}");
+        assert_eq!(response.header("connection"), Some("close"), "{response:?}");
+        assert!(connection.wait_closed().is_empty());
+    }
+    assert!(upstream.forwarded().is_empty());
+}
+
 #[test]
-fn a_length_beside_chunks_smuggles_nothing() {
+fn a_length_beside_chunks_is_refused() {
+    let (daemon, upstream) = gateway();
     let body = call("7", "echo").body;
     let chunked = [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
     let smuggled = call("8", "smuggled").bytes();
@@ -95,13 +115,11 @@ fn a_length_beside_chunks_smuggles_nothing() {
             format!("Transfer-Encoding: chunked\r\nContent-Length: {length}\r\n"),
         ] {
             println!("{lines}");
-            let (daemon, upstream) = gateway();
-            exchange(&daemon, &framed(&lines, &[chunked.as_slice(), &smuggled].concat()));
-            for received in upstream.forwarded() {
-                assert_eq!(received.body, body, "something else went upstream");
-            }
+            let bytes = framed(&lines, &[chunked.as_slice(), &smuggled].concat());
+            assert_refused(&daemon, &upstream, &bytes);
         }
     }
+    assert_only_healthy(&daemon, &upstream, 0);
 }
 
 /// A chunked body that ends before the smuggled bytes do: they are a request of their own, or nothing.
@@ -221,23 +239,24 @@ fn an_absolute_target_does_not_get_around_the_host_check() {
 }
 
 #[test]
-fn bare_line_feeds_are_refused_or_read_as_line_ends() {
+fn bare_line_feeds_are_refused() {
     let (daemon, upstream) = gateway();
     let request = call("7", "echo");
     let head = String::from_utf8(request.head()).unwrap();
-    let lenient = [head.replace("\r\n", "\n").as_bytes(), &request.body].concat();
-    for response in exchange(&daemon, &lenient) {
-        assert!(matches!(response.status, 200 | 400), "{response:?}");
+    let last = head.strip_suffix("\r\n\r\n").expect("a head");
+    for head in [
+        head.replace("\r\n", "\n"),
+        head.replacen("\r\n", "\n", 1),
+        format!("{last}\r\n\n"),
+        format!("{last}\n\r\n"),
+        // A header hidden behind a bare line feed.
+        head.replace("Mcp-Name: echo\r\n", "Mcp-Name: echo\r\nX-Hidden: y\nMcp-Name: smuggled\r\n"),
+        head.replace("Mcp-Name: echo\r\n", "Mcp-Name: echo\r\nX-Hidden: y\nX-More: z\r\n"),
+    ] {
+        println!("{head:?}");
+        assert_refused(&daemon, &upstream, &[head.as_bytes(), &request.body].concat());
     }
-    // A header hidden behind a bare line feed must be seen: here it makes the name a duplicate.
-    let hidden = head.replace("Mcp-Name: echo\r\n", "Mcp-Name: echo\r\nX-Hidden: y\nMcp-Name: smuggled\r\n");
-    for response in exchange(&daemon, &[hidden.as_bytes(), &request.body].concat()) {
-        assert_eq!(response.status, 400, "{response:?}");
-    }
-    for received in upstream.forwarded() {
-        assert_eq!(received.headers("mcp-name"), ["echo"]);
-    }
-    daemon.send(&call("8", "echo")).assert_ok();
+    assert_only_healthy(&daemon, &upstream, 0);
 }
 
 #[test]

@@ -23,6 +23,16 @@ fn gateways(address: std::net::SocketAddr, weather: &Upstream) -> [(Daemon, &'st
 
 #[test]
 fn what_cannot_be_an_answer_becomes_an_error() {
+    // Read either way, this is an answer.
+    let length = RESULT.len();
+    let ambiguous = |lines: &str| {
+        let body = if lines.contains("chunked") {
+            format!("{length:x}\r\n{RESULT}\r\n0\r\n\r\n")
+        } else {
+            RESULT.into()
+        };
+        Reply::raw(format!("HTTP/1.1 200 OK\r\n{JSON}{lines}\r\n{body}"))
+    };
     let huge_head = format!("X-Filler: {}\r\n", "x".repeat(1024 * 1024));
     let cases: Vec<(&str, Reply, i64)> = vec![
         ("a reset before the head", Reply::default().reset(), 502),
@@ -74,6 +84,19 @@ fn what_cannot_be_an_answer_becomes_an_error() {
             )),
             502,
         ),
+        (
+            "the same Content-Length twice",
+            ambiguous(&format!("Content-Length: {length}\r\nContent-Length: {length}\r\n")),
+            502,
+        ),
+        (
+            "a length before chunks",
+            ambiguous(&format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n")),
+            502,
+        ),
+        ("a length after chunks", ambiguous("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n"), 502),
+        ("another coding", ambiguous("Transfer-Encoding: chunked, identity\r\n"), 502),
+        ("a bare line feed in the head", ambiguous(&format!("X-A: b\nContent-Length: {length}\r\n")), 502),
         ("a head without end", Reply::http("200 OK", &format!("{JSON}{huge_head}"), RESULT), 502),
     ];
     let scripts: Vec<Reply> = cases.iter().map(|(_, reply, _)| reply.clone()).collect();

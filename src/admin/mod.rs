@@ -45,6 +45,7 @@ use self::crowd::Crowd;
 use self::routes::Desk;
 use self::sampler::Sampler;
 use self::socket::Socket;
+use crate::framing::{Framed, Sender};
 use crate::state::State;
 use crate::tasks::Tasks;
 
@@ -101,7 +102,7 @@ pub async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Pro
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
                 .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(Framed::new(stream, Sender::Client)), service);
             let mut connection = pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,

@@ -15,6 +15,7 @@ use super::peer::Peer;
 use super::stream::Stream;
 use crate::config::Limits;
 use crate::drain::Drain;
+use crate::framing::{Framed, Sender};
 use crate::proxy::Proxy;
 use crate::socket::Observed;
 use crate::worker::Worker;
@@ -63,7 +64,7 @@ pub(super) async fn serve(
     let of_connection = Rc::clone(&proxy);
     let drain = of_connection.drain();
     let noted = Rc::clone(peer);
-    let io = TokioIo::new(Observed::new(start, stream, move |_| noted.received()));
+    let stream = Observed::new(start, stream, move |_| noted.received());
     let service = service_fn(|request| {
         let proxy = Rc::clone(&proxy);
         let connection = peer.enter();
@@ -78,7 +79,7 @@ pub(super) async fn serve(
             .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20));
-        let connection = pin!(builder.serve_connection(io, service));
+        let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let age_max = Some(jitter(limits.connection_age_max, peer.address.port()));
         watch(
             drain,
@@ -96,6 +97,7 @@ pub(super) async fn serve(
             .max_headers(limits.headers_max)
             .header_read_timeout(None)
             .timer(TokioTimer::new());
+        let io = TokioIo::new(Framed::new(stream, Sender::Client));
         let connection = pin!(builder.serve_connection(io, service));
         watch(
             drain,

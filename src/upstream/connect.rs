@@ -15,6 +15,7 @@ use tokio_rustls::client::TlsStream;
 use super::exchange::Client;
 use super::pool::Connection;
 use super::{Replica, Upstream};
+use crate::framing::{Framed, Sender};
 use crate::protocol::error::UpstreamError;
 use crate::socket::{self, Observed};
 use crate::tls::client::Fault;
@@ -84,6 +85,7 @@ impl Client {
         // A request may be repeated only while nothing of its reply came.
         let counter = Rc::clone(&received_bytes);
         let io = Observed::new(Vec::new(), stream, move |count| counter.set(counter.get() + count as u64));
+        let io = Framed::new(io, Sender::Server);
         let mut builder = http1::Builder::new();
         if is_stream {
             builder.max_buf_size(STREAM_BUFFER_BYTES_MAX);
