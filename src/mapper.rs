@@ -3,6 +3,12 @@
 //! Only the literals that are names change; every other byte of a reply stays as it was. A reply without
 //! any such literal is handed on as it came. Where names stand is `protocol::mapping`'s knowledge, what they
 //! become is `route`'s.
+//!
+//! On any endpoint whose callers differ in what they may use, two more things change: what completes a resource
+//! template ([`completion`]), and who may keep a resource ([`cache_scope`]).
+
+mod cache_scope;
+pub mod completion;
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -10,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::protocol::ambiguity::{RESPONSE, is_ambiguous};
 use crate::protocol::json::{JsonError, Literal, Scratch, Value, quote};
 use crate::protocol::mapping::{self, Field, Reply, Shape, Site};
 use crate::protocol::method::Method;
@@ -18,24 +25,51 @@ use crate::route::Kind;
 use crate::snapshot::Endpoint;
 use crate::upstream::own_id::OwnId;
 
+pub use self::completion::Completion;
+
 /// Maps the messages of one upstream to one endpoint.
 #[derive(Clone, Debug)]
 pub struct Mapper {
     endpoint: Rc<Arc<Endpoint>>,
     member: usize,
     reply: Reply,
+    restriction: Option<Restriction>,
     depth_max: usize,
+}
+
+/// What else is written otherwise in a reply, as not everybody may have what is in it.
+#[derive(Clone, Debug)]
+pub enum Restriction {
+    /// Values that complete a template to what the caller may not use are left out.
+    Completion(Rc<Completion>),
+    /// No cache may give it to anybody else.
+    Private,
+}
+
+impl Restriction {
+    fn edits(&self, reply: Value<'_>) -> Vec<Edit> {
+        match self {
+            Self::Completion(completion) => completion.edits(reply),
+            Self::Private => cache_scope::make_private(reply),
+        }
+    }
 }
 
 impl Mapper {
     /// `member` is the upstream's place in the endpoint, `method` what was asked.
     pub fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
-        Self { endpoint, member, reply: reply_to(method), depth_max }
+        Self { endpoint, member, reply: reply_to(method), restriction: None, depth_max }
     }
 
     /// As [`new`](Self::new), where nobody remembers what was asked.
     pub fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
-        Self { endpoint, member, reply: Reply::Any, depth_max }
+        Self { endpoint, member, reply: Reply::Any, restriction: None, depth_max }
+    }
+
+    /// One that restricts the reply as well.
+    #[must_use]
+    pub fn restricting(self, restriction: Restriction) -> Self {
+        Self { restriction: Some(restriction), ..self }
     }
 
     /// Maps a message before the reply, or one whose id stays. `None`: nothing in it has another name here.
@@ -51,8 +85,12 @@ impl Mapper {
         id: Option<Edit>,
     ) -> Result<Option<Segments>, JsonError> {
         let mut edits = Vec::new();
-        if mapping::may_contain_names(message) {
-            edits = self.public_names(scratch.index(message, self.depth_max)?.root());
+        if self.restriction.is_some() || mapping::may_contain_names(message) {
+            let root = scratch.index(message, self.depth_max)?.root();
+            if self.restriction.is_some() && is_ambiguous(root, RESPONSE) {
+                return Err(JsonError::NotJson);
+            }
+            edits = self.public_names(root);
         }
         edits.extend(id);
         edits.sort_unstable_by_key(|edit| edit.span.start);
@@ -68,7 +106,18 @@ impl Mapper {
         };
         let mut sites = Vec::new();
         mapping::sites(root, shape, &mut sites);
-        sites.iter().filter_map(|site| self.to_public(site, root.text())).collect()
+        let names = sites.iter().filter_map(|site| self.to_public(site, root.text()));
+        let Some(restriction) = self.restriction.as_ref().filter(|_| matches!(shape, Shape::Reply(_))) else {
+            return names.collect();
+        };
+        let restricted = restriction.edits(root);
+        // A name in what is left out is left out with it.
+        let is_left = |name: &Edit| {
+            !restricted.iter().any(|edit| name.span.start < edit.span.end && edit.span.start < name.span.end)
+        };
+        let mut edits: Vec<Edit> = names.filter(is_left).chain(restricted.iter().cloned()).collect();
+        edits.sort_unstable_by_key(|edit| edit.span.start);
+        edits
     }
 
     /// The names in a client's answer to a request of the upstream, as the upstream spells them.

@@ -33,14 +33,15 @@ use crate::drain::Drain;
 use crate::intake::Intake;
 use crate::listen;
 use crate::listener::InCall;
-use crate::mapper::Mapper;
+use crate::mapper::{Completion, Mapper, Restriction};
 use crate::message::{Message, Reader};
+use crate::policy::{Class, Reach};
 use crate::protocol::agreement::{self, name_in_body};
 use crate::protocol::envelope::{MessageKind, Reference};
 use crate::protocol::error::{ClientError, Error, GatewayError};
 use crate::protocol::head::Head;
 use crate::protocol::header::encode_value;
-use crate::protocol::json::{Literal, quote};
+use crate::protocol::json::{Document, Literal, quote};
 use crate::protocol::method::Method;
 use crate::protocol::splice::{Edit, Segments, splice};
 use crate::protocol::version::{Era, Eras, supported_versions};
@@ -410,9 +411,38 @@ impl Proxy {
         };
         let public = literal.decode(&message.body).map(Cow::into_owned);
         let public = public.ok_or(ClientError::Params { why: "params.ref is not valid text" })?;
-        let route = self.find_route(endpoint, call.caller()?, kind, &public)?;
+        let caller = call.caller()?;
+        let route = self.find_route(endpoint, caller, kind, &public)?;
         self.admit_call(view, endpoint, call, (message.method, headers), &route).await?;
-        Ok(self.address(view, endpoint, message, (&route, Some(&literal)), session))
+        let sees_all =
+            endpoint.naming.hides_nothing() && caller.class.reach(route.member) == Reach::Everything;
+        let completion = (kind == Kind::Resource && !sees_all)
+            .then(|| self.completion(view, (endpoint, &caller.class), &message, &route))
+            .transpose()?;
+        let (method, depth_max) = (message.method, view.snapshot.limits.json_depth_max);
+        let mut decision = self.address(view, endpoint, message, (&route, Some(&literal)), session);
+        if let (Decision::Send(outbound), Some(completion)) = (&mut decision, completion) {
+            let mapper = outbound.mapper.take();
+            let mapper =
+                mapper.unwrap_or_else(|| Mapper::new(Rc::clone(endpoint), route.member, method, depth_max));
+            outbound.mapper = Some(mapper.restricting(Restriction::Completion(Rc::new(completion))));
+        }
+        Ok(decision)
+    }
+
+    /// What is completed of a resource template.
+    fn completion(
+        &self,
+        view: &View,
+        (endpoint, class): (&Rc<Arc<Endpoint>>, &Arc<Class>),
+        message: &Message,
+        route: &Route<'_>,
+    ) -> Result<Completion, ClientError> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let request = scratch.index(&message.body, view.snapshot.limits.json_depth_max).map(Document::root);
+        let request = request.map_err(|_| ClientError::Params { why: "params cannot be read" })?;
+        Completion::new((endpoint, class), (route.member, &route.inner), request)
+            .map_err(|why| ClientError::Params { why })
     }
 
     /// Spells a message as its upstream does. `literal` is the name it is routed by, where the body has one.
@@ -425,8 +455,8 @@ impl Proxy {
         session: Option<Session>,
     ) -> Decision {
         let depth_max = view.snapshot.limits.json_depth_max;
-        let mapper = (endpoint.naming.style() != Style::Transparent)
-            .then(|| Mapper::new(Rc::clone(endpoint), route.member, message.method, depth_max));
+        let new_mapper = || Mapper::new(Rc::clone(endpoint), route.member, message.method, depth_max);
+        let mapper = (endpoint.naming.style() != Style::Transparent).then(new_mapper);
         let mut edits = match &mapper {
             Some(mapper) => mapper.inner_names(&mut self.worker.scratch.borrow_mut(), &message.body),
             None => Vec::new(),
@@ -450,6 +480,14 @@ impl Proxy {
         } else {
             edits.sort_unstable_by_key(|edit| edit.span.start);
             splice(&message.body, &edits)
+        };
+        // By the rule for lists: what credentials or rules can change is nobody else's.
+        let is_private =
+            message.method == Method::ResourcesRead && message.era == Era::Modern && !endpoint.is_open();
+        let mapper = if is_private {
+            Some(mapper.unwrap_or_else(new_mapper).restricting(Restriction::Private))
+        } else {
+            mapper
         };
         let is_subscription = matches!(message.method, Method::Subscribe | Method::Unsubscribe);
         let uri = is_subscription.then(|| (*route.inner).into());

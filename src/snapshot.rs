@@ -203,7 +203,12 @@ impl Snapshot {
                 let mut endpoint =
                     build_endpoint(endpoint, next_generation - 1, &upstreams, &credentials, metrics, old)?;
                 let same = old.and_then(|old| old.endpoints.get(old.endpoint_at(&endpoint.config.path)?));
-                let same = same.filter(|old| old.member_ids == endpoint.member_ids && *old.policy == policy);
+                // What the classes of a policy know of names, they know of these names.
+                let same = same.filter(|old| {
+                    old.member_ids == endpoint.member_ids
+                        && endpoint.naming.spells_as(&old.naming)
+                        && *old.policy == policy
+                });
                 endpoint.policy = same.map_or_else(|| Arc::new(policy), |old| Arc::clone(&old.policy));
                 Ok::<_, SnapshotError>(Arc::new(endpoint))
             })
@@ -277,7 +282,7 @@ impl Endpoint {
 
     /// True if it must be known what its upstreams offer, to route or to decide.
     pub fn needs_directory(&self) -> bool {
-        self.naming.needs_directory() || !self.policy.is_trivial()
+        self.naming.needs_directory() || self.naming.denies_names() || !self.policy.is_trivial()
     }
 
     /// Whether callers of this class may use a thing that a name has led to.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Config, Daemon, Gate, META, Offer, Received, Reply, Request, Response, Upstream, api_key, body, call,
-    eventually, list, literal, modern, refusing_address,
+    eventually, list, literal, modern, read_resource, refusing_address,
 };
 
 /// A server that answers `tools/list` like this, and anything else without mistakes.
@@ -604,4 +604,52 @@ fn a_tool_with_two_names_takes_no_name_of_another_upstream() {
     assert_eq!(names(&response), ["read_file"]);
     assert!(!response.text().contains("evil"), "{}", response.text());
     daemon.send(&call("1", "harmless")).assert_error(200, -32602, Some("1"));
+}
+
+#[test]
+fn a_resource_is_public_only_where_nothing_can_make_it_differ() {
+    const RULE: &str = "[[rule]]\nname = \"r\"\neffect = \"deny\"\ntools = [\"x\"]";
+    let result = |scope: &str| {
+        format!(
+            r#"{{ "ttlMs":5,"cacheScope" : {scope},"contents":[{{"uri":"a:1","text":"\"cacheScope\":\"public\""}}],"resultType":"complete"}}"#
+        )
+    };
+    for is_stream in [false, true] {
+        let answer = move |request: &Received| {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0", "id":{},"result":{}}}"#,
+                literal(&request.body, &["id"]),
+                result(r#""p\u0075blic""#)
+            );
+            if !is_stream {
+                return Reply::json("200 OK", &text);
+            }
+            let progress =
+                r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+            Reply::stream().event(progress).event(&text).finish()
+        };
+        let offer = Offer::tools(&["a"]).with_resources(&["a:1"]);
+        let upstream = Upstream::start(move |request| match request.method().as_str() {
+            "resources/read" => answer(request),
+            _ => offer.answer(request),
+        });
+        let config = || Config::new().upstream("up", upstream.address, "trust_public_cache = true");
+        let public = (config(), r#""p\u0075blic""#);
+        let private = [
+            config().endpoint("deny = [\"x\"]"),
+            config().endpoint("allow = [\"a:*\"]"),
+            config().section(&api_key("ci", "secret")),
+            config().section(RULE),
+        ];
+        for (config, expected) in [public].into_iter().chain(private.map(|config| (config, "\"private\""))) {
+            let daemon = Daemon::start(&config);
+            let request = read_resource("\"7\"", "a:1").with("Authorization", "Bearer secret");
+            let response = daemon.send(&request);
+            assert_eq!(response.status, 200, "{}", response.text());
+            let text = response.text();
+            let whole = format!(r#"{{"jsonrpc":"2.0", "id":"7","result":{}}}"#, result(expected));
+            let (before, _) = text.split_once(&whole).unwrap_or_else(|| panic!("{config}\n{text}"));
+            assert_eq!(before.contains("notifications/message"), is_stream, "{text}");
+        }
+    }
 }

@@ -25,6 +25,7 @@ mod call;
 mod catalog;
 mod certificates;
 mod cli;
+mod completion;
 mod concurrency;
 mod connect;
 mod credentials;

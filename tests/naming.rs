@@ -335,3 +335,47 @@ fn deny_holds_on_a_transparent_endpoint_too() {
     let tools = daemon.send(&list("9", "tools/list")).text();
     assert!(!tools.contains("secret") && tools.contains("write"), "{tools}");
 }
+
+#[test]
+fn deny_holds_for_every_spelling_that_a_server_may_take_for_it() {
+    let offer =
+        || {
+            Offer::tools(&["Delete_All", "delete_one", "keep"]).with_prompts(&["HUSH", "ask"]).with_resources(
+                &["file:///Secret", "file:///secret?x=1", "file:///secret/", "file:///public"],
+            )
+        };
+    let deny = r#"deny = ["delete_*", "up__delete_*", "hush", "up__Hush", "*file:///secret"]"#;
+    let (up, other) = (Upstream::offering(offer()), Upstream::with_tools(&[]));
+    for (config, name_prefix, uri_prefix) in [
+        (Config::new().upstream("up", up.address, ""), "", ""),
+        (Config::new().upstream("up", up.address, "").upstream("other", other.address, ""), "up__", "up+"),
+    ] {
+        let daemon = Daemon::start(&config.endpoint(deny));
+        for (method, key, field, expected) in [
+            ("tools/list", "tools", "name", format!("{name_prefix}keep")),
+            ("prompts/list", "prompts", "name", format!("{name_prefix}ask")),
+            ("resources/list", "resources", "uri", format!("{uri_prefix}file:///public")),
+        ] {
+            let json = daemon.send(&list("1", method)).json();
+            let listed = json["result"][key].as_array().expect("an array");
+            let names: Vec<&str> =
+                listed.iter().map(|entry| entry[field].as_str().expect("a name")).collect();
+            assert_eq!(names, [expected.as_str()], "{method}");
+        }
+        let before = up.forwarded().len();
+        for request in [
+            call("7", &format!("{name_prefix}Delete_All")),
+            call("7", &format!("{name_prefix}DELETE_one")),
+            get_prompt("7", &format!("{name_prefix}Hush")),
+            read_resource("7", &format!("{uri_prefix}file:///Secret")),
+            read_resource("7", &format!("{uri_prefix}file:///secret?")),
+            read_resource("7", &format!("{uri_prefix}file:///secret#a")),
+            read_resource("7", &format!("{uri_prefix}file:///secret/")),
+        ] {
+            daemon.send(&request).assert_error(200, -32602, Some("7"));
+        }
+        assert_eq!(up.forwarded().len(), before);
+        until_learned(&daemon, &call("8", &format!("{name_prefix}keep")));
+        daemon.send(&read_resource("9", &format!("{uri_prefix}file:///public"))).assert_ok();
+    }
+}

@@ -1,5 +1,7 @@
 //! Who may call what: rules hold whatever a thing is called, wherever it is named, in both eras.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::harness::{
@@ -788,4 +790,33 @@ fn a_token_is_told_which_scope_would_help() {
     let wide = token(serde_json::json!({ "scope": "c", "groups": ["dev"] }));
     assert_eq!(listed(&wide), ["read", "write"]);
     daemon.send(&with_key(call("8", "write"), &wide)).assert_ok();
+}
+
+#[test]
+fn a_new_alias_is_judged_from_its_first_call_on() {
+    let rule = "[[rule]]\nname = \"no-hush\"\neffect = \"deny\"\ntools = [\"hush-*\"]";
+    let alias =
+        |config: Config, alias: &str| config.endpoint(&format!("aliases = {{ {alias} = \"files__read\" }}"));
+    let bed = Bed::with_rules(rule, |config| alias(config, "look"));
+    // What may be used is found out of beforehand a moment after somebody asked.
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(700) {
+        bed.send(CI, call("1", "look")).assert_ok();
+    }
+    let config = Config::new()
+        .upstream("files", bed.files.address, BOTH)
+        .upstream("weather", bed.weather.address, BOTH)
+        .section(&api_key("ci", CI))
+        .section(&api_key("ops", OPS))
+        .section(rule);
+    bed.daemon.reload(&alias(config, "hush-it"));
+    // The old alias leads nowhere as soon as the new one is there.
+    eventually("the alias is there", || {
+        let response = bed.send(CI, call("2", "hush-it"));
+        assert!(!response.text().contains("\"result\""), "{}", response.text());
+        (bed.send(CI, call("3", "look")).json()["error"].is_object()).then_some(())
+    });
+    for name in ["hush-it", "files__read", "read"] {
+        bed.assert_unknown(name, CI, call("4", name));
+    }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::fetch::ttl_ms;
 use super::{Kind, List};
-use crate::protocol::ambiguity::{self, is_ambiguous, is_ambiguous_introduction};
+use crate::protocol::ambiguity::{self, RESPONSE, is_ambiguous, is_ambiguous_introduction};
 use crate::protocol::error::UpstreamError;
 use crate::protocol::hints::Hints;
 use crate::protocol::json::{self, Scratch, Span, Value, quote};
@@ -29,8 +29,6 @@ const METHOD_NOT_FOUND: i64 = -32601;
 pub const REQUEST_ID: &str = "1";
 /// Fields of a result that the gateway writes itself.
 const OWN_FIELDS: [&str; 4] = ["nextCursor", "ttlMs", "cacheScope", "resultType"];
-/// The members of a response.
-const RESPONSE: &[&str] = &["jsonrpc", "id", "result", "error"];
 /// Of an entry that says its name several times, so many count.
 const NAMES_MAX: usize = 8;
 

@@ -11,10 +11,10 @@ use arc_swap::ArcSwapOption;
 
 use super::Compiled;
 use super::rule::{Rule, Thing};
-use super::spelling::{fold, is_odd_name, readings};
 use crate::config::Effect;
 use crate::protocol::hints::Hints;
 use crate::route::directory::Directory;
+use crate::route::spelling::{is_odd_name, readings};
 use crate::route::{Kind, Naming, is_disguised};
 use crate::upstream::listing::ToolHints;
 
@@ -199,7 +199,11 @@ impl Class {
             return Verdict::Allowed(None);
         }
         let denies = self.rules.first().is_some_and(|rule| rule.effect == Effect::Deny);
-        let readings = if denies { all_readings(naming, kind, member, inner) } else { Vec::new() };
+        let names = if denies { naming.names(kind, member, inner) } else { Vec::new() };
+        // Under every name it has here, and as its upstream spells it.
+        let names = names.iter().map(|name| &**name).chain(denies.then_some(inner));
+        let names: Vec<&str> = names.collect();
+        let readings: Vec<_> = names.iter().flat_map(|name| readings(kind, name)).collect();
         let thing = Thing { kind, member, inner, readings: &readings, hints };
         // Those that deny come first.
         if let Some(rule) = self.rules.iter().find(|rule| rule.matches(&thing)) {
@@ -287,15 +291,5 @@ fn reach(rules: &[Arc<Rule>], compiled: &Compiled, member: usize) -> Reach {
         (false, _) => Reach::Nothing,
         (true, false) => Reach::Some,
         (true, true) => Reach::Everything,
-    }
-}
-
-/// Whatever a thing may be taken for: as its upstream spells it, and under every name it has here.
-fn all_readings(naming: &Naming, kind: Kind, member: usize, inner: &str) -> Vec<String> {
-    let names = naming.names(kind, member, inner);
-    let names = names.iter().map(|name| &**name).chain([inner]);
-    match kind {
-        Kind::Resource => names.flat_map(readings).collect(),
-        _ => names.flat_map(|name| [fold(name).into_owned(), fold(name.trim()).into_owned()]).collect(),
     }
 }

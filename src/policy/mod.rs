@@ -8,13 +8,12 @@
 //! prefix or bare name leads around it. A rule that denies goes before all others, and is about every name that the
 //! thing has and all that a lenient server may take for it; a rule that allows is taken by the letter.
 //!
-//! Deliberately absent: the `allow` and `deny` of endpoints, which are the same for everybody ([`crate::route::filter`]),
-//! and whoever writes the audit log. Invariant: a class never outlives the meaning of its rules; it belongs to the
+//! Deliberately absent: the `allow` and `deny` of endpoints, which are the same for everybody ([`crate::route::filter`])
+//! and read names in the same ways ([`crate::route::spelling`]), and whoever writes the audit log. Invariant: a class never outlives the meaning of its rules; it belongs to the
 //! endpoint it was made for.
 
 pub mod class;
 pub mod rule;
-mod spelling;
 #[cfg(test)]
 mod tests;
 

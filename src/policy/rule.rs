@@ -1,14 +1,15 @@
 //! One rule as it holds at one endpoint: compiled, and with the upstreams it is about by their place there.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 
-use super::spelling::fold;
 use crate::auth::Principal;
 use crate::config::{self, Effect};
 use crate::protocol::hints::{Hints, Wanted};
 use crate::route::Kind;
+use crate::route::filter::{compile, compile_folded};
 
 /// What a rule calls whoever has no credentials.
 pub const ANONYMOUS: &str = "anonymous";
@@ -60,7 +61,7 @@ pub struct Thing<'t> {
     /// As the upstream spells it.
     pub inner: &'t str,
     /// Whatever a server or client may take it for, without capitals; for rules that deny.
-    pub readings: &'t [String],
+    pub readings: &'t [Cow<'t, str>],
     /// What the annotations of a tool say.
     pub hints: Hints,
 }
@@ -70,7 +71,8 @@ impl Rule {
     pub fn new(source: &config::Rule, upstreams: &[&str]) -> Result<Self, globset::Error> {
         let denies = source.effect == Effect::Deny;
         let names = |globs: &Option<Vec<String>>| {
-            globs.as_ref().map(|globs| compile(globs.iter().map(String::as_str), denies)).transpose()
+            let compile = if denies { compile_folded } else { compile };
+            globs.as_ref().map(|globs| compile(globs)).transpose()
         };
         let of = names(&source.upstreams)?;
         let about = |name: &&str| of.as_ref().is_none_or(|of| of.is_match(name));
@@ -91,7 +93,7 @@ impl Rule {
     /// Whether it holds at the endpoint with this path.
     pub fn covers(source: &config::Rule, path: &str) -> Result<bool, globset::Error> {
         let Some(globs) = &source.endpoints else { return Ok(true) };
-        Ok(compile(globs.iter().map(String::as_str), false)?.is_match(path))
+        Ok(compile(globs)?.is_match(path))
     }
 
     /// Whether it is about this caller.
@@ -150,7 +152,7 @@ impl Rule {
         }
         let is_named = match self.globs(thing.kind) {
             Some(globs) if self.effect == Effect::Deny => {
-                thing.readings.iter().any(|reading| globs.is_match(reading))
+                thing.readings.iter().any(|reading| globs.is_match(&**reading))
             }
             Some(globs) => globs.is_match(thing.inner),
             // What says nothing of names, but of annotations, is about tools.
@@ -174,25 +176,14 @@ impl Rule {
 impl Principals {
     fn new(globs: &[String], denies: bool) -> Result<Self, globset::Error> {
         // A name may be of the caller's own choice and look like an id, which never is.
-        let is_id = |glob: &&str| glob.contains(':');
-        let globs = globs.iter().map(String::as_str);
-        Ok(Self {
-            names: compile(globs.clone().filter(|glob| denies || !is_id(glob)), false)?,
-            ids: compile(globs.filter(|glob| denies || is_id(glob)), false)?,
-        })
+        let is_id = |glob: &str| glob.contains(':');
+        let that = |fits: &dyn Fn(&String) -> bool| {
+            compile(&globs.iter().filter(|glob| fits(glob)).cloned().collect::<Vec<_>>())
+        };
+        Ok(Self { names: that(&|glob| denies || !is_id(glob))?, ids: that(&|glob| denies || is_id(glob))? })
     }
 
     fn name(&self, id: &str, name: &str) -> bool {
         self.names.is_match(name) || self.ids.is_match(id)
     }
-}
-
-/// `*` matches any run of characters, `/` and `.` included. `folds`: the globs are compared with what has no capitals.
-fn compile<'g>(globs: impl Iterator<Item = &'g str>, folds: bool) -> Result<GlobSet, globset::Error> {
-    let mut set = GlobSetBuilder::new();
-    for glob in globs {
-        let glob = if folds { fold(glob) } else { glob.into() };
-        set.add(GlobBuilder::new(&glob).literal_separator(false).backslash_escape(true).build()?);
-    }
-    set.build()
 }

@@ -21,6 +21,9 @@ const FOLDED_LEVELS: usize = 2;
 /// Its members are objects whose members are the protocol's again.
 const META: &str = "_meta";
 
+/// The members of a response.
+pub const RESPONSE: &[&str] = &["jsonrpc", "id", "result", "error"];
+
 /// The members of the results of `server/discover` and `initialize`.
 const INTRODUCTION: &[&str] = &[
     "resultType",

@@ -1,8 +1,12 @@
 //! Allow and deny patterns of an endpoint over its public names and URIs. Deny wins.
 //!
-//! `*` matches any run of characters, `/` and `.` included; names are compared with case.
+//! `*` matches any run of characters, `/` and `.` included. What is allowed is compared with case; what is denied, as
+//! rules do, in every way that a server may read it ([`super::spelling`]).
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+
+use super::Kind;
+use super::spelling::{fold, readings};
 
 /// Compiled patterns.
 #[derive(Clone, Debug)]
@@ -17,7 +21,7 @@ impl Filter {
         let allows_all = allow.iter().any(|pattern| pattern == "*");
         Ok(Self {
             allow: if allows_all { None } else { Some(compile(allow)?) },
-            deny: if deny.is_empty() { None } else { Some(compile(deny)?) },
+            deny: if deny.is_empty() { None } else { Some(compile_folded(deny)?) },
         })
     }
 
@@ -26,17 +30,21 @@ impl Filter {
         self.allow.is_none() && self.deny.is_none()
     }
 
-    /// True if this very name is denied.
-    pub fn denies(&self, name: &str) -> bool {
-        self.deny.as_ref().is_some_and(|deny| deny.is_match(name))
+    /// True if something is denied by name.
+    pub fn denies_some(&self) -> bool {
+        self.deny.is_some()
+    }
+
+    /// True if this name is denied.
+    pub fn denies(&self, kind: Kind, name: &str) -> bool {
+        self.deny.as_ref().is_some_and(|deny| readings(kind, name).iter().any(|read| deny.is_match(&**read)))
     }
 
     /// True if something known under all of `names` may be used: none is denied, at least one is allowed.
-    pub fn allows(&self, names: &[&str]) -> bool {
-        let is_denied = self.deny.as_ref().is_some_and(|deny| names.iter().any(|name| deny.is_match(name)));
+    pub fn allows(&self, kind: Kind, names: &[&str]) -> bool {
         let is_allowed =
             self.allow.as_ref().is_none_or(|allow| names.iter().any(|name| allow.is_match(name)));
-        is_allowed && !is_denied
+        is_allowed && !names.iter().any(|name| self.denies(kind, name))
     }
 }
 
@@ -47,6 +55,11 @@ pub fn compile(patterns: &[String]) -> Result<GlobSet, globset::Error> {
         set.add(glob(pattern)?);
     }
     set.build()
+}
+
+/// Compiles patterns over names without capitals ([`fold`]).
+pub fn compile_folded(patterns: &[String]) -> Result<GlobSet, globset::Error> {
+    compile(&patterns.iter().map(|pattern| fold(pattern).into_owned()).collect::<Vec<_>>())
 }
 
 /// Reads one pattern over names.
@@ -70,9 +83,20 @@ mod tests {
             (&["today"], &[], &["today", "w__a"], true),
             (&[], &[], &["x"], false),
             (&["file:*"], &["*secret*"], &["file:///a/secret/b"], false),
+            (&["*"], &["delete_*"], &["Delete_All"], false),
+            (&["*"], &["DELETE_*"], &["delete_all"], false),
+            (&["*"], &["delete_*"], &["a", "de\u{212a}ete", "DELETE_x"], false),
+            (&["*"], &["kill"], &[" \u{212a}ill\n"], false),
+            (&["W__*"], &[], &["w__a"], false),
+            (&["*"], &["file:///secret"], &["file:///Secret"], false),
+            (&["*"], &["file:///secret"], &["file:///secret?x"], false),
+            (&["*"], &["file:///secret"], &["file:///secret/"], false),
+            (&["*"], &["file:///secret"], &["file:///secret%21"], true),
+            (&["*"], &["file:///secret!"], &["file:///secret%21"], false),
         ] {
             let filter = Filter::new(&own(allow), &own(deny)).expect("patterns");
-            assert_eq!(filter.allows(names), allowed, "{allow:?} {deny:?} {names:?}");
+            let kind = if names[0].contains(':') { Kind::Resource } else { Kind::Tool };
+            assert_eq!(filter.allows(kind, names), allowed, "{allow:?} {deny:?} {names:?}");
         }
     }
 }

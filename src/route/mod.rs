@@ -10,12 +10,15 @@
 
 pub mod directory;
 pub mod filter;
+pub mod spelling;
+pub mod template;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use directory::{Directory, Offer};
 use filter::Filter;
+use spelling::is_odd_name;
 
 /// What stands between an upstream's prefix and a tool's or prompt's name.
 const NAME_SEPARATOR: &str = "__";
@@ -136,6 +139,11 @@ impl Naming {
         self.style == Style::Transparent && self.filter.allows_everything() && self.aliases.is_empty()
     }
 
+    /// True if some names are denied.
+    pub fn denies_names(&self) -> bool {
+        self.filter.denies_some()
+    }
+
     /// True if policy hides nothing.
     pub fn hides_nothing(&self) -> bool {
         self.filter.allows_everything()
@@ -162,12 +170,38 @@ impl Naming {
             Kind::Resource => self.route_uri(public, directory)?,
             Kind::Task => self.route_task(public)?,
         };
-        let is_hidden =
-            kind == Kind::Resource && !self.filter.allows_everything() && is_disguised(&route.inner);
-        if is_hidden || (kind != Kind::Task && !self.is_visible(kind, route.member, &route.inner, public)) {
+        if kind == Kind::Task || self.filter.allows_everything() {
+            return Ok(route);
+        }
+        if self.may_be_read_otherwise(kind, &route)
+            && directory.index(kind, route.member, &route.inner).is_none()
+        {
+            return Err(if directory.is_settled() { NoRoute::Unknown } else { NoRoute::NotYetLearned });
+        }
+        if !self.shows(kind, route.member, &route.inner) || self.filter.denies(kind, public) {
             return Err(NoRoute::Unknown);
         }
         Ok(route)
+    }
+
+    /// Whether policy shows a thing of `member`, by its upstream's name for it.
+    pub fn shows(&self, kind: Kind, member: usize, inner: &str) -> bool {
+        if self.filter.allows_everything() {
+            return true;
+        }
+        let is_judged = kind != Kind::Resource || !is_disguised(inner);
+        let public = self.spell(kind, member, inner);
+        is_judged && self.is_visible(kind, member, inner, &public)
+    }
+
+    /// Whether a server may take a name for one that is denied. It says itself which such names are its own.
+    fn may_be_read_otherwise(&self, kind: Kind, route: &Route<'_>) -> bool {
+        matches!(kind, Kind::Tool | Kind::Prompt) && self.filter.denies_some() && is_odd_name(&route.inner)
+    }
+
+    /// True if everything is spelled as `before` spelled it: what was found out of names there holds here.
+    pub fn spells_as(&self, before: &Self) -> bool {
+        (self.style, &self.prefixes, &self.aliases) == (before.style, &before.prefixes, &before.aliases)
     }
 
     /// What clients call a thing of `member`, or `None` if policy hides it.
@@ -218,7 +252,7 @@ impl Naming {
         }
         let names = self.names(kind, member, inner);
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-        self.filter.allows(&names) && !self.filter.denies(used)
+        self.filter.allows(kind, &names) && !self.filter.denies(kind, used)
     }
 
     /// Every name that a thing has here, whether or not it leads to it: the canonical one, aliases, and of web resources

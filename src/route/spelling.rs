@@ -1,10 +1,21 @@
-//! Names and URIs as a server may read them. A rule that denies a name denies whatever a lenient server takes for it;
-//! a rule that allows one allows what it says, byte for byte.
+//! Names and URIs as a server may read them. Whatever denies a name, a rule or an endpoint's `deny`, denies all that a
+//! lenient server takes for it; what allows one allows what it says, byte for byte.
 
 use std::borrow::Cow;
 
+use super::Kind;
+
+/// Whatever a server may take a name for, without capitals.
+pub fn readings(kind: Kind, name: &str) -> Vec<Cow<'_, str>> {
+    match kind {
+        Kind::Resource => uri_readings(name).into_iter().map(Cow::Owned).collect(),
+        Kind::Tool | Kind::Prompt | Kind::Task if name.trim() == name => vec![fold(name)],
+        Kind::Tool | Kind::Prompt | Kind::Task => vec![fold(name), fold(name.trim())],
+    }
+}
+
 /// Text as somebody reads it to whom capitals do not matter, nor the letters that some take for them.
-pub(super) fn fold(text: &str) -> Cow<'_, str> {
+pub fn fold(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
         return Cow::Borrowed(text);
     }
@@ -18,13 +29,13 @@ pub(super) fn fold(text: &str) -> Cow<'_, str> {
 }
 
 /// True for a name with characters that a server may drop or take for others.
-pub(super) fn is_odd_name(name: &str) -> bool {
+pub fn is_odd_name(name: &str) -> bool {
     !name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// What a server may take a URI for: without its escapes, without query and fragment, without a slash at its end.
-/// All that is read alike by everybody is [`is_disguised`](crate::route::is_disguised) or one of these.
-pub(super) fn readings(uri: &str) -> Vec<String> {
+/// All that is read alike by everybody is [`is_disguised`](super::is_disguised) or one of these.
+fn uri_readings(uri: &str) -> Vec<String> {
     let plain = decode(uri);
     let mut readings = Vec::with_capacity(4);
     for whole in [uri, &plain] {
@@ -85,7 +96,7 @@ mod tests {
             ("file:///a%21", "file:///a!"),
             ("x:%e", "x:%e"),
         ] {
-            assert!(readings(uri).iter().any(|known| known == reading), "{uri}: {:?}", readings(uri));
+            assert!(uri_readings(uri).iter().any(|known| known == reading), "{uri}: {:?}", uri_readings(uri));
         }
     }
 }
