@@ -6,6 +6,9 @@
 //!
 //! On any endpoint whose callers differ in what they may use, two more things change: what completes a resource
 //! template ([`completion`]), and who may keep a resource ([`cache_scope`]).
+//!
+//! The id of a task is sealed for its owner where tasks have one ([`TaskNames`]). That is done for tasks that are known
+//! to be his, and for the one that he asked for: whoever is told of another's task cannot use what he is told.
 
 mod cache_scope;
 pub mod completion;
@@ -21,11 +24,23 @@ use crate::protocol::json::{JsonError, Literal, Scratch, Value, quote};
 use crate::protocol::mapping::{self, Field, Reply, Shape, Site};
 use crate::protocol::method::Method;
 use crate::protocol::splice::{Edit, Segments, splice};
-use crate::route::Kind;
+use crate::route::{Kind, Style};
+use crate::session::Sessions;
+use crate::session::tasks::TaskOf;
 use crate::snapshot::Endpoint;
 use crate::upstream::own_id::OwnId;
 
 pub use self::completion::Completion;
+
+/// How ids of tasks are spelled for their owner alone.
+#[derive(Clone, Debug)]
+pub struct TaskNames {
+    sessions: Arc<Sessions>,
+    /// The owner; empty for nobody.
+    principal: Box<str>,
+    /// The task that was asked for, as the upstream spells it and as the client did.
+    asked: Option<(Box<str>, Box<str>)>,
+}
 
 /// Maps the messages of one upstream to one endpoint.
 #[derive(Clone, Debug)]
@@ -35,6 +50,7 @@ pub struct Mapper {
     reply: Reply,
     restriction: Option<Restriction>,
     depth_max: usize,
+    tasks: Option<Box<TaskNames>>,
 }
 
 /// What else is written otherwise in a reply, as not everybody may have what is in it.
@@ -58,18 +74,36 @@ impl Restriction {
 impl Mapper {
     /// `member` is the upstream's place in the endpoint, `method` what was asked.
     pub fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
-        Self { endpoint, member, reply: reply_to(method), restriction: None, depth_max }
+        Self { endpoint, member, reply: reply_to(method), restriction: None, depth_max, tasks: None }
     }
 
     /// As [`new`](Self::new), where nobody remembers what was asked.
     pub fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
-        Self { endpoint, member, reply: Reply::Any, restriction: None, depth_max }
+        Self { endpoint, member, reply: Reply::Any, restriction: None, depth_max, tasks: None }
     }
 
     /// One that restricts the reply as well.
     #[must_use]
     pub fn restricting(self, restriction: Restriction) -> Self {
         Self { restriction: Some(restriction), ..self }
+    }
+
+    /// Spells ids of tasks for this principal, where they are for who made them alone.
+    #[must_use]
+    pub fn for_owner(mut self, sessions: &Arc<Sessions>, principal: &str) -> Self {
+        let names = || TaskNames { sessions: Arc::clone(sessions), principal: principal.into(), asked: None };
+        let is_mapped = self.endpoint.naming.style() != Style::Transparent;
+        self.tasks = (is_mapped && self.endpoint.binds_tasks).then(|| Box::new(names()));
+        self
+    }
+
+    /// The request is about this task: by the upstream's spelling, and by the client's, which the reply keeps.
+    #[must_use]
+    pub fn about(mut self, inner: &str, public: &str) -> Self {
+        if let Some(tasks) = &mut self.tasks {
+            tasks.asked = Some((inner.into(), public.into()));
+        }
+        self
     }
 
     /// Maps a message before the reply, or one whose id stays. `None`: nothing in it has another name here.
@@ -158,14 +192,22 @@ impl Mapper {
     fn to_inner(&self, site: &Site, message: &[u8]) -> Option<Edit> {
         let public = site.literal.decode(message)?;
         let directory = self.endpoint.names.directory();
-        let route = self.endpoint.naming.route(kind_of(site.field), &public, &directory).ok()?;
+        let mut route = self.endpoint.naming.route(kind_of(site.field), &public, &directory).ok()?;
+        if site.field == Field::TaskId
+            && let Some(tasks) = &self.tasks
+        {
+            route.inner = tasks.sessions.open_task(self.task(tasks, ""), &route.inner)?.id.into();
+        }
         (route.member == self.member && route.inner != public)
             .then(|| Edit { span: site.literal.span.clone(), with: quote(&route.inner).into() })
     }
 
     fn to_public(&self, site: &Site, message: &[u8]) -> Option<Edit> {
         let inner = site.literal.decode(message)?;
-        let public = self.endpoint.naming.spell(kind_of(site.field), self.member, &inner);
+        let public = match &self.tasks {
+            Some(tasks) if site.field == Field::TaskId => Cow::Owned(self.spell_task(tasks, &inner)),
+            _ => self.endpoint.naming.spell(kind_of(site.field), self.member, &inner),
+        };
         (public != inner).then(|| Edit { span: site.literal.span.clone(), with: quote(&public).into() })
     }
 }
@@ -179,6 +221,26 @@ pub enum NotMapped {
     /// It answers another request, or none.
     #[error("it answers another request")]
     OtherId,
+}
+
+impl Mapper {
+    /// What the owner calls a task. One that is not his gets a name that is of no use to him.
+    fn spell_task(&self, tasks: &TaskNames, inner: &str) -> String {
+        if let Some((_, public)) = tasks.asked.as_ref().filter(|(asked, _)| **asked == *inner) {
+            return public.to_string();
+        }
+        let task = self.task(tasks, inner);
+        let origin = tasks.sessions.task(task);
+        let sealed = origin.and_then(|origin| tasks.sessions.seal_task(task, &origin.tool));
+        let inner = sealed.as_deref().unwrap_or(inner);
+        self.endpoint.naming.spell(Kind::Task, self.member, inner).into_owned()
+    }
+
+    fn task<'a>(&'a self, tasks: &'a TaskNames, id: &'a str) -> TaskOf<'a> {
+        let config = &self.endpoint.config;
+        let upstream = config.upstreams.get(self.member).map(String::as_str).unwrap_or_default();
+        TaskOf { endpoint: &config.path, principal: &tasks.principal, upstream, id }
+    }
 }
 
 /// What a field names.

@@ -42,7 +42,7 @@ use crate::protocol::error::{ClientError, Error, GatewayError};
 use crate::protocol::head::Head;
 use crate::protocol::header::encode_value;
 use crate::protocol::json::{Document, Literal, quote};
-use crate::protocol::method::Method;
+use crate::protocol::method::{Method, NameSource};
 use crate::protocol::splice::{Edit, Segments, splice};
 use crate::protocol::version::{Era, Eras, supported_versions};
 use crate::relay::{self, Plan, ReplyBody, json_response, relay};
@@ -81,6 +81,7 @@ pub struct Proxy {
 }
 
 /// What the headers and the body of a request come to.
+#[expect(clippy::large_enum_variant, reason = "there is one for a call, and a box would cost every call")]
 enum Decision {
     /// The gateway answers.
     Answer(Response<ReplyBody>),
@@ -224,6 +225,11 @@ impl Proxy {
             Some(Era::Legacy) if served.legacy => self.session(endpoint, head, call).await?,
             _ => None,
         };
+        if call.seen.method.subject() == Some(NameSource::TaskId)
+            && let Some(task) = head.decoded_name.as_deref()
+        {
+            Box::pin(self.learn_tasks(endpoint, &caller, std::iter::once(task))).await;
+        }
         let by_headers = agreement::check_headers(head, call.seen.method)
             .map_err(Error::from)
             .and_then(|()| self.route_by_headers(endpoint, &caller, head));
@@ -330,12 +336,19 @@ impl Proxy {
                     if method == Method::ToolsCall {
                         self.check_params(view, endpoint, headers, &message, &route).await?;
                     }
-                    Ok(self.address(view, endpoint, message, (&route, literal.as_ref()), None))
+                    Ok(self.address(
+                        view,
+                        endpoint,
+                        message,
+                        (&route, literal.as_ref()),
+                        (None, call.principal().id()),
+                    ))
                 }
                 None if endpoint.is_untouched_for(&call.caller()?.class) => {
+                    tasks::check_method(endpoint, &message)?;
                     let only = Route { member: 0, inner: "".into() };
                     self.admit_call(view, endpoint, call, (method, headers), &only).await?;
-                    Ok(self.address(view, endpoint, message, (&only, None), None))
+                    Ok(self.address(view, endpoint, message, (&only, None), (None, call.principal().id())))
                 }
                 None => Err(ClientError::Method.into()),
             },
@@ -420,7 +433,8 @@ impl Proxy {
             .then(|| self.completion(view, (endpoint, &caller.class), &message, &route))
             .transpose()?;
         let (method, depth_max) = (message.method, view.snapshot.limits.json_depth_max);
-        let mut decision = self.address(view, endpoint, message, (&route, Some(&literal)), session);
+        let mut decision =
+            self.address(view, endpoint, message, (&route, Some(&literal)), (session, call.principal().id()));
         if let (Decision::Send(outbound), Some(completion)) = (&mut decision, completion) {
             let mapper = outbound.mapper.take();
             let mapper =
@@ -452,10 +466,18 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         message: Message,
         (route, literal): (&Route<'_>, Option<&Literal>),
-        session: Option<Session>,
+        (session, principal): (Option<Session>, &str),
     ) -> Decision {
         let depth_max = view.snapshot.limits.json_depth_max;
-        let new_mapper = || Mapper::new(Rc::clone(endpoint), route.member, message.method, depth_max);
+        let new_mapper = || {
+            let mapper = Mapper::new(Rc::clone(endpoint), route.member, message.method, depth_max)
+                .for_owner(&self.worker.state.sessions, principal);
+            let is_of_task = message.method.subject() == Some(NameSource::TaskId);
+            match literal.filter(|_| is_of_task).and_then(|literal| literal.decode(&message.body)) {
+                Some(public) => mapper.about(&route.inner, &public),
+                None => mapper,
+            }
+        };
         let mapper = (endpoint.naming.style() != Style::Transparent).then(new_mapper);
         let mut edits = match &mapper {
             Some(mapper) => mapper.inner_names(&mut self.worker.scratch.borrow_mut(), &message.body),
@@ -526,7 +548,15 @@ impl Proxy {
         }
         let (state, caller) = (&self.worker.state, call.caller()?);
         filter.uris.retain(|uri| self.find_route(endpoint, caller, Kind::Resource, &uri.value).is_ok());
-        filter.task_ids.retain(|task| self.find_route(endpoint, caller, Kind::Task, &task.value).is_ok());
+        let tasks = filter.task_ids.iter().map(|task| &*task.value);
+        self.learn_tasks(endpoint, caller, tasks).await;
+        filter.task_ids.retain_mut(|task| {
+            let route = self.find_route(endpoint, caller, Kind::Task, &task.value);
+            // From here on it is known to be the caller's, and spelled as everybody's.
+            let found =
+                route.map(|route| endpoint.naming.spell(Kind::Task, route.member, &route.inner).into_owned());
+            found.map(|found| task.value = found).is_ok()
+        });
         let place = (&**endpoint, &**caller);
         let subscription = listen::client::open(state, &view.snapshot, place, message.id(), filter)?;
         Ok(Decision::Answer(relay::subscription_response(subscription)))
@@ -546,6 +576,7 @@ impl Proxy {
         let Outbound { message, member, body, inner_name, mapper, own_id, tool, is_safe_to_repeat, .. } =
             outbound;
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
+        let new_task = self.new_task(view, (&message, own_id.as_ref()), (member, None), call);
         let slot = endpoint.members[member];
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
@@ -584,6 +615,7 @@ impl Proxy {
                     in_flight: None,
                     permit,
                     subscribing: None,
+                    new_task,
                     place: None,
                 };
                 relay(&self.worker, reply, plan).await

@@ -11,6 +11,7 @@ mod body;
 mod events;
 mod gather;
 mod limited;
+mod new_task;
 mod reopen;
 mod stream;
 
@@ -55,6 +56,7 @@ use crate::worker::Worker;
 
 use attached::Attached;
 pub use body::{Held, ReplyBody};
+pub use new_task::NewTask;
 use stream::Stream;
 
 /// In how much of a reply a refusal is looked for: they are short.
@@ -90,6 +92,8 @@ pub struct Plan<'p> {
     pub permit: Option<Rc<Permit>>,
     /// The resource that is forgotten as subscribed to if the upstream refuses.
     pub subscribing: Option<Box<str>>,
+    /// Whose the task is that the reply may make.
+    pub new_task: Option<Box<NewTask>>,
     /// What it counts as among the streams of clients, where it answers a GET.
     pub place: Option<StreamPlace>,
 }
@@ -140,6 +144,7 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         let collected = collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await;
         let (whole, reservation) = collected.inspect_err(|error| note_broken(lease.as_mut(), error))?;
         note_refusal(plan.upstream, &whole);
+        note_task(worker, plan.new_task.as_deref(), &whole).await;
         let ids = (plan.sent_id(), plan.own_id);
         let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, ids);
         let mapped = mapped.map_err(|error| match error {
@@ -160,6 +165,7 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         return Err(UpstreamError::Nonsense.into());
     }
     let body = if body.is_end_stream() {
+        note_task(worker, plan.new_task.as_deref(), &first).await;
         pool::give_back(lease, Instant::now());
         ReplyBody::Whole(Segments::from(first), Held::default())
     } else {
@@ -224,6 +230,9 @@ async fn relay_checked(
         None => Segments::from(begun),
     };
     let body = if body.is_end_stream() {
+        if plan.new_task.is_some() {
+            note_task(worker, plan.new_task.as_deref(), &restored.to_bytes()).await;
+        }
         pool::give_back(lease, Instant::now());
         ReplyBody::Whole(restored, Held::new(held))
     } else {
@@ -245,6 +254,15 @@ fn id_span(worker: &Worker, message: &[u8], check: &AnswerId, sent_id: &[u8]) ->
             let id = message.get(span.clone())?;
             (id == sent_id || is_same_text(id, sent_id)).then_some(span)
         }
+    }
+}
+
+/// Remembers whose the task is that a reply makes, before the reply is handed on.
+async fn note_task(worker: &Worker, new_task: Option<&NewTask>, reply: &[u8]) {
+    let Some(new_task) = new_task else { return };
+    let is_new = new_task.read(&mut worker.scratch.borrow_mut(), reply);
+    if is_new {
+        Box::pin(new_task.shared()).await;
     }
 }
 

@@ -5,7 +5,7 @@
 //! that its pooled connections and who listens to it live on, and what was learned of the names behind every endpoint
 //! that is unchanged.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ pub struct Endpoint {
     pub auth: Authenticator,
     /// What clients without valid credentials are told.
     pub challenge: Challenge,
+    /// Whether a task is for who made it alone.
+    pub binds_tasks: bool,
     member_ids: Vec<UpstreamId>,
 }
 
@@ -194,7 +196,7 @@ impl Snapshot {
             ),
             token_bytes_max: config.limits.token_bytes_max,
         };
-        let endpoints = config
+        let mut endpoints = config
             .endpoints
             .iter()
             .zip(policies)
@@ -210,9 +212,11 @@ impl Snapshot {
                         && *old.policy == policy
                 });
                 endpoint.policy = same.map_or_else(|| Arc::new(policy), |old| Arc::clone(&old.policy));
-                Ok::<_, SnapshotError>(Arc::new(endpoint))
+                Ok::<_, SnapshotError>(endpoint)
             })
             .collect::<Result<Vec<_>, _>>()?;
+        bind_tasks(&mut endpoints);
+        let endpoints: Vec<_> = endpoints.into_iter().map(Arc::new).collect();
         let by_path = endpoints
             .iter()
             .enumerate()
@@ -514,11 +518,33 @@ fn build_endpoint(
         series: metrics.endpoint(path, members.len()),
         auth: Authenticator::new(endpoint, credentials),
         challenge: Challenge::new(endpoint),
+        binds_tasks: true,
         policy: Arc::default(),
         config: endpoint.clone(),
         members,
         member_ids,
     })
+}
+
+/// Tasks are free to who knows their id only where nobody can be told from anybody, and nothing is hidden from anybody:
+/// at an endpoint that is open, of upstreams that are behind no other.
+fn bind_tasks(endpoints: &mut [Endpoint]) {
+    let mut bound = HashSet::new();
+    // Upstreams of an endpoint that binds bind the others.
+    loop {
+        let before = bound.len();
+        for endpoint in &*endpoints {
+            if !endpoint.is_open() || endpoint.members.iter().any(|member| bound.contains(member)) {
+                bound.extend(endpoint.members.iter().copied());
+            }
+        }
+        if bound.len() == before {
+            break;
+        }
+    }
+    for endpoint in endpoints {
+        endpoint.binds_tasks = endpoint.members.iter().any(|member| bound.contains(member));
+    }
 }
 
 /// The policies of all endpoints, in order.

@@ -225,6 +225,10 @@ impl State {
         self.metrics.upstream_sessions.set(gauge(counts.upstream_sessions));
         self.metrics.streams.open.set(gauge(self.sessions.open_streams()));
         self.metrics.upstream_streams.set(gauge(counts.upstream_streams));
+        let tasks = self.sessions.task_counts();
+        self.metrics.tasks.set(gauge(tasks.known));
+        let forgotten = &self.metrics.tasks_forgotten;
+        forgotten.inc_by(tasks.forgotten.saturating_sub(forgotten.get()));
         let snapshot = self.snapshot.load();
         snapshot.rates.observe();
         snapshot

@@ -76,6 +76,7 @@ mod status_page;
 mod stdio;
 mod streams;
 mod subscriptions;
+mod tasks;
 mod terminal;
 mod tls;
 mod top;

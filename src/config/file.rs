@@ -236,6 +236,13 @@ pub(super) struct Session {
     /// worth may come at once.
     #[schemars(extend("default" = 1000))]
     pub(super) initialize_rate_max: Key<Count<1, 1_000_000>>,
+    /// Tasks whose owner is remembered. Beyond, the oldest is forgotten, and then nobody's.
+    #[schemars(extend("default" = 100_000))]
+    pub(super) tasks_max: Key<Count<1, 1_000_000>>,
+    /// Time for which the owner of a task is remembered at most, and of one that does not say how long it lives; 1m to
+    /// 720h.
+    #[schemars(extend("default" = "168h"))]
+    pub(super) task_expiry: Key<Period<MINUTE_MS, { 30 * DAY_MS }>>,
 }
 
 /// Where keys are kept.

@@ -244,6 +244,10 @@ pub struct Session {
     pub upstream_streams_max: usize,
     /// `initialize` requests a second of one principal, or of one address without credentials.
     pub initialize_rate_max: usize,
+    /// Tasks whose owner is remembered.
+    pub tasks_max: usize,
+    /// Time for which the owner of a task is remembered at most.
+    pub task_expiry: Duration,
 }
 
 /// `[[api_key]]`: one key a client may present.

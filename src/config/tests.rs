@@ -145,6 +145,8 @@ fn a_small_configuration_gets_its_defaults() {
             upstream_sessions_per_principal_max: 10_000,
             upstream_streams_max: 16_384,
             initialize_rate_max: 1000,
+            tasks_max: 100_000,
+            task_expiry: Duration::from_hours(7 * 24),
         },
         api_keys: Vec::new(),
         rate_limits: Vec::new(),

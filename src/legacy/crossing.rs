@@ -21,8 +21,10 @@ use crate::protocol::error::UpstreamError;
 use crate::protocol::foreign_id;
 use crate::protocol::json::{Document, Kind, Scratch, Span, Value, quote};
 use crate::protocol::splice::{Edit, Segments, splice};
+use crate::protocol::task;
 use crate::route::{self, Style};
 use crate::session::desk::{Addressee, Question};
+use crate::session::tasks::TaskOf;
 use crate::upstream::changes::Changed;
 use crate::upstream::own_id::{self, OwnId, SessionTag};
 use crate::worker::Worker;
@@ -69,16 +71,18 @@ pub fn to_client(
     mapper: Option<&Mapper>,
     message: &Bytes,
 ) -> Result<Crossing, UpstreamError> {
-    in_reply(worker, session, mapper, message, Awaited::Nothing).map(|(crossing, _)| crossing)
+    in_reply(worker, session, mapper, message, Awaited::Nothing, || ()).map(|(crossing, _)| crossing)
 }
 
-/// Takes a message of a reply. True with it if it is the awaited answer, and so the last one for the client.
+/// Takes a message of a reply. True with it if it is the awaited answer, and so the last one for the client; `on_answer`
+/// is called before the names in it are mapped.
 pub fn in_reply(
     worker: &Rc<Worker>,
     session: &InSession,
     mapper: Option<&Mapper>,
     message: &Bytes,
     awaited: Awaited<'_>,
+    on_answer: impl FnOnce(),
 ) -> Result<(Crossing, bool), UpstreamError> {
     let Some(seen) = look(worker, session, message, awaited) else {
         if matches!(awaited, Awaited::Answer(..)) && answers_a_call(worker, message) {
@@ -99,6 +103,9 @@ pub fn in_reply(
             session.upstream.changes.note(changed);
         }
     }
+    if matches!(seen, Seen::Answer(_)) {
+        on_answer();
+    }
     let crossing = match &seen {
         Seen::Request(envelope) => ask(worker, session, mapper, message, envelope),
         Seen::Notification(envelope) if is_method(envelope, message, "notifications/cancelled") => {
@@ -110,6 +117,7 @@ pub fn in_reply(
             Crossing::Withheld
         }
         Seen::Answer(id) => map(worker, mapper, message, id.clone())?,
+        Seen::Notification(_) if !may_hear_of_tasks(worker, session, message) => Crossing::Withheld,
         Seen::Notification(_) => map(worker, mapper, message, None)?,
     };
     Ok((crossing, matches!(seen, Seen::Answer(_))))
@@ -183,11 +191,11 @@ fn map(
     message: &Bytes,
     id: Option<Edit>,
 ) -> Result<Crossing, UpstreamError> {
-    let mapped = match (mapper, id) {
+    let public = match (mapper, id) {
         (Some(mapper), id) => mapper.map_with(&mut worker.scratch.borrow_mut(), message, id),
         (None, id) => Ok(id.map(|id| splice(message, &[id]))),
     };
-    match mapped {
+    match public {
         Ok(None) => Ok(Crossing::AsItIs),
         Ok(Some(message)) => Ok(Crossing::Mapped { message, question: None }),
         Err(_) => Err(UpstreamError::Nonsense),
@@ -338,13 +346,38 @@ fn may_hear_of(worker: &Worker, session: &InSession, message: &[u8]) -> bool {
     uris.all(|uri| uri.is_some_and(|uri| may_use(session, &uri)))
 }
 
+/// Whether every task that a notification names is the client's own. What is not is withheld: clients must not rely on
+/// such notifications, and others must not hear of their tasks.
+fn may_hear_of_tasks(worker: &Worker, session: &InSession, message: &[u8]) -> bool {
+    if !session.endpoint.binds_tasks || !task::may_name(message) {
+        return true;
+    }
+    let mut scratch = worker.scratch.borrow_mut();
+    let root = scratch.index(message, worker.json_depth_max()).map(Document::root);
+    let named = root.map(task::named_in_notification).unwrap_or_default();
+    let (sessions, grant) = (&worker.state.sessions, &session.session.grant);
+    named.iter().all(|id| {
+        let upstream = &session.upstream.config.name;
+        let task = TaskOf { endpoint: &grant.endpoint, principal: &grant.principal, upstream, id };
+        let origin = sessions.task(task);
+        let may_use = |tool: &str| tool.is_empty() || may_use_named(session, route::Kind::Tool, tool);
+        origin.is_some_and(|origin| {
+            let is_of_nobody = grant.principal.is_empty();
+            (!is_of_nobody || origin.session == Some(grant.id)) && may_use(&origin.tool)
+        })
+    })
+}
+
 /// Whether the client may use a resource, by the upstream's spelling.
 pub(super) fn may_use(session: &InSession, uri: &str) -> bool {
+    may_use_named(session, route::Kind::Resource, uri)
+}
+
+fn may_use_named(session: &InSession, kind: route::Kind, inner: &str) -> bool {
     let InSession { endpoint, member, desk, .. } = session;
-    let is_public = endpoint.naming.public(route::Kind::Resource, *member, uri).is_some();
+    let is_public = endpoint.naming.public(kind, *member, inner).is_some();
     let class = desk.class().filter(|class| endpoint.policy.is_of(class));
-    let is_allowed =
-        || class.is_some_and(|class| endpoint.allows(&class, route::Kind::Resource, *member, uri));
+    let is_allowed = || class.is_some_and(|class| endpoint.allows(&class, kind, *member, inner));
     is_public && (endpoint.policy.is_trivial() || is_allowed())
 }
 

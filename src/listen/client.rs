@@ -336,6 +336,9 @@ impl Subscription {
             }
         };
         let spell = |field: Field, inner: &str| {
+            if field == Field::TaskId && *inner == *notice.name {
+                return Some(spelled.clone());
+            }
             let public = naming.spell(kind_of(field), member, inner);
             (public != inner).then(|| quote(&public))
         };

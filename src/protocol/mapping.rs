@@ -106,7 +106,8 @@ pub fn may_contain_names(bytes: &[u8]) -> bool {
     KEYS.iter().any(|key| key.find(bytes).is_some()) || escapes_a_letter(bytes)
 }
 
-fn escapes_a_letter(bytes: &[u8]) -> bool {
+/// Whether a letter is written as an escape, as nobody but who hides a key does.
+pub(super) fn escapes_a_letter(bytes: &[u8]) -> bool {
     static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\\u00"));
     ESCAPE.find_iter(bytes).any(|at| {
         let hex = bytes.get(at + 4..at + 6).and_then(|digits| std::str::from_utf8(digits).ok());

@@ -24,5 +24,6 @@ pub mod splice;
 pub mod sse;
 pub mod sse_endpoint;
 pub mod subscription;
+pub mod task;
 pub mod translation;
 pub mod version;

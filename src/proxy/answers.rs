@@ -45,7 +45,7 @@ impl Proxy {
         upstream.series.questions.answered.inc();
         let mut edits =
             vec![Edit { span: id.span, with: Bytes::copy_from_slice(question.inner_id.as_bytes()) }];
-        edits.extend(self.names_in_answer(view, endpoint, message, member));
+        edits.extend(self.names_in_answer(view, (endpoint, member), message, session));
         edits.sort_by_key(|edit| edit.span.start);
         let body = splice(&message.body, &edits).to_bytes();
         messages::send(&self.worker, room, upstream, question.from.session, body);
@@ -55,15 +55,16 @@ impl Proxy {
     fn names_in_answer(
         &self,
         view: &View,
-        endpoint: &Rc<Arc<Endpoint>>,
+        (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
         message: &Message,
-        member: usize,
+        session: &Session,
     ) -> Vec<Edit> {
         if endpoint.naming.style() == Style::Transparent {
             return Vec::new();
         }
         let depth_max = view.snapshot.limits.json_depth_max;
-        let mapper = Mapper::new(Rc::clone(endpoint), member, message.method, depth_max);
+        let mapper = Mapper::new(Rc::clone(endpoint), member, message.method, depth_max)
+            .for_owner(&self.worker.state.sessions, &session.grant.principal);
         let mut scratch = self.worker.scratch.borrow_mut();
         let root = scratch.index(&message.body, depth_max).map(Document::root);
         root.map(|root| mapper.names_in_answer(root)).unwrap_or_default()

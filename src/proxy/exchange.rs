@@ -19,7 +19,7 @@ use crate::mapper::Mapper;
 use crate::message::Message;
 use crate::protocol::error::{ClientError, Error, UpstreamError};
 use crate::protocol::version::Era;
-use crate::relay::{Plan, ReplyBody, relay};
+use crate::relay::{NewTask, Plan, ReplyBody, relay};
 use crate::session::UpstreamSession;
 use crate::session::desk::{Addressee, InFlight};
 use crate::telemetry::calls::Asked;
@@ -121,8 +121,9 @@ impl Proxy {
             let subscribing = uri.clone().filter(|_| is_new);
             call.watch.leaves(&mut request, upstream.is_child());
             let (worker, mapper) = (Rc::clone(&self.worker), mapper.clone());
+            let new_task = self.new_task(view, (message, own_id.as_ref()), (*member, Some(grant.id)), call);
             let (request, place) =
-                ((request, *is_safe_to_repeat, call.asked()), (in_session, permit.clone()));
+                ((request, *is_safe_to_repeat, call.asked()), (in_session, permit.clone(), new_task));
             let exchange = exchange(worker, request, (message, own_id.clone()), mapper, place, subscribing);
             let result = Detachable::new(&self.worker, &upstream_session, exchange).await;
             note_end(&mut call.watch, &result);
@@ -165,7 +166,7 @@ fn exchange(
     (mut request, is_safe_to_repeat, asked): (Request<RequestBody>, bool, Asked),
     (message, own_id): (&Message, Option<OwnId>),
     mapper: Option<Mapper>,
-    (session, permit): (InSession, Option<Rc<Permit>>),
+    (session, permit, new_task): (InSession, Option<Rc<Permit>>, Option<Box<NewTask>>),
     subscribing: Option<Box<str>>,
 ) -> impl Future<Output = Result<Response<ReplyBody>, Error>> + 'static {
     let id = message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default();
@@ -197,6 +198,7 @@ fn exchange(
             in_flight: Some(in_flight),
             permit,
             subscribing,
+            new_task,
             place: None,
         };
         relay(&worker, reply, plan).await

@@ -234,9 +234,13 @@ impl Proxy {
                 self.settle_names(endpoint).await;
                 self.complete(view, endpoint, headers, message, (Some(session), call)).await?
             }
-            Method::TasksList if !endpoint.is_untouched_for(&call.caller()?.class) => {
-                let class = Arc::clone(&call.caller()?.class);
-                return Ok(self.list_tasks(view, (endpoint, &class), &message, &session).await);
+            Method::TasksList => {
+                let caller = Rc::clone(call.caller()?);
+                if is_transparent {
+                    let only = Route { member: 0, inner: "".into() };
+                    self.admit_call(view, endpoint, call, (method, headers), &only).await?;
+                }
+                return self.list_tasks(view, (endpoint, &caller), &message, &session).await;
             }
             Method::ToolsCall
             | Method::PromptsGet
@@ -250,6 +254,10 @@ impl Proxy {
                 let literal = literal.cloned().ok_or_else(|| missing_subject(method))?;
                 let public = literal.decode(&message.body).ok_or_else(|| missing_subject(method))?;
                 let public = public.into_owned();
+                if kind_of(method) == Kind::Task {
+                    let tasks = std::iter::once(&*public);
+                    Box::pin(self.learn_tasks(endpoint, call.caller()?, tasks)).await;
+                }
                 let route = match self.find_route(endpoint, call.caller()?, kind_of(method), &public) {
                     Err(Error::Gateway(GatewayError::NamesUnknown)) => {
                         self.settle_names(endpoint).await;
@@ -261,12 +269,19 @@ impl Proxy {
                     self.check_params(view, endpoint, headers, &message, &route).await?;
                 }
                 self.admit_call(view, endpoint, call, (method, headers), &route).await?;
-                self.address(view, endpoint, message, (&route, Some(&literal)), Some(session))
+                self.address(
+                    view,
+                    endpoint,
+                    message,
+                    (&route, Some(&literal)),
+                    (Some(session), call.principal().id()),
+                )
             }
             _ if is_transparent && endpoint.is_untouched_for(&call.caller()?.class) => {
+                super::tasks::check_method(endpoint, &message)?;
                 let only = Route { member: 0, inner: "".into() };
                 self.admit_call(view, endpoint, call, (method, headers), &only).await?;
-                self.address(view, endpoint, message, (&only, None), Some(session))
+                self.address(view, endpoint, message, (&only, None), (Some(session), call.principal().id()))
             }
             _ => return Err(ClientError::Method.into()),
         };

@@ -148,8 +148,24 @@ impl Proxy {
         self.find_route(endpoint, caller, kind, name).map(Some)
     }
 
-    /// Where a public name leads this caller. What it may not use does not exist for it, unless a scope would help.
+    /// Where a public name leads this caller. What it may not use does not exist for it, unless a scope would help; nor
+    /// does a task of another.
     pub(super) fn find_route<'n>(
+        &self,
+        endpoint: &Endpoint,
+        caller: &Caller,
+        kind: Kind,
+        public: &'n str,
+    ) -> Result<Route<'n>, Error> {
+        let route = self.find_usable(endpoint, caller, kind, public)?;
+        if kind == Kind::Task && endpoint.binds_tasks {
+            return self.find_task(endpoint, caller, &route, public);
+        }
+        Ok(route)
+    }
+
+    /// Where a public name leads this caller, by rules alone.
+    fn find_usable<'n>(
         &self,
         endpoint: &Endpoint,
         caller: &Caller,

@@ -27,7 +27,7 @@ use crate::protocol::event_id::{self, EventId};
 use crate::protocol::head::Head;
 use crate::protocol::splice::Segments;
 use crate::protocol::version::Era;
-use crate::relay::{self, Media, Plan, ReplyBody, media_of, relay};
+use crate::relay::{self, Media, NewTask, Plan, ReplyBody, media_of, relay};
 use crate::route::Style;
 use crate::session::desk::{Desk, NotAttached};
 use crate::session::{NoState, Session};
@@ -141,8 +141,8 @@ impl Proxy {
         let Some(in_session) = self.in_session(place, &desk, member) else { return Ok(None) };
         let Ok(last_event) = HeaderValue::from_bytes(inner) else { return Ok(None) };
         let sessions = &self.worker.state.sessions;
-        let place = sessions.admit_stream(&session.grant.endpoint, &session.grant.principal);
-        if place.is_none() {
+        let admitted = sessions.admit_stream(&session.grant.endpoint, &session.grant.principal);
+        if admitted.is_none() {
             self.worker.state.metrics.streams.refused.inc();
             return Err(GatewayError::Streams.into());
         }
@@ -167,7 +167,16 @@ impl Proxy {
         call.upstream = Some(Rc::clone(&view.upstream_names[endpoint.members[member]]));
         let depth_max = view.snapshot.limits.json_depth_max;
         let mapper = (endpoint.naming.style() != Style::Transparent)
-            .then(|| Mapper::of_any(Rc::clone(endpoint), member, depth_max));
+            .then(|| Mapper::of_any(Rc::clone(endpoint), member, depth_max))
+            .map(|mapper| mapper.for_owner(sessions, &session.grant.principal));
+        // What was called is not known any more.
+        let new_task = Some(NewTask::new(
+            sessions,
+            (endpoint, member),
+            (place.caller, Some(session.grant.id)),
+            (Box::default(), [b""; 2]),
+            depth_max,
+        ));
         let session = Some(in_session);
         let plan = Plan {
             upstream: &upstream,
@@ -179,7 +188,8 @@ impl Proxy {
             in_flight: None,
             permit: None,
             subscribing: None,
-            place,
+            new_task,
+            place: admitted,
         };
         relay(&self.worker, reply, plan).await.map(Some)
     }

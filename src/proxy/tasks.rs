@@ -1,90 +1,352 @@
-//! `tasks/list` over several upstreams: the tasks of every upstream that the session has a session with, as one page.
+//! Tasks belong to who made them (2025-11-25 Tasks, "Task Isolation and Access Control"): the checks, and `tasks/list`.
 //!
-//! Where there is no session there are no tasks of it. An upstream that fails or has no such method adds none: the list
-//! is for looking around, and a task that a client waits for is asked for by its id.
+//! The authorization context of a task is the principal at the endpoint; where nobody is asked who he is, everybody is
+//! the same nobody. A task that another made, or one whose owner is not known, is answered as one that never was; and so
+//! is one that was made with a tool that its owner may not use any more. Endpoints where nobody can be told from anybody
+//! (`Endpoint::binds_tasks`) leave it to who knows the id.
+//!
+//! `tasks/list` is asked of the upstreams by the gateway, which leaves out what is not the caller's own: where nobody is
+//! known by credentials, what was not made in his session. The entries stay as their servers wrote them, on one page.
+//!
+//! Of several upstreams those count with which the session has a session. One that fails or has no such method adds
+//! none: the list is for looking around, and a task that a client waits for is asked for by its id.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use http::StatusCode;
+
 use super::{Decision, Proxy, answer};
+use crate::call::Call;
+use crate::caller::Caller;
+use crate::legacy::{self, Holder};
 use crate::mapper::Mapper;
 use crate::message::Message;
-use crate::policy::Class;
+use crate::policy::{Place, Verdict};
+use crate::protocol::error::{ClientError, Error, GatewayError, UpstreamError};
 use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::method::Method;
 use crate::protocol::splice::Segments;
-use crate::session::{Session, UpstreamSession};
+use crate::protocol::task;
+use crate::protocol::version::Era;
+use crate::relay::NewTask;
+use crate::route::{Kind, Route, Style};
+use crate::session::tasks::TaskOf;
+use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Question, legacy_headers};
+use crate::upstream::own_id::OwnId;
 use crate::worker::View;
 
+/// What JSON-RPC says of a method that a server does not have.
+const NO_METHOD: i64 = -32601;
+
+/// A method of tasks that nobody here knows would reach the tasks of others.
+pub(super) fn check_method(endpoint: &Endpoint, message: &Message) -> Result<(), Error> {
+    let method = message.envelope.method.as_ref().and_then(|method| method.decode(&message.body));
+    let is_of_tasks = method.is_some_and(|method| method.starts_with("tasks/"));
+    if is_of_tasks && endpoint.binds_tasks { Err(ClientError::Method.into()) } else { Ok(()) }
+}
+
+/// What a caller may do with a tool.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    Usable,
+    NotYetLearned,
+    Hidden,
+}
+
+/// Whether the caller may use the tool that made a task. One that is not known is not hidden from who used it.
+fn judge_tool(endpoint: &Endpoint, caller: &Caller, member: usize, tool: &str) -> Judged {
+    if tool.is_empty() {
+        return Judged::Usable;
+    }
+    if endpoint.naming.public(Kind::Tool, member, tool).is_none() {
+        return Judged::Hidden;
+    }
+    let directory = endpoint.names.directory();
+    let place = Place { naming: &endpoint.naming, directory: &directory };
+    let class = &caller.class;
+    if class.is_unrestricted() || class.allows(place, Kind::Tool, member, tool) {
+        return Judged::Usable;
+    }
+    match class.judge(place, Kind::Tool, member, tool) {
+        Verdict::NotYetLearned => Judged::NotYetLearned,
+        _ => Judged::Hidden,
+    }
+}
+
+/// A page of a list: the bytes, and the entries in them.
+struct Page {
+    text: bytes::Bytes,
+    entries: Vec<Entry>,
+    next: Option<String>,
+}
+
+struct Entry {
+    /// The id, as the upstream spells it.
+    id: String,
+    text: String,
+}
+
 impl Proxy {
-    /// Every task of the session.
+    /// Whose the task is that the reply to a request may make; `None` where it makes none, and where that is nobody's
+    /// business. Costs a call that asks for no task one look at what its client declares, or at its parameters.
+    pub(super) fn new_task(
+        &self,
+        view: &View,
+        (message, own_id): (&Message, Option<&OwnId>),
+        (member, session): (usize, Option<SessionId>),
+        call: &Call,
+    ) -> Option<Box<NewTask>> {
+        let (endpoint, caller) = (call.endpoint.as_ref()?, call.caller.as_ref()?);
+        let may_make_task = match message.era {
+            Era::Modern => endpoint.binds_tasks && task::modern_may_make(&message.envelope, &message.body),
+            // A list is of the session alone where nobody is known otherwise.
+            Era::Legacy => task::legacy_may_make(&message.envelope, &message.body),
+        };
+        if !may_make_task {
+            return None;
+        }
+        let tool = message.public_name().filter(|_| message.method == Method::ToolsCall);
+        let tool = tool.and_then(|public| {
+            let directory = endpoint.names.directory();
+            let route = endpoint.naming.route(Kind::Tool, &public, &directory).ok()?;
+            Some(Box::from(&*route.inner))
+        });
+        let (sessions, depth_max) = (&self.worker.state.sessions, view.snapshot.limits.json_depth_max);
+        let id = message.id().as_bytes();
+        let ids = [id, own_id.map_or(id, |own_id| own_id.sent())];
+        let made_by = (tool.unwrap_or_default(), ids);
+        Some(NewTask::new(sessions, (endpoint, member), (caller, session), made_by, depth_max))
+    }
+
+    /// Asks the other replicas whose these tasks are, which are named as clients name them.
+    pub(super) async fn learn_tasks<'t>(
+        &self,
+        endpoint: &Endpoint,
+        caller: &Caller,
+        tasks: impl Iterator<Item = &'t str>,
+    ) {
+        let is_transparent = endpoint.naming.style() == Style::Transparent;
+        if self.worker.state.shared.is_some() && endpoint.binds_tasks && is_transparent {
+            let tasks = tasks.map(|task| task_of(endpoint, caller, 0, task));
+            self.worker.state.sessions.learn_tasks(tasks).await;
+        }
+    }
+
+    /// The task that a route leads to, if it is the caller's and the tool that made it is still there for it. Where names
+    /// are mapped the id says whose it is, else it is remembered.
+    pub(super) fn find_task<'n>(
+        &self,
+        endpoint: &Endpoint,
+        caller: &Caller,
+        route: &Route<'n>,
+        public: &str,
+    ) -> Result<Route<'n>, Error> {
+        let unknown = || ClientError::UnknownName { kind: Kind::Task.word(), name: public.to_owned() };
+        let sessions = &self.worker.state.sessions;
+        let task = task_of(endpoint, caller, route.member, &route.inner);
+        let (tool, inner) = if endpoint.naming.style() == Style::Transparent {
+            (sessions.task(task).ok_or_else(unknown)?.tool, route.inner.clone())
+        } else {
+            let opened = sessions.open_task(task, &route.inner).ok_or_else(unknown)?;
+            (opened.tool.into(), opened.id.into())
+        };
+        match judge_tool(endpoint, caller, route.member, &tool) {
+            Judged::Usable => Ok(Route { member: route.member, inner }),
+            Judged::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
+            Judged::Hidden => Err(unknown().into()),
+        }
+    }
+
+    /// Every task of the caller.
     pub(super) async fn list_tasks(
         &self,
         view: &Rc<View>,
-        (endpoint, class): (&Rc<Arc<Endpoint>>, &Class),
+        (endpoint, caller): (&Rc<Arc<Endpoint>>, &Rc<Caller>),
         message: &Message,
         session: &Session,
-    ) -> Decision {
-        let sessions = &self.worker.state.sessions;
-        let members = endpoint.members.iter().enumerate().filter(|(member, _)| class.reaches(*member));
-        let opened = members.filter_map(|(member, slot)| {
-            let upstream = view.snapshot.upstreams.get(*slot)?;
-            Some((member, upstream, sessions.opened(session.grant.id, &upstream.session_key)?))
-        });
-        let listed = opened.map(|(member, upstream, opened)| async move {
-            let depth_max = view.snapshot.limits.json_depth_max;
-            let mapper = Mapper::new(Rc::clone(endpoint), member, Method::TasksList, depth_max);
-            self.tasks_of(view, upstream, &opened, &mapper).await
-        });
-        let tasks: Vec<String> = futures_util::future::join_all(listed).await.into_iter().flatten().collect();
-        answer(message, &format!(r#"{{"tasks":[{}]}}"#, tasks.join(",")))
+    ) -> Result<Decision, Error> {
+        let mut listed = Vec::new();
+        let members = endpoint.members.iter().enumerate().filter(|(member, _)| caller.class.reaches(*member));
+        for (member, slot) in members {
+            let Some(upstream) = view.snapshot.upstreams.get(*slot) else { continue };
+            listed.push(self.tasks_at(view, (endpoint, member), upstream, (caller, session)));
+        }
+        let mut tasks = Vec::new();
+        for of_one in futures_util::future::join_all(listed).await {
+            match of_one {
+                Ok(of_one) => tasks.extend(of_one),
+                Err(error) if endpoint.members.len() == 1 => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(answer(message, &format!(r#"{{"tasks":[{}]}}"#, tasks.join(","))))
     }
 
-    /// The tasks of one upstream as clients know them; what came before a fault counts.
+    /// The caller's tasks of one upstream; asked for once more if the upstream turns out to have forgotten the session.
+    async fn tasks_at(
+        &self,
+        view: &Rc<View>,
+        (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
+        upstream: &Arc<Upstream>,
+        (caller, session): (&Caller, &Session),
+    ) -> Result<Vec<String>, Error> {
+        let mut may_reopen = true;
+        loop {
+            let Some(opened) = self.opened_for_list(view, endpoint, upstream, session).await? else {
+                return Ok(Vec::new());
+            };
+            let tasks = self.tasks_of(view, (endpoint, member), upstream, &opened, (caller, session)).await;
+            match tasks {
+                Err(Error::Upstream(UpstreamError::SessionLost)) if std::mem::take(&mut may_reopen) => {
+                    legacy::lose(&self.worker, view, upstream, &Holder::Client(session.clone()), &opened);
+                }
+                tasks => return tasks,
+            }
+        }
+    }
+
+    /// The session in which an upstream is asked for its list. The only one is asked in any case.
+    async fn opened_for_list(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Endpoint,
+        upstream: &Arc<Upstream>,
+        session: &Session,
+    ) -> Result<Option<Arc<UpstreamSession>>, Error> {
+        let opened = self.worker.state.sessions.opened(session.grant.id, &upstream.session_key);
+        if opened.is_some() || endpoint.naming.style() != Style::Transparent {
+            return Ok(opened);
+        }
+        upstream.era_for(Era::Legacy)?;
+        let holder = Holder::Client(session.clone());
+        legacy::upstream_session(&self.worker, view, upstream, &holder).await.map(Some)
+    }
+
+    /// The caller's tasks of one upstream as clients know them; what came before a fault counts.
     async fn tasks_of(
         &self,
         view: &View,
+        (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
         upstream: &Upstream,
-        session: &UpstreamSession,
-        mapper: &Mapper,
-    ) -> Vec<String> {
+        opened: &UpstreamSession,
+        (caller, session): (&Caller, &Session),
+    ) -> Result<Vec<String>, Error> {
         let limits = &view.snapshot.limits;
+        let mapper = (endpoint.naming.style() != Style::Transparent)
+            .then(|| Mapper::new(Rc::clone(endpoint), member, Method::TasksList, limits.json_depth_max))
+            .map(|mapper| mapper.for_owner(&self.worker.state.sessions, caller.principal.id()));
         let deadline = Instant::now() + upstream.config.list_timeout;
         let (mut tasks, mut bytes) = (Vec::new(), 0);
         let mut params = String::from("{}");
-        for _ in 0..limits.list_pages_max {
+        for number in 0..limits.list_pages_max {
             let question = Question {
-                headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
+                headers: legacy_headers(opened.version.as_str(), opened.id.as_ref()),
                 body: format!(
                     r#"{{"jsonrpc":"2.0","id":"trunkline-tasks","method":"tasks/list","params":{params}}}"#
                 )
                 .into(),
                 is_safe_to_repeat: true,
-                replica: session.replica,
+                replica: opened.replica,
                 bytes_max: limits.list_bytes_max.saturating_sub(bytes),
                 deadline,
             };
-            let Ok(page) = self.worker.asker(view).ask(upstream, question).await else { break };
-            bytes += page.body.len();
-            let mut scratch = self.worker.scratch.borrow_mut();
-            let Ok(public) = mapper.map(&mut scratch, &page.body) else { break };
-            let page = public.unwrap_or_else(|| Segments::from(page.body)).to_bytes();
-            let root = scratch.index(&page, limits.json_depth_max).map(Document::root);
-            let Some(result) = root.ok().and_then(|root| root.get("result")) else { break };
-            let items = result.get("tasks").into_iter().flat_map(Value::items);
-            tasks.extend(items.map(|task| String::from_utf8_lossy(task.raw()).into_owned()));
-            let cursor = result.get("nextCursor").and_then(|cursor| cursor.as_literal()?.decode(&page));
-            let Some(cursor) = cursor else { break };
+            let page = match self.worker.asker(view).ask(upstream, question).await {
+                Ok(page) if page.status == StatusCode::NOT_FOUND => Err(UpstreamError::SessionLost.into()),
+                Ok(page) => {
+                    let ids = self.ids_in(&page.body, limits.json_depth_max);
+                    let listed = ids.iter().flatten();
+                    let listed = listed.map(|id| task_of(endpoint, caller, member, id));
+                    self.worker.state.sessions.learn_tasks(listed).await;
+                    self.read_page(page.body, ids, mapper.as_ref(), limits.json_depth_max)
+                }
+                Err(error) => Err(error.into()),
+            };
+            let page = match page {
+                Err(error) if number == 0 => return Err(error),
+                Err(_) => break,
+                Ok(page) => page,
+            };
+            bytes += page.text.len();
+            self.keep_own(endpoint, member, page.entries, (caller, session), &mut tasks);
+            let Some(cursor) = page.next else { break };
             let next = format!(r#"{{"cursor":{}}}"#, quote(&cursor));
             if next == params {
                 break;
             }
             params = next;
         }
-        tasks
+        Ok(tasks)
     }
+
+    /// The ids on a page, as the upstream spells them; `None` for an entry that has none.
+    fn ids_in(&self, page: &[u8], depth_max: usize) -> Vec<Option<String>> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let root = scratch.index(page, depth_max).map(Document::root);
+        let tasks = root.ok().and_then(|root| root.get("result")?.get("tasks"));
+        tasks.into_iter().flat_map(Value::items).map(task::id_of).collect()
+    }
+
+    /// Reads a page with these ids, whose entries are as clients are to see them.
+    fn read_page(
+        &self,
+        text: bytes::Bytes,
+        ids: Vec<Option<String>>,
+        mapper: Option<&Mapper>,
+        depth_max: usize,
+    ) -> Result<Page, Error> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let root = scratch.index(&text, depth_max).map(Document::root);
+        let root = root.map_err(|_| UpstreamError::Nonsense)?;
+        let Some(result) = root.get("result") else {
+            let code = root.get("error").and_then(|error| error.get("code")?.as_integer());
+            let is_lacking = code == Some(NO_METHOD);
+            return Err(if is_lacking { ClientError::Method.into() } else { UpstreamError::Nonsense.into() });
+        };
+        let next = result.get("nextCursor").and_then(|cursor| cursor.as_literal()?.decode(&text));
+        let next = next.map(String::from);
+        let public = mapper.map(|mapper| mapper.map(&mut scratch, &text)).transpose();
+        let public = public.map_err(|_| UpstreamError::Nonsense)?.flatten();
+        let public = public.unwrap_or_else(|| Segments::from(text.clone())).to_bytes();
+        let root = scratch.index(&public, depth_max).map(Document::root);
+        let result = root.ok().and_then(|root| root.get("result")).ok_or(UpstreamError::Nonsense)?;
+        let items = result.get("tasks").into_iter().flat_map(Value::items);
+        let entries = ids.into_iter().zip(items).filter_map(|(id, item)| {
+            Some(Entry { id: id?, text: String::from_utf8_lossy(item.raw()).into_owned() })
+        });
+        let entries = entries.collect();
+        Ok(Page { text, entries, next })
+    }
+
+    /// Adds those that are the caller's own.
+    fn keep_own(
+        &self,
+        endpoint: &Endpoint,
+        member: usize,
+        entries: Vec<Entry>,
+        (caller, session): (&Caller, &Session),
+        own: &mut Vec<String>,
+    ) {
+        let sessions = &self.worker.state.sessions;
+        let is_nobody = caller.principal.id().is_empty();
+        for Entry { id, text } in entries {
+            let origin = sessions.task(task_of(endpoint, caller, member, &id));
+            let is_own = origin.is_some_and(|origin| {
+                let is_his = !is_nobody || origin.session == Some(session.grant.id);
+                is_his && judge_tool(endpoint, caller, member, &origin.tool) == Judged::Usable
+            });
+            if is_own {
+                own.push(text);
+            }
+        }
+    }
+}
+
+fn task_of<'a>(endpoint: &'a Endpoint, caller: &'a Caller, member: usize, id: &'a str) -> TaskOf<'a> {
+    let upstream = endpoint.config.upstreams.get(member).map(String::as_str).unwrap_or_default();
+    TaskOf { endpoint: &endpoint.config.path, principal: caller.principal.id(), upstream, id }
 }

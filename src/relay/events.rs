@@ -14,6 +14,7 @@ use memchr::memmem::Finder;
 use prometheus::IntCounter;
 
 use super::Plan;
+use super::new_task::NewTask;
 use super::reopen::{self, Reopening};
 use crate::legacy::crossing::{self, Awaited, Crossing};
 use crate::legacy::{InSession, answers};
@@ -49,6 +50,8 @@ pub(super) struct EventStream {
     session: Option<InSession>,
     /// What is forgotten as subscribed to if the answer is an error.
     subscribing: Option<Box<str>>,
+    /// Whose the task is that the answer may make.
+    new_task: Option<Box<NewTask>>,
     _place: Option<StreamPlace>,
     /// What is sent before anything else that is ready.
     waiting: VecDeque<Bytes>,
@@ -89,6 +92,7 @@ impl EventStream {
             mapper: plan.mapper,
             session: plan.session,
             subscribing: plan.subscribing,
+            new_task: plan.new_task,
             _place: plan.place,
             waiting: VecDeque::new(),
             has_answered: false,
@@ -137,12 +141,15 @@ impl EventStream {
     }
 
     /// Adds bytes of the upstream; gives them back where they are not looked at.
-    pub(super) fn push(&mut self, data: Bytes) -> Option<Bytes> {
+    pub(super) fn push(&mut self, worker: &Worker, data: Bytes) -> Option<Bytes> {
         if let Some(events) = &mut self.events {
             events.push(data);
             return None;
         }
         self.boundary.push(&data);
+        if let Some(new_task) = &mut self.new_task {
+            new_task.push_events(&mut worker.scratch.borrow_mut(), data.clone());
+        }
         Some(data)
     }
 
@@ -171,6 +178,11 @@ impl EventStream {
 
     /// The upstream has ended the stream.
     pub(super) fn end(&mut self, worker: &Rc<Worker>, is_detached: bool) -> AtEnd {
+        if self.events.is_none()
+            && let Some(mut new_task) = self.new_task.take()
+        {
+            new_task.end(&mut worker.scratch.borrow_mut());
+        }
         // An event without its blank line is none; one that a final CR ended is.
         let last = self.events.as_mut().and_then(Events::finish);
         let passed = last.and_then(|event| self.pass(worker, event, is_detached).transpose());
@@ -238,6 +250,9 @@ impl EventStream {
                 return if self.is_answer_seen { Ok(None) } else { Err(UpstreamError::Nonsense) };
             }
         };
+        if let Some(new_task) = &self.new_task {
+            new_task.read(&mut worker.scratch.borrow_mut(), data);
+        }
         let mapped = match (&self.mapper, id) {
             (Some(mapper), id) => mapper.map_with(&mut worker.scratch.borrow_mut(), data, id),
             (None, id) => Ok(id.map(|id| splice(data, &[id]))),
@@ -275,7 +290,12 @@ impl EventStream {
         let sent_id = own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent());
         let awaited = if self.id.is_empty() { Awaited::AnyAnswer } else { Awaited::Answer(sent_id, own_id) };
         let mapper = self.mapper.as_ref();
-        let (crossing, is_answer) = crossing::in_reply(worker, session, mapper, data, awaited)?;
+        let note_task = || {
+            if let Some(new_task) = &self.new_task {
+                new_task.read(&mut worker.scratch.borrow_mut(), data);
+            }
+        };
+        let (crossing, is_answer) = crossing::in_reply(worker, session, mapper, data, awaited, note_task)?;
         // Only what was dealt with is not asked for again.
         self.last_id = next_id(self.last_id.take(), event);
         self.fruitless = 0;

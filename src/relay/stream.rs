@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::Plan;
 use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
+use super::new_task::NewTask;
 use crate::call::Call;
 use crate::limit::concurrency::Permit;
 use crate::protocol::answer_id::AnswerId;
@@ -62,6 +63,8 @@ pub(super) struct Stream {
     is_client_slow: bool,
     /// What was read since the client left or has its answer.
     unheard_bytes: usize,
+    /// Whose the task is that a reply in JSON may make.
+    new_task: Option<Box<NewTask>>,
     gather: Gather,
 }
 
@@ -127,8 +130,14 @@ impl Stream {
         let deadline = plan.deadline;
         let begun = Begun::of(&mut plan, deadline);
         let check = check.map(|check| (check, plan.sent_id().into()));
+        let mut new_task = plan.new_task.take();
+        if let Some(new_task) = &mut new_task {
+            first.iter().for_each(|piece| new_task.push_json(piece));
+        }
         let source = Source::Json { first, check };
-        Self::boxed(worker, incoming, lease, begun, source)
+        let mut stream = Self::boxed(worker, incoming, lease, begun, source);
+        stream.new_task = new_task;
+        stream
     }
 
     /// A reply of server-sent events.
@@ -172,6 +181,7 @@ impl Stream {
             given: None,
             is_client_slow: false,
             unheard_bytes: 0,
+            new_task: None,
             gather: Gather::default(),
         })
     }
@@ -299,6 +309,9 @@ impl Stream {
                         return Some(self.fail(UpstreamError::Nonsense));
                     }
                 }
+                if let Some(new_task) = &mut self.new_task {
+                    new_task.push_json(&data);
+                }
                 if self.incoming.is_end_stream() {
                     // HTTP/1.1 does not ask for more once it has sent what `Content-Length` promised.
                     self.finish();
@@ -310,7 +323,7 @@ impl Stream {
                     let deadline = at_most(Instant::now() + events.idle(), self.answer_by);
                     self.clock.as_mut().reset(deadline.into());
                 }
-                events.push(data).map(|data| Poll::Ready(Some(Ok(data))))
+                events.push(&self.worker, data).map(|data| Poll::Ready(Some(Ok(data))))
             }
         }
     }
@@ -374,6 +387,9 @@ impl Stream {
 
     fn finish(&mut self) {
         self.is_over = true;
+        if let Some(mut new_task) = self.new_task.take() {
+            new_task.end(&mut self.worker.scratch.borrow_mut());
+        }
         self.in_flight = None;
         self.permit = None;
         pool::give_back(self.lease.take(), Instant::now());

@@ -18,12 +18,15 @@ use super::SessionId;
 use super::entry::UpstreamSession;
 use super::level::Level;
 use super::subscribed::Subscribed;
+use super::tasks::{Origin, TaskKey};
 use crate::protocol::version::LegacyVersion;
 use crate::upstream::ReplicaKey;
 
 /// Upstream session ids longer than this are not written.
 const UPSTREAM_ID_BYTES_MAX: usize = 4 << 10;
 const CHECKSUM_CHARS: usize = 8;
+/// Tasks that are read back: others must not take the journal's room from sessions.
+const TASKS_MAX: usize = 200_000;
 
 /// A change of a session's state.
 #[derive(Clone, Copy, Debug)]
@@ -87,11 +90,29 @@ impl Record<'_> {
             Self::Ended { session, expires_s } => write!(line, "ended {session:?} {expires_s}"),
             Self::Dropped { session } => write!(line, "dropped {session:?}"),
         };
-        let checksum = checksum(line.get(CHECKSUM_CHARS + 1..)?);
-        line.replace_range(..CHECKSUM_CHARS, &checksum);
-        line.push('\n');
-        Some(line)
+        with_checksum(line)
     }
+}
+
+/// The line that says how a task was made, with its end.
+pub(super) fn task_line(key: &TaskKey, expires_s: u64, origin: &Origin) -> String {
+    let key = u128::from_be_bytes(*key);
+    let session = origin.session.map_or_else(|| "-".to_owned(), |session| format!("{session:?}"));
+    let tool = URL_SAFE_NO_PAD.encode(&*origin.tool);
+    with_checksum(format!("00000000 task {key:032x} {expires_s} {session} ={tool}")).unwrap_or_default()
+}
+
+/// What such a line says, if it is about this task.
+pub(super) fn read_task(line: &[u8], key: &TaskKey) -> Option<(u64, Origin)> {
+    Replay::read(line, 0).ok()?.tasks.remove(key)
+}
+
+/// Puts the checksum in its place, and an end to the line.
+fn with_checksum(mut line: String) -> Option<String> {
+    let checksum = checksum(line.get(CHECKSUM_CHARS + 1..)?);
+    line.replace_range(..CHECKSUM_CHARS, &checksum);
+    line.push('\n');
+    Some(line)
 }
 
 /// What a journal says in the end.
@@ -99,6 +120,8 @@ impl Record<'_> {
 pub(super) struct Replay {
     pub(super) sessions: HashMap<SessionId, Replayed>,
     pub(super) revoked: HashMap<SessionId, u64>,
+    /// When each task is forgotten, and how it was made.
+    pub(super) tasks: HashMap<TaskKey, (u64, Origin)>,
     /// Lines that said nothing.
     pub(super) lines_skipped: u64,
 }
@@ -126,6 +149,8 @@ impl Replay {
             line.clear();
         }
         replay.revoked.retain(|_, expires_s| *expires_s > now_s);
+        replay.tasks.retain(|_, (expires_s, _)| *expires_s > now_s);
+        replay.drop_tasks_beyond(TASKS_MAX);
         replay.sessions.retain(|_, session| {
             let has_state = session.level.is_some() || !session.subscribed.is_empty();
             session.expires_s > now_s && (has_state || !session.upstreams.is_empty())
@@ -155,7 +180,19 @@ impl Replay {
             });
             level.into_iter().chain(subscribed).chain(opened).filter_map(|record| record.line())
         });
-        ended.chain(live)
+        let tasks = self.tasks.iter().map(|(key, (expires_s, origin))| task_line(key, *expires_s, origin));
+        ended.chain(live).chain(tasks)
+    }
+
+    /// Keeps those that live longest.
+    fn drop_tasks_beyond(&mut self, tasks_max: usize) {
+        if self.tasks.len() <= tasks_max {
+            return;
+        }
+        let mut ends: Vec<u64> = self.tasks.values().map(|(expires_s, _)| *expires_s).collect();
+        ends.sort_unstable_by_key(|expires_s| std::cmp::Reverse(*expires_s));
+        let last_s = ends.get(tasks_max).copied().unwrap_or_default();
+        self.tasks.retain(|_, (expires_s, _)| *expires_s > last_s);
     }
 
     /// `None` if the line cannot be understood.
@@ -199,14 +236,14 @@ impl Replay {
             }
             "subscribed" => {
                 let expires_s = words.next()?.parse().ok()?;
-                let (upstream, uri) = (words.next()?, uri(words.next()?)?);
+                let (upstream, uri) = (words.next()?, text(words.next()?)?);
                 if let Some(live) = self.live(session, expires_s) {
                     // It was within the bound when it was written.
                     let _ = live.subscribed.add(upstream, &uri, usize::MAX);
                 }
             }
             "unsubscribed" => {
-                let (upstream, uri) = (words.next()?, uri(words.next()?)?);
+                let (upstream, uri) = (words.next()?, text(words.next()?)?);
                 if let Some(live) = self.sessions.get_mut(&session) {
                     live.subscribed.remove(upstream, &uri);
                 }
@@ -217,6 +254,15 @@ impl Replay {
             }
             "dropped" => {
                 self.sessions.remove(&session);
+            }
+            "task" => {
+                let expires_s = words.next()?.parse().ok()?;
+                let made_in = match words.next()? {
+                    "-" => None,
+                    id => Some(SessionId(u128::from_str_radix(id, 16).ok()?)),
+                };
+                let origin = Origin { session: made_in, tool: text(words.next()?)?.into() };
+                self.tasks.insert(session.0.to_be_bytes(), (expires_s, origin));
             }
             _ => return None,
         }
@@ -240,7 +286,7 @@ fn upstream_id(word: &str) -> Option<HeaderValue> {
     Some(id)
 }
 
-fn uri(word: &str) -> Option<String> {
+fn text(word: &str) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(word.strip_prefix('=')?).ok()?).ok()
 }
 
@@ -360,6 +406,7 @@ mod tests {
         ] {
             let replay = read(text(&records), 50);
             let expected = Replay {
+                tasks: HashMap::new(),
                 sessions: sessions.into_iter().collect(),
                 revoked: revoked.into_iter().map(|session| (session, 100)).collect(),
                 lines_skipped: 0,
@@ -397,6 +444,23 @@ mod tests {
             damaged[byte] ^= 1;
             assert!(read(&damaged, 0).sessions.is_empty(), "byte {byte}");
         }
+    }
+
+    #[test]
+    fn tasks_are_kept_until_they_expire() {
+        let origin = |session| Origin { session, tool: "a tool".into() };
+        let (one, two) = ([1; 16], [0xff; 16]);
+        let lines = task_line(&one, 10, &origin(None)) + &task_line(&two, 20, &origin(Some(A)));
+        let replay = read(&lines, 5);
+        assert_eq!(replay.lines_skipped, 0);
+        assert_eq!(replay.tasks, [(one, (10, origin(None))), (two, (20, origin(Some(A))))].into());
+        let again: String = replay.lines().collect();
+        assert_eq!(read(again, 10).tasks, [(two, (20, origin(Some(A))))].into());
+        assert_eq!(read_task(lines.as_bytes(), &one), Some((10, origin(None))));
+        assert_eq!(read_task(lines.as_bytes(), &[7; 16]), None);
+        let mut replay = read(&lines, 5);
+        replay.drop_tasks_beyond(1);
+        assert_eq!(replay.tasks.keys().collect::<Vec<_>>(), [&two]);
     }
 
     #[test]

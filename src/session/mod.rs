@@ -42,6 +42,8 @@ pub mod streams;
 mod subscribed;
 mod sweep;
 mod table;
+pub mod task_id;
+pub mod tasks;
 #[cfg(test)]
 pub(crate) mod test_folder;
 #[cfg(test)]
@@ -51,7 +53,7 @@ mod writer;
 
 use std::fmt::Write as _;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -167,6 +169,9 @@ pub struct Sessions {
     journal: Journal,
     shared: Option<Arc<Shared>>,
     store: store::Store,
+    tasks: Mutex<tasks::Table>,
+    tasks_max: AtomicUsize,
+    task_expiry_s: AtomicU64,
 }
 
 impl Sessions {

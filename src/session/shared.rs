@@ -492,7 +492,7 @@ fn clear_of(session: SessionId, field: &[u8]) -> Vec<u8> {
 }
 
 /// The name of the key, a nonce, the text under the key, its tag.
-fn seal(keys: &Keys, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn seal(keys: &Keys, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).ok()?;
     let mut text = text.to_vec();
@@ -500,7 +500,8 @@ fn seal(keys: &Keys, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
     Some([&keys.sealing_id()[..], &nonce, &text, &tag].concat())
 }
 
-fn open(keys: &Keys, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+/// Opens what [`seal`] made.
+pub(super) fn open(keys: &Keys, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (id, rest) = sealed.split_first_chunk::<KEY_ID_BYTES>()?;
     let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>()?;
     let (text, tag) = rest.split_last_chunk::<TAG_BYTES>()?;

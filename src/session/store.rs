@@ -6,7 +6,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -125,6 +125,8 @@ impl Sessions {
         self.streams.set_max(config.streams_max, per_principal_max, config.stream_queue_bytes_max);
         self.stream_room.set_max(config.upstream_streams_max);
         self.initialize_rate.set_max(config.initialize_rate_max);
+        self.tasks_max.store(config.tasks_max, Ordering::Relaxed);
+        self.task_expiry_s.store(config.task_expiry.as_secs(), Ordering::Relaxed);
     }
 
     /// What writes the journal, for the thread that will; `None` if there is no journal, or it was taken.
@@ -167,6 +169,9 @@ impl Sessions {
             journal,
             shared,
             store,
+            tasks: Mutex::default(),
+            tasks_max: AtomicUsize::new(0),
+            task_expiry_s: AtomicU64::new(0),
         };
         sessions.reconfigure(config, None);
         sessions
@@ -175,6 +180,7 @@ impl Sessions {
     fn restore(&self, replay: Replay) {
         let now_s = self.now_s.load(Ordering::Relaxed);
         let mut left_out = 0;
+        self.restore_tasks(replay.tasks);
         for (session, expires_s) in replay.revoked {
             left_out += usize::from(self.table.shard(session).revoke(session, expires_s));
         }

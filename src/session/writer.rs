@@ -67,6 +67,14 @@ impl Journal {
         }
     }
 
+    /// Tells the writer a line that is written already. Never waits.
+    pub(super) fn write_line(&self, line: String) {
+        let Some(sender) = &self.sender else { return };
+        if sender.try_send(Message::Line(line)).is_err() {
+            self.lost.inc();
+        }
+    }
+
     /// Waits until what was told before is with the kernel, so that the end of the process does not lose it. A writer
     /// that is slow or gone is not waited for.
     pub(super) async fn written(&self) {

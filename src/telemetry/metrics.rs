@@ -146,6 +146,10 @@ pub struct Metrics {
     pub upstream_streams: IntGauge,
     /// Those that there was no room for.
     pub upstream_streams_refused: IntCounter,
+    /// Tasks whose owner is known; set when scraped.
+    pub tasks: IntGauge,
+    /// Tasks that were forgotten for want of room; set when scraped.
+    pub tasks_forgotten: IntCounter,
     /// Changes of sessions that the journal could not take.
     pub journal_records_lost: IntCounter,
     /// Spans of traced calls, by what became of them.
@@ -460,6 +464,11 @@ impl Metrics {
             upstream_streams_refused: counter(
                 "trunkline_upstream_streams_refused_total",
                 "Streams to upstreams that were not opened because of upstream_streams_max.",
+            )?,
+            tasks: gauge("trunkline_tasks", "Tasks whose owner is known.")?,
+            tasks_forgotten: counter(
+                "trunkline_tasks_forgotten_total",
+                "Tasks whose owner was forgotten because of tasks_max.",
             )?,
             journal_records_lost: counter(
                 "trunkline_journal_records_lost_total",

@@ -86,4 +86,5 @@ fn mapper(worker: &Worker, session: &InSession) -> Option<Mapper> {
     let depth_max = worker.json_depth_max();
     (endpoint.naming.style() != Style::Transparent)
         .then(|| Mapper::new(Rc::clone(endpoint), *member, Method::Other, depth_max))
+        .map(|mapper| mapper.for_owner(&worker.state.sessions, &session.session.grant.principal))
 }
