@@ -108,7 +108,7 @@ impl Framing {
         let mut kept = [0; KEPT_BYTES];
         let line = self.line.complete(end, &mut kept)?;
         self.at = match self.at {
-            At::Start if line.is_empty() => At::Start,
+            At::Start | At::Trailers if line.is_empty() => At::Start,
             At::Start => {
                 self.head = Head { status: status(self.sender, line), ..Head::default() };
                 At::Head
@@ -124,7 +124,6 @@ impl Framing {
             },
             At::ChunkEnd if line.is_empty() => At::ChunkSize,
             At::ChunkEnd => return Err(Ambiguous),
-            At::Trailers if line.is_empty() => At::Start,
             other => other,
         };
         Ok(())
