@@ -75,6 +75,7 @@ mod shared;
 mod status_page;
 mod stdio;
 mod streams;
+mod subscription_faults;
 mod subscriptions;
 mod tasks;
 mod terminal;

@@ -12,9 +12,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use self::refusals::Refusals;
+pub(super) use self::suspects::Suspect;
 use super::inbox::{Inbox, Target};
 use crate::protocol::subscription::{Acknowledged, Lists, Notice};
 use crate::upstream::Upstream;
+
+mod refusals;
+mod suspects;
 
 /// A list that changes more often is told of this often; the last change is never left out.
 const LIST_INTERVAL: Duration = Duration::from_millis(100);
@@ -55,8 +60,13 @@ struct Shared {
     lists: [List; Lists::COUNT],
     uris: HashMap<Arc<str>, Name>,
     task_ids: HashMap<Arc<str>, Name>,
-    /// Until when each lane is refused as a whole.
+    /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
+    refusals: Refusals,
+    /// The number of the stream for names that is to carry more; those before it stay as they are.
+    stream: u64,
+    /// How many clients have ever joined.
+    joined: u64,
 }
 
 #[derive(Debug)]
@@ -66,6 +76,8 @@ struct Client {
     member: u32,
     lists: Lists,
     uris: usize,
+    /// Whose names these are, as a digest.
+    source: u64,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +93,10 @@ struct List {
 #[derive(Debug, Default)]
 struct Name {
     offer: Offer,
+    /// It is being tried, or waits to be.
+    is_suspect: bool,
+    /// The number of the stream that carries it, once the upstream has agreed.
+    stream: u64,
     /// Clients by key, with the index in their filter.
     clients: Vec<(u32, u32)>,
 }
@@ -107,11 +123,14 @@ pub(super) struct Ask {
 
 /// How what a lane carries compares with what is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub(super) struct Need {
     /// Somebody wants something.
     pub(super) is_wanted: bool,
     /// Something was not asked for yet.
     pub(super) has_pending: bool,
+    /// Something wanted is carried by the stream that may grow, or was before that was lost.
+    pub(super) has_carried: bool,
     /// Something is carried that nobody wants.
     pub(super) has_unwanted: bool,
 }
@@ -143,9 +162,13 @@ impl Feed {
     /// Adds a client; returns its key.
     pub(super) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[Wanted<'_>]) -> u32 {
         let now = Instant::now();
+        let refused = &self.upstream.series.listen_names_refused;
         let mut shared = self.shared();
         let uris = names.iter().filter(|name| !name.is_task).count();
-        let client = Some(Client { inbox, member, lists, uris });
+        shared.joined += 1;
+        let source = shared.source(&inbox);
+        let is_cut_off = shared.refusals.is_cut_off(source, now);
+        let client = Some(Client { inbox, member, lists, uris, source });
         let key = shared.free.pop().unwrap_or_else(|| {
             shared.clients.push(None);
             u32::try_from(shared.clients.len() - 1).unwrap_or(u32::MAX)
@@ -158,15 +181,29 @@ impl Feed {
             list.offer.ask_again(now, refused_lists);
         }
         for wanted in names {
+            let known_until = shared.refusals.name_until(wanted.is_task, wanted.inner, now);
             let names = shared.names(wanted.is_task);
             let is_full = names.len() >= NAMES_MAX;
+            let is_new = !names.contains_key(wanted.inner);
             let name = match names.get_mut(wanted.inner) {
                 Some(name) => name,
-                None if is_full => continue,
+                None if is_full => {
+                    refused.full.inc();
+                    continue;
+                }
                 None => names.entry(wanted.inner.into()).or_default(),
             };
             name.clients.push((key, wanted.index));
-            name.offer.ask_again(now, refused_names);
+            let was_refused = is_new || matches!(name.offer, Offer::Refused(_));
+            match known_until {
+                Some(until) if was_refused => name.offer = Offer::Refused(until),
+                // If somebody else comes to want it, it is asked for.
+                None if was_refused && is_cut_off => {
+                    refused.cut_off.inc();
+                    name.offer = Offer::Refused(now);
+                }
+                _ => name.offer.ask_again(now, refused_names),
+            }
         }
         drop(shared);
         if !lists.is_empty() {
@@ -294,11 +331,17 @@ impl Feed {
     /// How a lane stands.
     pub(super) fn need(&self, lane: Lane) -> Need {
         let mut need = Need::default();
-        self.shared().each(lane, |is_wanted, offer| {
+        let mut shared = self.shared();
+        shared.each(lane, |is_wanted, offer| {
             need.is_wanted |= is_wanted;
             need.has_pending |= is_wanted && *offer == Offer::Pending;
+            need.has_carried |= is_wanted && *offer == Offer::Honoured;
             need.has_unwanted |= !is_wanted && *offer == Offer::Honoured;
         });
+        if lane == Lane::Names {
+            // There may be streams that do not grow.
+            (need.has_carried, need.has_unwanted) = shared.carries();
+        }
         need
     }
 
@@ -363,11 +406,13 @@ impl Feed {
         for (is_task, asked, honoured) in
             [(false, &ask.uris, &acknowledged.uris), (true, &ask.task_ids, &acknowledged.task_ids)]
         {
+            let stream = shared.stream;
             let honoured: HashSet<&str> = honoured.iter().map(|name| &**name).collect();
             for inner in asked {
                 let Some(name) = shared.names(is_task).get_mut(inner) else { continue };
                 let is_honoured = honoured.contains(&**inner);
                 let offer = Offer::of(is_honoured, now + NAME_REFUSAL_KEPT);
+                (name.is_suspect, name.stream) = (false, stream);
                 let was_honoured = std::mem::replace(&mut name.offer, offer) == Offer::Honoured;
                 let is_owed = if was_honoured { has_gap } else { is_honoured };
                 // The state of a task cannot be made up.
@@ -375,6 +420,10 @@ impl Feed {
                     shared.resource_may_have_changed(inner, was_honoured);
                 }
             }
+        }
+        if ask.lists.is_empty() {
+            // There may be room again.
+            shared.refused_until[Lane::Names as usize] = None;
         }
         shared.wake_waiting();
         changed
@@ -416,7 +465,21 @@ impl Feed {
 
 impl Ask {
     pub(super) fn is_empty(&self) -> bool {
-        self.lists.is_empty() && self.uris.is_empty() && self.task_ids.is_empty()
+        self.lists.is_empty() && self.names() == 0
+    }
+
+    /// How many resources and tasks it names.
+    pub(super) fn names(&self) -> usize {
+        self.uris.len() + self.task_ids.len()
+    }
+}
+
+impl Name {
+    fn refuse(&mut self, until: Instant) {
+        self.is_suspect = false;
+        if self.offer == Offer::Pending {
+            self.offer = Offer::Refused(until);
+        }
     }
 }
 
@@ -439,6 +502,12 @@ impl Offer {
 impl Shared {
     fn names(&mut self, is_task: bool) -> &mut HashMap<Arc<str>, Name> {
         if is_task { &mut self.task_ids } else { &mut self.uris }
+    }
+
+    /// Who the client that joins is, where names are refused.
+    fn source(&self, inbox: &Inbox) -> u64 {
+        let standing = inbox.standing();
+        self.refusals.source(&standing.endpoint.config.path, inbox.principal().id(), self.joined)
     }
 
     fn client(&self, key: u32) -> Option<&Client> {

@@ -83,6 +83,11 @@ impl Inbox {
         })
     }
 
+    /// Whose stream it is.
+    pub(super) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
     /// The endpoint it belongs to, and what its client may use there.
     pub(super) fn standing(&self) -> arc_swap::Guard<Arc<Standing>> {
         self.standing.load()

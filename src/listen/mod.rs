@@ -1,8 +1,8 @@
 //! `subscriptions/listen`, fanned in and out: change notices from upstreams to every client that asked for them.
 //!
-//! Towards each upstream the gateway holds at most one stream for lists and one for resources and tasks, whatever
-//! the number of clients ([`upstream`], on the control thread). Each carries the union of what clients want
-//! (`feed`). A client's stream is a response body of its worker ([`client`]) with a small inbox that any thread
+//! Towards each upstream the gateway holds one stream for lists and one for resources and tasks, whatever the number
+//! of clients ([`upstream`], on the control thread); a few for resources where the upstream does not take them all in
+//! one. Each carries the union of what clients want, without the names that the upstream refuses (`feed`). A client's stream is a response body of its worker ([`client`]) with a small inbox that any thread
 //! may fill (`inbox`).
 //!
 //! What a client is promised: its acknowledgement comes first, when each upstream concerned has answered or after a

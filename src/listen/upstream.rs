@@ -4,12 +4,15 @@
 //! A stream that is to carry more is replaced: the new one is acknowledged before the old one is closed, and the old
 //! one is read a little longer, because what it was told before the new one began is still on its way. A stream that
 //! is lost is opened again with growing pauses; then everybody is told what may have changed meanwhile. An upstream
-//! that offers no subscriptions is asked again once a minute.
+//! that offers no subscriptions is asked again once a minute. One that refuses a stream for what is in it is asked for less
+//! (`trials`).
 
 use std::cell::{Cell, RefCell};
-use std::future::pending;
+use std::future::{Future as _, pending, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,7 +20,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::{sleep, sleep_until};
 
+use self::bisection::Bisection;
 use self::stream::{NotOpened, Stream};
+use self::trials::{Trial, Trials};
 use super::feed::{Ask, Feed, Lane, Need};
 use crate::config::Limits;
 use crate::jitter::jittered;
@@ -31,8 +36,10 @@ use crate::upstream::ask::Asker;
 use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Client;
 
+mod bisection;
 mod promised;
 mod stream;
+mod trials;
 mod watch;
 
 /// How long a stream is kept that nobody wants.
@@ -41,6 +48,8 @@ const LINGER: Duration = Duration::from_secs(5);
 const UNWANTED_KEPT: Duration = Duration::from_secs(30);
 /// How long the old stream is read after a new one was acknowledged.
 const OVERLAP: Duration = Duration::from_millis(500);
+/// So many streams are read beside the one that may grow; while there are more, none is opened.
+const KEPT_MAX: usize = 12;
 /// New wishes within this time share one new stream.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -119,21 +128,41 @@ struct Carrier {
     feed: Arc<Feed>,
     lane: Lane,
     current: Option<Stream>,
-    /// The one that was replaced, and until when it is read.
-    old: Option<(Stream, Instant)>,
+    /// Those that are read beside it.
+    kept: Vec<Kept>,
     opening: Option<Opening>,
     /// Something that was promised could not be heard for a while.
     has_gap: bool,
     failures: u32,
     /// No stream is opened before.
     not_before: Instant,
+    /// When an upstream that refused everything is asked again.
+    ask_again_at: Instant,
     unused_since: Option<Instant>,
     unwanted_since: Option<Instant>,
     burst: (Instant, usize),
+    /// The names that wait to be tried, after some were refused.
+    bisection: Bisection,
+    trials: Trials,
+}
+
+/// A stream that no other will take the place of.
+struct Kept {
+    stream: Stream,
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Another took its place; it is read until then.
+    Replaced(Instant),
+    /// It is to carry no more than it does. With its number.
+    Complete(u64),
 }
 
 struct Opening {
     ask: Ask,
+    trial: Trial,
     opened: LocalBoxFuture<'static, Result<(Stream, Acknowledged), NotOpened>>,
 }
 
@@ -142,13 +171,22 @@ enum Step {
     Look,
     Opened(Result<(Stream, Acknowledged), NotOpened>),
     Current(Result<Bytes, UpstreamError>),
-    Old(Result<Bytes, UpstreamError>),
+    Kept(usize, Result<Bytes, UpstreamError>),
 }
 
 /// How a stream ended.
 enum Ended {
     Gracefully,
     Lost(UpstreamError),
+}
+
+impl Kept {
+    fn until(&self) -> Option<Instant> {
+        match self.role {
+            Role::Replaced(until) => Some(until),
+            Role::Complete(_) => None,
+        }
+    }
 }
 
 impl Carrier {
@@ -159,14 +197,17 @@ impl Carrier {
             feed: Arc::clone(feed),
             lane,
             current: None,
-            old: None,
+            kept: Vec::new(),
             opening: None,
             has_gap: false,
             failures: 0,
             not_before: now,
+            ask_again_at: now,
             unused_since: None,
             unwanted_since: None,
             burst: (now, 0),
+            bisection: Bisection::default(),
+            trials: Trials::new(now),
         }
     }
 
@@ -178,18 +219,15 @@ impl Carrier {
             if self.lane == Lane::Lists {
                 consider(self.feed.release(now));
             }
-            if self.old.as_ref().is_some_and(|(_, until)| *until <= now) {
-                self.old = None;
-            }
-            consider(self.old.as_ref().map(|(_, until)| *until));
+            self.kept.iter().for_each(|kept| consider(kept.until()));
             let is_paused = self.burst.1 >= BURST_MAX && now < self.burst.0 + BURST_INTERVAL;
             consider(is_paused.then(|| self.burst.0 + BURST_INTERVAL));
-            let Self { feed, lane, current, old, opening, .. } = &mut self;
+            let Self { feed, lane, current, kept, opening, .. } = &mut self;
             let step = tokio::select! {
                 () = feed.changed(*lane) => Step::Look,
                 opened = opened(opening) => Step::Opened(opened),
                 heard = next_of(current.as_mut()), if !is_paused => Step::Current(heard),
-                heard = next_of(old.as_mut().map(|(stream, _)| stream)), if !is_paused => Step::Old(heard),
+                (index, heard) = next_of_kept(kept), if !is_paused => Step::Kept(index, heard),
                 () = until(wake) => Step::Look,
             };
             self.take(step);
@@ -199,28 +237,39 @@ impl Carrier {
     /// Opens and closes what is due. Returns when to look again.
     fn arrange(&mut self, now: Instant) -> Option<Instant> {
         let need = self.feed.need(self.lane);
+        self.kept.retain(|kept| match kept.role {
+            Role::Replaced(until) => until > now,
+            Role::Complete(number) => !need.is_wanted || self.feed.is_stream_wanted(number),
+        });
         if !need.is_wanted {
             self.opening = None;
+            self.forget_trials();
             let close_at = *self.unused_since.get_or_insert(now) + LINGER;
             if close_at > now {
-                return self.current.is_some().then_some(close_at);
+                let is_open = self.current.is_some() || !self.kept.is_empty();
+                return is_open.then_some(close_at);
             }
             self.current = None;
+            self.kept.clear();
             self.feed.forget(self.lane);
             (self.has_gap, self.failures, self.not_before) = (false, 0, now);
             return None;
         }
         self.unused_since = None;
-        if self.opening.is_some() {
+        if self.opening.is_some() || self.kept.len() >= KEPT_MAX {
             return None;
         }
         let shrink_at = self.shrink_at(need, now);
-        let is_due = match &self.current {
-            Some(_) => need.has_pending || shrink_at.is_some_and(|at| at <= now),
-            None => true,
+        let due_at = match &self.current {
+            _ if need.has_pending => None,
+            Some(_) => Some(shrink_at),
+            None if need.has_carried => None,
+            None => Some(Some(self.ask_again_at)),
         };
-        if !is_due {
-            return shrink_at;
+        if let Some(at) = due_at
+            && at.is_none_or(|at| at > now)
+        {
+            return at;
         }
         if self.not_before > now {
             return Some(self.not_before);
@@ -240,11 +289,9 @@ impl Carrier {
     }
 
     fn open(&mut self) {
-        let mut ask = self.feed.ask(self.lane);
-        // What was refused is asked again when nothing else is left, and lists whenever the upstream comes back.
-        if self.current.is_none() && (self.lane == Lane::Lists || ask.is_empty()) {
-            self.feed.ask_everything(self.lane);
-            ask = self.feed.ask(self.lane);
+        let (ask, trial) = self.next_ask();
+        if ask.is_empty() {
+            return;
         }
         let thread = Rc::clone(&self.thread);
         let id = thread.next_id.get() + 1;
@@ -254,7 +301,19 @@ impl Carrier {
             let Thread { state, client, scratch, .. } = &*thread;
             stream::open(state, client, scratch, &feed.upstream, &asked, id).await
         };
-        self.opening = Some(Opening { ask, opened: opened.boxed_local() });
+        self.opening = Some(Opening { ask, trial, opened: opened.boxed_local() });
+    }
+
+    fn next_ask(&mut self) -> (Ask, Trial) {
+        // What was refused is asked again when nothing else is left, and lists whenever the upstream comes back.
+        let is_all_refused = self.current.is_none() && self.feed.ask(self.lane).is_empty();
+        if is_all_refused || (self.current.is_none() && self.lane == Lane::Lists) {
+            self.feed.ask_everything(self.lane);
+        }
+        match self.lane {
+            Lane::Lists => (self.feed.ask(self.lane), Trial::Group(Vec::new())),
+            Lane::Names => self.next_trial(),
+        }
     }
 
     fn take(&mut self, step: Step) {
@@ -267,10 +326,10 @@ impl Carrier {
                     self.lost(&ended);
                 }
             }
-            Step::Old(heard) => {
-                let id = self.old.as_ref().map(|(stream, _)| stream.id.clone()).unwrap_or_default();
-                if self.hear(heard, &id).is_err() {
-                    self.old = None;
+            Step::Kept(index, heard) => {
+                let id = self.kept.get(index).map(|kept| kept.stream.id.clone()).unwrap_or_default();
+                if let Err(ended) = self.hear(heard, &id) {
+                    self.lost_kept(index, &ended);
                 }
             }
         }
@@ -278,25 +337,43 @@ impl Carrier {
 
     fn opened(&mut self, opened: Result<(Stream, Acknowledged), NotOpened>) {
         let now = Instant::now();
-        let Some(Opening { ask, .. }) = self.opening.take() else { return };
-        let upstream = &self.feed.upstream;
+        let Some(Opening { ask, trial, .. }) = self.opening.take() else { return };
+        let upstream = Arc::clone(&self.feed.upstream);
         match opened {
             Ok((stream, acknowledged)) => {
+                let is_beside = matches!(trial, Trial::Alone(_)) && self.current.is_some();
+                if is_beside && acknowledged.is_empty() {
+                    self.feed.settle(&ask, &acknowledged, false, now);
+                    return;
+                }
+                if is_beside && !self.begin_stream(now) {
+                    return;
+                }
                 let has_gap = std::mem::take(&mut self.has_gap);
                 if let Some(old) = self.current.replace(stream) {
-                    self.old = Some((old, now + OVERLAP));
+                    self.kept.push(Kept { stream: old, role: Role::Replaced(now + OVERLAP) });
                 }
                 let changed = self.feed.settle(&ask, &acknowledged, has_gap, now);
                 for index in changed.indexes() {
-                    self.thread.state.hub.list_changed(upstream, Changed::ALL[index]);
+                    self.thread.state.hub.list_changed(&upstream, Changed::ALL[index]);
                 }
+                self.trial_accepted(now);
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");
             }
-            Err(NotOpened::Refused) => {
+            Err(NotOpened::Rejected) if self.lane == Lane::Names => {
+                tracing::debug!(
+                    upstream = upstream.config.name,
+                    names = ask.names(),
+                    "refused a subscription"
+                );
+                self.trial_refused(&ask, trial, now);
+            }
+            Err(NotOpened::Refused | NotOpened::Rejected) => {
                 let until = now + REFUSED_INTERVAL;
+                self.forget_trials();
                 let is_partial = self.feed.refuse(self.lane, until);
                 if !is_partial && self.current.is_none() {
-                    self.not_before = until;
+                    self.ask_again_at = until;
                 }
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, "offers no such subscription");
             }
@@ -304,18 +381,32 @@ impl Carrier {
                 if self.failures == 0 {
                     tracing::warn!(upstream = upstream.config.name, %error, "cannot listen to this upstream");
                 }
+                self.trial_failed(trial);
                 self.back_off(now);
             }
         }
     }
 
+    /// A stream is lost that was read beside the one that may grow.
+    fn lost_kept(&mut self, index: usize, ended: &Ended) {
+        let Kept { stream, role } = self.kept.swap_remove(index);
+        let Role::Complete(number) = role else { return };
+        self.feed.lose_stream(number);
+        self.log_loss(&stream, ended);
+        self.back_off(Instant::now());
+    }
+
     fn lost(&mut self, ended: &Ended) {
-        let now = Instant::now();
         let Some(stream) = self.current.take() else { return };
-        if now.duration_since(stream.since) >= STEADY_AFTER {
+        self.has_gap = true;
+        self.log_loss(&stream, ended);
+        self.back_off(Instant::now());
+    }
+
+    fn log_loss(&mut self, stream: &Stream, ended: &Ended) {
+        if stream.since.elapsed() >= STEADY_AFTER {
             self.failures = 0;
         }
-        self.has_gap = true;
         let upstream = &self.feed.upstream;
         upstream.series.listen_gaps.inc();
         match ended {
@@ -326,7 +417,6 @@ impl Carrier {
                 tracing::warn!(upstream = upstream.config.name, %error, "lost a subscription, opening it again");
             }
         }
-        self.back_off(now);
     }
 
     fn back_off(&mut self, now: Instant) {
@@ -373,6 +463,19 @@ async fn next_of(stream: Option<&mut Stream>) -> Result<Bytes, UpstreamError> {
         Some(stream) => stream.next().await,
         None => pending().await,
     }
+}
+
+/// The next message of any of them, with its index.
+async fn next_of_kept(kept: &mut [Kept]) -> (usize, Result<Bytes, UpstreamError>) {
+    poll_fn(|cx| {
+        for (index, kept) in kept.iter_mut().enumerate() {
+            if let Poll::Ready(heard) = pin!(kept.stream.next()).poll(cx) {
+                return Poll::Ready((index, heard));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 async fn until(instant: Option<Instant>) {

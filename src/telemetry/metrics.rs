@@ -78,6 +78,7 @@ pub struct Metrics {
     endpoint_upstreams: IntGaugeVec,
     upstream_listens: IntGaugeVec,
     upstream_listen_gaps: IntCounterVec,
+    upstream_listen_names_refused: IntCounterVec,
     /// Clients that listen; set when scraped.
     pub subscriptions: IntGauge,
     /// Open streams of HTTP+SSE clients; set when scraped.
@@ -358,6 +359,11 @@ impl Metrics {
                 "Subscriptions and own streams at upstreams that were lost; their clients are told of all that may have changed.",
                 &["upstream"],
             )?,
+            upstream_listen_names_refused: counters(
+                "trunkline_upstream_listen_names_refused_total",
+                "Resources and tasks that are left out of subscriptions, by reason: name (refused alone), cut_off (of clients of whose names many were refused), full (the upstream takes no more).",
+                &["upstream", "reason"],
+            )?,
             subscriptions: gauge("trunkline_subscriptions", "Open subscriptions of clients.")?,
             sse_streams: gauge("trunkline_sse_streams", "Open streams of HTTP+SSE clients.")?,
             notices: Notices::new(&counters(
@@ -524,6 +530,9 @@ impl Metrics {
             resumed: self.upstream_streams_resumed.with_label_values(&[name]),
             listens: self.upstream_listens.with_label_values(&[name]),
             listen_gaps: self.upstream_listen_gaps.with_label_values(&[name]),
+            listen_names_refused: NamesRefused::new(|reason| {
+                self.upstream_listen_names_refused.with_label_values(&[name, reason])
+            }),
             list_fetches: self.lists.fetches_of(name),
             list_sessions: self.lists.sessions_of(name),
         }
@@ -660,6 +669,25 @@ pub struct UpstreamSeries {
     pub listens: IntGauge,
     /// Subscriptions of those that were lost.
     pub listen_gaps: IntCounter,
+    /// Names that are left out of them.
+    pub listen_names_refused: NamesRefused,
+}
+
+/// Resources and tasks that are left out of an upstream's subscriptions.
+#[derive(Clone, Debug)]
+pub struct NamesRefused {
+    /// It refuses them, even alone.
+    pub name: IntCounter,
+    /// Those who want them brought many that it refuses.
+    pub cut_off: IntCounter,
+    /// It takes no more, or the gateway asks for no more.
+    pub full: IntCounter,
+}
+
+impl NamesRefused {
+    fn new(with: impl Fn(&str) -> IntCounter) -> Self {
+        Self { name: with("name"), cut_off: with("cut_off"), full: with("full") }
+    }
 }
 
 /// Notifications and responses that an upstream did not take, by why.

@@ -50,6 +50,8 @@ pub(super) struct Stream {
 pub(super) enum NotOpened {
     /// The upstream does not offer this.
     Refused,
+    /// It does not take this request; another it may take.
+    Rejected,
     /// It could not be asked.
     Failed(UpstreamError),
 }
@@ -147,9 +149,11 @@ fn refusal(status: StatusCode, heard: Heard) -> NotOpened {
             NotOpened::Failed(UpstreamError::Credentials)
         }
         (StatusCode::REQUEST_TIMEOUT, _) => NotOpened::Failed(UpstreamError::TimedOut),
-        // Any other error of JSON-RPC but an internal one is about the request, which will not change.
-        (_, Heard::Refused(Some(code))) if code != -32603 => NotOpened::Refused,
-        (status, _) if status.is_client_error() => NotOpened::Refused,
+        (_, Heard::Refused(Some(-32601))) => NotOpened::Refused,
+        // Any other error of JSON-RPC but an internal one is about the request.
+        (_, Heard::Refused(Some(code))) if code != -32603 => NotOpened::Rejected,
+        (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => NotOpened::Refused,
+        (status, _) if status.is_client_error() => NotOpened::Rejected,
         _ => NotOpened::Failed(UpstreamError::Nonsense),
     }
 }

@@ -37,6 +37,13 @@ pub struct Acknowledged {
     pub task_ids: Vec<Box<str>>,
 }
 
+impl Acknowledged {
+    /// True if it honours nothing.
+    pub fn is_empty(&self) -> bool {
+        self.lists.is_empty() && self.uris.is_empty() && self.task_ids.is_empty()
+    }
+}
+
 /// A notification that crosses to clients with everything the upstream put into it. Only its name and its
 /// subscription id are replaced, and what else of it has another name there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,236 @@
+//! Upstreams that refuse a `subscriptions/listen` for what one client asked: nobody else is to notice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use crate::harness::{
+    Config, Connection, Daemon, Gate, Listened, Listening, META, Offer, Received, Reply, Request, api_key,
+    body, eventually, literal, modern,
+};
+
+/// A `subscriptions/listen` for these resources.
+fn listen(uris: &[&str]) -> Request {
+    let filter = filter(uris);
+    let params = format!(r#"{{"notifications":{filter},"_meta":{META}}}"#);
+    modern("subscriptions/listen", None, body("1", "subscriptions/listen", &params))
+}
+
+fn filter(uris: &[&str]) -> String {
+    if uris.is_empty() {
+        "{}".into()
+    } else {
+        serde_json::json!({ "resourceSubscriptions": uris }).to_string()
+    }
+}
+
+/// A client's stream.
+struct Client(Connection);
+
+impl Client {
+    /// Listens, and reads the head of the response.
+    fn open(daemon: &Daemon, request: &Request) -> Self {
+        let mut connection = daemon.connect();
+        connection.write(&request.bytes());
+        let head = connection.head();
+        assert_eq!(head.status, 200, "{head:?}");
+        Self(connection)
+    }
+
+    fn acknowledged(daemon: &Daemon, uris: &[&str], acknowledged: &[&str]) -> Self {
+        let mut client = Self::open(daemon, &listen(uris));
+        client.assert_acknowledged(acknowledged);
+        client
+    }
+
+    /// The next message.
+    #[track_caller]
+    fn message(&mut self) -> Value {
+        loop {
+            let event = self.0.event().expect("the stream goes on");
+            if let Some(data) = event.strip_prefix("data: ") {
+                return serde_json::from_str(data).unwrap();
+            }
+        }
+    }
+
+    #[track_caller]
+    fn assert_acknowledged(&mut self, uris: &[&str]) {
+        let message = self.message();
+        assert_eq!(message["method"], "notifications/subscriptions/acknowledged", "{message}");
+        assert_eq!(message["params"]["notifications"].to_string(), filter(uris));
+    }
+
+    /// Is told, sooner or later, of a change with this title.
+    #[track_caller]
+    fn assert_told(&mut self, title: &str) {
+        while self.message()["params"]["title"] != title {}
+    }
+}
+
+/// Tells of a change of a resource on the stream that is open, as soon as it carries the resource.
+fn tell(upstream: &Listening, uri: &str, title: &str) {
+    let stream = eventually("the resource is carried", || {
+        let open = upstream.open_streams();
+        open.into_iter().rfind(|stream| names(&stream.request).iter().any(|name| name == uri))
+    });
+    stream.notify("resources/updated", &format!(r#""uri":"{uri}","title":"{title}","#));
+}
+
+/// The resources that a request asks for.
+fn names(request: &Received) -> Vec<String> {
+    let json = request.json();
+    let names = json["params"]["notifications"]["resourceSubscriptions"].as_array().cloned();
+    names.unwrap_or_default().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+fn refused(request: &Received) -> Listened {
+    Listened::Answered(Reply::error(request, "400 Bad Request", -32602, "no such resource"))
+}
+
+/// A server that refuses to be asked for anything with `bad` in its name.
+fn strict() -> Listening {
+    Listening::taking(Offer::tools(&["a"]), |request| {
+        if names(request).iter().any(|name| name.contains("bad")) {
+            refused(request)
+        } else {
+            Listened::Honoured
+        }
+    })
+}
+
+fn metric(daemon: &Daemon, name: &str) -> u64 {
+    let text = daemon.get_admin("/metrics").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |value| value.trim().parse().unwrap())
+}
+
+#[test]
+fn a_bad_uri_costs_others_nothing() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Listening::taking(Offer::tools(&["a"]), move |request| {
+        let asked = names(request);
+        if asked.iter().any(|name| name.contains("bad")) {
+            return refused(request);
+        }
+        let first = asked == ["x:first"];
+        let filter = literal(&request.body, &["params", "notifications"]);
+        if first { Listened::Partly(filter, held.clone()) } else { Listened::Honoured }
+    });
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream).admin());
+    let mut first = Client::open(&daemon, &listen(&["x:first"]));
+    upstream.stream_with("resourceSubscriptions", "x:first");
+    // All of these are asked for at once.
+    let good: Vec<String> = (0..20).map(|number| format!("x:{number}")).collect();
+    let mut others: Vec<Client> = good.iter().map(|uri| Client::open(&daemon, &listen(&[uri]))).collect();
+    let mut bad = Client::open(&daemon, &listen(&["x:fine", "x:bad"]));
+    gate.open();
+    first.assert_acknowledged(&["x:first"]);
+    for (uri, client) in good.iter().zip(&mut others) {
+        client.assert_acknowledged(&[uri]);
+        tell(&upstream, uri, "told");
+        client.assert_told("told");
+    }
+    tell(&upstream, "x:first", "told");
+    first.assert_told("told");
+    assert_eq!(bad.message()["method"], "notifications/subscriptions/acknowledged");
+    tell(&upstream, "x:fine", "told");
+    bad.assert_told("told");
+    // What was found out is remembered, even if nobody wants it meanwhile.
+    drop(bad);
+    let refused = r#"trunkline_upstream_listen_names_refused_total{reason="name",upstream="up"}"#;
+    eventually("the bad one is found", || (metric(&daemon, refused) == 1).then_some(()));
+    let asked = upstream.upstream.received_of("subscriptions/listen").len();
+    assert!(asked < 40, "{asked}");
+    let _again = Client::acknowledged(&daemon, &["x:bad"], &[]);
+    let last = upstream.upstream.received_of("subscriptions/listen").split_off(asked);
+    assert!(last.iter().all(|request| !names(request).iter().any(|name| name == "x:bad")), "{last:?}");
+    let gaps = r#"trunkline_upstream_listen_gaps_total{upstream="up"}"#;
+    assert_eq!(metric(&daemon, gaps), 0, "what stands goes on standing");
+}
+
+#[test]
+fn newcomers_are_tried_after_one_was_refused() {
+    let upstream = strict();
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let _bad = Client::acknowledged(&daemon, &["x:bad"], &[]);
+    let mut good = Client::acknowledged(&daemon, &["x:good"], &["x:good"]);
+    tell(&upstream, "x:good", "told");
+    good.assert_told("told");
+}
+
+#[test]
+fn what_stood_before_an_upstream_became_strict_stands_again() {
+    let is_strict = Arc::new(AtomicBool::new(false));
+    let strict = Arc::clone(&is_strict);
+    let upstream = Listening::taking(Offer::tools(&["a"]), move |request| {
+        let is_bad = strict.load(Ordering::Relaxed) && names(request).iter().any(|name| name == "x:bad");
+        if is_bad { refused(request) } else { Listened::Honoured }
+    });
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let uris: Vec<String> = (0..9).map(|number| format!("x:{number}")).chain(["x:bad".into()]).collect();
+    let mut clients: Vec<Client> =
+        uris.iter().map(|uri| Client::acknowledged(&daemon, &[uri], &[uri])).collect();
+    is_strict.store(true, Ordering::Relaxed);
+    upstream.cut();
+    for (uri, client) in uris.iter().zip(&mut clients).take(9) {
+        tell(&upstream, uri, "told");
+        client.assert_told("told");
+    }
+}
+
+#[test]
+fn who_brings_many_bad_uris_is_cut_off() {
+    let upstream = strict();
+    let keys = format!("{}\n{}", api_key("eve", "key-eve"), api_key("ada", "key-ada"));
+    let config = Config::transparent(&upstream.upstream).section(&keys).admin();
+    let daemon = Daemon::start(&config);
+    let as_key = |uris: &[&str], key: &str| listen(uris).with("Authorization", format!("Bearer {key}"));
+    let mut first = Client::open(&daemon, &as_key(&["x:first"], "key-ada"));
+    first.assert_acknowledged(&["x:first"]);
+    let bad: Vec<String> = (0..500).map(|number| format!("x:bad{number}")).collect();
+    let bad: Vec<&str> = bad.iter().map(String::as_str).collect();
+    let _eve = Client::open(&daemon, &as_key(&bad, "key-eve"));
+    let mut second = Client::open(&daemon, &as_key(&["x:second"], "key-ada"));
+    second.assert_acknowledged(&["x:second"]);
+    for (uri, client) in [("x:first", &mut first), ("x:second", &mut second)] {
+        tell(&upstream, uri, "told");
+        client.assert_told("told");
+    }
+    let cut_off = r#"trunkline_upstream_listen_names_refused_total{reason="cut_off",upstream="up"}"#;
+    eventually("eve is cut off", || (metric(&daemon, cut_off) > 400).then_some(()));
+    let asked = upstream.upstream.received_of("subscriptions/listen").len();
+    assert!(asked < 120, "{asked}");
+    let mut eve = Client::open(&daemon, &as_key(&["x:other", "x:second"], "key-eve"));
+    eve.assert_acknowledged(&["x:second"]);
+    let mut third = Client::open(&daemon, &as_key(&["x:other"], "key-ada"));
+    third.assert_acknowledged(&["x:other"]);
+}
+
+#[test]
+fn what_is_too_much_for_one_stream_goes_into_a_few() {
+    let upstream = Listening::taking(Offer::tools(&["a"]), |request| {
+        if names(request).len() <= 1 {
+            return Listened::Honoured;
+        }
+        Listened::Answered(Reply::error(request, "413 Content Too Large", -32600, "too large"))
+    });
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream).admin());
+    let uris = ["x:1", "x:2", "x:3", "x:4"];
+    let mut clients = uris.map(|uri| Client::acknowledged(&daemon, &[uri], &[uri]));
+    let _late = Client::acknowledged(&daemon, &["x:5"], &[]);
+    let asked = upstream.upstream.received_of("subscriptions/listen").len();
+    let _later = Client::acknowledged(&daemon, &["x:6", "x:1"], &["x:1"]);
+    assert_eq!(upstream.upstream.received_of("subscriptions/listen").len(), asked, "it is not asked in vain");
+    for (uri, client) in uris.iter().zip(&mut clients) {
+        tell(&upstream, uri, "told");
+        client.assert_told("told");
+    }
+    let refused = |reason| {
+        format!(r#"trunkline_upstream_listen_names_refused_total{{reason="{reason}",upstream="up"}}"#)
+    };
+    assert_eq!(metric(&daemon, &refused("full")), 1);
+    assert_eq!(metric(&daemon, &refused("name")), 0);
+}
