@@ -657,12 +657,22 @@ fn sessions_are_opened_only_so_fast() {
 }
 
 #[test]
-fn a_principal_has_only_so_many_sessions_with_upstreams() {
+fn a_principal_has_only_so_many_sessions() {
+    // A quarter of all.
+    for bound in
+        ["upstream_sessions_per_principal_max = 1", "sessions_per_principal_max = 1", "sessions_max = 4"]
+    {
+        println!("{bound}");
+        is_a_bound_of_each_principal(bound);
+    }
+}
+
+fn is_a_bound_of_each_principal(bound: &str) {
     let upstream = server(&["echo"]).start();
     let config = transparent(&upstream)
         .section(&api_key("one", "key-of-one"))
         .section(&api_key("two", "key-of-two"))
-        .section("[session]\nupstream_sessions_per_principal_max = 1");
+        .section(&format!("[session]\n{bound}"));
     let daemon = Daemon::start(&config);
     let with_key = |request: Request, key: &str| request.set("Authorization", format!("Bearer {key}"));
     let open = |key: &str| {

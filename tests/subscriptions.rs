@@ -640,6 +640,28 @@ fn one_connection_carries_several_subscriptions() {
 }
 
 #[test]
+fn a_principal_has_only_so_many_subscriptions() {
+    let upstream = Upstream::with_tools(&["a"]);
+    let keys = format!("{}\n{}", api_key("one", "key-of-one"), api_key("two", "key-of-two"));
+    let config = Config::transparent(&upstream).section(&keys).limits("subscriptions_max = 8").admin();
+    let daemon = Daemon::start(&config);
+    let as_key = |key: &str| listen("1", "{}").with("Authorization", format!("Bearer {key}"));
+    let [one, _other] = [(); 2].map(|()| Client::open(&daemon, &as_key("key-of-one")));
+    let refused = daemon.send(&as_key("key-of-one"));
+    refused.assert_error(429, 429, Some("1"));
+    assert!(refused.header("retry-after").is_some());
+    let metrics = daemon.get_admin("/metrics").text();
+    assert!(metrics.contains(r#"error_type="subscriptions""#), "{metrics}");
+    let _of_two = Client::open(&daemon, &as_key("key-of-two"));
+    drop(one);
+    eventually("there is room again", || {
+        let mut connection = daemon.connect();
+        connection.write(&as_key("key-of-one").bytes());
+        (connection.head().status == 200).then_some(())
+    });
+}
+
+#[test]
 fn subscriptions_are_limited() {
     let upstream = Upstream::with_tools(&["a"]);
     let daemon = Daemon::start(&Config::transparent(&upstream).limits("subscriptions_max = 2").admin());

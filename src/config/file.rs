@@ -157,6 +157,10 @@ pub(super) struct Limits {
     /// Open subscriptions (`subscriptions/listen`) of all clients.
     #[schemars(extend("default" = 10000))]
     pub(super) subscriptions_max: Key<Count<1, 1_048_576>>,
+    /// Of these, subscriptions of one principal; those of endpoints without authentication count in all only. Default: a
+    /// quarter of `subscriptions_max`.
+    #[schemars(extend("default" = 2500))]
+    pub(super) subscriptions_per_principal_max: Key<Count<1, 1_048_576>>,
     /// Callers, addresses and the like that each `[[limit]]` tells apart; those beyond are counted together. A key takes
     /// up to 120 bytes.
     #[schemars(extend("default" = 100_000))]
@@ -210,6 +214,10 @@ pub(super) struct Session {
     /// Sessions with upstream sessions, subscriptions or a log level.
     #[schemars(extend("default" = 100_000))]
     pub(super) sessions_max: Key<Count<1, 10_000_000>>,
+    /// Of these, sessions of one principal; those of endpoints without authentication count in all only. Default: a quarter
+    /// of `sessions_max`.
+    #[schemars(extend("default" = 25_000))]
+    pub(super) sessions_per_principal_max: Key<Count<1, 10_000_000>>,
     /// Sessions with upstreams.
     #[schemars(extend("default" = 100_000))]
     pub(super) upstream_sessions_max: Key<Count<1, 10_000_000>>,

@@ -192,6 +192,8 @@ pub struct Limits {
     pub streams_per_connection_max: u32,
     /// Open subscriptions of all clients.
     pub subscriptions_max: usize,
+    /// Of these, subscriptions of one principal; those without credentials are bounded together, by the key above.
+    pub subscriptions_per_principal_max: usize,
     /// Keys that each limit of rate tells apart.
     pub limiter_keys_max: usize,
     /// URIs and task ids of one subscription.
@@ -228,6 +230,8 @@ pub struct Session {
     pub idle_timeout: Duration,
     /// Sessions with state.
     pub sessions_max: usize,
+    /// Of these, sessions of one principal; those without credentials are bounded together, by the key above.
+    pub sessions_per_principal_max: usize,
     /// Upstream sessions.
     pub upstream_sessions_max: usize,
     /// Streams that clients hold open within sessions.

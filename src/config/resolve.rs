@@ -196,6 +196,9 @@ fn limits(written: &file::Limits, findings: &mut Findings) -> Limits {
         streams_per_connection_max: u32::try_from(written.streams_per_connection_max.or(128))
             .unwrap_or(u32::MAX),
         subscriptions_max: written.subscriptions_max.or(10_000),
+        subscriptions_per_principal_max: written
+            .subscriptions_per_principal_max
+            .or(a_quarter(written.subscriptions_max.or(10_000))),
         limiter_keys_max: written.limiter_keys_max.or(100_000),
         subscription_uris_max: written.subscription_uris_max.or(1000),
         session_messages_max: written.session_messages_max.or(256),
@@ -256,6 +259,9 @@ fn session(written: &file::Session, findings: &mut Findings) -> Session {
         expiry: written.expiry.or(Duration::from_hours(24)),
         idle_timeout: written.idle_timeout.or(Duration::from_mins(30)),
         sessions_max: written.sessions_max.or(100_000),
+        sessions_per_principal_max: written
+            .sessions_per_principal_max
+            .or(a_quarter(written.sessions_max.or(100_000))),
         upstream_sessions_max: written.upstream_sessions_max.or(100_000),
         streams_max: written.streams_max.or(16_384),
         streams_per_principal_max: written.streams_per_principal_max.or(8192),
@@ -336,4 +342,9 @@ fn decode_hex(text: &str) -> Option<[u8; 32]> {
         *byte = u8::try_from(high * 16 + low).ok()?;
     }
     Some(bytes)
+}
+
+/// What one principal may have of so many, where nothing is said of it: it leaves room for others.
+fn a_quarter(max: usize) -> usize {
+    (max / 4).max(1)
 }

@@ -78,6 +78,7 @@ fn every_error_says_where_it_is_and_what_to_do() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one line for each key")]
 fn a_small_configuration_gets_its_defaults() {
     let expected = Config {
         workers: None,
@@ -110,6 +111,7 @@ fn a_small_configuration_gets_its_defaults() {
             json_depth_max: 128,
             streams_per_connection_max: 128,
             subscriptions_max: 10_000,
+            subscriptions_per_principal_max: 2500,
             limiter_keys_max: 100_000,
             subscription_uris_max: 1000,
             session_messages_max: 256,
@@ -137,6 +139,7 @@ fn a_small_configuration_gets_its_defaults() {
             expiry: Duration::from_hours(24),
             idle_timeout: Duration::from_mins(30),
             sessions_max: 100_000,
+            sessions_per_principal_max: 25_000,
             upstream_sessions_max: 100_000,
             streams_max: 16_384,
             streams_per_principal_max: 8192,

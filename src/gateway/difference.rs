@@ -90,8 +90,8 @@ fn limits(old: &Limits, new: &Limits) -> Vec<&'static str> {
         connections_max, connections_per_address_max, handshakes_max, handshakes_per_address_max, handshake_timeout,
         header_bytes_max, headers_max, body_bytes_max, buffered_bytes_max, reply_bytes_max, list_bytes_max,
         list_pages_max, cache_bytes_max, pins_bytes_max, children_max, token_bytes_max, json_depth_max,
-        streams_per_connection_max, subscriptions_max, limiter_keys_max, subscription_uris_max,
-        session_messages_max, header_timeout, body_timeout, idle_timeout, connection_age_max,
+        streams_per_connection_max, subscriptions_max, subscriptions_per_principal_max, limiter_keys_max,
+        subscription_uris_max, session_messages_max, header_timeout, body_timeout, idle_timeout, connection_age_max,
     )
 }
 

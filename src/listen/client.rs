@@ -20,7 +20,7 @@ use crate::caller::Caller;
 use crate::limit::buffered::Reservation;
 use crate::mapper::kind_of;
 use crate::policy::Class;
-use crate::protocol::error::GatewayError;
+use crate::protocol::error::{Error, GatewayError};
 use crate::protocol::json::{Literal, quote};
 use crate::protocol::mapping::Field;
 use crate::protocol::splice::Segments;
@@ -94,17 +94,16 @@ pub fn open(
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
     id: &str,
     filter: Filter,
-) -> Result<Box<Subscription>, GatewayError> {
+) -> Result<Box<Subscription>, Error> {
     let mut held = None;
     if filter.names_bytes() > UNCOUNTED_BYTES {
         let reservation = held.insert(state.buffered.reservation());
         if !reservation.grow(filter.names_bytes()) {
-            return Err(GatewayError::Buffers);
+            return Err(GatewayError::Buffers.into());
         }
     }
     let inbox = Inbox::new(endpoint, caller, None);
-    let key = state.hub.admit(&inbox, snapshot.limits.subscriptions_max);
-    let key = key.ok_or(GatewayError::Subscriptions)?;
+    let key = state.hub.admit(&inbox, &snapshot.limits)?;
     let lists = filter.lists;
     let mut subscription = Box::new(Subscription {
         state: Arc::clone(state),

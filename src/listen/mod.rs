@@ -20,6 +20,8 @@ pub mod session;
 pub mod upstream;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -27,6 +29,8 @@ use tokio::sync::Notify;
 
 use self::feed::{Feed, Wanted};
 use self::inbox::Inbox;
+use crate::config::Limits;
+use crate::protocol::error::{Error, GatewayError, PolicyError};
 use crate::protocol::subscription::Lists;
 use crate::snapshot::Snapshot;
 use crate::upstream::changes::Changed;
@@ -54,6 +58,9 @@ struct Clients {
     inboxes: HashMap<u64, Arc<Inbox>>,
     /// Those of sessions' streams.
     sessions: HashMap<u64, Arc<Inbox>>,
+    /// How many of `inboxes` each principal has, by a digest: what it is called may be long.
+    by_principal: HashMap<u64, usize>,
+    hasher: RandomState,
 }
 
 impl Hub {
@@ -88,16 +95,23 @@ impl Hub {
         }
     }
 
-    /// Counts a client in, if there are fewer than `clients_max`.
-    fn admit(&self, inbox: &Arc<Inbox>, clients_max: usize) -> Option<u64> {
+    /// Counts a client in, if there is room.
+    fn admit(&self, inbox: &Arc<Inbox>, limits: &Limits) -> Result<u64, Error> {
         let mut clients = self.clients();
-        if clients.inboxes.len() >= clients_max {
-            return None;
+        if clients.inboxes.len() >= limits.subscriptions_max {
+            return Err(GatewayError::Subscriptions.into());
+        }
+        if let Some(principal) = clients.principal_of(inbox) {
+            let count = clients.by_principal.get(&principal).copied().unwrap_or_default();
+            if count >= limits.subscriptions_per_principal_max {
+                return Err(PolicyError::Subscriptions.into());
+            }
+            clients.by_principal.insert(principal, count + 1);
         }
         clients.next += 1;
         let key = clients.next;
         clients.inboxes.insert(key, Arc::clone(inbox));
-        Some(key)
+        Ok(key)
     }
 
     /// Counts the stream of a session in; there are as many as sessions allow.
@@ -110,7 +124,9 @@ impl Hub {
     }
 
     fn dismiss(&self, key: u64) {
-        let Clients { inboxes, sessions, .. } = &mut *self.clients();
+        let mut clients = self.clients();
+        clients.forget_principal_of(key);
+        let Clients { inboxes, sessions, .. } = &mut *clients;
         for all in [inboxes, sessions] {
             all.remove(&key);
             // Many may have come at once; they need not be remembered for ever.
@@ -192,6 +208,24 @@ impl Hub {
 }
 
 impl Clients {
+    /// `None` for those whom nothing tells apart: they count in all only.
+    fn principal_of(&self, inbox: &Inbox) -> Option<u64> {
+        let principal = inbox.principal().id();
+        (!principal.is_empty()).then(|| self.hasher.hash_one(principal))
+    }
+
+    /// One less of the principal whose client this is.
+    fn forget_principal_of(&mut self, key: u64) {
+        let principal = self.inboxes.get(&key).and_then(|inbox| self.principal_of(inbox));
+        let Some(principal) = principal else { return };
+        if let Entry::Occupied(mut count) = self.by_principal.entry(principal) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
     fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
         self.inboxes.values().chain(self.sessions.values())
     }

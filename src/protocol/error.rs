@@ -171,9 +171,12 @@ pub enum PolicyError {
     /// `initialize_rate_max` is met.
     #[error("too many sessions are opened at once, try again in a moment")]
     InitializeRate,
-    /// `upstream_sessions_per_principal_max` is met.
+    /// `sessions_per_principal_max` or `upstream_sessions_per_principal_max` is met.
     #[error("too many sessions are open with these credentials; end some with DELETE, or try again later")]
     Sessions,
+    /// `subscriptions_per_principal_max` is met.
+    #[error("too many subscriptions are open with these credentials; end some, or try again later")]
+    Subscriptions,
 }
 
 /// A limit of rate that is met.
@@ -468,6 +471,7 @@ impl Reason {
 
 impl Error {
     /// The row of the table for this error.
+    #[expect(clippy::too_many_lines, reason = "one row for each error")]
     pub fn outcome(&self) -> Outcome {
         use Reason as R;
         let row = |status: u16, code: i32, reason: Reason| Outcome {
@@ -519,6 +523,7 @@ impl Error {
                 PolicyError::Concurrency => soon(row(429, 429, R::Concurrency), 1),
                 PolicyError::InitializeRate => soon(row(429, 429, R::InitializeRate), 1),
                 PolicyError::Sessions => soon(row(429, 429, R::Sessions), 30),
+                PolicyError::Subscriptions => soon(row(429, 429, R::Subscriptions), 5),
             },
             Self::Upstream(error) => match error {
                 UpstreamError::Unreachable | UpstreamError::NoneReachable => {

@@ -70,8 +70,7 @@ impl Proxy {
             return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
         }
         let messages = self.messages(view, body)?;
-        let desk =
-            self.worker.state.sessions.desk(session.grant.id, session.grant.expires_s).map_err(no_state)?;
+        let desk = self.worker.state.sessions.desk(session.grant.owner()).map_err(no_state)?;
         let (mut has_answers, mut refused) = (false, None);
         let headers = Rc::new(headers.clone());
         let reservation = Rc::new(reservation);

@@ -82,7 +82,7 @@ impl Proxy {
         let holder = Holder::Client(session.clone());
         let grant = &session.grant;
         let sessions = &self.worker.state.sessions;
-        let desk = sessions.desk(grant.id, grant.expires_s).map_err(no_state)?;
+        let desk = sessions.desk(grant.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&desk, upstream).await;
         let permit = Self::turn(upstream, call).await?;
         forward(&mut headers, inner_name.clone(), &upstream.access.forward);

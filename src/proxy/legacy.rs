@@ -298,7 +298,7 @@ impl Proxy {
 
     fn announce(&self, message: &Message, session: &Session) -> Result<CallInFlight, Error> {
         let grant = &session.grant;
-        let desk = self.worker.state.sessions.desk(grant.id, grant.expires_s).map_err(no_state)?;
+        let desk = self.worker.state.sessions.desk(grant.owner()).map_err(no_state)?;
         Ok(desk.announce(message.id()))
     }
 
@@ -315,7 +315,7 @@ impl Proxy {
         let level = level.ok_or(ClientError::Params { why: "params.level is not a log level" })?;
         let sessions = &self.worker.state.sessions;
         let grant = &session.grant;
-        sessions.set_level(grant.id, grant.expires_s, level).map_err(no_state)?;
+        sessions.set_level(grant.owner(), level).map_err(no_state)?;
         let told = endpoint
             .members
             .iter()
@@ -342,6 +342,7 @@ impl Proxy {
 pub(super) fn no_state(none: NoState) -> Error {
     match none {
         NoState::TooMany => GatewayError::Sessions.into(),
+        NoState::TooManyOfPrincipal => PolicyError::Sessions.into(),
         NoState::Ended => ClientError::SessionGone.into(),
     }
 }

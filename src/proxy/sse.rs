@@ -106,7 +106,7 @@ impl Proxy {
         let calls_max = usize::try_from(limits.streams_per_connection_max).unwrap_or(usize::MAX);
         let counted = line.begin(calls_max).ok_or(GatewayError::LineCalls)?;
         let announced = line.session().and_then(|Session { grant, .. }| {
-            let desk = self.worker.state.sessions.desk(grant.id, grant.expires_s).ok()?;
+            let desk = self.worker.state.sessions.desk(grant.owner()).ok()?;
             Some(desk.announce(message.id()))
         });
         let share = intake.take_reservation();

@@ -214,10 +214,10 @@ impl Proxy {
 
     fn desk_of(&self, session: &Session) -> Result<Arc<Desk>, Error> {
         let grant = &session.grant;
-        self.worker.state.sessions.desk(grant.id, grant.expires_s).map_err(|none| match none {
+        self.worker.state.sessions.desk(grant.owner()).map_err(|none| match none {
             // Told as what it is: there is no request whose outcome it could be.
             NoState::TooMany => GatewayError::Streams.into(),
-            NoState::Ended => no_state(none),
+            NoState::TooManyOfPrincipal | NoState::Ended => no_state(none),
         })
     }
 }

@@ -28,8 +28,7 @@ impl Subscription<'_> {
             self.forget();
             return Ok(false);
         }
-        let Grant { id, expires_s, .. } = *self.grant;
-        let noted = self.sessions.subscribe(id, expires_s, (self.upstream, self.uri), uris_max);
+        let noted = self.sessions.subscribe(self.grant.owner(), (self.upstream, self.uri), uris_max);
         noted.map_err(|error| match error {
             NotSubscribed::TooMany => GatewayError::Subscriptions.into(),
             NotSubscribed::TooLong => ClientError::Params { why: "params.uri is too long to be kept" }.into(),

@@ -87,7 +87,8 @@ pub(super) struct Entry {
     /// Until then others use it, as far as is known.
     pub(super) used_elsewhere_until_s: AtomicU64,
     changing: Mutex<Changing>,
-    _place: Place,
+    /// Among all sessions, and among those of its principal.
+    _places: (Place, Option<Place>),
 }
 
 /// What the lock of an entry protects.
@@ -126,7 +127,12 @@ impl Held {
 }
 
 impl Entry {
-    pub(super) fn new(expires_s: u64, used_s: u64, place: Place, streams: &Arc<Streams>) -> Self {
+    pub(super) fn new(
+        expires_s: u64,
+        used_s: u64,
+        places: (Place, Option<Place>),
+        streams: &Arc<Streams>,
+    ) -> Self {
         Self {
             expires_s,
             desk: Arc::new(Desk::new(Arc::clone(streams))),
@@ -134,7 +140,7 @@ impl Entry {
             shared_s: AtomicU64::new(0),
             used_elsewhere_until_s: AtomicU64::new(0),
             changing: Mutex::default(),
-            _place: place,
+            _places: places,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::Owner;
 use crate::protocol::version::LegacyVersion;
 
 /// Names a session; random, so that no two are alike.
@@ -59,6 +60,13 @@ impl SessionId {
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Grant {
+    /// Whose session it is.
+    pub fn owner(&self) -> Owner<'_> {
+        Owner { session: self.id, expires_s: self.expires_s, principal: &self.principal }
     }
 }
 

@@ -156,7 +156,9 @@ impl Sessions {
             Payer::Network(network) => (network, None),
             Payer::Principal(principal) => (principal, Some(principal)),
         };
-        let take = |principal: &Arc<str>| self.principals.take(principal).ok_or(NoLease::TooManyOfPrincipal);
+        let take = |principal: &Arc<str>| {
+            self.upstream_principals.take(principal).ok_or(NoLease::TooManyOfPrincipal)
+        };
         let place = principal.map(take).transpose()?;
         if self.admit(who, now) { Ok(place) } else { Err(NoLease::Rate) }
     }

@@ -12,7 +12,7 @@
 //!
 //! # Bounds
 //!
-//! Sessions with state and upstream sessions are bounded, the latter for each principal, too; beyond, nothing new is
+//! Sessions with state and upstream sessions are bounded, for each principal, too; beyond, nothing new is
 //! kept and the caller is told. The gateway's own sessions always have room. What was read back at start is not counted
 //! against its principals, whom the journal does not name.
 //! Ending a session is never refused: when a shard has as many ended sessions as it can remember, it forgets
@@ -90,6 +90,9 @@ pub enum NoState {
     /// As many as there may be have state already.
     #[error("too many sessions have state")]
     TooMany,
+    /// The principal has as many as it may.
+    #[error("too many sessions of one principal have state")]
+    TooManyOfPrincipal,
     /// It was ended meanwhile.
     #[error("the session was ended")]
     Ended,
@@ -119,7 +122,7 @@ pub struct Owner<'a> {
     pub session: SessionId,
     /// When it ends at the latest.
     pub expires_s: u64,
-    /// Who opened it; empty for clients without credentials, who are not bounded one by one.
+    /// Who opened it; empty for clients without credentials, who are not bounded one by one, and where that is not known.
     pub principal: &'a str,
 }
 
@@ -142,8 +145,11 @@ pub struct Sessions {
     keys: ArcSwap<Keys>,
     table: Table,
     room: Arc<Room>,
-    upstream_room: Arc<Room>,
+    /// Whose sessions with state there are.
     principals: Principals,
+    upstream_room: Arc<Room>,
+    /// Whose upstream sessions there are.
+    upstream_principals: Principals,
     streams: Arc<Streams>,
     stream_room: Arc<Room>,
     initialize_rate: Rate,
@@ -247,8 +253,8 @@ impl Sessions {
         upstream: &str,
         open: impl FnOnce() -> F,
     ) -> Result<Arc<UpstreamSession>, OpenError<E>> {
-        let Owner { session, expires_s, principal } = owner;
-        let entry = self.entry(session, expires_s)?;
+        let Owner { session, principal, .. } = owner;
+        let entry = self.entry(owner)?;
         let slot = entry.lock().slot(upstream);
         if let Some(opened) = slot.session() {
             return Ok(opened);
@@ -262,7 +268,7 @@ impl Sessions {
         }
         let of_principal = match principal {
             "" => None,
-            _ => Some(self.principals.take(principal).ok_or(OpenError::TooManyOfPrincipal)?),
+            _ => Some(self.upstream_principals.take(principal).ok_or(OpenError::TooManyOfPrincipal)?),
         };
         let place = place_for(session, &self.upstream_room).ok_or(OpenError::TooMany)?;
         let opened = Arc::new(open().await.map_err(OpenError::Failed)?);
@@ -318,12 +324,12 @@ impl Sessions {
     /// spells it. False if that was known.
     pub fn subscribe(
         &self,
-        session: SessionId,
-        expires_s: u64,
+        owner: Owner<'_>,
         (upstream, uri): (&str, &str),
         uris_max: usize,
     ) -> Result<bool, NotSubscribed> {
-        let entry = self.entry(session, expires_s)?;
+        let Owner { session, expires_s, .. } = owner;
+        let entry = self.entry(owner)?;
         let mut changing = entry.lock();
         if changing.is_closed {
             return Err(NoState::Ended.into());
@@ -355,8 +361,8 @@ impl Sessions {
     }
 
     /// What is on its way in the session.
-    pub fn desk(&self, session: SessionId, expires_s: u64) -> Result<Arc<Desk>, NoState> {
-        Ok(Arc::clone(&self.entry(session, expires_s)?.desk))
+    pub fn desk(&self, owner: Owner<'_>) -> Result<Arc<Desk>, NoState> {
+        Ok(Arc::clone(&self.entry(owner)?.desk))
     }
 
     /// What is on its way in the session, if it has state.
@@ -365,8 +371,9 @@ impl Sessions {
     }
 
     /// Sets the session's log level.
-    pub fn set_level(&self, session: SessionId, expires_s: u64, level: Level) -> Result<(), NoState> {
-        let entry = self.entry(session, expires_s)?;
+    pub fn set_level(&self, owner: Owner<'_>, level: Level) -> Result<(), NoState> {
+        let Owner { session, expires_s, .. } = owner;
+        let entry = self.entry(owner)?;
         let mut changing = entry.lock();
         if changing.is_closed {
             return Err(NoState::Ended);
@@ -415,7 +422,7 @@ impl Sessions {
     }
 
     /// The state of a session, made where there is none.
-    fn entry(&self, session: SessionId, expires_s: u64) -> Result<Arc<Entry>, NoState> {
+    fn entry(&self, Owner { session, expires_s, principal }: Owner<'_>) -> Result<Arc<Entry>, NoState> {
         let now_s = self.now_s.load(Ordering::Relaxed);
         let mut shard = self.table.shard(session);
         if let Some(entry) = shard.live.get(&session) {
@@ -425,8 +432,12 @@ impl Sessions {
         if shard.is_revoked(session) {
             return Err(NoState::Ended);
         }
+        let of_principal = match principal {
+            "" => None,
+            _ => Some(self.principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
+        };
         let place = place_for(session, &self.room).ok_or(NoState::TooMany)?;
-        let entry = Arc::new(Entry::new(expires_s, now_s, place, &self.streams));
+        let entry = Arc::new(Entry::new(expires_s, now_s, (place, of_principal), &self.streams));
         shard.live.insert(session, Arc::clone(&entry));
         self.tell_use(session, &entry, now_s);
         Ok(entry)
@@ -483,6 +494,7 @@ impl<E> From<NoState> for OpenError<E> {
     fn from(none: NoState) -> Self {
         match none {
             NoState::TooMany => Self::TooMany,
+            NoState::TooManyOfPrincipal => Self::TooManyOfPrincipal,
             NoState::Ended => Self::Ended,
         }
     }

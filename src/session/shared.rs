@@ -32,7 +32,7 @@ use super::keys::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
 use super::room::Places;
 use super::sweep::Becomes;
 use super::table::SEEN_PER_SHARD_MAX;
-use super::{SessionId, Sessions, now_s, place_for};
+use super::{Owner, SessionId, Sessions, now_s, place_for};
 use crate::shared::news::News;
 use crate::shared::{Shared, Unavailable, Urgency};
 
@@ -356,7 +356,9 @@ impl Sessions {
             return Vec::new();
         }
         let there = there.unwrap_or_default();
-        let Ok(entry) = self.entry(session, expires_s) else { return Vec::new() };
+        // Whose it is Redis does not say.
+        let owner = Owner { session, expires_s, principal: "" };
+        let Ok(entry) = self.entry(owner) else { return Vec::new() };
         let mut changing = entry.lock();
         if changing.is_closed {
             return Vec::new();

@@ -120,7 +120,8 @@ impl Sessions {
         self.idle_s.store(config.idle_timeout.as_secs(), Ordering::Relaxed);
         self.room.set_max(config.sessions_max);
         self.upstream_room.set_max(config.upstream_sessions_max);
-        self.principals.set_max(config.upstream_sessions_per_principal_max);
+        self.principals.set_max(config.sessions_per_principal_max);
+        self.upstream_principals.set_max(config.upstream_sessions_per_principal_max);
         let per_principal_max = config.streams_per_principal_max;
         self.streams.set_max(config.streams_max, per_principal_max, config.stream_queue_bytes_max);
         self.stream_room.set_max(config.upstream_streams_max);
@@ -152,6 +153,7 @@ impl Sessions {
             room: Room::new(0),
             upstream_room: Room::new(0),
             principals: Principals::default(),
+            upstream_principals: Principals::default(),
             streams: Streams::new(series),
             stream_room: Room::new(0),
             initialize_rate: Rate::default(),
@@ -189,7 +191,8 @@ impl Sessions {
                 left_out += 1;
                 continue;
             };
-            let entry = Entry::new(replayed.expires_s, now_s, place, &self.streams);
+            // Whose they are the journal does not say.
+            let entry = Entry::new(replayed.expires_s, now_s, (place, None), &self.streams);
             let mut changing = entry.lock();
             changing.level = replayed.level;
             changing.subscribed = replayed.subscribed;

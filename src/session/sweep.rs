@@ -67,6 +67,7 @@ impl Sessions {
         let others = self.others(now_s);
         self.principals.sweep();
         self.task_table().sweep(now_s);
+        self.upstream_principals.sweep();
         let stranded = std::mem::take(&mut *self.stranded.lock().unwrap_or_else(PoisonError::into_inner));
         let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
         let mut unsure = Vec::new();

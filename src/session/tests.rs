@@ -35,6 +35,7 @@ fn config(folder: Option<&Path>) -> Config {
         expiry = "1h"
         idle_timeout = "10m"
         sessions_max = 4
+        sessions_per_principal_max = 8
         upstream_sessions_max = 3
     "#;
     let mut config = config::parse(text).expect("a configuration");
@@ -234,9 +235,9 @@ fn bounds_hold_and_what_ends_makes_room() {
     assert_eq!(open(&sessions, ids[0], "d", "1"), Err(OpenError::TooMany));
     assert_eq!(open(&sessions, ids[1], "a", "1"), Err(OpenError::TooMany));
     for session in &ids[1..4] {
-        sessions.set_level(*session, EXPIRES_S, Level::Info).expect("room");
+        sessions.set_level(owner(*session), Level::Info).expect("room");
     }
-    assert_eq!(sessions.set_level(ids[4], EXPIRES_S, Level::Info), Err(NoState::TooMany));
+    assert_eq!(sessions.set_level(owner(ids[4]), Level::Info), Err(NoState::TooMany));
     assert_eq!(open(&sessions, ids[4], "a", "1"), Err(OpenError::TooMany));
     let own = SessionId::own(LegacyVersion::NEWEST);
     assert!(open(&sessions, own, "a", "1").is_ok());
@@ -248,7 +249,7 @@ fn bounds_hold_and_what_ends_makes_room() {
         sessions.counts(),
         Counts { sessions: 3, upstream_sessions: 0, revoked: 1, ..Counts::default() }
     );
-    sessions.set_level(ids[4], EXPIRES_S, Level::Info).expect("room");
+    sessions.set_level(owner(ids[4]), Level::Info).expect("room");
     assert!(open(&sessions, ids[1], "a", "1").is_ok());
 }
 
@@ -256,11 +257,11 @@ fn bounds_hold_and_what_ends_makes_room() {
 fn an_ended_session_gets_no_new_state() {
     let sessions = store(None);
     let (session, _) = issue(&sessions);
-    sessions.set_level(session, EXPIRES_S, Level::Error).expect("room");
+    sessions.set_level(owner(session), Level::Error).expect("room");
     assert_eq!(sessions.level(session), Some(Level::Error));
     sessions.end(session, EXPIRES_S);
     assert_eq!(sessions.level(session), None);
-    assert_eq!(sessions.set_level(session, EXPIRES_S, Level::Error), Err(NoState::Ended));
+    assert_eq!(sessions.set_level(owner(session), Level::Error), Err(NoState::Ended));
     assert_eq!(open(&sessions, session, "a", "1"), Err(OpenError::Ended));
     assert_eq!(sessions.counts(), Counts { revoked: 1, ..Counts::default() });
 }
@@ -346,7 +347,7 @@ fn a_stream_keeps_its_session_until_that_expires() {
     let sessions = store(None);
     let [(left, _), (held, _), (ended, _)] = [(); 3].map(|()| issue(&sessions));
     let attach = |session| {
-        let desk = sessions.desk(session, EXPIRES_S).expect("a desk");
+        let desk = sessions.desk(owner(session)).expect("a desk");
         desk.attach(false, |streams| streams.admit(&grant("key:ci"))).expect("a stream")
     };
     let [of_left, of_held, of_ended] = [left, held, ended].map(attach);
@@ -380,8 +381,8 @@ fn what_an_idle_client_asked_for_is_kept_where_there_is_room() {
     let (idle_s, sessions) = (600, store(None));
     let (session, _) = issue(&sessions);
     open(&sessions, session, "a", "1").expect("opens");
-    sessions.set_level(session, EXPIRES_S, Level::Error).expect("room");
-    assert_eq!(sessions.subscribe(session, EXPIRES_S, ("a", "x"), 1), Ok(true));
+    sessions.set_level(owner(session), Level::Error).expect("room");
+    assert_eq!(sessions.subscribe(owner(session), ("a", "x"), 1), Ok(true));
     assert_eq!(names(&sessions.sweep(NOW_S + idle_s)), ["a:1"]);
     let counts = sessions.counts();
     assert_eq!((counts.sessions, counts.upstream_sessions, counts.revoked), (1, 0, 0));
@@ -413,7 +414,7 @@ fn an_idle_session_with_what_cannot_be_opened_again_is_ended() {
 fn subscriptions_are_bounded_and_go_with_the_state() {
     let sessions = store(None);
     let (session, _) = issue(&sessions);
-    let subscribe = |uri| sessions.subscribe(session, EXPIRES_S, ("a", uri), 1);
+    let subscribe = |uri| sessions.subscribe(owner(session), ("a", uri), 1);
     assert_eq!(subscribe("x"), Ok(true));
     assert_eq!(subscribe("x"), Ok(false));
     assert_eq!(subscribe("y"), Err(NotSubscribed::TooMany));
@@ -444,6 +445,23 @@ fn a_principal_has_a_bound_of_its_own() {
     assert!(open("key:ci", "a").is_ok() && open("key:me", "b").is_ok() && open("", "c").is_ok());
     assert!(sessions.lose(session, "a", &first) && !sessions.lose(session, "a", &first));
     assert!(open("key:ci", "d").is_ok());
+}
+
+#[test]
+fn a_principal_has_only_so_many_sessions_with_state() {
+    let sessions = store(None);
+    let mut config = config(None).session;
+    config.sessions_per_principal_max = 1;
+    sessions.reconfigure(&config, None);
+    let ids = [(); 3].map(|()| issue(&sessions).0);
+    let desk = |id, principal| sessions.desk(Owner { principal, ..owner(id) }).map(drop);
+    assert_eq!(desk(ids[0], "key:ci"), Ok(()));
+    assert_eq!(desk(ids[1], "key:ci"), Err(NoState::TooManyOfPrincipal));
+    assert_eq!((desk(ids[0], "key:ci"), desk(ids[1], "key:me"), desk(ids[2], "")), (Ok(()), Ok(()), Ok(())));
+    sessions.end(ids[0], EXPIRES_S);
+    sessions.sweep(NOW_S);
+    let (next, _) = issue(&sessions);
+    assert_eq!(desk(next, "key:ci"), Ok(()), "there is room again");
 }
 
 #[test]
@@ -498,9 +516,9 @@ fn a_restart_goes_on_with_the_same_sessions() {
     let first = open(&sessions, session, "a", "first").expect("opens");
     sessions.lose(session, "a", &first);
     open(&sessions, session, "a", "second").expect("opens");
-    sessions.set_level(session, EXPIRES_S, Level::Warning).expect("room");
+    sessions.set_level(owner(session), Level::Warning).expect("room");
     for uri in ["x y", "z"] {
-        assert_eq!(sessions.subscribe(session, EXPIRES_S, ("a", uri), 2), Ok(true));
+        assert_eq!(sessions.subscribe(owner(session), ("a", uri), 2), Ok(true));
     }
     sessions.unsubscribe(session, "a", "z");
     open(&sessions, ended, "a", "ended").expect("opens");

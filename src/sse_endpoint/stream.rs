@@ -146,7 +146,7 @@ impl Stream {
         let has_several_upstreams = self.line.endpoint.members.len() > 1;
         let place = Cell::new(self.place.take());
         for _ in 0..ATTEMPTS_MAX {
-            let Ok(desk) = self.state.sessions.desk(grant.id, grant.expires_s) else { break };
+            let Ok(desk) = self.state.sessions.desk(grant.owner()) else { break };
             match desk.attach(has_several_upstreams, |_| place.take()) {
                 Ok(ticket) => {
                     self.ticket = Some(ticket);
