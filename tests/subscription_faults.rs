@@ -234,3 +234,23 @@ fn what_is_too_much_for_one_stream_goes_into_a_few() {
     assert_eq!(metric(&daemon, &refused("full")), 1);
     assert_eq!(metric(&daemon, &refused("name")), 0);
 }
+
+#[test]
+fn a_uri_at_which_an_upstream_fails_keeps_nobody_waiting() {
+    let upstream = Listening::taking(Offer::tools(&["a"]), |request| {
+        if names(request).iter().any(|name| name == "x:bad") {
+            let reply = Reply::error(request, "500 Internal Server Error", -32603, "no idea");
+            return Listened::Answered(reply);
+        }
+        Listened::Honoured
+    });
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let mut first = Client::acknowledged(&daemon, &["x:first"], &["x:first"]);
+    let _bad = Client::acknowledged(&daemon, &["x:bad", "x:other"], &["x:bad", "x:other"]);
+    let mut good = Client::acknowledged(&daemon, &["x:good"], &["x:good"]);
+    for (uri, client) in [("x:first", &mut first), ("x:good", &mut good)] {
+        tell(&upstream, uri, "told");
+        client.assert_told("told");
+    }
+    tell(&upstream, "x:other", "told");
+}

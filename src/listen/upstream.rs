@@ -381,8 +381,7 @@ impl Carrier {
                 if self.failures == 0 {
                     tracing::warn!(upstream = upstream.config.name, %error, "cannot listen to this upstream");
                 }
-                self.trial_failed(trial);
-                self.back_off(now);
+                self.trial_failed(trial, &error, now);
             }
         }
     }

@@ -19,6 +19,11 @@ impl Bisection {
         self.groups.is_empty()
     }
 
+    /// How many groups wait.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
     pub(super) fn clear(&mut self) {
         self.groups.clear();
     }
@@ -33,6 +38,11 @@ impl Bisection {
         if !group.is_empty() {
             self.groups.push(group);
         }
+    }
+
+    /// The group is the last.
+    pub(super) fn add_last(&mut self, group: Vec<Suspect>) {
+        self.groups.insert(0, group);
     }
 
     /// The group was refused: each half of it is tried.

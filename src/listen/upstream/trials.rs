@@ -10,8 +10,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Carrier, Kept, REFUSED_INTERVAL, Role};
+use super::{Carrier, Kept, PAUSE_MIN, REFUSED_INTERVAL, Role};
+use crate::jitter::jittered;
 use crate::listen::feed::{Ask, Lane, Suspect};
+use crate::protocol::error::UpstreamError;
 
 /// So many trials in this time need not keep the interval between streams.
 const QUICK_TRIALS_MAX: u32 = 32;
@@ -36,13 +38,15 @@ pub(super) struct Trials {
     /// The one that is tried next.
     alone: Option<Suspect>,
     refused_in_row: u32,
+    /// Groups that failed one after the other, while others waited.
+    failed_in_row: usize,
     quick_since: Instant,
     quick: u32,
 }
 
 impl Trials {
     pub(super) fn new(now: Instant) -> Self {
-        Self { alone: None, refused_in_row: 0, quick_since: now, quick: 0 }
+        Self { alone: None, refused_in_row: 0, failed_in_row: 0, quick_since: now, quick: 0 }
     }
 
     /// Whether another may begin at once.
@@ -82,7 +86,7 @@ impl Carrier {
 
     /// The upstream has taken a stream.
     pub(super) fn trial_accepted(&mut self, now: Instant) {
-        self.trials.refused_in_row = 0;
+        (self.trials.refused_in_row, self.trials.failed_in_row) = (0, 0);
         if !self.bisection.is_empty() {
             self.go_on(now);
         }
@@ -107,12 +111,37 @@ impl Carrier {
         false
     }
 
-    /// The upstream could not be asked: everything is tried again.
-    pub(super) fn trial_failed(&mut self, trial: Trial) {
-        match trial {
-            Trial::Alone(suspect) => self.trials.alone = Some(suspect),
-            Trial::Group(group) if !self.bisection.is_empty() => self.bisection.add(group),
-            Trial::Group(_) => self.feed.return_suspects(),
+    /// The upstream could not be asked: everything is tried again. Where it failed at the request, while a stream is open,
+    /// it may be one name at which it fails: the others must not wait for that.
+    pub(super) fn trial_failed(&mut self, trial: Trial, error: &UpstreamError, now: Instant) {
+        let failed_at_request =
+            matches!(error, UpstreamError::Nonsense | UpstreamError::TimedOut | UpstreamError::Reset);
+        let has_others = !self.bisection.is_empty();
+        let may_others_do = match trial {
+            Trial::Group(group) if failed_at_request && self.current.is_some() && group.len() > 1 => {
+                self.bisection.halve(group);
+                self.trials.failed_in_row = 0;
+                true
+            }
+            Trial::Group(group) if has_others => {
+                // Once each of them has failed, it is as if there was only one.
+                self.bisection.add_last(group);
+                self.trials.failed_in_row += 1;
+                failed_at_request && self.trials.failed_in_row < self.bisection.len()
+            }
+            Trial::Group(_) => {
+                self.feed.return_suspects();
+                false
+            }
+            Trial::Alone(suspect) => {
+                self.bisection.add_last(vec![suspect]);
+                has_others && failed_at_request
+            }
+        };
+        if may_others_do && self.current.is_some() {
+            self.not_before = now + jittered(PAUSE_MIN, 0.5..1.0);
+        } else {
+            self.back_off(now);
         }
     }
 
