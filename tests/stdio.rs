@@ -670,13 +670,14 @@ fn a_process_that_is_needed_makes_no_room() {
     eventually("nothing runs", || (metric(&daemon, "trunkline_children{")? == 0).then_some(()));
     let [calling, listening, third] = [(); 3].map(|()| open(&daemon));
     let heard_by = pid(&daemon, &listening);
+    let mut hanging = daemon.connect();
+    hanging.write(&in_session(&calling, tool("1", "hang", "{}")).bytes());
+    child.wait_received("tools/call", 2);
+    // Last: while a client listens, the gateway listens, too, with a process of its own if there is room.
     let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
     let mut stream = daemon.connect();
     stream.write(&in_session(&listening, get).bytes());
     assert_eq!(stream.head().status, 200);
-    let mut hanging = daemon.connect();
-    hanging.write(&in_session(&calling, tool("1", "hang", "{}")).bytes());
-    child.wait_received("tools/call", 2);
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(2) {
         let refused = daemon.send(&in_session(&third, tool("1", "echo", "{}")));
