@@ -68,6 +68,7 @@ pub mod config;
 pub mod connect;
 pub mod cors;
 pub mod demo;
+pub mod directory;
 pub mod doctor;
 pub mod drain;
 pub mod entries;

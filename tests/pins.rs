@@ -1,11 +1,13 @@
 //! Pinned definitions of tools: what counts as a change, what becomes of it in each mode, and how it is approved.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
+use std::path::Path;
 use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
     Config, Daemon, Folder, LEGACY_VERSION, Legacy, Listening, META, Offer, Reply, Request, Response,
@@ -587,4 +589,95 @@ fn a_tool_with_two_names_is_not_pinned_as_one_and_read_as_the_other() {
         wait_withheld(&daemon, "a", false);
         eventually("it is as it was", || (listed(&daemon) == ["a", "b"]).then_some(()));
     }
+}
+
+/// Whoever runs the service, where the tests may be root: nobody else on this machine.
+const SERVICE: u32 = 54_321;
+
+/// The owner that a file of the service has: [`SERVICE`], or whoever runs the tests if that is not root.
+fn service(folder: &Folder) -> u32 {
+    let own = fs::metadata(folder.path()).expect("a directory").uid();
+    if own == 0 { SERVICE } else { own }
+}
+
+fn give(path: &Path, owner: u32) {
+    lchown(path, Some(owner), Some(owner))
+        .or_else(|error| if owner == SERVICE { Err(error) } else { Ok(()) })
+        .expect("given");
+}
+
+/// A state directory as the gateway of another user leaves it, where the tests may be root: `a` waits for approval.
+fn waiting_state(folder: &Folder) -> String {
+    let definition = r#"{"name":"a"}"#;
+    let hash: String = Sha256::digest(definition).iter().map(|byte| format!("{byte:02x}")).collect();
+    let pending = json!({"sha256": hash, "definition": {"name": "a"}});
+    let tool = json!({"name": "a", "approved": [], "pending": [pending]});
+    let file = json!({"layout": 1, "complete": true, "tools": [tool]}).to_string();
+    let pins = folder.path().join("pins");
+    fs::create_dir_all(pins.join("approvals")).expect("directories");
+    fs::write(pins.join("up.json"), file).expect("written");
+    let owner = service(folder);
+    for path in [folder.path(), &pins, &pins.join("approvals"), &pins.join("up.json")] {
+        give(path, owner);
+    }
+    hash
+}
+
+/// The command is run by root, and the state directory belongs to somebody who is not.
+#[test]
+fn an_approval_goes_nowhere_but_into_the_state_directory() {
+    let upstream = Tools::new(&[B]).start();
+    let state = Folder::new();
+    let hash = waiting_state(&state);
+    let approve = |state: &Folder| {
+        let config = config(&upstream, "quarantine", state);
+        run(&["approve", "up", "a", "--hash", &hash], &config)
+    };
+    let output = approve(&state);
+    assert!(output.status.success(), "{output:?}");
+    let left = |folder: &Path| -> Vec<_> {
+        fs::read_dir(folder).expect("a directory").map(|entry| entry.expect("an entry").path()).collect()
+    };
+    let written = left(&state.path().join("pins/approvals"));
+    let [written] = &written[..] else { panic!("{written:?}") };
+    let (found, owner) = (fs::metadata(written).expect("a file"), service(&state));
+    assert_eq!((found.uid(), found.mode() & 0o777), (owner, 0o600));
+
+    for component in ["pins", "pins/approvals", "pins/up.json"] {
+        let (state, elsewhere) = (Folder::new(), Folder::new());
+        waiting_state(&state);
+        let (path, target) = (state.path().join(component), elsewhere.path().join("target"));
+        fs::rename(&path, &target).expect("moved");
+        // Somebody else's, wherever the tests may say so.
+        if owner == SERVICE {
+            chown(&target, Some(0), Some(0)).expect("given");
+        }
+        symlink(&target, &path).expect("a link");
+        give(&path, owner);
+        let before = fs::metadata(&target).expect("the target");
+        let output = approve(&state);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("link"), "{component}: {output:?}");
+        let after = fs::metadata(&target).expect("the target");
+        assert_eq!(
+            (after.uid(), after.gid(), after.mode()),
+            (before.uid(), before.gid(), before.mode()),
+            "{component}"
+        );
+        let inside = if component == "pins" { target.join("approvals") } else { target.clone() };
+        assert!(inside.is_file() || left(&inside).is_empty(), "{component}: written elsewhere");
+    }
+
+    let state = Folder::new();
+    waiting_state(&state);
+    let file = state.path().join("pins/up.json");
+    fs::hard_link(&file, state.path().join("other")).expect("a link");
+    let output = approve(&state);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("link"), "{output:?}");
+    fs::remove_file(&file).expect("removed");
+    rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+    let output = approve(&state);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("no regular file"), "{output:?}");
 }

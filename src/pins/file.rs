@@ -4,11 +4,12 @@
 //! line puts into `pins/approvals` in one step and the gateway takes away once what it approves was written down: a
 //! crash at any moment loses neither. Only their owner may read them. A file that cannot be read, or whose definitions do
 //! not have the hashes it says, is an error and stays as it is: what it would have pinned is never taken on trust again.
+//!
+//! Root runs the command line in a directory of the service's user: below it no link is followed ([`Directory`]).
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, chown};
+use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use serde_json::value::RawValue;
 
 use super::book::{Book, Definition, Pending, Tool};
 use super::canonical::{Hash, canonical};
+use crate::directory::Directory;
 use crate::protocol::json::Scratch;
 
 /// A longer file is not read; `pins_bytes_max` is at most a GiB.
@@ -27,7 +29,10 @@ const APPROVALS_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 1100;
 const LAYOUT: u32 = 1;
 
-/// The place in the state directory.
+const PINS: &str = "pins";
+const APPROVALS: &str = "approvals";
+
+/// The place in the state directory, which it holds the path of.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
@@ -76,29 +81,35 @@ struct FileDefinition {
 impl Folder {
     /// The place in this state directory.
     pub fn new(state_directory: &Path) -> Self {
-        Self(state_directory.join("pins"))
+        Self(state_directory.to_owned())
     }
 
-    /// The file of one upstream.
+    /// The file of one upstream, for people.
     pub fn path(&self, upstream: &str) -> PathBuf {
-        self.0.join(format!("{upstream}.json"))
+        self.0.join(PINS).join(file_name(upstream))
     }
 
-    /// Makes the directories.
-    pub fn make(&self) -> io::Result<()> {
-        let approvals = self.approvals();
-        for directory in [&self.0, &approvals] {
-            match DirBuilder::new().mode(0o700).create(directory) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+    /// The directory of all files, which is made if there is none.
+    fn make(&self) -> io::Result<Directory> {
+        let pins = Directory::open(&self.0)?.make_subdirectory(PINS)?;
+        pins.make_subdirectory(APPROVALS)?;
+        Ok(pins)
+    }
+
+    /// The directory of all files; `None`: nothing was ever kept.
+    fn pins(&self) -> io::Result<Option<Directory>> {
+        present(Directory::open(&self.0).and_then(|state| state.subdirectory(PINS)))
+    }
+
+    fn approvals(&self) -> io::Result<Option<Directory>> {
+        let Some(pins) = self.pins()? else { return Ok(None) };
+        present(pins.subdirectory(APPROVALS))
     }
 
     /// What is kept of an upstream; `None`: nothing was ever.
     pub fn read(&self, upstream: &str) -> io::Result<Option<Kept>> {
-        let Some(text) = read_file(&self.path(upstream), FILE_BYTES_MAX)? else { return Ok(None) };
+        let Some(pins) = self.pins()? else { return Ok(None) };
+        let Some(text) = pins.text(file_name(upstream).as_ref(), FILE_BYTES_MAX)? else { return Ok(None) };
         let file: File = serde_json::from_str(&text)?;
         if file.layout != LAYOUT {
             return Err(io::Error::other("the file is of another version"));
@@ -122,46 +133,52 @@ impl Folder {
 
     /// Replaces what is kept of an upstream; `text` is that of [`text_of`].
     pub fn write(&self, upstream: &str, text: &str) -> io::Result<()> {
-        self.make()?;
-        replace(&self.path(upstream), text.as_bytes(), &self.0)
+        self.make()?.replace(file_name(upstream).as_ref(), text.as_bytes(), None)
     }
 
     /// Leaves an approval for the gateway.
     pub fn approve(&self, approval: &Approval) -> io::Result<()> {
-        self.make()?;
-        let directory = self.approvals();
-        // The command may be run by root for a gateway that is not.
-        give_to_owner(&self.0, self.0.parent().unwrap_or(&self.0))?;
-        give_to_owner(&directory, &self.0)?;
+        let approvals = self.make()?.subdirectory(APPROVALS)?;
         let name = Hash::of(&format!("{}\n{}", approval.upstream, approval.tool)).to_string();
-        let path = directory.join(format!("{}-{}.json", &name[..16], approval.hash));
-        replace(&path, serde_json::to_string(approval)?.as_bytes(), &directory)
+        let name = format!("{}-{}.json", &name[..16], approval.hash);
+        approvals.replace(name.as_ref(), serde_json::to_string(approval)?.as_bytes(), None)
     }
 
-    /// The approvals that wait, with their files. One that cannot be read is an error of its own.
-    pub fn approvals_left(&self) -> io::Result<Vec<(PathBuf, io::Result<Approval>)>> {
-        let entries = match fs::read_dir(self.approvals()) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
+    /// The approvals that wait, with the names of their files. One that cannot be read is an error of its own.
+    pub fn approvals_left(&self) -> io::Result<Vec<(OsString, io::Result<Approval>)>> {
+        let Some(approvals) = self.approvals()? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        for entry in entries.take(APPROVALS_MAX) {
-            let path = entry?.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
+        for name in approvals.names()?.take(APPROVALS_MAX) {
+            let name = name?;
+            if Path::new(&name).extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let read = read_file(&path, APPROVAL_BYTES_MAX).and_then(|text| {
+            let read = approvals.text(&name, APPROVAL_BYTES_MAX).and_then(|text| {
                 let text = text.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
                 Ok(serde_json::from_str(&text)?)
             });
-            found.push((path, read));
+            found.push((name, read));
         }
         Ok(found)
     }
 
-    fn approvals(&self) -> PathBuf {
-        self.0.join("approvals")
+    /// Takes approvals away, by the names of their files.
+    pub fn remove_approvals(&self, names: &[OsString]) -> io::Result<()> {
+        let Some(approvals) = self.approvals()? else { return Ok(()) };
+        names.iter().try_for_each(|name| approvals.remove(name))
+    }
+}
+
+fn file_name(upstream: &str) -> String {
+    format!("{upstream}.json")
+}
+
+/// What was opened; `None`: there is none.
+fn present(opened: io::Result<Directory>) -> io::Result<Option<Directory>> {
+    match opened {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -191,51 +208,9 @@ impl FileDefinition {
     }
 }
 
-/// The text of a file; `None`: there is none.
-fn read_file(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
-    let file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut text = String::new();
-    if file.take(bytes_max + 1).read_to_string(&mut text)? as u64 > bytes_max {
-        return Err(io::Error::other("the file is too large"));
-    }
-    Ok(Some(text))
-}
-
-/// Replaces a file whole. It belongs to whom `directory` belongs to.
-fn replace(path: &Path, text: &[u8], directory: &Path) -> io::Result<()> {
-    let new = path.with_extension("json.new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let written = file
-        .write_all(text)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| give_to_owner(&new, directory))
-        .and_then(|()| fs::rename(&new, path))
-        .and_then(|()| fs::File::open(directory)?.sync_all());
-    if written.is_err() {
-        // What is left would only lie about.
-        let _ = fs::remove_file(&new);
-    }
-    written
-}
-
-fn give_to_owner(path: &Path, directory: &Path) -> io::Result<()> {
-    let (own, theirs) = (fs::metadata(path)?, fs::metadata(directory)?);
-    if (own.uid(), own.gid()) == (theirs.uid(), theirs.gid()) || own.uid() == theirs.uid() {
-        return Ok(());
-    }
-    chown(path, Some(theirs.uid()), Some(theirs.gid()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::super::book::{Listed, Source};

@@ -6,8 +6,9 @@
 //! apart. Files are written off the thread, at most once a second for each upstream.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -189,13 +190,14 @@ impl Watcher {
         }
         self.files_looked_at = Some(now);
         let Some(folder) = self.folder.clone() else { return };
-        let left = self.client.tasks.compute(move || folder.approvals_left()).await;
+        let reading = folder.clone();
+        let left = self.client.tasks.compute(move || reading.approvals_left()).await;
         let left = left.unwrap_or_else(|error| {
             tracing::warn!(%error, "approvals cannot be read");
             Vec::new()
         });
-        let taken: Vec<PathBuf> =
-            left.into_iter().filter_map(|(path, read)| self.approve(&path, read).then_some(path)).collect();
+        let taken: Vec<OsString> =
+            left.into_iter().filter_map(|(file, read)| self.approve(&file, read).then_some(file)).collect();
         let names: Vec<String> = self.watched.keys().cloned().collect();
         let mut is_written = true;
         for name in names {
@@ -203,19 +205,19 @@ impl Watcher {
         }
         // An approval is taken away only when what it approves was written down.
         if is_written && !taken.is_empty() {
-            let remove = move || taken.iter().try_for_each(std::fs::remove_file);
-            if let Err(error) = self.client.tasks.compute(remove).await {
+            let remove = self.client.tasks.compute(move || folder.remove_approvals(&taken));
+            if let Err(error) = remove.await {
                 tracing::warn!(%error, "an approval cannot be removed");
             }
         }
     }
 
     /// True if the approval is done with.
-    fn approve(&self, path: &Path, read: io::Result<Approval>) -> bool {
+    fn approve(&self, file: &OsStr, read: io::Result<Approval>) -> bool {
         let Approval { upstream, tool, hash } = match read {
             Ok(approval) => approval,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "an approval that cannot be read is dropped");
+                tracing::warn!(file = %file.display(), %error, "an approval that cannot be read is dropped");
                 return true;
             }
         };

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::config;
+use crate::directory::open_own;
 use crate::protocol::version::{LegacyVersion, MODERN};
 use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
@@ -201,7 +202,7 @@ fn digest(config: &config::Upstream) -> String {
 
 /// The text of the file and what it says; `None` if there is no file.
 fn read(path: &Path) -> io::Result<Option<(String, Vec<Kept>)>> {
-    let file = match fs::File::open(path) {
+    let file = match open_own(OpenOptions::new().read(true), path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

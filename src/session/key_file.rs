@@ -1,15 +1,17 @@
 //! Key files: read, made where there is none, and given a new key.
 //!
 //! A file appears or changes at once or not at all, whatever stops the process, and only its owner can read
-//! it: its text is written to a file beside it, forced to the disk, and then given the name.
+//! it: its text is written to a file beside it, forced to the disk, and then given the name. Root puts new keys into files
+//! of the service's user, who could put a link there: see [`Directory`].
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::hex;
 use super::keys::{self, KEY_BYTES, Keys, KeysError};
+use crate::directory::Directory;
 
 /// More than any key file needs.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -71,7 +73,8 @@ pub fn load(path: &Path) -> Result<Keys, KeyFileError> {
 /// The keys of a file, which is made if there is none.
 pub fn load_or_create(path: &Path) -> Result<Keys, KeyFileError> {
     if !path.exists() {
-        create(path)?;
+        let (directory, name) = place(path)?;
+        create(&directory, &name, path)?;
     }
     load(path)
 }
@@ -79,39 +82,44 @@ pub fn load_or_create(path: &Path) -> Result<Keys, KeyFileError> {
 /// Puts a new key on top of a file, and keeps the newest of the old ones; or makes the file.
 pub fn rotate(path: &Path) -> Result<Rotated, KeyFileError> {
     // Of a symbolic link the file it leads to is replaced, not the link.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let text = match read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && create(path)? => {
-            return Ok(Rotated::Created);
-        }
-        Err(reason) => return Err(KeyFileError::Read { path: path.clone(), reason }),
+    let (directory, name) = place(path)?;
+    let read_failed = |reason| KeyFileError::Read { path: path.to_owned(), reason };
+    let file = match directory.file(&name).map_err(read_failed)? {
+        Some(file) => file,
+        None if create(&directory, &name, path)? => return Ok(Rotated::Created),
+        None => return Err(read_failed(io::ErrorKind::NotFound.into())),
     };
-    let old = keys::parse(&text).map_err(|reason| KeyFileError::Keys { path: path.clone(), reason })?;
+    let text = file.text(FILE_BYTES_MAX).map_err(read_failed)?;
+    let old = keys::parse(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })?;
     let kept = old.len().min(OLD_KEYS_KEPT);
     let mut all = vec![keys::random_key()?];
     all.extend_from_slice(&old[..kept]);
-    write_aside(path, &all)
-        .and_then(|temporary| {
-            keep_owner(path, &temporary.0)?;
-            fs::rename(&temporary.0, path)?;
-            sync_folder(path)
-        })
-        .map_err(|reason| KeyFileError::Write { path: path.clone(), reason })?;
+    // An operator who is root must not take the file away from the service's user.
+    directory
+        .replace(&name, text_of(&all).as_bytes(), Some(&file))
+        .map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })?;
     Ok(Rotated::Added { kept, dropped: old.len() - kept })
 }
 
+/// Where the file is, or will be.
+fn place(path: &Path) -> Result<(Directory, std::ffi::OsString), KeyFileError> {
+    Directory::of_file(path).map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })
+}
+
 /// Makes the file with one new key. False if another process made it meanwhile: then that one counts.
-fn create(path: &Path) -> Result<bool, KeyFileError> {
-    let key = keys::random_key()?;
-    let link = |temporary: Temporary| match fs::hard_link(&temporary.0, path) {
-        Ok(()) => sync_folder(path).map(|()| true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
-    };
-    write_aside(path, &[key])
-        .and_then(link)
-        .map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })
+fn create(directory: &Directory, name: &OsStr, path: &Path) -> Result<bool, KeyFileError> {
+    let text = text_of(&[keys::random_key()?]);
+    let created = directory.create(name, text.as_bytes());
+    created.map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })
+}
+
+fn text_of(keys: &[[u8; KEY_BYTES]]) -> String {
+    let mut text = "# Keys of session ids, newest first: the first seals, all open.\n".to_owned();
+    for key in keys {
+        text.push_str(&hex(key));
+        text.push('\n');
+    }
+    text
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -123,50 +131,10 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// A file that is removed unless it got another name.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // After a rename there is nothing to remove, and a leftover harms nobody.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-fn write_aside(path: &Path, keys: &[[u8; KEY_BYTES]]) -> io::Result<Temporary> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(io::Error::other)?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}", hex(&random)));
-    let temporary = Temporary(name.into());
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary.0)?;
-    let mut text = "# Keys of session ids, newest first: the first seals, all open.\n".to_owned();
-    for key in keys {
-        text.push_str(&hex(key));
-        text.push('\n');
-    }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    Ok(temporary)
-}
-
-/// An operator who is root must not take the file away from the service's user.
-fn keep_owner(from: &Path, to: &Path) -> io::Result<()> {
-    let (old, new) = (fs::metadata(from)?, fs::metadata(to)?);
-    if (old.uid(), old.gid()) == (new.uid(), new.gid()) {
-        return Ok(());
-    }
-    std::os::unix::fs::chown(to, Some(old.uid()), Some(old.gid()))
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
 
     use super::*;
     use crate::session::test_folder::Folder;
@@ -190,7 +158,9 @@ mod tests {
         let again = load_or_create(&path).expect("read");
         assert!(opens(&again, &made));
         assert_eq!(mode(&path), 0o600);
-        assert!(!create(&path).expect("there already"), "another process' file was replaced");
+        let (directory, name) = place(&path).expect("a place");
+        let is_created = create(&directory, &name, &path).expect("there already");
+        assert!(!is_created, "another process' file was replaced");
         assert!(opens(&load(&path).expect("read"), &made));
         assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 1, "something was left behind");
     }
@@ -234,6 +204,37 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).expect("link");
         assert_eq!(rotate(&link).expect("rotated"), Rotated::Added { kept: 1, dropped: 0 });
         assert!(fs::symlink_metadata(&link).expect("link").is_symlink());
+    }
+
+    /// The directory belongs to the service's user, and the command is run by root, where the tests may be both.
+    #[test]
+    fn a_link_of_the_service_does_not_lead_root_elsewhere() {
+        const SERVICE: u32 = 54_321;
+        let is_root = rustix::process::geteuid().is_root();
+        let (state, elsewhere) = (Folder::new(), Folder::new());
+        let (target, link) = (elsewhere.path().join("keys"), state.path().join("session.key"));
+        rotate(&target).expect("made");
+        std::os::unix::fs::symlink(&target, &link).expect("a link");
+        let owner = if is_root { SERVICE } else { fs::metadata(state.path()).expect("a folder").uid() };
+        for path in [&link, state.path()] {
+            lchown(path, Some(owner), None).expect("given");
+        }
+        let before = fs::read(&target).expect("a file");
+        let rotated = rotate(&link);
+        assert_eq!(rotated.is_err(), is_root, "{rotated:?}");
+        assert_eq!(fs::read(&target).expect("a file") == before, is_root);
+
+        // Not by way of a directory either.
+        let (inside, keys) = (state.path().join("inside"), state.path().join("inside/keys"));
+        std::os::unix::fs::symlink(elsewhere.path(), &inside).expect("a link");
+        lchown(&inside, Some(owner), None).expect("given");
+        assert_eq!(rotate(&keys).is_err(), is_root);
+        // What is there without a link is done as ever, and stays the service's.
+        let own = state.path().join("own.key");
+        for _ in 0..2 {
+            rotate(&own).expect("rotated");
+            assert_eq!(fs::metadata(&own).expect("a file").uid(), owner);
+        }
     }
 
     #[test]

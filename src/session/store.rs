@@ -25,9 +25,11 @@ use super::table::Table;
 use super::writer::{Journal, Writer};
 use super::{Sessions, place_for};
 use crate::config::{self, Config};
+use crate::directory::open_own;
 use crate::shared::Shared;
 
-const KEY_FILE: &str = "session.key";
+/// Of the keys of sessions, in the state directory.
+pub(crate) const KEY_FILE: &str = "session.key";
 const JOURNAL_FILE: &str = "sessions.journal";
 const LOCK_FILE: &str = "lock";
 
@@ -227,13 +229,9 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unusable(folder))?;
     let path = folder.join(LOCK_FILE);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(unusable(&path))?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = open_own(&options, &path).map_err(unusable(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: folder.to_owned() }),

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::journal::{Record, Replay};
 use super::now_s;
+use crate::directory::open_own;
 
 /// The largest journal.
 pub(super) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
@@ -205,7 +206,7 @@ fn is_full(error: &io::Error) -> bool {
 
 /// Reads a journal and leaves it as it is.
 fn append_to(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
-    let file = OpenOptions::new().append(true).read(true).create(true).mode(0o600).open(path)?;
+    let file = open_own(OpenOptions::new().append(true).read(true).create(true).mode(0o600), path)?;
     let bytes = file.metadata()?.len();
     let replay = Replay::read(BufReader::new((&file).take(2 * JOURNAL_BYTES_MAX)), now_s)?;
     Ok((replay, file, bytes))
@@ -214,7 +215,7 @@ fn append_to(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
 /// Reads a journal and puts the shortest that says the same in its place. The old one stays until the new one
 /// is on the disk.
 fn compact(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
-    let replay = match File::open(path) {
+    let replay = match open_own(OpenOptions::new().read(true), path) {
         Ok(file) => Replay::read(BufReader::new(file.take(2 * JOURNAL_BYTES_MAX)), now_s)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Replay::default(),
         Err(error) => return Err(error),
