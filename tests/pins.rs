@@ -591,6 +591,39 @@ fn a_tool_with_two_names_is_not_pinned_as_one_and_read_as_the_other() {
     }
 }
 
+/// A disk that is full, a directory that is read-only: the approval holds, and nobody is told otherwise.
+#[test]
+fn a_file_that_cannot_be_written_is_told_once_and_refuses_no_approval() {
+    let folder = Folder::new();
+    let tools = Tools::new(&[FULL, B]);
+    let upstream = tools.start();
+    let daemon = Daemon::start(&config(&upstream, "quarantine", &folder));
+    assert!(!is_withheld(&daemon, "a"));
+    tools.set(&[&FULL.replace("does a", "does b"), B]);
+    let hash = wait_pending(&folder, "a");
+    let (file, approvals) = (folder.path().join("pins/up.json"), folder.path().join("pins/approvals"));
+    fs::remove_file(&file).expect("removed");
+    fs::create_dir_all(file.join("in the way")).expect("a directory");
+    let approval = json!({"upstream": "up", "tool": "a", "hash": hash}).to_string();
+    fs::write(approvals.join("one.json"), approval).expect("written");
+    wait_withheld(&daemon, "a", false);
+    let again = |line: &str| line.contains("cannot be kept") && line.contains("failures=2");
+    daemon.wait_for_log(0, "the second attempt", again);
+    assert_eq!(pins(&daemon, "unwritten"), 1);
+    let status: Value = serde_json::from_str(&daemon.get_admin("/status").text()).expect("JSON");
+    assert_eq!(status["upstreams"][0]["pins"]["unwritten"], true);
+    let log = daemon.log();
+    let audited: Vec<&String> = log.iter().filter(|line| line.contains("act=\"approve\"")).collect();
+    assert!(audited.len() == 1 && audited[0].contains("was approved"), "{audited:?}");
+    assert!(approvals.join("one.json").exists(), "what is not written down is not forgotten");
+
+    fs::remove_dir_all(&file).expect("removed");
+    kept(&folder, |file| pending(file, "a").is_none());
+    daemon.wait_for_log(0, "that it is well again", |line| line.contains("is kept again"));
+    eventually("the approval is gone", || (!approvals.join("one.json").exists()).then_some(()));
+    assert_eq!(pins(&daemon, "unwritten"), 0);
+}
+
 /// Whoever runs the service, where the tests may be root: nobody else on this machine.
 const SERVICE: u32 = 54_321;
 

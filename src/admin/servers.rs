@@ -129,6 +129,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
                 "changed": changed,
                 "new": new,
                 "unreadable": series.unreadable.get() == 1,
+                "unwritten": series.unwritten.get() == 1,
                 "waiting": pins.waiting(WAITING_MAX),
             });
         }

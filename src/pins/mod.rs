@@ -250,6 +250,11 @@ impl Pins {
         self.inner().is_dirty = true;
     }
 
+    /// Whether what is pinned cannot be written down, for operators.
+    pub fn set_unwritten(&self, is_unwritten: bool) {
+        self.series.unwritten.set(i64::from(is_unwritten));
+    }
+
     /// The text of its file.
     pub fn text(&self) -> String {
         file::text_of(&self.inner().book)

@@ -41,6 +41,8 @@ const ROUNDS_INTERVAL: Duration = Duration::from_millis(100);
 /// Pause after a round that came to nothing, doubled with each; a call that waits does not wait for its end.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Pause after a file could not be written, doubled with each failure up to [`PAUSE_MAX`].
+const WRITE_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// From this round on an upstream is pinned by the lists that it gives, if some of them fail.
 const ROUNDS_WHOLE: u32 = 3;
 
@@ -53,6 +55,40 @@ pub struct Watcher {
     /// The configuration that `watched` goes by.
     followed: Arc<Snapshot>,
     files_looked_at: Option<Instant>,
+    /// Files of approvals that hold and were not written down yet, with their upstreams.
+    approved: HashMap<OsString, String>,
+    /// What was told of looking for approvals and of removing them.
+    approvals_read: Complaint,
+    approvals_removed: Complaint,
+}
+
+/// What of an approval there is to do.
+enum Handled {
+    /// Nothing yet.
+    Later,
+    /// Its file is of no use any more.
+    Done,
+    /// It holds, but is not written down.
+    Approved { upstream: String },
+}
+
+/// What was last complained of, so that the log does not repeat itself.
+#[derive(Default)]
+struct Complaint(Option<String>);
+
+impl Complaint {
+    /// Whether this is something new.
+    fn is_news(&mut self, error: &io::Error) -> bool {
+        let error = error.to_string();
+        let is_news = self.0.as_ref() != Some(&error);
+        self.0 = Some(error);
+        is_news
+    }
+
+    /// All is well. Whether it was not.
+    fn end(&mut self) -> bool {
+        self.0.take().is_some()
+    }
 }
 
 impl std::fmt::Debug for Watcher {
@@ -70,6 +106,10 @@ struct Watched {
     failures: u32,
     /// No round begins before, unless a call waits.
     pause_until: Option<Instant>,
+    /// How often its file could not be written, and what was said of it.
+    writes_failed: u32,
+    complaint: Complaint,
+    write_again: Option<Instant>,
 }
 
 type Ended = (String, Arc<Pins>, Result<Round, UpstreamError>);
@@ -91,7 +131,17 @@ impl Watcher {
             pins.open(read(folder.as_ref(), name), snapshot.limits.pins_bytes_max);
             watched.insert(name.clone(), Watched::new(upstream, pins));
         }
-        Self { state, client, folder, watched, followed: snapshot, files_looked_at: None }
+        Self {
+            state,
+            client,
+            folder,
+            watched,
+            followed: snapshot,
+            files_looked_at: None,
+            approved: HashMap::new(),
+            approvals_read: Complaint::default(),
+            approvals_removed: Complaint::default(),
+        }
     }
 
     /// Watches until the process ends.
@@ -192,41 +242,74 @@ impl Watcher {
         let Some(folder) = self.folder.clone() else { return };
         let reading = folder.clone();
         let left = self.client.tasks.compute(move || reading.approvals_left()).await;
-        let left = left.unwrap_or_else(|error| {
-            tracing::warn!(%error, "approvals cannot be read");
-            Vec::new()
-        });
-        let taken: Vec<OsString> =
-            left.into_iter().filter_map(|(file, read)| self.approve(&file, read).then_some(file)).collect();
+        let left = match left {
+            Ok(left) => {
+                self.approvals_read.end();
+                left
+            }
+            Err(error) => {
+                if self.approvals_read.is_news(&error) {
+                    tracing::warn!(%error, "approvals cannot be read");
+                }
+                Vec::new()
+            }
+        };
+        let mut done = Vec::new();
+        for (file, read) in left {
+            if self.approved.contains_key(&file) {
+                continue;
+            }
+            match self.approve(&file, read) {
+                Handled::Later => {}
+                Handled::Done => done.push(file),
+                Handled::Approved { upstream } => drop(self.approved.insert(file, upstream)),
+            }
+        }
         let names: Vec<String> = self.watched.keys().cloned().collect();
-        let mut is_written = true;
+        let mut unwritten = Vec::new();
         for name in names {
-            is_written &= self.write(&name).await;
+            if !self.write(&name).await {
+                unwritten.push(name);
+            }
         }
         // An approval is taken away only when what it approves was written down.
-        if is_written && !taken.is_empty() {
-            let remove = self.client.tasks.compute(move || folder.remove_approvals(&taken));
-            if let Err(error) = remove.await {
+        done.extend(
+            self.approved.extract_if(|_, upstream| !unwritten.contains(upstream)).map(|(file, _)| file),
+        );
+        self.remove_approvals(&folder, done).await;
+    }
+
+    async fn remove_approvals(&mut self, folder: &Folder, files: Vec<OsString>) {
+        if files.is_empty() {
+            return;
+        }
+        let folder = folder.clone();
+        match self.client.tasks.compute(move || folder.remove_approvals(&files)).await {
+            Err(error) if self.approvals_removed.is_news(&error) => {
                 tracing::warn!(%error, "an approval cannot be removed");
             }
+            Err(_) => {}
+            Ok(()) => drop(self.approvals_removed.end()),
         }
     }
 
-    /// True if the approval is done with.
-    fn approve(&self, file: &OsStr, read: io::Result<Approval>) -> bool {
+    /// Approves what was read.
+    fn approve(&self, file: &OsStr, read: io::Result<Approval>) -> Handled {
         let Approval { upstream, tool, hash } = match read {
             Ok(approval) => approval,
             Err(error) => {
                 tracing::warn!(file = %file.display(), %error, "an approval that cannot be read is dropped");
-                return true;
+                return Handled::Done;
             }
         };
         let Some(watched) = self.watched.get(&upstream) else {
             // It may be configured again before anybody looks.
-            return !self.state.snapshot.load().upstreams.iter().any(|known| known.config.name == upstream);
+            let snapshot = self.state.snapshot.load();
+            let is_known = snapshot.upstreams.iter().any(|known| known.config.name == upstream);
+            return if is_known { Handled::Later } else { Handled::Done };
         };
         if !watched.pins.is_open() {
-            return false;
+            return Handled::Later;
         }
         let is_approved = hash.parse().is_ok_and(|hash| watched.pins.approve(&tool, hash));
         let tool = shorten(&tool);
@@ -234,17 +317,20 @@ impl Watcher {
             tracing::info!(target: "audit", act = "approve", by = "trunkline pins", outcome = "done", upstream, tool, sha256 = hash, "the definition of a tool was approved");
             watched.upstream.changes.note(Changed::Tools);
             self.state.hub.tell(&watched.upstream, Changed::Tools);
-        } else {
-            tracing::warn!(target: "audit", act = "approve", by = "trunkline pins", outcome = "refused", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
+            return Handled::Approved { upstream };
         }
-        true
+        tracing::warn!(target: "audit", act = "approve", by = "trunkline pins", outcome = "refused", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
+        Handled::Done
     }
 
     /// Writes down what is pinned of an upstream, if it was not. False if it could not be.
-    async fn write(&self, name: &str) -> bool {
-        let (Some(folder), Some(watched)) = (self.folder.clone(), self.watched.get(name)) else {
+    async fn write(&mut self, name: &str) -> bool {
+        let (Some(folder), Some(watched)) = (self.folder.clone(), self.watched.get_mut(name)) else {
             return true;
         };
+        if watched.write_again.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
         let pins = Arc::clone(&watched.pins);
         if !pins.is_open() || !pins.take_dirty() {
             return true;
@@ -252,10 +338,11 @@ impl Watcher {
         let own = name.to_owned();
         let writing = Arc::clone(&pins);
         let written = self.client.tasks.compute(move || folder.write(&own, &writing.text())).await;
-        if let Err(error) = &written {
+        if written.is_err() {
             pins.set_dirty();
-            tracing::error!(upstream = name, %error, "what is pinned cannot be kept");
         }
+        pins.set_unwritten(written.is_err());
+        watched.note_written(name, &written);
         written.is_ok()
     }
 }
@@ -269,6 +356,27 @@ impl Watched {
             begun: None,
             failures: 0,
             pause_until: None,
+            writes_failed: 0,
+            complaint: Complaint::default(),
+            write_again: None,
+        }
+    }
+
+    /// Notes how the writing of its file came out, and says so once, whenever the reason changes, and now and then.
+    fn note_written(&mut self, upstream: &str, written: &io::Result<()>) {
+        let Err(error) = written else {
+            if self.complaint.end() {
+                tracing::info!(upstream, "what is pinned is kept again");
+            }
+            (self.writes_failed, self.write_again) = (0, None);
+            return;
+        };
+        let pause = WRITE_PAUSE_MIN.saturating_mul(1 << self.writes_failed.min(16)).min(PAUSE_MAX);
+        self.write_again = Some(Instant::now() + pause);
+        self.writes_failed = self.writes_failed.saturating_add(1);
+        if self.complaint.is_news(error) || self.writes_failed.is_power_of_two() {
+            let failures = self.writes_failed;
+            tracing::error!(upstream, %error, failures, "what is pinned cannot be kept");
         }
     }
 

@@ -18,6 +18,8 @@ pub struct PinSeries {
     tools: [IntGauge; 3],
     /// 1 while what was kept cannot be read.
     pub unreadable: IntGauge,
+    /// 1 while what is pinned cannot be written down.
+    pub unwritten: IntGauge,
     /// Definitions that were found not to be approved; each counts once while it is remembered.
     pub changes: IntCounter,
 }
@@ -27,7 +29,7 @@ impl PinMetrics {
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let tools = Opts::new(
             "trunkline_pins",
-            "Tools by their pins: pinned, with an approved definition; changed, with another that waits for approval; new, with only that; unreadable, 1 while the file cannot be read.",
+            "Tools by their pins: pinned, with an approved definition; changed, with another that waits for approval; new, with only that; unreadable and unwritten, 1 while the file cannot be read or written.",
         );
         let tools = IntGaugeVec::new(tools, &["upstream", "state"])?;
         let changes = Opts::new(
@@ -46,6 +48,7 @@ impl PinMetrics {
         PinSeries {
             tools: ["pinned", "changed", "new"].map(gauge),
             unreadable: gauge("unreadable"),
+            unwritten: gauge("unwritten"),
             changes: self.changes.with_label_values(&[upstream]),
         }
     }
@@ -54,7 +57,7 @@ impl PinMetrics {
 impl PinMetrics {
     /// The upstream of this name is no more.
     pub fn forget(&self, upstream: &str) {
-        for state in ["pinned", "changed", "new", "unreadable"] {
+        for state in ["pinned", "changed", "new", "unreadable", "unwritten"] {
             // One that was never set is none.
             let _ = self.tools.remove_label_values(&[upstream, state]);
         }

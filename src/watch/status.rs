@@ -254,6 +254,8 @@ pub struct Pins {
     pub new: u64,
     /// Whether what was kept cannot be read.
     pub unreadable: bool,
+    /// Whether what is pinned cannot be written down.
+    pub unwritten: bool,
     /// Names of some that wait for approval.
     pub names: Vec<String>,
 }
@@ -475,6 +477,7 @@ fn upstream(of: &Value) -> Upstream {
             changed: count(of, "changed"),
             new: count(of, "new"),
             unreadable: flag(of, "unreadable").unwrap_or_default(),
+            unwritten: flag(of, "unwritten").unwrap_or_default(),
             names: texts(of, "waiting"),
         }),
         figures: figures(of),

@@ -167,6 +167,9 @@ fn of_pins(upstream: &Upstream, found: &mut Vec<Trouble>) {
     if pins.unreadable {
         found.push(wrong(subject(), "what is pinned of it cannot be read", "see the log"));
     }
+    if pins.unwritten {
+        found.push(wrong(subject(), "what is pinned of it cannot be written down", "see the log"));
+    }
     let mut said = Vec::new();
     if pins.changed > 0 {
         said.push(format!("{} changed", number_of(pins.changed, "tool has", "tools have")));
@@ -279,7 +282,14 @@ mod tests {
                 }),
                 "Look upstream a: 10 % of its calls",
             ),
-            (upstream(json!({"pins": {"unreadable": true}})), "Wrong upstream a: what is pinned"),
+            (
+                upstream(json!({"pins": {"unreadable": true}})),
+                "Wrong upstream a: what is pinned of it cannot be read",
+            ),
+            (
+                upstream(json!({"pins": {"unwritten": true}})),
+                "Wrong upstream a: what is pinned of it cannot be written",
+            ),
             (
                 upstream(json!({"calls_at_once": {"max": 1, "in_use": 1, "waiting": 3}})),
                 "Look upstream a: 3 calls wait",

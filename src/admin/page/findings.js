@@ -106,6 +106,7 @@ function whyDown({ connects_failed }, replicas) {
 function pinFindings(pins, bad, warn) {
   if (!pins) return [];
   if (pins.unreadable) return [bad('pins', 'its pins cannot be read')];
+  if (pins.unwritten) return [bad('pins', 'its pins cannot be written down')];
   const which = list(pins.waiting).length ? `: ${some(pins.waiting)}` : '';
   if (pins.changed > 0)
     return [warn('pins', `${plural(pins.changed, 'tool')} changed since approval${which}`)];
