@@ -7,6 +7,7 @@
 //! | `control.rs` | signals, and the three clocks of the end |
 //! | `reload.rs`, `difference.rs` | a new configuration, completely or not at all |
 //! | `listeners.rs` | what is listened at, as that changes |
+//! | `files.rs` | whether what a configuration names can be used |
 //! | `watch.rs` | files that change |
 //! | `notify.rs`, `watchdog.rs` | what the service manager is told |
 //!
@@ -16,6 +17,7 @@
 
 mod control;
 mod difference;
+mod files;
 mod listeners;
 mod notify;
 mod passed;
@@ -60,6 +62,7 @@ use self::reload::Reloader;
 use self::sockets::Sockets;
 
 pub use self::control::End;
+pub use self::files::Findings;
 pub use self::passed::PassedError;
 pub use self::reload::warn_about;
 pub use self::sockets::SocketsError;
@@ -108,8 +111,13 @@ pub fn load(path: &Path) -> anyhow::Result<Config> {
     let text = read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut config = config::parse(&text)
         .map_err(|errors| anyhow::anyhow!(errors.render(&path.display().to_string(), &text)))?;
-    config.state_directory = config.state_directory.or_else(state_directory_of_environment);
+    adopt_environment(&mut config);
     Ok(config)
+}
+
+/// Takes from the environment what the text leaves to it.
+pub(crate) fn adopt_environment(config: &mut Config) {
+    config.state_directory = config.state_directory.take().or_else(state_directory_of_environment);
 }
 
 /// The text of a configuration file.

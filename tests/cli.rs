@@ -1,6 +1,8 @@
 //! The command line: `check`, `schema`, and what `run` refuses to start with.
 
-use crate::harness::{Config, Upstream, trunkline};
+use std::process::{Command, Output};
+
+use crate::harness::{Authority, Certificates, Config, Folder, Upstream, jwt, trunkline};
 
 fn good() -> String {
     Config::new().upstream("up", ([127, 0, 0, 1], 1).into(), "").to_string()
@@ -17,7 +19,7 @@ fn every_error_is_shown_with_file_line_and_caret() {
     let config =
         format!("{}colour = \"blue\"\nreply_timeout = \"soon\"\n\n[drain]\nquiet = \"many\"\n", good());
     let (output, path) = trunkline(&["check"], Some(&config));
-    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains(path.to_str().unwrap()), "the file: {errors}");
     for (word, text) in [("colour", "colour = "), ("soon", "reply_timeout = "), ("many", "quiet = ")] {
@@ -34,10 +36,10 @@ fn a_wrong_configuration_has_one_exit_code() {
         [&["run"][..], &["check"], &["status"], &["top"], &["export", "--client", "zed"], &["pins", "list"]]
     {
         let (output, _) = trunkline(command, Some("colour = 5"));
-        assert_eq!(output.status.code(), Some(64), "{command:?}: {output:?}");
+        assert_eq!(output.status.code(), Some(78), "{command:?}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("colour"), "{command:?}: {output:?}");
         let (output, _) = trunkline(&[command, &["--config", "/nonexistent/file"]].concat(), None);
-        assert_eq!(output.status.code(), Some(64), "{command:?}: {output:?}");
+        assert_eq!(output.status.code(), Some(78), "{command:?}: {output:?}");
     }
 }
 
@@ -51,7 +53,7 @@ fn configurations_that_cannot_work() {
     ];
     for (config, what) in cases {
         let (output, _) = trunkline(&["check"], Some(config));
-        assert_eq!(output.status.code(), Some(64), "{what}: {output:?}");
+        assert_eq!(output.status.code(), Some(78), "{what}: {output:?}");
         assert!(!output.stderr.is_empty(), "{what}");
     }
     let replaced = [
@@ -72,7 +74,7 @@ fn configurations_that_cannot_work() {
         let config = good();
         assert!(config.contains(from), "{from}");
         let (output, _) = trunkline(&["check"], Some(&config.replace(from, to)));
-        assert_eq!(output.status.code(), Some(64), "{to}: {output:?}");
+        assert_eq!(output.status.code(), Some(78), "{to}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains('^'), "{to}: {output:?}");
     }
 }
@@ -82,7 +84,7 @@ fn an_open_endpoint_on_a_public_address_is_refused_unless_asked_for() {
     let open = good().replace("127.0.0.1:0", "0.0.0.0:0");
     for command in ["check", "run"] {
         let (output, _) = trunkline(&[command], Some(&open));
-        assert_eq!(output.status.code(), Some(64), "{command}: {output:?}");
+        assert_eq!(output.status.code(), Some(78), "{command}: {output:?}");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(errors.contains("allow_unauthenticated"), "what to do about it: {errors}");
     }
@@ -98,7 +100,7 @@ fn an_open_endpoint_on_a_public_address_is_refused_unless_asked_for() {
         crate::harness::api_key("ci", "0123456789abcdef0123456789abcdef")
     );
     let (output, _) = trunkline(&["check"], Some(&emptied));
-    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
 }
 
 #[test]
@@ -106,7 +108,7 @@ fn run_does_not_start_with_a_bad_configuration() {
     let upstream = Upstream::with_tools(&["echo"]);
     let config = Config::transparent(&upstream).endpoint("colour = \"blue\"").to_string();
     let (output, _) = trunkline(&["run"], Some(&config));
-    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(errors.contains("colour") && errors.contains('^'), "{errors}");
 }
@@ -143,4 +145,154 @@ fn the_schema_is_json_and_knows_the_keys() {
     for key in ["body_bytes_max", "accept_bare", "stream_idle_timeout", "allow_unauthenticated"] {
         assert!(text.contains(key), "{key}");
     }
+}
+
+/// `trunkline check` with these variables in its environment.
+fn check_in(variables: &[(&str, &str)], config: &Config) -> Output {
+    let folder = Folder::new();
+    let path = folder.path().join("trunkline.toml");
+    std::fs::write(&path, config.to_string()).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
+    command.args(["check", "--config"]).arg(&path).envs(variables.iter().copied());
+    command.output().expect("the binary starts")
+}
+
+#[test]
+fn a_check_refuses_what_a_start_refuses() {
+    let authority = Authority::new();
+    let (certificates, others, folder) = (Certificates::new(), Certificates::new(), Folder::new());
+    let good = certificates.add("server", &authority.issue(&["localhost"]));
+    others.add("server", &authority.issue(&["localhost"]));
+    let mixed = good.replace(
+        &certificates.path("server.key").display().to_string(),
+        &others.path("server.key").display().to_string(),
+    );
+    assert_ne!(good, mixed);
+    let none = folder.path().join("none").display().to_string();
+    let wrong = folder.path().join("wrong").display().to_string();
+    std::fs::write(&wrong, "nonsense").expect("written");
+    let state = Folder::new();
+    std::fs::write(state.path().join("session.key"), "nonsense").expect("written");
+
+    let tls = |certificate: &str| {
+        format!("address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{certificate}]")
+    };
+    let config = || Config::new().upstream("up", ([127, 0, 0, 1], 1).into(), "");
+    let https = |lines: &str| Config::new().raw("up", &format!("url = \"https://localhost:1/mcp\"\n{lines}"));
+    let audience = "public_url = \"https://mcp.example.com/mcp\"";
+    for (config, said) in [
+        (config().listener(&tls(&good.replace("server.pem", "none.pem"))), "none.pem"),
+        (config().listener(&tls(&mixed)), "server"),
+        (https(&format!("[upstream.up.tls]\nca = \"{none}\"")), &*none),
+        (https(&format!("[upstream.up.tls]\nca = \"{wrong}\"")), &wrong),
+        (https(&format!("bearer = {{ file = \"{none}\" }}")), &none),
+        (config().section(&jwt(&format!("jwks_file = \"{none}\""))).endpoint(audience), &none),
+        (config().section(&jwt(&format!("jwks_file = \"{wrong}\""))).endpoint(audience), &wrong),
+        (config().section(&format!("[session]\nkey = {{ file = \"{none}\" }}")), &none),
+        (config().section(&format!("[session]\nkey = {{ file = \"{wrong}\" }}")), &wrong),
+        (config().top(&state.key()), "session.key"),
+        (
+            config().section(&format!("[admin]\naddress = \"127.0.0.1:0\"\ntoken = {{ file = \"{none}\" }}")),
+            &none,
+        ),
+        (config().section(&format!("[log]\nfile = \"{none}/log\"")), &none),
+    ] {
+        let config = config.to_string();
+        for command in ["run", "check"] {
+            let (output, _) = trunkline(&[command], Some(&config));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(66), "{command}: {config}\n{stderr}");
+            assert!(stderr.contains(said), "{command}: {said} is not in {stderr}");
+        }
+        let (output, _) = trunkline(&["check", "--no-files"], Some(&config));
+        assert!(output.status.success(), "{output:?}");
+    }
+    let (output, _) = trunkline(&["check"], Some(&config().listener(&tls(&good)).to_string()));
+    assert!(output.status.success(), "{output:?}");
+    let (output, _) = trunkline(&["check"], Some(&config().top(&folder.key()).to_string()));
+    assert!(output.status.success(), "{output:?}");
+    assert!(!folder.path().join("session.key").exists(), "a check makes no file");
+
+    // All of it at once.
+    let all = Config::new()
+        .raw("a", &format!("url = \"http://127.0.0.1:1/\"\nbearer = {{ file = \"{none}-a\" }}"))
+        .raw("b", &format!("url = \"http://127.0.0.1:1/\"\nbearer = {{ file = \"{none}-b\" }}"))
+        .listener(&tls(&mixed));
+    let (output, _) = trunkline(&["check"], Some(&all.to_string()));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr.matches("error: ").count(), 3, "{stderr}");
+    assert!(stderr.contains("none-a") && stderr.contains("none-b"), "{stderr}");
+}
+
+/// What is in the environment of the service alone is not held against a configuration that is checked elsewhere.
+#[test]
+fn a_check_elsewhere_does_not_miss_what_only_the_service_has() {
+    let bearer = |source: &str| {
+        Config::new().upstream("up", ([127, 0, 0, 1], 1).into(), &format!("bearer = {{ {source} }}"))
+    };
+    let (variable, credential) = (bearer("env = \"TRUNKLINE_TEST_TOKEN\""), bearer("credential = \"token\""));
+    let folder = Folder::new();
+    let directory = folder.path().to_str().expect("text");
+    for (code, warns, config, variables) in [
+        (0, true, &variable, vec![]),
+        // `ExecReload=` of the unit.
+        (66, false, &variable, vec![("MAINPID", "1")]),
+        (66, false, &variable, vec![("TRUNKLINE_TEST_TOKEN", "")]),
+        (0, false, &variable, vec![("TRUNKLINE_TEST_TOKEN", "secret")]),
+        (0, true, &credential, vec![]),
+        (0, true, &credential, vec![("MAINPID", "1")]),
+        (66, false, &credential, vec![("CREDENTIALS_DIRECTORY", directory)]),
+    ] {
+        let output = check_in(&variables, config);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{variables:?}: {stderr}");
+        assert_eq!(
+            stderr.contains("warning: upstream up: cannot read a secret"),
+            warns,
+            "{variables:?}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn all_errors_of_tables_in_tables_are_shown_at_once() {
+    let config = r#"[listener]
+address = "127.0.0.1:8080"
+[listener.tls]
+version_min = "1.1"
+client_certificates = "maybe"
+[[endpoint]]
+path = "/mcp"
+upstreams = ["a"]
+[upstream.a]
+url = "http://127.0.0.1:9101/"
+x-token = "verysecret"
+env = { GOOD = "verysecret", "BAD NAME" = "verysecret" }
+[upstream.a.health]
+interval = "soon"
+tiemout = "1s"
+path = 5
+[upstream.a.tls]
+cert = "verysecret"
+ca = 5
+[[limit]]
+name = 5
+by = ["tool", 6]
+calls = "many"
+period = 1
+colour = "x"
+[shared]
+redis = 5
+replicas = "a"
+password = { fil = "verysecret", env = 5 }
+"#;
+    let (output, _) = trunkline(&["check"], Some(config));
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    for line in [4, 5, 11, 14, 15, 16, 18, 19, 21, 22, 23, 24, 25, 27, 28, 29] {
+        assert!(errors.contains(&format!("toml:{line}:")), "line {line}: {errors}");
+    }
+    assert!(errors.contains("did you mean `timeout`?"), "{errors}");
+    assert!(errors.contains("x-token") && errors.contains("cert = "), "the names of keys: {errors}");
+    assert!(!errors.contains("verysecret"), "{errors}");
 }

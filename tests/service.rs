@@ -297,13 +297,13 @@ fn a_socket_that_fits_nothing_is_refused_with_the_reason() {
         let mut daemon = Daemon::spawn_passed(&Config::transparent(&upstream), &[], passed);
         let line = daemon.wait_for_log(0, reason, |line| line.contains("ERROR"));
         assert!(line.contains(reason), "{line}");
-        assert_eq!(daemon.wait_exit().code(), Some(64), "{line}");
+        assert_eq!(daemon.wait_exit().code(), Some(78), "{line}");
     }
     for count in ["nonsense", "-1", "65", "99999999999999999999"] {
         let config = Config::transparent(&upstream);
         let mut daemon = Daemon::spawn_passed(&config, &[("LISTEN_FDS", count)], Vec::new());
         daemon.wait_for_log(0, "the reason", |line| line.contains("ERROR") && line.contains("LISTEN_FDS"));
-        assert_eq!(daemon.wait_exit().code(), Some(64), "{count}");
+        assert_eq!(daemon.wait_exit().code(), Some(78), "{count}");
     }
 }
 
@@ -321,8 +321,8 @@ fn every_way_to_fail_at_the_start_has_its_exit_code() {
                           certificates = [{ chain = \"/no/cert\", key = { file = \"/no/key\" } }]";
     let held = Daemon::start(&config().top(&folder.key()));
     for (code, config, said) in [
-        (64, config().endpoint("colour = \"blue\""), "colour"),
-        (64, config().listener("address = \"nonsense\""), "nonsense"),
+        (78, config().endpoint("colour = \"blue\""), "colour"),
+        (78, config().listener("address = \"nonsense\""), "nonsense"),
         (69, at(&upstream, taken.0), "cannot listen at"),
         (69, config().listener("address = \"192.0.2.1:8080\"").endpoint(open), "cannot listen at"),
         (69, config().section(&format!("[admin]\naddress = \"{}\"", taken.0)), "cannot listen at"),
@@ -348,7 +348,7 @@ fn every_way_to_fail_at_the_start_has_its_exit_code() {
     assert_eq!(few_files.status.code(), Some(71), "{stderr}");
     assert!(stderr.contains("LimitNOFILE"), "{stderr}");
     let (missing, _) = trunkline(&["run", "--config", "/no/such/file"], None);
-    assert_eq!(missing.status.code(), Some(64));
+    assert_eq!(missing.status.code(), Some(78));
     let (unknown, _) = trunkline(&["run", "--nonsense"], None);
     assert_eq!(unknown.status.code(), Some(2));
     drop(held);
@@ -379,7 +379,7 @@ fn the_units_name_only_what_the_command_line_has() {
         }
     }
     // Codes that mean the same however often it is started.
-    assert!(unit.contains("\nRestartPreventExitStatus=2 64\n"), "{unit}");
+    assert!(unit.contains("\nRestartPreventExitStatus=2 78\n"), "{unit}");
 }
 
 /// A folder with the units as they would be installed, with this binary in place of the installed one.

@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and the exit codes.
 //!
-//! 0: done. 1: it went wrong. 2: the command line is wrong. 3: who should answer does not. 64: the configuration is wrong.
+//! 0: done. 1: it went wrong. 2: the command line is wrong. 3: who should answer does not. 66: a file that it names cannot be used.
+//! 78: the configuration is wrong.
 //! Those of the gateway alone are in `run.rs`.
 
 mod admin;
@@ -40,8 +41,10 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_COMMAND_LINE: u8 = 2;
 /// The exit code where who should answer does not.
 const EXIT_UNREACHABLE: u8 = 3;
-/// The exit code for a wrong configuration (`EX_USAGE` of sysexits).
-const EXIT_CONFIGURATION: u8 = 64;
+/// The exit code for a wrong configuration (`EX_CONFIG` of sysexits).
+const EXIT_CONFIGURATION: u8 = 78;
+/// The exit code where a file that the configuration names cannot be used (`EX_NOINPUT`).
+const EXIT_INPUT: u8 = 66;
 
 /// A multiplexing proxy for the Model Context Protocol.
 #[derive(Debug, Parser)]
@@ -55,10 +58,13 @@ pub struct Arguments {
 enum Command {
     /// Run the gateway
     Run(ConfigFile),
-    /// Check a configuration file and say everything that is wrong with it, or what somebody may do by its rules
+    /// Check a configuration file and what it names and say everything that is wrong with it, or what somebody may do by its
+    /// rules
     Check {
         #[command(flatten)]
         file: ConfigFile,
+        #[command(flatten)]
+        scope: check::Scope,
         #[command(flatten)]
         asked: permissions::Asked,
     },
@@ -127,7 +133,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
 fn done(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
         Command::Run(file) => return run::run(&file.config),
-        Command::Check { file, asked } => return check::check(&file.config, &asked),
+        Command::Check { file, scope, asked } => return check::check(&file.config, &scope, &asked),
         Command::Connect(options) => return connect::connect(&options),
         Command::Tools(options) => return tools::tools(&options),
         Command::Call(options) => return call::call(&options),

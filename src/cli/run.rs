@@ -3,16 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::EXIT_CONFIGURATION;
+use super::{EXIT_CONFIGURATION, EXIT_INPUT};
 use crate::gateway::{self, End, Gateway, OpenError, SocketsError};
+use crate::session::store::StoreError;
 use crate::state::StateError;
 use crate::telemetry::logs;
 use crate::terminal;
 use crate::terminal::text::shown_lines;
 
 // As sysexits has them.
-/// A file that the configuration names cannot be used.
-const EXIT_INPUT: u8 = 66;
 /// An address cannot be listened at.
 const EXIT_ADDRESS: u8 = 69;
 /// A bug.
@@ -62,6 +61,7 @@ fn code(error: &OpenError) -> u8 {
     match error {
         OpenError::Sockets(SocketsError::Passed(_)) => EXIT_CONFIGURATION,
         OpenError::Sockets(SocketsError::Listen(_)) => EXIT_ADDRESS,
+        OpenError::State(StateError::Sessions(StoreError::Key(_))) => EXIT_INPUT,
         OpenError::State(StateError::Sessions(_)) => EXIT_STATE,
         OpenError::State(StateError::OpenFiles(_)) | OpenError::OpenFiles(_) | OpenError::Signals(_) => {
             EXIT_SYSTEM

@@ -25,7 +25,7 @@ Exit codes:
   1   something is wrong, marked with ✗
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
-  64  the configuration is wrong or cannot be read
+  78  the configuration is wrong or cannot be read
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]

@@ -440,7 +440,7 @@ fn warn_of_clear_text(
         && urls.iter().any(|url| !url.is_tls && !is_loopback(&url.host))
     {
         let message = "credentials are sent over the network in clear text: use `https://`".to_owned();
-        findings.warnings.push(Warning { message, span });
+        findings.warnings.push(Warning::new(span, message));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Text → [`File`], with an error for each key that does not fit.
 //!
 //! serde stops at the first error, so every key of every table is first tried alone, against the same type that then
-//! reads the whole. A key that fails is reported and taken out: what is left always deserialises. An array that is the
-//! value of one key counts as one, so of its bad elements only the first is reported.
+//! reads the whole. A key that fails is taken out: what is left always deserialises. Of what is in it, each key of a table
+//! and each element of an array is tried alone again, and all that fail are reported.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,6 +22,8 @@ use super::identity::{ClientCertificateFile, JwtFile};
 use super::log::WrittenLog;
 use super::metrics::WrittenMetrics;
 use super::policy::RuleFile;
+use super::rate::WrittenLimit;
+use super::shared::WrittenShared;
 use super::trace::WrittenTrace;
 
 /// What was read, and what was wrong on the way.
@@ -121,6 +123,8 @@ impl Reader {
                 "drain" => self.table::<Drain>(value, "[drain]"),
                 "session" => self.table::<Session>(value, "[session]"),
                 "log" => self.table::<WrittenLog>(value, "[log]"),
+                "shared" => self.table::<WrittenShared>(value, "[shared]"),
+                "limit" => self.array::<WrittenLimit>(value, "[[limit]]"),
                 "api_key" => self.array::<ApiKey>(value, "[[api_key]]"),
                 "jwt" => self.array::<JwtFile>(value, "[[jwt]]"),
                 "client_certificate" => self.table::<ClientCertificateFile>(value, "[client_certificate]"),
@@ -183,13 +187,13 @@ impl Reader {
         let errors_before = self.errors.len();
         let mut bad = Vec::new();
         for (key, value) in table.iter() {
-            let error = if known.contains(&key.get_ref().as_ref()) {
-                does_not_fit::<T>(key, value)
+            let errors = if known.contains(&key.get_ref().as_ref()) {
+                faults::<T>(key, value)
             } else {
-                Some(unknown_key(key, known, place))
+                vec![unknown_key(key.get_ref(), key.span(), known, place)]
             };
-            if let Some(error) = error {
-                self.errors.push(error);
+            if !errors.is_empty() {
+                self.errors.extend(errors);
                 bad.push(key.get_ref().to_string());
             }
         }
@@ -200,29 +204,89 @@ impl Reader {
     }
 }
 
-/// Why the table `T` with only this key cannot be read, if it cannot.
-fn does_not_fit<'i, T: DeserializeOwned>(
+/// Everything for which the table `T` with only this key cannot be read.
+fn faults<'i, T: DeserializeOwned>(
     key: &Spanned<Cow<'i, str>>,
     value: &Spanned<DeValue<'i>>,
-) -> Option<ConfigError> {
-    let alone: DeTable<'i> = [(key.clone(), value.clone())].into_iter().collect();
-    let error =
-        T::deserialize(Spanned::new(value.span(), DeValue::Table(alone)).into_deserializer()).err()?;
-    let span = error.span().unwrap_or_else(|| value.span());
-    let key = key.get_ref();
-    let message = in_toml_terms(error.message());
-    if MAY_HOLD_SECRETS.contains(&key.as_ref()) {
-        return Some(ConfigError::new(span, format!("`{key}`: {}", without_value(&message))).secret());
+) -> Vec<ConfigError> {
+    let read = |value: &Spanned<DeValue<'i>>| {
+        let alone: DeTable<'i> = [(key.clone(), value.clone())].into_iter().collect();
+        T::deserialize(Spanned::new(value.span(), DeValue::Table(alone)).into_deserializer()).err()
+    };
+    let mut faults = Vec::new();
+    find_faults(&read, value, key.get_ref(), &mut faults);
+    if MAY_HOLD_SECRETS.contains(&key.get_ref().as_ref()) {
+        faults = faults.into_iter().map(ConfigError::secret).collect();
     }
-    Some(ConfigError::new(span, format!("`{key}`: {message}")))
+    faults
+}
+
+/// Why `value` cannot be read, and each part of it that can be tried alone. `read` reads another value in its place.
+fn find_faults<'i>(
+    read: &dyn Fn(&Spanned<DeValue<'i>>) -> Option<toml::de::Error>,
+    value: &Spanned<DeValue<'i>>,
+    path: &str,
+    faults: &mut Vec<ConfigError>,
+) {
+    let Some(error) = read(value) else { return };
+    let faults_before = faults.len();
+    let read_instead = |value_instead| read(&Spanned::new(value.span(), value_instead));
+    let table_of = |entries: Option<(Spanned<Cow<'i, str>>, Spanned<DeValue<'i>>)>| {
+        DeValue::Table(entries.into_iter().collect())
+    };
+    let array_of = |element: Option<Spanned<DeValue<'i>>>| DeValue::Array(element.into_iter().collect());
+    match value.get_ref() {
+        // Where nothing has to stand, each key can stand alone.
+        DeValue::Table(table) if read_instead(table_of(None)).is_none() => {
+            for (key, inner) in table {
+                let read_inner =
+                    |inner: &Spanned<DeValue<'i>>| read_instead(table_of(Some((key.clone(), inner.clone()))));
+                let unknown = read_inner(inner).and_then(|error| unknown_nested_key(key, &error, path));
+                match unknown {
+                    Some(unknown) => faults.push(unknown),
+                    None => find_faults(&read_inner, inner, &format!("{path}.{}", key.get_ref()), faults),
+                }
+            }
+        }
+        DeValue::Array(array) if read_instead(array_of(None)).is_none() => {
+            for inner in array {
+                let read_inner = |inner: &Spanned<DeValue<'i>>| read_instead(array_of(Some(inner.clone())));
+                find_faults(&read_inner, inner, path, faults);
+            }
+        }
+        _ => {}
+    }
+    if faults.len() == faults_before {
+        let message = without_value(path, &in_toml_terms(error.message()));
+        faults.push(ConfigError::new(
+            error.span().unwrap_or_else(|| value.span()),
+            format!("`{path}`: {message}"),
+        ));
+    }
+}
+
+/// The error of a key that its table does not know, if it is that.
+fn unknown_nested_key(
+    key: &Spanned<Cow<'_, str>>,
+    error: &toml::de::Error,
+    path: &str,
+) -> Option<ConfigError> {
+    let name = key.get_ref();
+    let expected = error.message().strip_prefix(&format!("unknown field `{name}`, expected "))?;
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    Some(unknown_key(name, key.span(), &known, &format!("`{path}`")))
 }
 
 /// Keys under which somebody may have written a secret.
 const MAY_HOLD_SECRETS: [&str; 9] =
     ["basic", "bearer", "env", "forward_headers", "headers", "key", "oauth", "password", "tls"];
 
-/// serde says what it found and what it expected: only the latter.
-fn without_value(message: &str) -> String {
+/// serde says what it found and what it expected: only the latter, where the former may be a secret.
+fn without_value(path: &str, message: &str) -> String {
+    let key = path.split('.').next().unwrap_or(path);
+    if !MAY_HOLD_SECRETS.contains(&key) {
+        return message.to_owned();
+    }
     match message.rsplit_once(", expected ") {
         Some((found, expected)) if found.starts_with("invalid ") => format!("expected {expected}"),
         _ => message.to_owned(),
@@ -241,15 +305,14 @@ fn in_toml_terms(message: &str) -> String {
     terms.iter().fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours))
 }
 
-fn unknown_key(key: &Spanned<Cow<'_, str>>, known: &[&str], place: &str) -> ConfigError {
-    let name = key.get_ref();
+fn unknown_key(name: &str, span: Range<usize>, known: &[&str], place: &str) -> ConfigError {
     let message = match place {
         "" => format!("unknown key `{name}`"),
         place => format!("unknown key `{name}` in {place}"),
     };
     let suggestion = nearest(name, known.iter().copied())
         .unwrap_or_else(|| format!("the keys here are: {}", known.join(", ")));
-    let error = ConfigError::new(key.span(), message).suggest(Some(suggestion));
+    let error = ConfigError::new(span, message).suggest(Some(suggestion));
     if looks_secret(name) { error.secret() } else { error }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every finding knows the bytes it is about, so that it can be printed with file, line, column, the line itself and
 //! a caret. Nothing is printed here. Lines are shown as they are, but for characters that a terminal might obey or nobody
-//! could see, and for spans that may hold a secret, which are masked.
+//! could see, and for spans that may hold a secret, which are masked. The names of keys never are.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -33,6 +33,18 @@ pub struct Warning {
     pub message: String,
     /// The bytes of the text that it is about.
     pub span: Range<usize>,
+    /// Whether the bytes of the span are a secret and must not be shown.
+    secret: bool,
+}
+
+/// What of a line is not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mask {
+    Nothing,
+    /// Texts, and the span unless it is a key.
+    Values,
+    /// Texts, and the span.
+    Span,
 }
 
 /// Everything that is wrong with a configuration, in the order of the text. Never empty.
@@ -54,13 +66,18 @@ impl ConfigErrors {
     ///
     /// `text` must be what was parsed; with another text the carets are off.
     pub fn render(&self, source_name: &str, text: &str) -> String {
-        let rendered: Vec<String> =
-            self.iter()
-                .map(|error| {
-                    Excerpt { span: &error.span, note: error.suggestion.as_deref(), secret: error.secret }
-                        .render(source_name, text, "error", &error.message)
-                })
-                .collect();
+        let rendered: Vec<String> = self
+            .iter()
+            .map(|error| {
+                let mask = if error.secret { Mask::Values } else { Mask::Nothing };
+                Excerpt { span: &error.span, note: error.suggestion.as_deref(), mask }.render(
+                    source_name,
+                    text,
+                    "error",
+                    &error.message,
+                )
+            })
+            .collect();
         rendered.join("\n")
     }
 }
@@ -91,14 +108,19 @@ impl ConfigError {
 }
 
 impl Warning {
+    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self { message: message.into(), span, secret: false }
+    }
+
+    pub(super) fn secret(mut self) -> Self {
+        self.secret = true;
+        self
+    }
+
     /// The warning as text for a terminal, in the form of [`ConfigErrors::render`].
     pub fn render(&self, source_name: &str, text: &str) -> String {
-        Excerpt { span: &self.span, note: None, secret: false }.render(
-            source_name,
-            text,
-            "warning",
-            &self.message,
-        )
+        let mask = if self.secret { Mask::Span } else { Mask::Nothing };
+        Excerpt { span: &self.span, note: None, mask }.render(source_name, text, "warning", &self.message)
     }
 }
 
@@ -117,7 +139,7 @@ pub fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> O
 struct Excerpt<'a> {
     span: &'a Range<usize>,
     note: Option<&'a str>,
-    secret: bool,
+    mask: Mask,
 }
 
 impl Excerpt<'_> {
@@ -135,13 +157,24 @@ impl Excerpt<'_> {
         let skipped = if column + marked > LINE_CHARS_MAX { column.saturating_sub(40) } else { 0 };
         let line = text[line_start..line_end].trim_end();
         let hidden = strings(line);
+        let in_span = |at: usize| (column..column + marked).contains(&at);
+        let of_span = match self.mask {
+            Mask::Nothing => Vec::new(),
+            Mask::Values if is_key(&text[end..line_end]) || line.trim_start().starts_with('[') => Vec::new(),
+            Mask::Values if text[start..end].starts_with('{') => bare_values(line),
+            Mask::Values | Mask::Span => vec![true; line.len()],
+        };
+        let is_masked = |at: usize| {
+            self.mask != Mask::Nothing
+                && (hidden[at] || in_span(at) && of_span.get(at).is_some_and(|masked| *masked))
+        };
         let shown: String = line
             .chars()
             .enumerate()
             .skip(skipped)
             .take(LINE_CHARS_MAX)
             .map(|(at, character)| match character {
-                _ if self.secret && (hidden[at] || (column..column + marked).contains(&at)) => '*',
+                _ if is_masked(at) => '*',
                 '\t' => ' ',
                 other if !is_seen(other) => char::REPLACEMENT_CHARACTER,
                 other => other,
@@ -167,30 +200,53 @@ impl Excerpt<'_> {
     }
 }
 
-/// For each character of a line, whether it is inside of a string. Of two secrets on one line, neither is shown.
+/// Whether what `rest` follows is a key.
+fn is_key(rest: &str) -> bool {
+    rest.trim_start_matches([' ', '\t']).starts_with(['=', '.'])
+}
+
+/// For each character of a line, whether it may be part of a value that is no string. What is in strings is not looked at.
+fn bare_values(line: &str) -> Vec<bool> {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+' | '.' | ':');
+    let mut values = Vec::new();
+    for (at, character) in line.char_indices() {
+        let rest = line[at..].trim_start_matches(is_word);
+        values.push(is_word(character) && !is_key(rest));
+    }
+    values
+}
+
+/// For each character of a line, whether it is inside of a string that is no key. Of two secrets on one line, neither is
+/// shown.
 fn strings(line: &str) -> Vec<bool> {
-    let mut open = None;
+    let mut hidden = Vec::new();
+    // The quote that a string began with, and where.
+    let mut open: Option<(char, usize)> = None;
     let mut escaped = false;
-    line.chars()
-        .map(|character| match open {
+    for (at, character) in line.char_indices() {
+        match open {
             Some(_) if escaped => {
                 escaped = false;
-                true
+                hidden.push(true);
             }
-            Some(quote) if quote == character => {
+            Some((quote, begin)) if quote == character => {
                 open = None;
-                false
+                if is_key(&line[at + 1..]) {
+                    hidden[begin..].fill(false);
+                }
+                hidden.push(false);
             }
-            Some(quote) => {
+            Some((quote, _)) => {
                 escaped = character == '\\' && quote == '"';
-                true
+                hidden.push(true);
             }
             None => {
-                open = Some(character).filter(|character| matches!(character, '"' | '\''));
-                false
+                open = matches!(character, '"' | '\'').then_some((character, hidden.len()));
+                hidden.push(false);
             }
-        })
-        .collect()
+        }
+    }
+    hidden
 }
 
 #[cfg(test)]
@@ -231,10 +287,27 @@ mod tests {
         let text = r#"a = "b\"c", d = 'e', f = 1"#;
         let errors = ConfigErrors::new(vec![ConfigError::new(0..1, "m").secret()]);
         assert!(
-            errors.render("f", text).contains(r#"1 | * = "****", d = '*', f = 1"#),
+            errors.render("f", text).contains(r#"1 | a = "****", d = '*', f = 1"#),
             "{}",
             errors.render("f", text)
         );
+    }
+
+    #[test]
+    fn the_name_of_a_key_is_not_masked() {
+        for (text, span, expected) in [
+            ("x-token = 5", 0..7, "x-token = 5"),
+            ("\"x token\" = \"abc\"", 0..9, "\"x token\" = \"***\""),
+            ("bearer.tokn = 'abc'", 7..11, "bearer.tokn = '***'"),
+            ("env = { \"a\" = 12, B = \"c\" }", 14..16, "env = { \"a\" = **, B = \"*\" }"),
+            ("[upstream.up.bearer]", 0..20, "[upstream.up.bearer]"),
+            ("key = [\"a\"]", 6..11, "key = *****"),
+            ("key = { env = 5, b-c = \"de\" }", 6..30, "key = { env = *, b-c = \"**\" }"),
+        ] {
+            let errors = ConfigErrors::new(vec![ConfigError::new(span, "m").secret()]);
+            let rendered = errors.render("f", text);
+            assert!(rendered.contains(&format!("1 | {expected}\n")), "{rendered}");
+        }
     }
 
     #[test]

@@ -221,7 +221,7 @@ fn names_of(
                  `upstreams = [\"{}\"]` and `{inner}`",
                 upstream.name
             );
-            findings.warnings.push(Warning { message, span: span.clone() });
+            findings.warnings.push(Warning::new(span.clone(), message));
         }
     }
     globs(written, findings)

@@ -110,10 +110,10 @@ pub(super) fn resolve(file: &File, findings: &mut Findings) -> Option<Shared> {
         PathBuf::from(path)
     });
     if file.session.key.0.is_none() {
-        findings.warnings.push(Warning {
-            span: span.clone(),
-            message: "[shared] without [session] key: each gateway makes a key of its own, and sessions do not go on at another; give all the same file".into(),
-        });
+        findings.warnings.push(Warning::new(
+            span.clone(),
+            "[shared] without [session] key: each gateway makes a key of its own, and sessions do not go on at another; give all the same file",
+        ));
     }
     let (address, database) = address?;
     if let (Some(at), RedisAddress::Tcp { is_tls: false, .. } | RedisAddress::Unix(_)) =

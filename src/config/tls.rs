@@ -158,7 +158,7 @@ pub(super) fn trusted_proxies(written: &Key<Vec<At<String>>>, findings: &mut Fin
         match network(value) {
             Some(network) if network.prefix_len() == 0 => {
                 let message = "everybody is believed to be a proxy, and may claim any address: name your proxies' networks";
-                findings.warnings.push(Warning { message: message.to_owned(), span: span.clone() });
+                findings.warnings.push(Warning::new(span.clone(), message));
                 networks.push(network);
             }
             Some(network) => networks.push(network),

@@ -96,7 +96,7 @@ fn warn_if_unused(name: &At<String>, file: &File, findings: &mut Findings) {
     if !used {
         let message =
             format!("no endpoint uses upstream `{}`: name it in the `upstreams` of one", name.value);
-        findings.warnings.push(Warning { message, span: name.span.clone() });
+        findings.warnings.push(Warning::new(name.span.clone(), message));
     }
 }
 
@@ -141,7 +141,9 @@ fn command(upstream: &file::Upstream, findings: &mut Findings) -> Option<Command
         ];
         for (key, span) in pointless {
             if let Some(span) = span {
-                findings.error(span, format!("`{key}` is for upstreams that are started by a `command`"));
+                let message = format!("`{key}` is for upstreams that are started by a `command`");
+                let error = ConfigError::new(span, message);
+                findings.errors.push(if key == "env" { error.secret() } else { error });
             }
         }
         return None;

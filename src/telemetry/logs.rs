@@ -80,6 +80,12 @@ enum Change {
     To(Option<(PathBuf, File)>),
 }
 
+/// Looks at the files of `log` as [`start`] would open them, and makes none.
+pub fn look(log: &Log) -> Vec<LogError> {
+    let paths = log.file.clone().into_iter().chain(access_path(log));
+    paths.filter_map(|path| place::look(&path).err()).collect()
+}
+
 /// Starts logging. Called once, before the first line.
 pub fn start(log: &Log) -> Result<(), LogError> {
     if LOGS.get().is_some() {

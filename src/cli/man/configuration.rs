@@ -12,7 +12,7 @@ const TEAM: &str = include_str!("../../../config/team.toml");
 
 const DESCRIPTION: [&str; 3] = [
     "The configuration of `trunkline`(1) is one TOML file. Unknown keys and sections are errors, and so is whatever \
-     cannot work; `trunkline check` shows all errors of a file at once, each with its line.",
+     cannot work; `trunkline check` shows all errors of a file at once, each with its line, and opens what it names.",
     "SIGHUP makes the gateway read it again, completely or not at all. Secrets never stand in it: they are named.",
     "A section that is written as `[[section]]` may be there several times. `NAME` is a name of your choice.",
 ];

@@ -33,15 +33,19 @@ const EXIT_STATUS: [(&str, &str); 11] = [
          answer as one.",
     ),
     (
-        "64",
-        "The configuration is wrong or cannot be read. Of `run`: or it does not fit the sockets that systemd passed. After \
-         this and 2 systemd does not start the service again.",
+        "66",
+        "Of `run` and `check`: a file that the configuration names cannot be used, such as a certificate, or the session \
+         key.",
     ),
-    ("66", "Of `run`: a file that the configuration names cannot be used, such as a certificate."),
     ("69", "Of `run`: an address cannot be listened at."),
     ("70", "Of `run`: a worker thread died of a bug; the others were drained."),
     ("71", "Of `run`: the system refuses threads or open files."),
     ("73", "Of `run`: the state directory cannot be used."),
+    (
+        "78",
+        "The configuration is wrong or cannot be read. Of `run`: or it does not fit the sockets that systemd passed. After \
+         this and 2 systemd does not start the service again.",
+    ),
     ("130", "Of `tools` and `call`: interrupted."),
 ];
 

@@ -39,10 +39,10 @@ basic = { user = "me", pasword = "hunter2" }
 oauth = "hunter2"
 env = "A=hunter2""#,
         rendered: r#"
-f.toml:8:24: error: `basic`: unknown field `pasword`, expected `user` or `password`
+f.toml:8:24: error: unknown key `pasword` in `basic`
   |
-8 | basic = { user = "**", ******* = "*******" }
-  |                        ^^^^^^^
+8 | basic = { user = "**", pasword = "*******" }
+  |                        ^^^^^^^ did you mean `password`?
 
 f.toml:9:9: error: `oauth`: expected a table
   |
@@ -63,7 +63,7 @@ bearers = "hunter2""#,
         rendered: r#"
 f.toml:8:1: error: unknown key `bearers` in [upstream.a]
   |
-8 | ******* = "*******"
+8 | bearers = "*******"
   | ^^^^^^^ did you mean `bearer`?
 "#,
     },
@@ -73,12 +73,12 @@ f.toml:8:1: error: unknown key `bearers` in [upstream.a]
         by: r#"url = "http://127.0.0.1:9101/"
 bearer = { env = "A" }
 basic = { user = "me:you", password = { env = "B" } }"#,
-        rendered: "
+        rendered: r#"
 f.toml:9:9: error: `bearer`, `basic`, `oauth` and a header `authorization` exclude each other: keep one
   |
-9 | basic = *********************************************
+9 | basic = { user = "******", password = { env = "*" } }
   |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-",
+"#,
     },
     Case {
         name: "headers that are not the operator's",
@@ -166,7 +166,7 @@ scopes = ["a b"]"#,
         rendered: r#"
 f.toml:8:1: error: `oauth` has no `client_secret`
   |
-8 | ******************
+8 | [upstream.a.oauth]
   | ^^^^^^^^^^^^^^^^^^
 
 f.toml:9:13: error: secrets are sent there: write a URL that begins with `https://`
@@ -186,17 +186,17 @@ f.toml:11:11: error: not a scope: scopes hold no spaces and quotes; name each by
         by: r#"command = "server"
 env = { A = { value = "hunter2" } }
 bearer = { env = "B" }"#,
-        rendered: "
+        rendered: r#"
 f.toml:8:13: error: expected one of `file`, `env` and `credential`, each a string, and nothing else
   |
-8 | env = { A = ********************* }
+8 | env = { A = { value = "*******" } }
   |             ^^^^^^^^^^^^^^^^^^^^^
 
 f.toml:9:10: error: `bearer` is for upstreams with a URL: a child process gets its credentials in `env`
   |
-9 | bearer = *************
+9 | bearer = { env = "*" }
   |          ^^^^^^^^^^^^^
-",
+"#,
     },
 ];
 

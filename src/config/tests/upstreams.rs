@@ -117,7 +117,7 @@ f.toml:8:13: error: `directory` is not an absolute path
 
 f.toml:9:9: error: not the name of an environment variable
   |
-9 | env = { ***** = "*" }
+9 | env = { "A=B" = "*" }
   |         ^^^^^
 
 f.toml:10:13: error: not the name of an environment variable

@@ -37,6 +37,21 @@ pub(super) fn open(path: &Path) -> Result<File, LogError> {
     open().map_err(|source| LogError::File { path: path.to_owned(), source })
 }
 
+/// Whether [`open`] would succeed, as far as that can be told without making a file.
+pub(super) fn look(path: &Path) -> Result<(), LogError> {
+    let looked = match std::fs::metadata(path) {
+        Ok(_) => return open(path).map(drop),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(path);
+            std::fs::metadata(folder).and_then(|found| {
+                if found.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+            })
+        }
+        Err(error) => Err(error),
+    };
+    looked.map_err(|source| LogError::File { path: path.to_owned(), source })
+}
+
 /// Standard error, without the lock that others may hold while they wait for its reader.
 pub(super) fn standard_error() -> Result<File, LogError> {
     io::stderr().as_fd().try_clone_to_owned().map(File::from).map_err(LogError::Start)
