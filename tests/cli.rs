@@ -296,3 +296,29 @@ password = { fil = "verysecret", env = 5 }
     assert!(errors.contains("x-token") && errors.contains("cert = "), "the names of keys: {errors}");
     assert!(!errors.contains("verysecret"), "{errors}");
 }
+
+#[test]
+fn a_key_in_the_configuration_is_warned_of_and_not_shown() {
+    let (output, _) = trunkline(&["key", "ci"], None);
+    let said = String::from_utf8(output.stderr).expect("text");
+    let key = said.split_whitespace().last().expect("a key");
+    let entry = String::from_utf8(output.stdout).expect("text");
+    let checked = |text: &str| {
+        let (output, _) = trunkline(&["check"], Some(text));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let clean = format!("{}\n{entry}", good());
+    assert_eq!(checked(&clean), "");
+    for comment in
+        [format!("#   Authorization: Bearer {key}"), format!("# {key} = '"), format!("# tl_ {key}")]
+    {
+        let warned = checked(&format!("{comment}\n{clean}"));
+        assert!(
+            warned.contains("trunkline.toml:1:") && warned.contains("warning: a key in clear text"),
+            "{warned}"
+        );
+        assert!(!warned.contains(key), "{warned}");
+    }
+    assert_eq!(checked(&format!("# {}\n{clean}", &key[..key.len() - 1])), "");
+}

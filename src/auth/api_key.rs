@@ -12,10 +12,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::{Identity, Principal};
-use crate::config;
-
-/// What every key starts with, so that leaked keys are easy to search for.
-const KEY_PREFIX: &str = "tl_";
+use crate::config::{self, API_KEY_PREFIX};
 
 /// The configured keys.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -72,7 +69,7 @@ impl ApiKeys {
 
 /// True for what can only be meant as a key.
 pub fn is_key(credential: &str) -> bool {
-    credential.starts_with(KEY_PREFIX)
+    credential.starts_with(API_KEY_PREFIX)
 }
 
 fn tag(digest: &[u8; 32]) -> u64 {
@@ -85,7 +82,7 @@ fn tag(digest: &[u8; 32]) -> u64 {
 pub fn generate() -> Result<(String, String), getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
-    let key = format!("{KEY_PREFIX}{}", hex(&bytes));
+    let key = format!("{API_KEY_PREFIX}{}", hex(&bytes));
     let digest = hex(&Sha256::digest(key.as_bytes()));
     Ok((key, digest))
 }

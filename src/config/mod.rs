@@ -73,6 +73,7 @@ pub use self::rate::{Concurrency, CountedBy, Fallback, RateLimit};
 pub use self::replicas::{Breaker, Health, Replicas, Retry};
 pub use self::resolve::is_key_name;
 pub use self::schema::json_schema;
+pub(crate) use self::secret::API_KEY_PREFIX;
 pub use self::secret::SecretSource;
 pub use self::shared::{RedisAddress, Shared};
 pub use self::tls::{CertificateDemand, CertificateFiles, ListenerTls, Networks, TlsVersion};
@@ -86,7 +87,8 @@ pub use self::value::Ratio;
 /// All that is wrong with the text at once. A text that is not TOML is reported as such and not checked further.
 pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let document = document::read(text).map_err(ConfigErrors::new)?;
-    let config = resolve::resolve(document).map_err(ConfigErrors::new)?;
+    let mut config = resolve::resolve(document).map_err(ConfigErrors::new)?;
+    config.warnings.extend(secret::clear_keys(text));
     let digest = Sha256::digest(text).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     Ok(Config { digest, ..config })
 }

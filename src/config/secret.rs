@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::ConfigError;
+use super::error::Warning;
 use super::resolve::Findings;
 use super::value::At;
 
@@ -48,6 +49,30 @@ pub(super) enum WrittenSecret {
 pub(super) enum TextOrSecret {
     Text(String),
     Secret(WrittenSecret),
+}
+
+/// What every API key begins with, so that keys that got somewhere are easy to search for.
+pub(crate) const API_KEY_PREFIX: &str = "tl_";
+/// Hexadecimal digits that follow.
+const API_KEY_DIGITS: usize = 64;
+/// More than anybody has to be told of at once.
+const CLEAR_KEYS_TOLD_MAX: usize = 16;
+
+/// A warning for each API key that stands in `text`, be it in a comment: the file is for everybody to read, and holds
+/// digests.
+pub(super) fn clear_keys(text: &str) -> Vec<Warning> {
+    let is_key = |(begin, _): &(usize, &str)| {
+        let after = &text.as_bytes()[begin + API_KEY_PREFIX.len()..];
+        after.get(..API_KEY_DIGITS).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let keys = text.match_indices(API_KEY_PREFIX).filter(is_key).take(CLEAR_KEYS_TOLD_MAX);
+    keys.map(|(begin, _)| {
+        let span = begin..begin + API_KEY_PREFIX.len() + API_KEY_DIGITS;
+        let message = "a key in clear text: whoever may read this file can use it; remove it, and make its holder a new \
+                       one with `trunkline key NAME`";
+        Warning::new(span, message).secret()
+    })
+    .collect()
 }
 
 const INLINE: &str = "a secret cannot stand here: write where it is read from, as in `{ file = \"/etc/trunkline/secret\" }`, \

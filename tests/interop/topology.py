@@ -200,8 +200,8 @@ def gateway_address(process, listener="listening"):
 def new_api_key(binary):
     """A key from the gateway's own command: the key and its entry in the configuration."""
     command = [binary, "key", "tests"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
-    return re.search(r"Authorization: Bearer (\S+)", printed)[1], printed
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return re.search(r"Authorization: Bearer (\S+)", printed.stderr)[1], printed.stdout
 
 
 @contextlib.contextmanager
