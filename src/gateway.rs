@@ -10,6 +10,7 @@
 //! | `files.rs` | whether what a configuration names can be used |
 //! | `watch.rs` | files that change |
 //! | `notify.rs`, `watchdog.rs` | what the service manager is told |
+//! | `supervisor.rs` | the end where the control thread hangs |
 //!
 //! Only this module handles signals and starts threads. The control thread serves the admin listener, learns the eras
 //! and names of upstreams, listens to them, reloads on SIGHUP and drains on SIGTERM or SIGINT; it is never on the path
@@ -23,15 +24,17 @@ mod notify;
 mod passed;
 mod reload;
 mod sockets;
+mod supervisor;
 mod watch;
 mod watchdog;
 
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -60,12 +63,14 @@ use self::notify::Notifier;
 use self::passed::Passed;
 use self::reload::Reloader;
 use self::sockets::Sockets;
+use self::supervisor::{Journal, LEAVE_MAX, Supervisor};
 
 pub use self::control::End;
 pub use self::files::Findings;
 pub use self::passed::PassedError;
 pub use self::reload::warn_about;
 pub use self::sockets::SocketsError;
+pub use self::supervisor::EXIT_BUG;
 
 /// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
 const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
@@ -157,98 +162,133 @@ impl Gateway {
         &self.addresses
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal.
+    /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal. Where this thread
+    /// hangs, the process ends from here.
     pub fn run(self) -> anyhow::Result<End> {
+        let (journal, watchdog) = (Journal::default(), watchdog::of_environment());
+        let supervisor = || {
+            let (state, drain, journal) =
+                (Arc::clone(&self.state), self.config.drain.clone(), Arc::clone(&journal));
+            Supervisor { state, drain, journal, watchdog }
+        };
+        let (watching, in_our_place) = (supervisor(), supervisor());
+        let (running, stop) = std::sync::mpsc::channel();
+        let runtime = local_runtime()?;
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let supervise = move || watching.run(&stop);
+            runtime.block_on(self.control(&journal, watchdog, supervise))
+        }));
+        drop(running);
+        // A file that hangs must not hold up the end.
+        runtime.shutdown_timeout(LEAVE_MAX);
+        ended.unwrap_or_else(|_| {
+            tracing::error!("the control thread ended with a panic, which is a bug; stopping without it");
+            in_our_place.end_in_order();
+            Ok(End::ControlDied)
+        })
+    }
+
+    /// The control thread. `supervise` is for a thread that watches it.
+    async fn control(
+        self,
+        journal: &Journal,
+        watchdog: Option<Duration>,
+        supervise: impl FnOnce() + Send + 'static,
+    ) -> anyhow::Result<End> {
         let Self { state, config, source, addresses, sockets, admin, sockets_outlive_us } = self;
         let (started, since) = (SystemTime::now(), Instant::now());
-        let runtime = local_runtime()?;
-        runtime.block_on(async {
-            // Signals are caught before anybody is told that we are ready.
-            let signals = Signals::new()?;
-            let notifier = Rc::new(Notifier::from_environment());
-            let watchdog = watchdog::of_environment().filter(|_| notifier.is_heard());
-            let tasks = Tasks::new(state.metrics.panics.clone());
-            let pipes = Host::new(&state.pipes, state.metrics.panics.clone());
-            let client = |open_max| Client {
-                pools: Rc::default(),
-                tasks: tasks.clone(),
-                open: Rc::default(),
-                open_max,
-                pipes: Rc::clone(&pipes),
-            };
-            let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-            // What is remembered counts before the first call.
-            let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
-            prober.resolve().await;
-            let channels = || tokio::sync::mpsc::channel(CHANGES_WAITING_MAX);
-            let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
-            let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
-            let listeners = Listeners::new(&config, &addresses, first, to_workers);
-            state.listeners.store(Arc::new(listeners.places()));
-            let file = source.clone();
-            let mut reloader = Reloader::new(&state, &config, source, listeners);
-            if let Some(shared) = &state.shared {
-                tasks.spawn(sharing::run(Arc::clone(&state), Arc::clone(shared)));
-                // The first call may be of a session that another replica carries on.
-                shared.first_connection().await;
-            }
-            let workers = sockets
-                .into_iter()
-                .zip(of_workers)
-                .enumerate()
-                .map(|(number, sockets)| spawn_worker(number, &state, &config, sockets, watchdog))
-                .collect::<Result<Vec<_>, _>>()?;
-            let journal = spawn_journal(&state)?;
-            if let Some(admin) = admin {
-                tracing::info!(address = %admin, "admin listening");
-                let process = admin::Process { started, since, source: file, workers: workers.len() };
-                tasks.spawn(admin::serve(Arc::clone(&state), tasks.clone(), admin, process));
-            }
-            if let Some(traces) = &state.traces {
-                tasks.spawn(Arc::clone(traces).run(tasks.clone()));
-            }
-            tasks.spawn(tls::expiry::watch(Arc::clone(&state)));
-            tasks.spawn(prober.run());
-            let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-            tasks.spawn(catalog::learn::run(Arc::clone(&state), learning));
-            tasks.spawn(refresh::run(Arc::clone(&state), tasks.clone()));
-            let listening = client(open_files::listening_connections_max());
-            let looking = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-            let watcher = Watcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
-            tasks.spawn(watcher.run());
-            tasks.spawn(listen::upstream::run(Arc::clone(&state), listening));
-            if notifier.is_heard() {
-                tasks.spawn(watchdog::report(Arc::clone(&state), Rc::clone(&notifier)));
-            }
-            if let Some(watchdog) = watchdog {
-                tasks.spawn(watchdog::watch(Arc::clone(&state), Rc::clone(&notifier), watchdog));
-            }
-            for address in addresses {
-                tracing::info!(%address, "listening");
-            }
-            tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
-            notifier.ready(&state);
-            let control = Control {
-                state: &state,
-                started_with: &config,
-                workers: &workers,
-                notifier: &notifier,
-                sockets_outlive_us,
-            };
-            let end = control.run(signals, &mut reloader).await;
-            pipes.finish(&state.drain).await;
-            if let Some(traces) = &state.traces {
-                traces.finish().await;
-            }
-            if state.sessions.stop_writer()
-                && let Some(journal) = journal
-                && journal.join().is_err()
-            {
-                tracing::error!("the journal's thread ended with a panic; this is a bug");
-            }
-            tracing::info!("stopped");
-            Ok(end)
-        })
+        // Signals are caught before anybody is told that we are ready.
+        let signals = Signals::new()?;
+        let notifier = Rc::new(Notifier::from_environment());
+        let watchdog = watchdog.filter(|_| notifier.is_heard());
+        let tasks = Tasks::new(state.metrics.panics.clone());
+        let (beating, interval) = (Arc::clone(&state), watchdog::beat_interval(watchdog));
+        tasks.spawn(async move { beating.pulses.control.beat(interval).await });
+        let pipes = Host::new(&state.pipes, state.metrics.panics.clone());
+        let client = |open_max| Client {
+            pools: Rc::default(),
+            tasks: tasks.clone(),
+            open: Rc::default(),
+            open_max,
+            pipes: Rc::clone(&pipes),
+        };
+        let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        // What is remembered counts before the first call.
+        let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
+        prober.resolve().await;
+        let channels = || tokio::sync::mpsc::channel(CHANGES_WAITING_MAX);
+        let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
+        let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
+        let listeners = Listeners::new(&config, &addresses, first, to_workers);
+        state.listeners.store(Arc::new(listeners.places()));
+        let file = source.clone();
+        let mut reloader = Reloader::new(&state, &config, source, listeners);
+        if let Some(shared) = &state.shared {
+            tasks.spawn(sharing::run(Arc::clone(&state), Arc::clone(shared)));
+            // The first call may be of a session that another replica carries on.
+            shared.first_connection().await;
+        }
+        let workers = sockets
+            .into_iter()
+            .zip(of_workers)
+            .enumerate()
+            .map(|(number, sockets)| spawn_worker(number, &state, &config, sockets, watchdog))
+            .collect::<Result<Vec<_>, _>>()?;
+        *journal.lock().unwrap_or_else(PoisonError::into_inner) = spawn_journal(&state)?;
+        let supervisor = std::thread::Builder::new().name("supervisor".into());
+        supervisor.spawn(supervise).context("the supervisor cannot start")?;
+        if let Some(admin) = admin {
+            tracing::info!(address = %admin, "admin listening");
+            let process = admin::Process { started, since, source: file, workers: workers.len() };
+            let serving = admin::serve(Arc::clone(&state), tasks.clone(), admin, process);
+            tasks.spawn_vital(serving, Arc::clone(&state.pulses));
+        }
+        if let Some(traces) = &state.traces {
+            tasks.spawn(Arc::clone(traces).run(tasks.clone()));
+        }
+        tasks.spawn(tls::expiry::watch(Arc::clone(&state)));
+        tasks.spawn(prober.run());
+        let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        tasks.spawn(catalog::learn::run(Arc::clone(&state), learning));
+        tasks.spawn(refresh::run(Arc::clone(&state), tasks.clone()));
+        let listening = client(open_files::listening_connections_max());
+        let looking = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        let watcher = Watcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
+        tasks.spawn(watcher.run());
+        tasks.spawn(listen::upstream::run(Arc::clone(&state), listening));
+        if notifier.is_heard() {
+            tasks.spawn(watchdog::report(Arc::clone(&state), Rc::clone(&notifier)));
+        }
+        if let Some(watchdog) = watchdog {
+            tasks.spawn(watchdog::watch(Arc::clone(&state), Rc::clone(&notifier), watchdog));
+        }
+        for address in addresses {
+            tracing::info!(%address, "listening");
+        }
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
+        notifier.ready(&state);
+        let control = Control {
+            state: &state,
+            started_with: &config,
+            workers: &workers,
+            notifier: &notifier,
+            sockets_outlive_us,
+        };
+        let end = control.run(signals, &mut reloader).await;
+        pipes.finish(&state.drain).await;
+        if let Some(traces) = &state.traces {
+            traces.finish().await;
+        }
+        let is_written = state.sessions.stop_writer();
+        let thread = journal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if is_written
+            && let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the journal's thread ended with a panic; this is a bug");
+        }
+        tracing::info!("stopped");
+        Ok(end)
     }
 }
 
@@ -270,6 +310,8 @@ fn spawn_worker(
         .name(format!("worker-{number}"))
         .spawn(move || match local_runtime() {
             Ok(runtime) => {
+                // Dropped before the runtime, which may wait for a name lookup that hangs, by a panic.
+                let life = life;
                 runtime.block_on(async {
                     let worker = Worker::new(state, Arc::clone(&pulse), &log, upstream_connections_max);
                     tokio::select! {
@@ -325,5 +367,24 @@ mod tests {
         assert!(died.join().is_err());
         assert_eq!(gateway.run().expect("it runs"), End::WorkerDied);
         assert_eq!(state.drain.phase(), "cut", "it was drained before");
+    }
+
+    #[test]
+    fn the_workers_are_drained_without_the_control_thread() {
+        let text = "workers = 2\n[listener]\naddress = \"127.0.0.1:0\"\n[drain]\nquiet = \"10ms\"\n\
+                    [[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
+                    [upstream.up]\nurl = \"http://127.0.0.1:1/\"\neras = [\"modern\"]";
+        let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
+        let gateway = Gateway::open(config.clone(), None).expect("it listens");
+        let state = Arc::clone(&gateway.state);
+        let (sender, changes) = tokio::sync::mpsc::channel(1);
+        let sockets = gateway.sockets.into_iter().next().expect("those of a worker");
+        let worker = spawn_worker(0, &state, &config, (sockets, changes), None).expect("it starts");
+        let drain = config.drain.clone();
+        Supervisor { state: Arc::clone(&state), drain, journal: Journal::default(), watchdog: None }
+            .end_in_order();
+        assert_eq!(state.drain.phase(), "cut");
+        worker.join().expect("it has ended in order");
+        drop(sender);
     }
 }

@@ -1,7 +1,7 @@
-//! Whether the worker threads live, and what they have under way.
+//! Whether the threads live, and what the workers have under way.
 //!
-//! Each worker writes its own [`Pulse`], which fills a cache line; the control thread reads all of them. Nothing here
-//! ends a worker that hangs: whoever watches the process does, when it hears nothing of it any more.
+//! Each thread writes its own [`Pulse`], which fills a cache line; the control thread and the supervisor read all of them.
+//! Nothing here ends a thread that hangs: whoever watches does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +22,8 @@ pub struct Pulse {
 /// Those of all workers.
 #[derive(Debug, Default)]
 pub struct Pulses {
+    /// That of the control thread, which has no calls.
+    pub control: Pulse,
     all: Mutex<Vec<Arc<Pulse>>>,
     death: Notify,
 }
@@ -48,6 +50,11 @@ impl Pulse {
     /// A call has ended. Only the worker itself may say so.
     pub fn leave(&self) {
         self.calls.store(self.calls.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+    }
+
+    /// How often it was shown that the thread runs.
+    pub fn beats(&self) -> u64 {
+        self.beats.load(Ordering::Relaxed)
     }
 
     /// Shows every `period`, for as long as it is polled, that the thread runs.
@@ -83,6 +90,12 @@ impl Pulses {
     /// Completes when a worker has ended that should not have.
     pub async fn death(&self) {
         self.death.notified().await;
+    }
+
+    /// Whether there is no worker any more.
+    pub fn all_have_ended(&self) -> bool {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().all(|pulse| pulse.has_ended.load(Ordering::Relaxed))
     }
 
     /// Whether every worker that has not ended has shown itself since `seen` was last taken.

@@ -3,10 +3,13 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use prometheus::IntCounter;
 use tokio_util::task::TaskTracker;
+
+use crate::pulse::Pulses;
 
 /// A thread's handle to spawn on its own runtime.
 #[derive(Clone, Debug)]
@@ -34,6 +37,16 @@ impl Tasks {
         tokio::task::spawn_local(self.tracker.track_future(caught));
     }
 
+    /// As [`spawn`](Self::spawn), for what the process is of no use without: after a panic it ends as if a worker had died.
+    pub fn spawn_vital(&self, future: impl Future<Output = ()> + 'static, pulses: Arc<Pulses>) {
+        self.spawn(async move {
+            if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
+                pulses.give_up();
+                std::panic::resume_unwind(panic);
+            }
+        });
+    }
+
     /// Runs `work` on the blocking pool and waits for its result. A panic in it is passed on to the caller.
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         match tokio::task::spawn_blocking(work).await {
@@ -56,5 +69,34 @@ impl Tasks {
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Tasks {
     fn execute(&self, future: F) {
         self.spawn(future);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_what_is_vital_is_a_death() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build_local(tokio::runtime::LocalOptions::default());
+        runtime.expect("a runtime").block_on(async {
+            let panics = IntCounter::new("panics", "panics").expect("a counter");
+            let (tasks, pulses) = (Tasks::new(panics.clone()), Arc::new(Pulses::default()));
+            tasks.spawn(async { panic!("a bug") });
+            tasks.spawn_vital(async {}, Arc::clone(&pulses));
+            tasks.wait().await;
+            assert_eq!(panics.get(), 1);
+            assert!(pulses.death().now_or_never().is_none(), "the others go on");
+            let tasks = Tasks::new(panics.clone());
+            tasks.spawn_vital(async { panic!("a bug") }, Arc::clone(&pulses));
+            let death = tokio::time::timeout(Duration::from_secs(10), pulses.death());
+            assert!(death.await.is_ok());
+            tasks.wait().await;
+            assert_eq!(panics.get(), 2);
+        });
     }
 }

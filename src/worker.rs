@@ -210,9 +210,8 @@ impl Worker {
         let worker = Rc::clone(self);
         let drain = Rc::new(self.state.drain.below());
         let of_listener = Rc::clone(&drain);
-        self.client
-            .tasks
-            .spawn(async move { listener::serve(worker, place, &config, socket, of_listener).await });
+        let serving = async move { listener::serve(worker, place, &config, socket, of_listener).await };
+        self.client.tasks.spawn_vital(serving, Arc::clone(&self.state.pulses));
         drain
     }
 

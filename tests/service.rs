@@ -201,8 +201,63 @@ fn a_worker_that_hangs_silences_the_whole_process() {
     let config = Config::transparent(&upstream).top("workers = 2");
     let daemon = Daemon::start_with(&config, &[ear.environment(), ("WATCHDOG_USEC", "400000")]);
     ear.wait_for("WATCHDOG=1");
+    let mut holder = hold(thread_of(&daemon, "worker-1"));
+    daemon.wait_for_log(0, "the watchdog", |line| line.contains("ERROR") && line.contains("a worker hangs"));
+    ear.count("WATCHDOG=1", Duration::from_millis(10));
+    assert_eq!(ear.count("WATCHDOG=1", Duration::from_millis(800)), 0, "one worker speaks for both");
+    drop(holder.stdin.take());
+    holder.wait().expect("it ends");
+    ear.socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    ear.wait_for("WATCHDOG=1");
+}
+
+/// Nobody answers `/readyz` then, but what runs is finished, and the exit code says that it was a bug.
+#[test]
+fn a_control_thread_that_hangs_ends_the_process_in_order() {
+    let gate = Gate::default();
+    let passing = gate.clone();
+    let upstream = Upstream::calling(move |request| {
+        Reply::default().wait(&passing).then(Reply::result(request, r#"{"resultType":"complete"}"#))
+    });
+    let config = Config::transparent(&upstream).section("[drain]\nquiet = \"10ms\"\nmax = \"8s\"");
+    let ear = Ear::at_a_path();
+    // The control thread may be silent for half of it.
+    let mut daemon = Daemon::start_with(&config, &[ear.environment(), ("WATCHDOG_USEC", "10000000")]);
+    let mut connection = daemon.connect();
+    connection.write(&call("7", "echo").bytes());
+    upstream.wait_for("tools/call", 1);
+    let mut holder = hold(daemon.pid());
+    let hangs = |line: &str| line.contains("ERROR") && line.contains("the control thread hangs");
+    daemon.wait_for_log(0, "the supervisor", hangs);
+    ear.wait_for("STOPPING=1");
+    gate.open();
+    connection.response().assert_ok();
+    daemon.wait_for_log(0, "the end", |line| line.contains("stopped"));
+    // Until then the thread was not let go on.
+    drop(holder.stdin.take());
+    holder.wait().expect("it ends");
+    assert_eq!(daemon.wait_exit().code(), Some(70));
+}
+
+#[test]
+fn a_worker_that_hangs_does_not_hold_up_the_end() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let drain = "[drain]\nquiet = \"10ms\"\nmax = \"100ms\"";
+    let config = Config::transparent(&upstream).top("workers = 2").section(drain);
+    let mut daemon = Daemon::start(&config);
+    let mut holder = hold(thread_of(&daemon, "worker-1"));
+    daemon.terminate();
+    daemon.wait_for_log(0, "that nobody waits any more", |line| line.contains("leaving all the same"));
+    daemon.wait_for_log(0, "the end", |line| line.contains("stopped"));
+    drop(holder.stdin.take());
+    holder.wait().expect("it ends");
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+}
+
+/// A thread that is held until the input of this process ends.
+fn hold(thread: u32) -> std::process::Child {
     let mut holder = Command::new("python3")
-        .args(["-c", HOLD_A_THREAD, &thread_of(&daemon, "worker-1").to_string()])
+        .args(["-c", HOLD_A_THREAD, &thread.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -211,13 +266,7 @@ fn a_worker_that_hangs_silences_the_whole_process() {
     let output = holder.stdout.take().expect("it is piped");
     BufReader::new(output).read_line(&mut said).expect("it speaks");
     assert_eq!(said, "held\n", "this system lets nobody stop a thread");
-    daemon.wait_for_log(0, "the watchdog", |line| line.contains("ERROR") && line.contains("a worker hangs"));
-    ear.count("WATCHDOG=1", Duration::from_millis(10));
-    assert_eq!(ear.count("WATCHDOG=1", Duration::from_millis(800)), 0, "one worker speaks for both");
-    drop(holder.stdin.take());
-    holder.wait().expect("it ends");
-    ear.socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-    ear.wait_for("WATCHDOG=1");
+    holder
 }
 
 fn thread_of(daemon: &Daemon, name: &str) -> u32 {

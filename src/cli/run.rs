@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{EXIT_CONFIGURATION, EXIT_INPUT};
-use crate::gateway::{self, End, Gateway, OpenError, SocketsError};
+use crate::gateway::{self, EXIT_BUG, End, Gateway, OpenError, SocketsError};
 use crate::session::store::StoreError;
 use crate::state::StateError;
 use crate::telemetry::logs;
@@ -14,8 +14,6 @@ use crate::terminal::text::shown_lines;
 // As sysexits has them.
 /// An address cannot be listened at.
 const EXIT_ADDRESS: u8 = 69;
-/// A bug.
-const EXIT_SOFTWARE: u8 = 70;
 /// The system refuses threads, open files or signals.
 const EXIT_SYSTEM: u8 = 71;
 /// The state directory cannot be used.
@@ -49,7 +47,7 @@ pub(super) fn run(path: &Path) -> ExitCode {
 fn serve(gateway: Gateway) -> u8 {
     match gateway.run() {
         Ok(End::Told) => 0,
-        Ok(End::WorkerDied) => EXIT_SOFTWARE,
+        Ok(End::WorkerDied | End::ControlDied) => EXIT_BUG,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "cannot run");
             EXIT_SYSTEM
@@ -67,6 +65,6 @@ fn code(error: &OpenError) -> u8 {
             EXIT_SYSTEM
         }
         OpenError::State(_) => EXIT_INPUT,
-        OpenError::Metrics(_) => EXIT_SOFTWARE,
+        OpenError::Metrics(_) => EXIT_BUG,
     }
 }

@@ -6,11 +6,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, interval, sleep, sleep_until};
 
 use super::notify::Notifier;
 use super::reload::Reloader;
-use crate::config::{Config, Drain};
+use super::supervisor::LEAVE_MAX;
+use crate::config::{self, Config};
 use crate::state::State;
 
 /// How often it is looked at whether the drain has nothing left to wait for.
@@ -21,8 +22,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 pub enum End {
     /// A signal said so.
     Told,
-    /// A worker thread ended with a panic, which is a bug. The others were drained.
+    /// A worker thread ended with a panic or hung, which is a bug. The others were drained.
     WorkerDied,
+    /// The control thread ended with a panic, which is a bug. The workers were drained.
+    ControlDied,
 }
 
 /// The signals that a gateway obeys.
@@ -69,11 +72,14 @@ impl Control<'_> {
     pub(super) async fn run(&self, mut signals: Signals, reloader: &mut Reloader) -> End {
         let end = self.serve(&mut signals, reloader).await;
         self.state.reloads.stop();
-        self.drain(&reloader.current().drain, &mut signals).await;
+        self.drain(reloader.current(), &mut signals).await;
         tokio::select! {
-            () = self.finished() => {}
-            () = signals.stop() => tracing::error!("not every worker has ended; leaving all the same"),
+            () = self.finished() => return end,
+            () = signals.stop() => {}
+            // A worker that hangs never ends.
+            () = sleep(2 * self.children_stop_max(reloader.current()) + LEAVE_MAX) => {}
         }
+        tracing::error!("not every worker has ended; leaving all the same");
         end
     }
 
@@ -84,7 +90,7 @@ impl Control<'_> {
                 _ = terminate.recv() => End::Told,
                 _ = interrupt.recv() => End::Told,
                 () = self.state.pulses.death() => {
-                    tracing::error!("a worker thread ended with a panic, which is a bug; stopping");
+                    tracing::error!("a worker thread ended, which is a bug; stopping");
                     End::WorkerDied
                 }
             }
@@ -105,17 +111,14 @@ impl Control<'_> {
     }
 
     /// The three clocks. Afterwards nothing is served any more.
-    async fn drain(&self, drain: &Drain, signals: &mut Signals) {
-        let state = self.state;
+    async fn drain(&self, config: &Config, signals: &mut Signals) {
+        let (state, drain) = (self.state, &config.drain);
         let started = Instant::now();
         tracing::info!(connections = state.connections.open(), calls = state.pulses.calls(), "draining");
         state.drain.start_quiet();
         state.hub.end_all();
-        // Children have their own time to end after that.
-        let stop_timeout =
-            |upstream: &crate::config::Upstream| upstream.command.as_ref().map(|it| it.stop_timeout);
-        let children = self.started_with.upstreams.iter().filter_map(stop_timeout).max().unwrap_or_default();
-        self.notifier.stopping(drain.max + 2 * children + Duration::from_secs(5), state);
+        let children = self.children_stop_max(config);
+        self.notifier.stopping(drain.max + 2 * children + LEAVE_MAX, state);
         let phases = async {
             tokio::select! {
                 () = sleep_until(started + drain.quiet) => {}
@@ -136,6 +139,14 @@ impl Control<'_> {
         }
         state.drain.start_closing();
         state.drain.start_cut();
+    }
+
+    /// Time that a child may take to end by itself, and again after it was told.
+    fn children_stop_max(&self, current: &Config) -> Duration {
+        let upstreams = self.started_with.upstreams.iter().chain(&current.upstreams);
+        let stop_timeout =
+            |upstream: &config::Upstream| upstream.command.as_ref().map(|command| command.stop_timeout);
+        upstreams.filter_map(stop_timeout).max().unwrap_or_default()
     }
 
     /// No client is connected. None will be: nobody accepts.

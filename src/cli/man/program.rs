@@ -38,7 +38,7 @@ const EXIT_STATUS: [(&str, &str); 11] = [
          key.",
     ),
     ("69", "Of `run`: an address cannot be listened at."),
-    ("70", "Of `run`: a worker thread died of a bug; the others were drained."),
+    ("70", "Of `run`: a thread died or hung, which is a bug; the workers were drained."),
     ("71", "Of `run`: the system refuses threads or open files."),
     ("73", "Of `run`: the state directory cannot be used."),
     (
