@@ -41,7 +41,9 @@ impl Directory {
     /// are followed on the way.
     pub fn open(path: &Path) -> io::Result<Self> {
         let place = OFlags::PATH | OFlags::CLOEXEC;
-        let mut directory = rustix::fs::openat(CWD, ".", place, Mode::empty())?;
+        // Where the way begins at the root, we need not be allowed into the working directory.
+        let start = if path.is_absolute() { "/" } else { "." };
+        let mut directory = rustix::fs::openat(CWD, start, place, Mode::empty())?;
         let mut left = reversed(path);
         let mut links = 0;
         while let Some(name) = left.pop() {

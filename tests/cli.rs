@@ -1,5 +1,6 @@
 //! The command line: `check`, `schema`, and what `run` refuses to start with.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
 use crate::harness::{Authority, Certificates, Config, Folder, Upstream, jwt, trunkline};
@@ -321,4 +322,23 @@ fn a_key_in_the_configuration_is_warned_of_and_not_shown() {
         assert!(!warned.contains(key), "{warned}");
     }
     assert_eq!(checked(&format!("# {}\n{clean}", &key[..key.len() - 1])), "");
+}
+
+/// As after `sudo -u` in the home of root.
+#[test]
+fn a_key_file_is_made_from_a_directory_that_may_not_be_entered() {
+    let (here, keys) = (Folder::new(), Folder::new());
+    // Root may enter every directory unless it gives that up.
+    let is_root = rustix::process::geteuid().is_root();
+    let unprivileged = if is_root { "setpriv --bounding-set=-all --inh-caps=-all" } else { "" };
+    let output = Command::new("sh")
+        .args(["-c", &format!("chmod 0 . && exec {unprivileged} \"$0\" session-key \"$1\"")])
+        .arg(env!("CARGO_BIN_EXE_trunkline"))
+        .arg(keys.path().join("session.key"))
+        .current_dir(here.path())
+        .output()
+        .expect("a shell");
+    std::fs::set_permissions(here.path(), std::fs::Permissions::from_mode(0o700)).expect("its own");
+    assert!(output.status.success(), "{output:?}");
+    assert!(keys.path().join("session.key").exists());
 }
