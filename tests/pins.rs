@@ -642,7 +642,8 @@ fn give(path: &Path, owner: u32) {
 /// A state directory as the gateway of another user leaves it, where the tests may be root: `a` waits for approval.
 fn waiting_state(folder: &Folder) -> String {
     let definition = r#"{"name":"a"}"#;
-    let hash: String = Sha256::digest(definition).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash =
+        Sha256::digest(definition).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     let pending = json!({"sha256": hash, "definition": {"name": "a"}});
     let tool = json!({"name": "a", "approved": [], "pending": [pending]});
     let file = json!({"layout": 1, "complete": true, "tools": [tool]}).to_string();
