@@ -6,8 +6,8 @@ use std::path::Path;
 use trunkline::telemetry::metrics::Metrics;
 
 use crate::harness::{
-    Config, Daemon, Legacy, Offer, Prometheus, Upstream, call, eventually, in_session, legacy, list, modern,
-    open_session, promtool,
+    Config, Daemon, Legacy, Offer, Prometheus, Reply, Upstream, call, eventually, in_session, legacy, list,
+    modern, open_session, promtool,
 };
 
 /// The text of a scrape, once it holds `line`.
@@ -188,4 +188,30 @@ fn a_real_prometheus_scrapes() {
     prometheus.wait_for(calls, |calls| (calls - 3.0).abs() < 0.1);
     prometheus.wait_for("trunkline_build_info", |info| info > 0.5);
     prometheus.wait_for("process_resident_memory_bytes", |bytes| bytes > 1.0e6);
+}
+
+#[test]
+fn names_that_are_the_same_text_strung_together_are_counted_apart() {
+    let offer = Offer::tools(&["2x", "x"]);
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::default().reset(),
+        _ => offer.answer(request),
+    });
+    let config = Config::transparent(&upstream)
+        .section("[[endpoint]]\npath = \"/mcp2\"\nupstreams = [\"up\"]")
+        .admin();
+    let daemon = Daemon::start(&config);
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    assert_eq!(daemon.send(&call("2", "2x")).status, 502);
+    for _ in 0..2 {
+        assert_eq!(daemon.send(&call("3", "x").target("/mcp2")).status, 502);
+    }
+    for (endpoint, tool, count) in [("/mcp", "2x", 1), ("/mcp2", "x", 2)] {
+        let line = format!(
+            r#"trunkline_tool_failures_total{{endpoint="{endpoint}",gen_ai_tool_name="{tool}"}} {count}"#
+        );
+        eventually(&line, || {
+            daemon.get_admin("/metrics").text().lines().any(|found| found == line).then_some(())
+        });
+    }
 }

@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prometheus::IntCounterVec;
-
 use super::cache::{DialectKey, PartKey};
 use super::fetch::{Fetched, Hands};
 use super::gather::Wanted;
@@ -14,6 +12,7 @@ use super::{Kind, List};
 use crate::protocol::mapping::Field;
 use crate::protocol::version::Era;
 use crate::telemetry::logs::shorten;
+use crate::telemetry::vec::IntCounterVec;
 
 /// Longer contents are compared off the thread.
 const COMPARED_INLINE_BYTES_MAX: usize = 256 * 1024;

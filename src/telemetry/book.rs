@@ -5,12 +5,14 @@
 //! never removed.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::core::{Collector, Desc, Metric};
 use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Result};
+use prometheus::{Histogram, HistogramOpts, IntCounter, Opts, Result};
+
+use super::vec::{HistogramVec, IntCounterVec};
 
 /// Handles copied while the lock is held.
 const COPIED_MAX: usize = 64;
@@ -119,12 +121,8 @@ impl<H> Default for Book<H> {
 fn note<H: Clone>(book: &Mutex<Book<H>>, labels: &[&str], [place, tool, error]: [usize; 3], handle: &H) {
     let text = |at: usize| Arc::from(labels.get(at).copied().unwrap_or_default());
     let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    // The metric tells its series apart by their labels strung together: what is one series there is one here.
-    let mut digest = book.hasher.build_hasher();
-    for label in labels {
-        digest.write(label.as_bytes());
-    }
-    if book.seen.insert(digest.finish()) {
+    let digest = book.hasher.hash_one(labels);
+    if book.seen.insert(digest) {
         let (place, tool, error) = (text(place), text(tool), text(error));
         book.noted.push(Noted { handle: handle.clone(), place, tool, error });
     }
@@ -168,7 +166,7 @@ mod tests {
         let plain = plain.expect("a metric");
         for series in 0..3 * COPIED_MAX {
             let number = series.to_string();
-            // The last two are one for the metric.
+            // The last two are the same text, strung together.
             for labels in [["x", &number, ""], ["y", &number, "z"], ["y", "", &format!("{number}z")]] {
                 durations.series(&labels).observe(0.5);
                 plain.with_label_values(&labels).observe(0.5);

@@ -1,8 +1,9 @@
 //! Metrics of what is translated between the eras.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use prometheus::{IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
+use super::vec::{IntCounterVec, IntGaugeVec};
 use crate::protocol::version::Era;
 
 /// What is counted about bridges.

@@ -6,11 +6,12 @@
 
 use std::sync::OnceLock;
 
-use prometheus::{Histogram, IntCounter, IntCounterVec};
+use prometheus::{Histogram, IntCounter};
 
 use super::book::{Counters, Durations};
 use super::cells::Cells;
 use super::tools::Tool;
+use super::vec::IntCounterVec;
 use crate::protocol::error::{Error, Reason};
 use crate::protocol::method::Method;
 use crate::protocol::version::{LegacyVersion, MODERN};

@@ -1,10 +1,9 @@
 //! Metrics of the calls that upstreams with a bound have at once.
 
-use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
+use super::vec::{HistogramVec, IntCounterVec, IntGaugeVec};
 
 /// Upper bounds of the buckets of waiting, in seconds.
 const BUCKETS_S: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0];

@@ -1,7 +1,8 @@
 //! What is counted about credentials and the keys that check them.
 
-use prometheus::{IntCounter, IntCounterVec, IntGaugeVec};
+use prometheus::IntCounter;
 
+use super::vec::{IntCounterVec, IntGaugeVec};
 use crate::auth::refusal::Refusal;
 
 /// Metrics of credentials.

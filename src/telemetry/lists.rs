@@ -1,8 +1,9 @@
 //! Metrics of the lists that are kept.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use prometheus::{IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
+use super::vec::{IntCounterVec, IntGaugeVec};
 use crate::protocol::method::Method;
 
 /// What is counted about lists.

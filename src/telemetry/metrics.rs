@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use prometheus::{Encoder as _, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
+use prometheus::{Encoder as _, IntCounter, IntGauge, TextEncoder};
 
 use super::book::{Counters, Durations};
 use super::bridge::Bridges;
@@ -24,6 +24,7 @@ use super::streams::Streams;
 use super::tools::{Tools, UpstreamTools};
 use super::totals::Sums;
 use super::trace;
+use super::vec::{IntCounterVec, IntGaugeVec};
 use crate::config;
 use crate::protocol::error::Reason;
 use crate::protocol::version::Era;

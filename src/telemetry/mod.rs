@@ -26,3 +26,4 @@ pub mod streams;
 pub mod tools;
 pub mod totals;
 pub mod trace;
+pub mod vec;

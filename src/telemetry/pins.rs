@@ -1,8 +1,9 @@
 //! Metrics of pinned definitions.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use prometheus::{IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
+use super::vec::{IntCounterVec, IntGaugeVec};
 
 /// What is counted about pins.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! Metrics of the limits of rate, by the limit's name.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use prometheus::{IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
+use super::vec::{IntCounterVec, IntGaugeVec};
 
 /// What is counted about limits of rate.
 #[derive(Clone, Debug)]

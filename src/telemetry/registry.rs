@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Result};
+use prometheus::{IntCounter, IntGauge, Opts, Result};
+
+use super::vec::{IntCounterVec, IntGaugeVec};
 
 /// The metrics of the process.
 #[derive(Clone, Debug, Default)]

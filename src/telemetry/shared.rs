@@ -1,8 +1,9 @@
 //! Metrics of what replicas share.
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
+use super::vec::IntCounterVec;
 use crate::shared::Unavailable;
 
 /// Upper bounds of the latency buckets, in seconds.

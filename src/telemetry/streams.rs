@@ -1,8 +1,9 @@
 //! Metrics of the streams that clients hold open within sessions.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
+use prometheus::{IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
+use super::vec::IntCounterVec;
 use crate::session::streams::StreamSeries;
 
 /// What is counted about streams.

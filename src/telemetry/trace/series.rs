@@ -1,6 +1,8 @@
 //! What is counted of spans.
 
-use prometheus::{IntCounter, IntCounterVec};
+use prometheus::IntCounter;
+
+use crate::telemetry::vec::IntCounterVec;
 
 /// Spans, by what became of them.
 #[derive(Clone, Debug)]
