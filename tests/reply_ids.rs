@@ -88,7 +88,8 @@ fn mismatched(daemon: &Daemon) -> usize {
 fn message(response: &Response) -> String {
     let text = response.text();
     let events = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim);
-    events.filter(|data| !data.is_empty()).last().map_or_else(|| text.to_string(), str::to_owned)
+    let last = events.rev().find(|data| !data.is_empty()).map(str::to_owned);
+    last.unwrap_or(text)
 }
 
 /// Calls as Ann and Bob in turns with the same id. Whoever is not answered is told so with its own id.
