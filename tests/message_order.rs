@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::harness::{
     Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream,
-    body, eventually, in_session, initialize, legacy, literal, open_session, open_session_with, post,
-    result_body,
+    api_key, body, eventually, in_session, initialize, legacy, literal, open_session, open_session_with,
+    post, result_body,
 };
 
 const FIRST: &str = r#"{"jsonrpc":"2.0","method":"notifications/first"}"#;
@@ -332,6 +332,60 @@ fn an_answer_for_which_there_was_no_room_can_be_given_again() {
     assert_eq!(upstream.wait_for("", 1).id(), "7");
     end.open();
     assert!(call.event().expect("the answer").contains("content"));
+}
+
+#[test]
+fn what_waits_is_counted_as_held_in_memory() {
+    let gate = Gate::default();
+    let upstream = holding_the_first(&gate);
+    let daemon = Daemon::start(&transparent(&upstream).admin());
+    let session = session(&daemon);
+    tell(&daemon, &session, FIRST);
+    upstream.wait_for("notifications/first", 1);
+    let pad = "x".repeat(4096);
+    let small = format!(r#"{{"jsonrpc":"2.0","method":"notifications/second","params":{{"pad":"{pad}"}}}}"#);
+    for _ in 0..20 {
+        tell(&daemon, &session, &small);
+    }
+    let held = buffered_bytes(&daemon);
+    assert!(held >= 20 * 4096, "{held}");
+    gate.open();
+    upstream.wait_for("notifications/second", 20);
+    eventually("it is given back", || (buffered_bytes(&daemon) == 0).then_some(()));
+}
+
+fn buffered_bytes(daemon: &Daemon) -> usize {
+    let metrics = daemon.get_admin("/metrics").text();
+    let held = metrics.lines().find_map(|line| line.strip_prefix("trunkline_buffered_bytes ")?.parse().ok());
+    held.expect("the metric")
+}
+
+#[test]
+fn a_client_whose_messages_are_not_accepted_leaves_room_for_others() {
+    const SESSIONS: usize = 256;
+    let gate = Gate::default();
+    let upstream = holding_the_first(&gate);
+    let keys = [api_key("greedy", "one"), api_key("modest", "other")].join("\n");
+    let config = transparent(&upstream).section(&keys).endpoint("auth = [\"api_key\"]");
+    let daemon = Daemon::start(&config);
+    let as_client = |key: &str, request: Request| request.with("Authorization", format!("Bearer {key}"));
+    let open = |key: &str| {
+        let opened = daemon.send(&as_client(key, initialize("0", LEGACY_VERSION)));
+        let session = opened.header("mcp-session-id").expect("a session").to_owned();
+        daemon.send(&as_client(key, in_session(&session, tool_call("0")))).assert_ok();
+        session
+    };
+    let greedy: Vec<String> = (0..SESSIONS).map(|_| open("one")).collect();
+    let modest = open("other");
+    for session in &greedy {
+        assert_eq!(daemon.send(&as_client("one", in_session(session, post(FIRST)))).status, 202);
+    }
+    assert_eq!(daemon.send(&as_client("other", in_session(&modest, post(SECOND)))).status, 202);
+    upstream.wait_for("notifications/second", 1);
+    // Had those of one client taken all places, each of them would have been sent before.
+    let sent = upstream.received_of("notifications/first").len();
+    assert!(sent < SESSIONS, "{sent}");
+    gate.open();
 }
 
 #[test]

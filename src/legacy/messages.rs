@@ -7,7 +7,7 @@
 //! of the client, or for its turn.
 //!
 //! Bounded: messages of one session for one upstream by `session_messages_max`, those on their way to one upstream by
-//! [`Upstream::messages_in_flight`], each in time. What is given up is counted.
+//! [`Upstream::message_turns`], each in time. What is given up is counted.
 //!
 //! Deliberately not here: the order among messages to several upstreams, of several sessions, or through several gateways.
 
@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::poll;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{timeout, timeout_at};
 
 use super::crossing::answers_a_call;
@@ -32,6 +31,7 @@ use crate::session::message_queue::{Delivery, QueuePlace, QueuedMessage};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Message, legacy_headers};
 use crate::upstream::exchange::Reply;
+use crate::upstream::message_turns::Turn;
 use crate::upstream::pool;
 use crate::worker::Worker;
 
@@ -39,7 +39,7 @@ use crate::worker::Worker;
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// How long the rest of a reply is read, so that its connection can be used again.
 const REST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Up to here a message takes nothing from the process's budget.
+/// Up to here a message that need not wait takes nothing from the process's budget.
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// Room for one message.
@@ -56,10 +56,10 @@ pub fn room_for(
     length: usize,
 ) -> Result<Room, GatewayError> {
     let messages_max = worker.session_messages_max();
-    let place = desk.messages_to(&upstream.session_key).reserve(messages_max);
-    let place = place.ok_or(GatewayError::SessionMessages)?;
+    let queue = desk.messages_to(&upstream.session_key);
+    let place = queue.reserve(messages_max).ok_or(GatewayError::SessionMessages)?;
     let mut reservation = None;
-    if length > UNCOUNTED_BYTES {
+    if length > UNCOUNTED_BYTES || !queue.is_empty() {
         let reservation = reservation.insert(worker.state.buffered.reservation());
         if !reservation.grow_to(length) {
             return Err(GatewayError::Buffers);
@@ -68,10 +68,10 @@ pub fn room_for(
     Ok(Room { place, reservation })
 }
 
-/// Sends a message after those that were posted before it.
+/// Sends a message after those that were posted before it. It must hold no more memory than itself.
 pub fn send(
     worker: &Rc<Worker>,
-    room: Room,
+    (desk, room): (&Arc<Desk>, Room),
     upstream: &Arc<Upstream>,
     session: Arc<UpstreamSession>,
     body: Bytes,
@@ -79,21 +79,21 @@ pub fn send(
     let Room { place, reservation } = room;
     let message = QueuedMessage { session, body, posted_at: Instant::now(), reservation };
     if let Some(delivery) = place.post(message) {
-        let (sender, upstream) = (Rc::clone(worker), Arc::clone(upstream));
-        worker.client.tasks.spawn(async move { deliver(&sender, upstream, delivery).await });
+        let (sender, upstream, desk) = (Rc::clone(worker), Arc::clone(upstream), Arc::clone(desk));
+        worker.client.tasks.spawn(async move { deliver(&sender, &desk, upstream, delivery).await });
     }
 }
 
 /// As [`send`], for what nobody can be told of: without room it is dropped.
 pub fn send_if_room(
     worker: &Rc<Worker>,
-    desk: &Desk,
+    desk: &Arc<Desk>,
     upstream: &Arc<Upstream>,
     session: Arc<UpstreamSession>,
     body: Bytes,
 ) {
     match room_for(worker, desk, upstream, body.len()) {
-        Ok(room) => send(worker, room, upstream, session, body),
+        Ok(room) => send(worker, (desk, room), upstream, session, body),
         Err(error) => {
             upstream.series.messages_dropped.full.inc();
             tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream is dropped");
@@ -123,7 +123,7 @@ pub fn cancel(
         let Some(upstream) = upstream_of(worker, upstream) else { return Ok(()) };
         let note = note(sent_id);
         let room = room_for(worker, desk, &upstream, note.len())?;
-        send(worker, room, &upstream, Arc::clone(session), note);
+        send(worker, (desk, room), &upstream, Arc::clone(session), note);
         return Ok(());
     }
     // One is enough, which also bounds them.
@@ -143,15 +143,21 @@ pub fn cancel(
     Ok(())
 }
 
-/// Sends what waits until nothing does.
-async fn deliver(worker: &Rc<Worker>, upstream: Arc<Upstream>, mut delivery: Delivery) {
+/// Sends what waits until nothing does, each message to the upstream as it is configured by then.
+async fn deliver(worker: &Rc<Worker>, desk: &Desk, mut upstream: Arc<Upstream>, mut delivery: Delivery) {
     while let Some(message) = delivery.take_next() {
-        send_one(worker, &upstream, message).await;
+        let view = worker.view();
+        let is_same = |other: &&Arc<Upstream>| other.session_key == upstream.session_key;
+        if let Some(now) = view.snapshot.upstreams.iter().find(is_same) {
+            upstream = Arc::clone(now);
+        }
+        drop(view);
+        send_one(worker, &upstream, desk.client(), message).await;
         delivery.finish();
     }
 }
 
-async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, message: QueuedMessage) {
+async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, message: QueuedMessage) {
     let dropped = &upstream.series.messages_dropped;
     let QueuedMessage { session, body, posted_at, reservation: _held } = message;
     if session.ended.is_cancelled() {
@@ -160,7 +166,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, message: Queued
     }
     let deadline = (Instant::now() + MESSAGE_TIMEOUT).min(posted_at + WAIT_MAX);
     let sent = async {
-        let turn = Arc::clone(&upstream.messages_in_flight).acquire_owned();
+        let turn = upstream.message_turns.take(client);
         let turn = timeout_at(deadline.into(), turn).await.map_err(|_| UpstreamError::TimedOut)?;
         let message = Message {
             headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
@@ -179,7 +185,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, message: Queued
                 let status = reply.head.status.as_u16();
                 tracing::debug!(upstream = upstream.config.name, status, "a message was refused");
             }
-            finish(worker, reply, turn.ok()).await;
+            finish(worker, reply, turn).await;
         }
         Err(error) => {
             if error == UpstreamError::TimedOut { &dropped.timed_out } else { &dropped.failed }.inc();
@@ -189,7 +195,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, message: Queued
 }
 
 /// Reads the rest of a reply: at once where it is here already, else beside the messages that follow.
-async fn finish(worker: &Rc<Worker>, reply: Reply, turn: Option<OwnedSemaphorePermit>) {
+async fn finish(worker: &Rc<Worker>, reply: Reply, turn: Turn) {
     let reader = Rc::clone(worker);
     let mut rest = Box::pin(async move {
         let Reply { mut body, lease, .. } = reply;

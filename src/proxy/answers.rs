@@ -48,7 +48,7 @@ impl Proxy {
         edits.extend(self.names_in_answer(view, (endpoint, member), message, session));
         edits.sort_by_key(|edit| edit.span.start);
         let body = splice(&message.body, &edits).to_bytes();
-        messages::send(&self.worker, room, upstream, question.from.session, body);
+        messages::send(&self.worker, (&desk, room), upstream, question.from.session, body);
         Ok(())
     }
 
@@ -94,7 +94,7 @@ impl Proxy {
     }
 
     /// Told to every upstream that the session has a session with now, or to none.
-    fn tell_all(&self, view: &View, session: &Session, message: &Bytes) -> Result<(), GatewayError> {
+    fn tell_all(&self, view: &View, session: &Session, message: &[u8]) -> Result<(), GatewayError> {
         let sessions = &self.worker.state.sessions;
         let Some(desk) = sessions.desk_if_any(session.grant.id) else { return Ok(()) };
         let mut told = Vec::new();
@@ -107,8 +107,10 @@ impl Proxy {
                 ));
             }
         }
+        // It may be a piece of a batch, or of what its connection has read.
+        let message = Bytes::copy_from_slice(message);
         for (room, upstream, opened) in told {
-            messages::send(&self.worker, room, upstream, opened, message.clone());
+            messages::send(&self.worker, (&desk, room), upstream, opened, message.clone());
         }
         Ok(())
     }
@@ -155,7 +157,7 @@ impl Proxy {
         };
         let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
         let room = messages::room_for(&self.worker, &desk, &upstream, note.len())?;
-        messages::send(&self.worker, room, &upstream, opened, note);
+        messages::send(&self.worker, (&desk, room), &upstream, opened, note);
         Ok(())
     }
 

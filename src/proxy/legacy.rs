@@ -225,7 +225,7 @@ impl Proxy {
             // The gateway answers these itself.
             Method::SetLevel | Method::TasksList => None,
             // Its cancellation may come before it is sent.
-            _ => Some(self.announce(&message, &session)?),
+            _ => Some(self.announce(&message, &session, call)?),
         };
         let decision = match method {
             method if method.is_foreign_to(Era::Legacy) => return Err(ClientError::Method.into()),
@@ -296,9 +296,10 @@ impl Proxy {
         })
     }
 
-    fn announce(&self, message: &Message, session: &Session) -> Result<CallInFlight, Error> {
+    fn announce(&self, message: &Message, session: &Session, call: &Call) -> Result<CallInFlight, Error> {
         let grant = &session.grant;
         let desk = self.worker.state.sessions.desk(grant.owner()).map_err(no_state)?;
+        desk.set_client(|| (&*call.client()).into());
         Ok(desk.announce(message.id()))
     }
 

@@ -17,7 +17,7 @@ mod queue;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -46,6 +46,8 @@ pub struct Desk {
     inner: Mutex<Inner>,
     /// What the client may use, as it was when it last asked for something.
     class: Mutex<Option<Arc<Class>>>,
+    /// Who its client is, as others are told from it.
+    client: OnceLock<Box<str>>,
     /// The client's stream may have room again, or is gone.
     room: Notify,
 }
@@ -181,7 +183,23 @@ pub struct Ticket {
 impl Desk {
     /// An empty one.
     pub fn new(streams: Arc<Streams>) -> Self {
-        Self { streams, inner: Mutex::default(), class: Mutex::default(), room: Notify::new() }
+        Self {
+            streams,
+            inner: Mutex::default(),
+            class: Mutex::default(),
+            client: OnceLock::new(),
+            room: Notify::new(),
+        }
+    }
+
+    /// Who the client is; the first that is said holds.
+    pub fn set_client(&self, name: impl FnOnce() -> Box<str>) {
+        self.client.get_or_init(name);
+    }
+
+    /// Who the client is. Empty: it asked for nothing yet.
+    pub fn client(&self) -> &str {
+        self.client.get().map(|name| &**name).unwrap_or_default()
     }
 
     /// What the client may use from now on.

@@ -16,6 +16,7 @@ pub mod health;
 pub mod incoming;
 pub mod initialize;
 pub mod listing;
+pub mod message_turns;
 pub mod own_id;
 pub mod pipe;
 pub mod pool;
@@ -30,7 +31,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
 
 use self::balance::{NotChosen, Replicas};
 use self::bridge::Bridge;
@@ -40,6 +40,7 @@ use self::facts::Facts;
 use self::health::breaker::{Pass, Rules, State};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, Hinted, Listing};
+use self::message_turns::MessageTurns;
 pub use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::config::{self, Isolation};
@@ -53,9 +54,10 @@ use crate::telemetry::metrics::{Metrics, UpstreamSeries};
 /// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
 const SESSION_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many messages without an answer may be on their way to one upstream, so that they do not take the connections of
-/// calls. Each session sends one at a time.
+/// How many messages without an answer may be on their way to one upstream, and how many of them of one client. Each
+/// session sends one at a time.
 const MESSAGES_IN_FLIGHT_MAX: usize = 256;
+const MESSAGES_OF_CLIENT_MAX: usize = 64;
 
 /// Identifies an upstream across configurations: equal ids mean the same upstream, unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +103,7 @@ pub struct Upstream {
     /// Where calls wait when it has as many as it may.
     pub gate: Option<Arc<Gate>>,
     /// Bounds messages on their way to it that have no answer, over all sessions.
-    pub messages_in_flight: Arc<Semaphore>,
+    pub message_turns: Arc<MessageTurns>,
     /// How clients reach it that speak the other era only.
     pub bridge: Arc<Bridge>,
 }
@@ -179,7 +181,7 @@ impl Upstream {
             hinted: Arc::default(),
             listing: Arc::default(),
             gate,
-            messages_in_flight: Arc::new(Semaphore::new(MESSAGES_IN_FLIGHT_MAX)),
+            message_turns: MessageTurns::new(MESSAGES_IN_FLIGHT_MAX, MESSAGES_OF_CLIENT_MAX),
             bridge,
         })
     }
@@ -209,7 +211,7 @@ impl Upstream {
         self.annotated = Arc::clone(&same.annotated);
         self.hinted = Arc::clone(&same.hinted);
         self.listing = Arc::clone(&same.listing);
-        self.messages_in_flight = Arc::clone(&same.messages_in_flight);
+        self.message_turns = Arc::clone(&same.message_turns);
     }
 
     /// From now on this is the upstream that its connections belong to.
