@@ -35,7 +35,10 @@ pub async fn run(state: Arc<State>, shared: Arc<Shared>) {
     let known = Known::default();
     let hear = |heard| match heard {
         Heard::Joined => known.doubt_all(&state),
-        Heard::News(News::Ended(sealed)) => state.sessions.hear(&sealed),
+        Heard::News(News::Ended(sealed)) => {
+            let snapshot = state.snapshot.load();
+            state.sessions.hear(&sealed, |key| snapshot.has_local_sessions(key));
+        }
         Heard::News(News::Changed(lists)) => {
             for upstream in &state.snapshot.load().upstreams {
                 let name = Shared::name_of_lists(&upstream.session_key);

@@ -354,6 +354,8 @@ fn is_ended_once(upstream: &Upstream, server: &Legacy, daemons: &[&Daemon]) {
         let is_gone = |daemon: &&Daemon| metric(daemon, "trunkline_upstream_sessions") == 0;
         daemons.iter().all(is_gone).then_some(())
     });
+    // Another DELETE would come of the next sweep.
+    std::thread::sleep(Duration::from_millis(1500));
     assert_eq!((deletes(upstream, server), server.client_sessions().len()), (1, 0));
 }
 
@@ -414,6 +416,86 @@ fn a_session_that_is_used_at_one_replica_outlives_a_moment_without_redis_at_the_
     assert_eq!(deletes(&upstream, &server), 0);
     one.send(&in_session(&session, tool_call())).assert_ok();
     drop(stream);
+}
+
+#[test]
+fn a_long_call_to_a_server_of_the_other_era_is_use_of_its_session() {
+    let site = Site::new(Redis::start());
+    let (offer, gate, is_long) = (Offer::tools(&["echo"]), Gate::default(), Arc::new(AtomicBool::new(false)));
+    let (waiting, holds) = (gate.clone(), Arc::clone(&is_long));
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => {
+            let result = Reply::result(request, r#"{"resultType":"complete","content":[]}"#);
+            if holds.load(Ordering::SeqCst) { Reply::default().wait(&waiting).then(result) } else { result }
+        }
+        _ => offer.answer(request),
+    });
+    let config = Config::new().upstream("up", upstream.address, "eras = [\"modern\"]");
+    let config = site.config_of_sessions(config, "idle_timeout = \"2s\"", "");
+    let (one, other) = (Daemon::start(&config), Daemon::start(&config));
+    is_connected(&one, true);
+    is_connected(&other, true);
+    let session = known_to_both(&one, &other);
+    is_long.store(true, Ordering::SeqCst);
+    let mut call = one.connect();
+    call.write(&in_session(&session, tool_call()).bytes());
+    upstream.wait_for("tools/call", 4);
+    let sessions = "trunkline_bridge_sessions{client_era=\"legacy\",upstream=\"up\"}";
+    std::thread::sleep(Duration::from_secs(7));
+    assert_eq!(metric(&one, sessions), 1);
+    gate.open();
+    call.response().assert_ok();
+    eventually("both leave it", || {
+        [&one, &other].iter().all(|daemon| metric(daemon, sessions) == 0).then_some(())
+    });
+}
+
+#[test]
+fn a_session_of_http_sse_is_in_use_as_long_as_its_stream_is_held() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream).endpoint("sse = true");
+    let daemon = Daemon::start(&site.config_of_sessions(config, "idle_timeout = \"2s\"", ""));
+    is_connected(&daemon, true);
+    let mut stream = daemon.connect();
+    let get = legacy("1", "ping", "{}").method("GET").body("").set("Accept", "text/event-stream");
+    stream.write(&get.without("content-type").bytes());
+    assert_eq!(stream.head().status, 200);
+    let event = stream.event().expect("the address");
+    let target = event.trim_end().trim_start_matches("event: endpoint\ndata: ").to_owned();
+    for request in [initialize("0", "2024-11-05"), tool_call()] {
+        assert_eq!(daemon.send(&request.target(&target)).status, 202);
+        assert!(stream.event().expect("an answer").contains("\"result\""));
+    }
+    stays_open(&upstream, &server);
+    drop(stream);
+    is_ended_once(&upstream, &server, &[&daemon]);
+}
+
+#[test]
+fn a_session_that_its_client_ends_is_closed_once() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = transparent(&upstream);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    let session = known_to_both(&one, &other);
+    let delete = legacy("1", "ping", "{}").method("DELETE").body("").without("content-type");
+    assert!((200..300).contains(&one.send(&in_session(&session, delete)).status));
+    is_ended_once(&upstream, &server, &[&one, &other]);
+}
+
+#[test]
+fn a_session_that_ends_with_its_own_is_closed_once() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config =
+        Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\nsession_loss = \"end\"");
+    let config = site.config_of_sessions(config, "idle_timeout = \"2s\"", "");
+    let (one, other) = (Daemon::start(&config), Daemon::start(&config));
+    is_connected(&one, true);
+    is_connected(&other, true);
+    known_to_both(&one, &other);
+    is_ended_once(&upstream, &server, &[&one, &other]);
 }
 
 #[test]

@@ -174,6 +174,11 @@ impl Entry {
         (used_s > told_s || told_s == 0).then(|| now_s.saturating_sub(used_s))
     }
 
+    /// Others could not be told.
+    pub(super) fn note_untold(&self) {
+        self.shared_s.store(0, Ordering::Relaxed);
+    }
+
     /// Others are told. False: another thread does it.
     pub(super) fn note_told(&self, now_s: u64, interval_s: u64) -> bool {
         let told_s = self.shared_s.load(Ordering::Relaxed);

@@ -239,7 +239,7 @@ impl Sessions {
             self.forgotten.fetch_add(1, Ordering::Relaxed);
         }
         let closed = entry.map(|entry| entry.close()).unwrap_or_default();
-        self.note(&Record::Ended { session, expires_s });
+        self.note_end(session, expires_s, &closed);
         closed
     }
 
@@ -449,10 +449,16 @@ impl Sessions {
         self.share(record);
     }
 
+    /// A session is over, and these are closed by this process.
+    fn note_end(&self, session: SessionId, expires_s: u64, closed: &[Closed]) {
+        self.journal.write(&Record::Ended { session, expires_s });
+        self.share_end(session, expires_s, closed);
+    }
+
     /// Tells others that a session was used just now, unless they were told a moment ago.
     fn tell_use(&self, session: SessionId, entry: &Entry, now_s: u64) {
-        if self.shared.is_some() && entry.note_told(now_s, self.tell_interval_s()) {
-            self.share_use(session, 0);
+        if self.can_tell() && entry.note_told(now_s, self.tell_interval_s()) && !self.share_use(session, 0) {
+            entry.note_untold();
         }
     }
 

@@ -65,21 +65,23 @@ static PUT: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// For how many milliseconds the session still counts as used. If it does not, its upstream sessions are taken out of its
-/// state: they are the caller's to close. Returns those, and those that others have taken out before.
+/// state: they are the caller's to close. Returns those, and those that others have taken out before. Returns nothing, and
+/// does nothing, where Redis does not know the caller any more: then it has lost what others told it, too.
 static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
         local left = redis.call('PTTL', KEYS[1])
         if left > 0 then return {left, {}, {}} end
+        if redis.call('HEXISTS', KEYS[4], ARGV[2]) == 0 then return false end
         local before = redis.call('HGETALL', KEYS[3])
         local state, taken = redis.call('HGETALL', KEYS[2]), {}
         for i = 1, #state, 2 do
             if string.sub(state[i], 1, 2) == 'o:' then
                 table.insert(taken, state[i])
                 table.insert(taken, state[i + 1])
-                redis.call('HDEL', KEYS[2], state[i])
                 redis.call('HSET', KEYS[3], state[i], state[i + 1])
                 redis.call('EXPIRE', KEYS[3], ARGV[1])
+                redis.call('HDEL', KEYS[2], state[i])
             end
         end
         return {0, taken, before}
@@ -190,8 +192,9 @@ impl Sessions {
         }
     }
 
-    /// Another replica told something. Upstream sessions of a session that was ended are closed by the next sweep.
-    pub fn hear(&self, sealed: &[u8]) {
+    /// Another replica told something. Upstream sessions of a session that was ended are closed by the next sweep, but for
+    /// those that the other replica closes. `is_local`: whether sessions with an upstream are this process's alone.
+    pub fn hear(&self, sealed: &[u8], is_local: impl Fn(&str) -> bool) {
         let Some(record) = open(&self.keys.load(), ENDED_CLEAR, sealed) else {
             tracing::debug!("another replica ended a session that cannot be one of ours");
             return;
@@ -199,7 +202,12 @@ impl Sessions {
         let ids = record.split_first_chunk().and_then(|(id, rest)| Some((*id, *rest.first_chunk()?)));
         let Some((id, expires_s)) = ids else { return };
         let session = SessionId(u128::from_be_bytes(id));
-        let closed = self.end_here(session, u64::from_be_bytes(expires_s));
+        let mut closed = self.end_here(session, u64::from_be_bytes(expires_s));
+        let closed_there = record.get(id.len() + expires_s.len()..).unwrap_or_default();
+        closed.retain(|(upstream, held)| {
+            let name = name_of(upstream, held);
+            is_local(upstream) || !closed_there.chunks_exact(name.len()).any(|there| *there == name)
+        });
         self.strand(closed);
     }
 
@@ -217,9 +225,8 @@ impl Sessions {
         }
         let key = state_key(shared, session);
         let (commands, urgency) = match *record {
-            // Put in its place by who opened it.
-            Record::Opened { .. } => return,
-            Record::Ended { expires_s, .. } => (self.end_commands(shared, session, expires_s), Urgency::Kept),
+            // Put in its place by who opened it, and told by who ended it.
+            Record::Opened { .. } | Record::Ended { .. } => return,
             Record::Level { expires_s, .. } => {
                 (self.set(&key, LEVEL.to_owned(), record, expires_s), Urgency::Dropped)
             }
@@ -243,16 +250,28 @@ impl Sessions {
         }
     }
 
-    /// Tells others that the session was used so long ago, or now.
-    pub(super) fn share_use(&self, session: SessionId, unused_s: u64) {
-        let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else { return };
+    /// Tells others that the session was used so long ago, or now. False: there is no way to.
+    pub(super) fn share_use(&self, session: SessionId, unused_s: u64) -> bool {
+        let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else { return true };
         let idle_s = self.idle_s.load(Ordering::Relaxed);
         let counts_s = (idle_s + self.tell_interval_s() + LATE_S).saturating_sub(unused_s);
         if counts_s > 0 {
             let mut used = cmd("SET");
             used.arg(used_key(shared, session)).arg(1).arg("EX").arg(counts_s);
-            shared.tell(vec![used], Urgency::Dropped);
+            return shared.tell(vec![used], Urgency::Dropped);
         }
+        true
+    }
+
+    /// Tells others that a session is over, and which of its upstream sessions are closed here.
+    pub(super) fn share_end(&self, session: SessionId, expires_s: u64, closed: &[Closed]) {
+        let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else { return };
+        shared.tell(self.end_commands(shared, session, expires_s, closed), Urgency::Kept);
+    }
+
+    /// Whether others can be told now of the sessions that are used.
+    pub(super) fn can_tell(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.is_connected())
     }
 
     /// Whether there are others who might use sessions.
@@ -283,12 +302,15 @@ impl Sessions {
     ) {
         let Some(shared) = &self.shared else { return };
         let idle = std::mem::take(&mut *self.unsure.lock().unwrap_or_else(PoisonError::into_inner));
+        let (replicas, replica) = (shared.replicas_name(), shared.replica_name());
         let closed_s = (2 * self.idle_s.load(Ordering::Relaxed) + CLOSED_S).to_string();
         for session in idle {
             let keys = [used_key(shared, session), state_key(shared, session), closed_key(shared, session)];
-            let keys = keys.each_ref().map(String::as_str);
-            let answer = shared.script(&LEAVE, &keys, &[closed_s.as_bytes()]).await;
-            let Ok((left_ms, taken, before)): Result<(u64, Fields, Fields), _> = answer else { continue };
+            let keys = [&*keys[0], &*keys[1], &*keys[2], &*replicas];
+            let answer = shared.script(&LEAVE, &keys, &[closed_s.as_bytes(), replica.as_bytes()]).await;
+            let Ok(Some((left_ms, taken, before))): Result<Option<(u64, Fields, Fields)>, _> = answer else {
+                continue;
+            };
             if left_ms > 0 {
                 if let Some(entry) = self.table.entry(session) {
                     let until_s = now_s().saturating_add(left_ms.div_ceil(1000));
@@ -296,7 +318,14 @@ impl Sessions {
                 }
                 continue;
             }
-            let Some(mut closed) = self.leave_one(session, &is_irreplaceable) else { continue };
+            let Some(mut closed) = self.leave_one(session, &is_irreplaceable) else {
+                // It is used by now: what was taken out of its state belongs there.
+                if let Some(entry) = self.table.entry(session) {
+                    let closed = self.learn(session, entry.expires_s).await;
+                    self.strand(closed);
+                }
+                continue;
+            };
             let upstreams = |fields| self.replay(session, fields).unwrap_or_default().upstreams;
             let (taken, before) = (upstreams(&taken), upstreams(&before));
             closed.retain(|(upstream, held)| {
@@ -439,12 +468,19 @@ impl Sessions {
         seal(&self.keys.load(), &clear_of(session, field.as_bytes()), record.line()?.as_bytes())
     }
 
-    fn end_commands(&self, shared: &Shared, session: SessionId, expires_s: u64) -> Vec<redis::Cmd> {
+    fn end_commands(
+        &self,
+        shared: &Shared,
+        session: SessionId,
+        expires_s: u64,
+        closed: &[Closed],
+    ) -> Vec<redis::Cmd> {
         let (mut ended, mut state) = (cmd("SET"), cmd("DEL"));
         // Some gateway's clock may be behind that of Redis.
         ended.arg(ended_key(shared, session)).arg(1).arg("EXAT").arg(expires_s.saturating_add(CLOCKS_S));
         state.arg(state_key(shared, session));
-        let record = [&session.0.to_be_bytes()[..], &expires_s.to_be_bytes()].concat();
+        let mut record = [&session.0.to_be_bytes()[..], &expires_s.to_be_bytes()].concat();
+        record.extend(closed.iter().flat_map(|(upstream, held)| name_of(upstream, held)));
         let sealed = seal(&self.keys.load(), ENDED_CLEAR, &record);
         let told = sealed.map(|sealed| shared.publish(&News::Ended(sealed)));
         [ended, state].into_iter().chain(told).collect()
@@ -469,6 +505,13 @@ fn used_key(shared: &Shared, session: SessionId) -> String {
 /// The upstream sessions that were closed because nobody used the session.
 fn closed_key(shared: &Shared, session: SessionId) -> String {
     shared.key("closed", &[&session.0.to_be_bytes()])
+}
+
+/// An upstream session, as it is told of to others.
+fn name_of(upstream: &str, session: &UpstreamSession) -> [u8; 32] {
+    let id = session.id.as_ref().map(http::HeaderValue::as_bytes).unwrap_or_default();
+    let digest = crate::shared::digest(&[upstream.as_bytes(), id]);
+    digest.as_bytes().try_into().unwrap_or([0; 32])
 }
 
 fn field_of(what: &str, pieces: &[&str]) -> String {

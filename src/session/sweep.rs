@@ -136,14 +136,14 @@ impl Sessions {
 
     /// Whether others were told now that a session is used.
     fn tell_if_used(&self, session: SessionId, entry: &Entry, now_s: u64) -> bool {
-        if session.is_own() || !self.is_shared() {
+        if session.is_own() || !self.can_tell() {
             return false;
         }
         let interval_s = self.tell_interval_s();
         let Some(unused_s) = entry.use_to_tell(now_s, interval_s) else { return false };
         let is_ours = entry.note_told(now_s, interval_s);
-        if is_ours {
-            self.share_use(session, unused_s);
+        if is_ours && !self.share_use(session, unused_s) {
+            entry.note_untold();
         }
         is_ours
     }
@@ -158,8 +158,9 @@ impl Sessions {
         closed: &mut Vec<Closed>,
     ) -> Becomes {
         if !session.is_own() && entry.lock().has_opened(is_irreplaceable) {
-            closed.extend(entry.close());
-            self.note(&Record::Ended { session, expires_s: entry.expires_s });
+            let ours = entry.close();
+            self.note_end(session, entry.expires_s, &ours);
+            closed.extend(ours);
             return Becomes::Ended;
         }
         if self.room.is_half_empty() && entry.lock().has_wishes() {

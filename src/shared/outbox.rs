@@ -53,11 +53,13 @@ impl Outbox {
 }
 
 impl Shared {
-    /// Says something later, in the order in which it is told. Never waits.
-    pub fn tell(&self, commands: Vec<Cmd>, urgency: Urgency) {
-        if self.outbox.sender.try_send(Told::Commands(commands, urgency)).is_err() {
+    /// Says something later, in the order in which it is told. Never waits. False: there is no room for it.
+    pub fn tell(&self, commands: Vec<Cmd>, urgency: Urgency) -> bool {
+        let has_room = self.outbox.sender.try_send(Told::Commands(commands, urgency)).is_ok();
+        if !has_room {
             self.series.lost.inc();
         }
+        has_room
     }
 
     /// Waits until what was told before is said, or cannot be said; at most for as long as an operation may take.

@@ -45,7 +45,7 @@ impl Shared {
         connection: &mut redis::aio::MultiplexedConnection,
         keys: &str,
     ) -> RedisResult<Peers> {
-        let mut call = BEAT.key(self.name("replicas"));
+        let mut call = BEAT.key(self.replicas_name());
         call.arg(self.replica_name()).arg(keys);
         let (_, others): (bool, Vec<String>) = call.invoke_async(connection).await?;
         Ok(Peers::of(&others, keys))
@@ -53,7 +53,7 @@ impl Shared {
 
     /// Over the link, which is given up where the server has lost what it was told.
     pub(super) async fn beat(&self, keys: &str) -> Option<Peers> {
-        let (name, replica) = (self.name("replicas"), self.replica_name());
+        let (name, replica) = (self.replicas_name(), self.replica_name());
         let arguments = [replica.as_bytes(), keys.as_bytes()];
         let (is_new, others): (bool, Vec<String>) = self.script(&BEAT, &[&name], &arguments).await.ok()?;
         if is_new && let Some(link) = self.link.load_full() {
@@ -85,7 +85,13 @@ impl Shared {
         }
     }
 
-    fn replica_name(&self) -> String {
+    /// The key under which the replicas say that they are there.
+    pub fn replicas_name(&self) -> String {
+        self.name("replicas")
+    }
+
+    /// This replica's field there. The server has lost its data where it is not there.
+    pub fn replica_name(&self) -> String {
         format!("{:016x}", self.replica)
     }
 }
