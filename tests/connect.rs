@@ -280,6 +280,52 @@ fn what_is_written_at_once_still_goes_in_order() {
     assert_eq!(order[..2], ["initialize", "notifications/initialized"]);
 }
 
+/// A server that accepts `notifications/first` once the gate is open, and everything else at once.
+fn holding_the_first(gate: &Gate) -> Upstream {
+    let (server, held) = (Legacy::new(Offer::tools(&["echo"])), gate.clone());
+    Upstream::start(move |request| match request.method().as_str() {
+        "notifications/first" => Reply::default().wait(&held).then(Reply::http("202 Accepted", "", "")),
+        _ => server.answer(request),
+    })
+}
+
+const FIRST: &str = r#"{"jsonrpc":"2.0","method":"notifications/first"}"#;
+
+#[test]
+fn a_request_does_not_overtake_the_notification_before_it() {
+    let gate = Gate::default();
+    let upstream = holding_the_first(&gate);
+    let mut bridge = Bridge::to(upstream.address);
+    bridge.initialize("2025-11-25");
+    bridge.write(FIRST);
+    bridge.write(&legacy_call("1", "echo"));
+    upstream.wait_for("notifications/first", 1);
+    // Whoever would overtake has done so by then.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(upstream.received_of("tools/call").is_empty());
+    gate.open();
+    assert_eq!(bridge.message()["id"], 1);
+    assert!(bridge.finish().success());
+}
+
+#[test]
+fn a_request_that_is_cancelled_while_it_waits_is_never_sent() {
+    let gate = Gate::default();
+    let upstream = holding_the_first(&gate);
+    let mut bridge = Bridge::to(upstream.address);
+    bridge.initialize("2025-11-25");
+    bridge.write(FIRST);
+    bridge.write(&legacy_call("1", "echo"));
+    upstream.wait_for("notifications/first", 1);
+    bridge.write(&cancelled("1"));
+    bridge.write(&legacy_call("2", "echo"));
+    gate.open();
+    assert_eq!(bridge.message()["id"], 2);
+    assert!(bridge.finish().success());
+    assert_eq!(upstream.received_of("tools/call").len(), 1);
+    assert!(upstream.received_of("notifications/cancelled").is_empty());
+}
+
 /// A server with sessions whose calls and GETs are answered by the test.
 fn scripted(
     call: impl Fn(&Received) -> Reply + Send + Sync + 'static,

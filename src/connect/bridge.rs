@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use ::http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, header};
 use bytes::Bytes;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::FAREWELL;
@@ -31,6 +32,8 @@ const CALLS_MAX: usize = 512;
 const FORWARDED_MAX: usize = 256;
 /// How long the server may take to accept one of these.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a request waits for those before it.
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of the reply to a message that has no answer is read.
 const ACCEPTED_BYTES_MAX: usize = 64 << 10;
 
@@ -54,6 +57,9 @@ pub(super) struct Bridge {
     pub(super) introducing: Unfinished,
     unfinished: Unfinished,
     forwarded: mpsc::Sender<Forwarded>,
+    /// How many were put there, and how many of these were sent or given up.
+    queued: Cell<u64>,
+    finished: watch::Sender<u64>,
 }
 
 /// A notification or response on its way.
@@ -89,6 +95,8 @@ impl Bridge {
             introducing: Unfinished::default(),
             unfinished: Unfinished::default(),
             forwarded,
+            queued: Cell::default(),
+            finished: watch::Sender::new(0),
         });
         bridge.tasks.spawn(Rc::clone(&bridge).forward(waiting));
         bridge
@@ -136,7 +144,8 @@ impl Bridge {
             era: if modern_version.is_some() { Era::Modern } else { Era::Legacy },
             is_open_ended: message.method == Method::Listen,
             stop: CancellationToken::new(),
-            is_withdrawn: Rc::new(Cell::new(false)),
+            is_withdrawn: Rc::default(),
+            is_sent: Rc::default(),
         };
         if self.calls.get(&key).is_some() {
             let fault = Fault::NotJsonRpc("another request with this id is under way");
@@ -147,7 +156,8 @@ impl Bridge {
         }
         let initializing = is_initialize.then(|| self.initializing.one());
         let counted = (!under_way.is_open_ended).then(|| self.unfinished.one());
-        let call = Call { message, id, key, modern_version, under_way };
+        let written_before = self.queued.get();
+        let call = Call { message, id, key, modern_version, under_way, written_before };
         let bridge = Rc::clone(self);
         self.tasks.spawn(async move {
             bridge.answer(&call).await;
@@ -155,11 +165,12 @@ impl Bridge {
         });
     }
 
-    /// A modern request is cancelled by closing its stream, one in a session by telling the server.
+    /// A modern request is cancelled by closing its stream, one in a session by telling the server, and one that was not
+    /// sent yet by not sending it.
     fn cancel(&self, message: Message) {
         let key = message.cancelled(&mut self.scratch.borrow_mut());
         match key.and_then(|key| self.calls.get(&key)) {
-            Some(call) if call.era == Era::Modern => call.stop.cancel(),
+            Some(call) if call.era == Era::Modern || !call.is_sent.get() => call.stop.cancel(),
             Some(call) => {
                 call.is_withdrawn.set(true);
                 self.queue(message);
@@ -173,36 +184,49 @@ impl Bridge {
         let introducing = message.is("notifications/initialized").then(|| self.introducing.one());
         let counted = self.unfinished.one();
         let forwarded = Forwarded { message, modern_version, _counted: counted, _introducing: introducing };
-        if self.forwarded.try_send(forwarded).is_err() {
-            self.remarks.say("dropped a notification or response: too many wait to be sent");
+        match self.forwarded.try_send(forwarded) {
+            Ok(()) => self.queued.update(|queued| queued + 1),
+            Err(_) => self.remarks.say("dropped a notification or response: too many wait to be sent"),
         }
+    }
+
+    /// Waits until so many notifications and responses were sent or given up; not for ever, as a request is worth more than
+    /// its place behind what the server does not accept.
+    pub(super) async fn forwarded(&self, count: u64) {
+        let mut finished = self.finished.subscribe();
+        let _ = timeout(FORWARD_TIMEOUT, finished.wait_for(|finished| *finished >= count)).await;
     }
 
     /// Sends notifications and responses, one after another.
     async fn forward(self: Rc<Self>, mut waiting: mpsc::Receiver<Forwarded>) {
         while let Some(forwarded) = waiting.recv().await {
-            let Forwarded { message, modern_version, .. } = &forwarded;
-            if modern_version.is_none() {
-                self.initializing.none().await;
+            self.forward_one(&forwarded).await;
+            self.finished.send_modify(|finished| *finished += 1);
+        }
+    }
+
+    async fn forward_one(self: &Rc<Self>, forwarded: &Forwarded) {
+        let Forwarded { message, modern_version, .. } = forwarded;
+        if modern_version.is_none() {
+            self.initializing.none().await;
+        }
+        let session = self.sessions.current();
+        let headers = match (modern_version, &session) {
+            (Some(version), _) => message.modern_headers(version),
+            (None, Some(session)) => Ok(session.headers()),
+            (None, None) => {
+                self.remarks.say("dropped a notification or response: there is no session");
+                return;
             }
-            let session = self.sessions.current();
-            let headers = match (modern_version, &session) {
-                (Some(version), _) => message.modern_headers(version),
-                (None, Some(session)) => Ok(session.headers()),
-                (None, None) => {
-                    self.remarks.say("dropped a notification or response: there is no session");
-                    continue;
-                }
-            };
-            let told = match headers {
-                Ok(headers) => self.tell(headers, message.body.clone()).await,
-                Err(fault) => Err(fault),
-            };
-            if let Err(fault) = told {
-                self.remarks.say(format!("a notification or response was not taken: {fault}"));
-            } else if let Some(session) = session.filter(|_| message.is("notifications/initialized")) {
-                self.listen(session);
-            }
+        };
+        let told = match headers {
+            Ok(headers) => self.tell(headers, message.body.clone()).await,
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = told {
+            self.remarks.say(format!("a notification or response was not taken: {fault}"));
+        } else if let Some(session) = session.filter(|_| message.is("notifications/initialized")) {
+            self.listen(session);
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Call {
     /// The version it names in `_meta`; `None` in the legacy era.
     pub(super) modern_version: Option<String>,
     pub(super) under_way: UnderWay,
+    /// How many notifications and responses the client wrote before it.
+    pub(super) written_before: u64,
 }
 
 impl Bridge {
@@ -68,10 +70,13 @@ impl Bridge {
             return Ok(answer);
         }
         if call.message.method == Method::Initialize {
+            call.under_way.is_sent.set(true);
             return self.initialize(call).await;
         }
         self.initializing.none().await;
         self.introducing.none().await;
+        self.forwarded(call.written_before).await;
+        call.under_way.is_sent.set(true);
         let mut may_reopen = true;
         loop {
             let session = self.sessions.current();

@@ -24,6 +24,8 @@ pub(super) struct UnderWay {
     pub(super) stop: CancellationToken,
     /// Whether the client told the server that it has lost interest: then there need not be an answer.
     pub(super) is_withdrawn: Rc<Cell<bool>>,
+    /// Whether the server may have seen it.
+    pub(super) is_sent: Rc<Cell<bool>>,
 }
 
 impl Calls {

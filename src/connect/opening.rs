@@ -58,9 +58,10 @@ impl Bridge {
             is_open_ended: false,
             stop: CancellationToken::new(),
             is_withdrawn: Rc::default(),
+            is_sent: Rc::default(),
         };
         let key = key(id.as_bytes()).unwrap_or_default();
-        let call = Call { message, id, key, modern_version: None, under_way };
+        let call = Call { message, id, key, modern_version: None, under_way, written_before: 0 };
         let (_, session) = self.open(&call).await?;
         let Some(session) = session.map(Rc::new) else { return Err(Fault::SessionGone) };
         if session.version != lost.version {
