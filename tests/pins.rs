@@ -624,6 +624,33 @@ fn a_file_that_cannot_be_written_is_told_once_and_refuses_no_approval() {
     assert_eq!(pins(&daemon, "unwritten"), 0);
 }
 
+/// What lies in the way of one approval is in the way of no other, and is told once.
+#[test]
+fn an_approval_that_cannot_be_removed_is_looked_at_once() {
+    let folder = Folder::new();
+    let tools = Tools::new(&[FULL, B]);
+    let upstream = tools.start();
+    let daemon = Daemon::start(&config(&upstream, "quarantine", &folder));
+    assert!(!is_withheld(&daemon, "a"));
+    tools.set(&[&FULL.replace("does a", "does b"), B]);
+    let hash = wait_pending(&folder, "a");
+    let approvals = folder.path().join("pins/approvals");
+    fs::create_dir(approvals.join("none.json")).expect("a directory");
+    daemon.wait_for_log(0, "the other", |line| line.contains("an approval cannot be removed"));
+    let approval = json!({"upstream": "up", "tool": "a", "hash": hash}).to_string();
+    for name in ["one.json", "again.json"] {
+        fs::write(approvals.join(name), &approval).expect("written");
+        eventually("the approval is gone", || (!approvals.join(name).exists()).then_some(()));
+    }
+    wait_withheld(&daemon, "a", false);
+    let log = daemon.log();
+    let count = |text: &str| log.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(count("cannot be read is dropped"), 1, "{log:#?}");
+    assert_eq!(count("an approval cannot be removed"), 1, "{log:#?}");
+    assert_eq!(count("was approved"), 1, "{log:#?}");
+    assert_eq!(count("not approved"), 1, "the second one approves nothing that waits: {log:#?}");
+}
+
 /// Whoever runs the service, where the tests may be root: nobody else on this machine.
 const SERVICE: u32 = 54_321;
 

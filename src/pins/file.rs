@@ -162,10 +162,22 @@ impl Folder {
         Ok(found)
     }
 
-    /// Takes approvals away, by the names of their files.
-    pub fn remove_approvals(&self, names: &[OsString]) -> io::Result<()> {
-        let Some(approvals) = self.approvals()? else { return Ok(()) };
-        names.iter().try_for_each(|name| approvals.remove(name))
+    /// Takes approvals away, by the names of their files. Those that are gone, and why the first of the others is not.
+    pub fn remove_approvals(&self, names: Vec<OsString>) -> (Vec<OsString>, io::Result<()>) {
+        let approvals = match self.approvals() {
+            Ok(Some(approvals)) => approvals,
+            Ok(None) => return (names, Ok(())),
+            Err(error) => return (Vec::new(), Err(error)),
+        };
+        let (mut gone, mut first) = (Vec::new(), Ok(()));
+        for name in names {
+            match approvals.remove(&name) {
+                Ok(()) => gone.push(name),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => gone.push(name),
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        (gone, first)
     }
 }
 

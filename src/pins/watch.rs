@@ -5,7 +5,7 @@
 //! `pins_age_max`, when the upstream said that its tools changed, and when a call waits for it; two rounds are some time
 //! apart. Files are written off the thread, at most once a second for each upstream.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
@@ -55,8 +55,9 @@ pub struct Watcher {
     /// The configuration that `watched` goes by.
     followed: Arc<Snapshot>,
     files_looked_at: Option<Instant>,
-    /// Files of approvals that hold and were not written down yet, with their upstreams.
-    approved: HashMap<OsString, String>,
+    /// Files of approvals that were looked at and are still there. Those that hold, with the upstream whose file has to be
+    /// written before.
+    settled: HashMap<OsString, Option<String>>,
     /// What was told of looking for approvals and of removing them.
     approvals_read: Complaint,
     approvals_removed: Complaint,
@@ -138,7 +139,7 @@ impl Watcher {
             watched,
             followed: snapshot,
             files_looked_at: None,
-            approved: HashMap::new(),
+            settled: HashMap::new(),
             approvals_read: Complaint::default(),
             approvals_removed: Complaint::default(),
         }
@@ -245,6 +246,8 @@ impl Watcher {
         let left = match left {
             Ok(left) => {
                 self.approvals_read.end();
+                let names: HashSet<&OsString> = left.iter().map(|(file, _)| file).collect();
+                self.settled.retain(|file, _| names.contains(file));
                 left
             }
             Err(error) => {
@@ -254,15 +257,14 @@ impl Watcher {
                 Vec::new()
             }
         };
-        let mut done = Vec::new();
         for (file, read) in left {
-            if self.approved.contains_key(&file) {
+            if self.settled.contains_key(&file) {
                 continue;
             }
             match self.approve(&file, read) {
                 Handled::Later => {}
-                Handled::Done => done.push(file),
-                Handled::Approved { upstream } => drop(self.approved.insert(file, upstream)),
+                Handled::Done => drop(self.settled.insert(file, None)),
+                Handled::Approved { upstream } => drop(self.settled.insert(file, Some(upstream))),
             }
         }
         let names: Vec<String> = self.watched.keys().cloned().collect();
@@ -273,9 +275,10 @@ impl Watcher {
             }
         }
         // An approval is taken away only when what it approves was written down.
-        done.extend(
-            self.approved.extract_if(|_, upstream| !unwritten.contains(upstream)).map(|(file, _)| file),
-        );
+        let is_done =
+            |upstream: &Option<String>| upstream.as_ref().is_none_or(|name| !unwritten.contains(name));
+        let done = self.settled.iter().filter(|(_, upstream)| is_done(upstream));
+        let done = done.map(|(file, _)| file.clone()).collect();
         self.remove_approvals(&folder, done).await;
     }
 
@@ -284,7 +287,11 @@ impl Watcher {
             return;
         }
         let folder = folder.clone();
-        match self.client.tasks.compute(move || folder.remove_approvals(&files)).await {
+        let (gone, removed) = self.client.tasks.compute(move || folder.remove_approvals(files)).await;
+        for file in gone {
+            self.settled.remove(&file);
+        }
+        match removed {
             Err(error) if self.approvals_removed.is_news(&error) => {
                 tracing::warn!(%error, "an approval cannot be removed");
             }
