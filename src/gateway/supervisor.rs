@@ -27,7 +27,8 @@ pub const EXIT_BUG: u8 = 70;
 
 /// How often the others are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which a thread may show no sign of life. Half of what a service manager allows, which would not drain.
+/// Time for which a thread may show no sign of life. At most a third of what a service manager allows, which would not
+/// drain: it last heard of us up to half of that before the thread hung.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const SILENCE_MIN: Duration = Duration::from_secs(5);
 /// How often it is looked at whether the drain has nothing left to wait for.
@@ -71,6 +72,7 @@ impl Supervisor {
         while stop.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if control.look(self.state.pulses.control.beats()) >= looks_max {
                 tracing::error!("the control thread hangs, which is a bug; stopping without it");
+                exit_after(self.drain.max + 3 * LEAVE_MAX);
                 self.end_in_order();
                 logs::finish();
                 std::process::exit(EXIT_BUG.into());
@@ -87,6 +89,7 @@ impl Supervisor {
     pub(super) fn end_in_order(&self) {
         let Self { state, drain, .. } = self;
         let notifier = Notifier::from_environment();
+        notifier.alive();
         notifier.stopping(drain.max + 2 * LEAVE_MAX, state);
         state.drain.start_quiet();
         state.hub.end_all();
@@ -115,6 +118,16 @@ impl Supervisor {
     }
 }
 
+/// Ends the process at the latest then: what hangs may hold a lock that an end in order waits for.
+fn exit_after(limit: Duration) {
+    let exit = move || {
+        std::thread::sleep(limit);
+        std::process::exit(EXIT_BUG.into());
+    };
+    // Where no thread can be had, the end in order is all there is.
+    let _ = std::thread::Builder::new().name("end".into()).spawn(exit);
+}
+
 fn wait_until(notifier: &Notifier, time: Duration, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     let mut told = started;
@@ -129,7 +142,7 @@ fn wait_until(notifier: &Notifier, time: Duration, is_so: impl Fn() -> bool) {
 
 /// Looks in a row at which a thread has not moved, and after which it hangs.
 fn looks_max(watchdog: Option<Duration>) -> u32 {
-    let silence = watchdog.map_or(SILENCE_MAX, |watchdog| (watchdog / 2).clamp(SILENCE_MIN, SILENCE_MAX));
+    let silence = watchdog.map_or(SILENCE_MAX, |watchdog| (watchdog / 3).clamp(SILENCE_MIN, SILENCE_MAX));
     u32::try_from(silence.as_secs() / LOOK_INTERVAL.as_secs()).unwrap_or(u32::MAX)
 }
 
@@ -145,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_borne_for_half_of_what_the_service_manager_bears() {
-        for (watchdog_s, looks) in [(None, 30), (Some(30), 15), (Some(1), 5), (Some(3600), 30)] {
+    fn it_is_borne_for_a_third_of_what_the_service_manager_bears() {
+        for (watchdog_s, looks) in [(None, 30), (Some(30), 10), (Some(1), 5), (Some(3600), 30)] {
             assert_eq!(looks_max(watchdog_s.map(Duration::from_secs)), looks, "{watchdog_s:?}");
         }
     }

@@ -26,7 +26,9 @@ pub(super) fn of_environment() -> Option<Duration> {
     // It may be meant for a process further up.
     let is_ours = std::env::var_os("WATCHDOG_PID").is_none()
         || number("WATCHDOG_PID") == Some(u64::from(std::process::id()));
-    number("WATCHDOG_USEC").filter(|&usec| is_ours && usec > 0).map(Duration::from_micros)
+    // Without this nobody hears us.
+    let is_heard = std::env::var_os("NOTIFY_SOCKET").is_some();
+    number("WATCHDOG_USEC").filter(|&usec| is_ours && is_heard && usec > 0).map(Duration::from_micros)
 }
 
 /// How often workers show that they run.
