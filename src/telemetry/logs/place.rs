@@ -27,27 +27,27 @@ pub enum LogError {
 
 /// Opens a file to add to, and makes it if there is none.
 pub(super) fn open(path: &Path) -> Result<File, LogError> {
-    let open = || {
-        // To open one waits for its reader.
-        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe"));
-        }
-        File::options().append(true).create(true).mode(MODE).open(path)
-    };
-    open().map_err(|source| LogError::File { path: path.to_owned(), source })
+    add_to(path, true).map_err(|source| LogError::File { path: path.to_owned(), source })
+}
+
+fn add_to(path: &Path, may_make: bool) -> io::Result<File> {
+    // To open one waits for its reader.
+    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe"));
+    }
+    File::options().append(true).create(may_make).mode(MODE).open(path)
 }
 
 /// Whether [`open`] would succeed, as far as that can be told without making a file.
 pub(super) fn look(path: &Path) -> Result<(), LogError> {
-    let looked = match std::fs::metadata(path) {
-        Ok(_) => return open(path).map(drop),
+    let looked = match add_to(path, false).map(drop) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().unwrap_or(path);
             std::fs::metadata(folder).and_then(|found| {
                 if found.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
             })
         }
-        Err(error) => Err(error),
+        looked => looked,
     };
     looked.map_err(|source| LogError::File { path: path.to_owned(), source })
 }
