@@ -1,6 +1,7 @@
 //! Nothing of a program outlives who started it, however that ends, and whatever the program has started itself.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -178,6 +179,31 @@ fn the_end_of_a_program_is_told_as_it_was() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains(said), "{said}: {stderr}");
     }
+}
+
+/// By the `PATH` that it gets, not that of the gateway, where there is another of the name.
+#[test]
+fn a_child_is_found_by_its_own_path() {
+    let folder = Folder::new();
+    let (program, found) = (folder.path().join("true"), folder.path().join("found"));
+    fs::write(&program, format!("#!/bin/sh\n: >{}\nread -r line", found.display())).expect("written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("its own");
+    let path = folder.path().display();
+    let keys = format!(
+        "command = [\"true\"]\nenv = {{ PATH = \"/nowhere:{path}\" }}\ndirectory = \"/\"\neras = [\"legacy\"]"
+    );
+    let _daemon = Daemon::start(&Config::new().raw("up", &keys));
+    eventually("the right one runs", || found.exists().then_some(()));
+}
+
+/// As the C library looks for programs.
+#[test]
+fn a_program_is_found_without_a_path() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
+    command.args(["tools", "--", "sh", "-c", "exit 7"]).env_remove("PATH").stdin(Stdio::null());
+    let output = command.output().expect("the binary starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("exit code 7"), "{stderr}");
 }
 
 /// A guardian is small: there may be many.

@@ -11,6 +11,9 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::WORD;
 
+/// Where the C library looks for programs if there is no `PATH`.
+const PATH_UNSET: &str = "/bin:/usr/bin";
+
 /// The command that starts a program under a guardian: it takes the program's arguments, environment and directory.
 pub fn command(program: &OsStr) -> io::Result<Command> {
     let file = find(program)?;
@@ -27,7 +30,7 @@ fn find(program: &OsStr) -> io::Result<PathBuf> {
     if path.components().count() > 1 || path.has_root() {
         return check(path).map(|()| path.to_owned());
     }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::var_os("PATH").unwrap_or_else(|| PATH_UNSET.into());
     let mut found = Err(io::ErrorKind::NotFound.into());
     for file in std::env::split_paths(&folders).map(|folder| folder.join(path)) {
         match check(&file) {
