@@ -107,6 +107,20 @@ fn nothing_of_a_child_outlives_the_gateway() {
     }
 }
 
+/// Its input ends with the gateway, which is what tells a server to end.
+#[test]
+fn a_child_may_end_by_itself_when_the_gateway_was_killed() {
+    let folder = Folder::new();
+    let (started, done) = (folder.path().join("started"), folder.path().join("done"));
+    let script =
+        format!(": >{}; while read -r line; do :; done; sleep 0.2; : >{}", started.display(), done.display());
+    let keys = format!("command = {:?}\neras = [\"legacy\"]", ["sh", "-c", &script]);
+    let mut daemon = Daemon::start(&Config::new().raw("up", &keys));
+    eventually("it runs", || started.exists().then_some(()));
+    daemon.kill();
+    eventually("it has done what it does at its end", || done.exists().then_some(()));
+}
+
 /// All that it started is gone with the program: nobody guards it any more.
 #[test]
 fn nothing_of_a_child_outlives_the_child() {

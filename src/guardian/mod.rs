@@ -5,7 +5,8 @@
 //! of its own with the standard streams, the environment and the working directory that it was given itself, and keeps
 //! none of these streams. As a subreaper it becomes the parent of every descendant whose own parent ended, also of one
 //! that left the group or the session. When the program has ended it kills what the program left behind, and ends as the
-//! program did. When the parent has ended it asks the program to end, and soon kills whatever is left.
+//! program did. When the parent has ended the program's input has, too: who does not end by that is soon asked to end, and
+//! then killed with whatever is left.
 //!
 //! It is the program's parent, not a process beside it that is told of programs: there is no moment at which a program
 //! runs that nobody guards. It costs two megabytes, nearly all of which are the binary's relocated tables: it has one thread
@@ -32,8 +33,9 @@ pub use self::guarded::{Guarded, command};
 
 /// The first argument.
 const WORD: &str = "guardian";
-/// How long a program may take to end when the parent has ended.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// When the parent has ended: after how long a program is asked to end, and after how long it is made to.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+const KILL_AFTER: Duration = Duration::from_secs(3);
 /// The exit code where the program cannot be started, as shells have it.
 const EXIT_NOT_STARTED: u8 = 127;
 
@@ -93,11 +95,10 @@ impl Signals {
         Ok(Self { wake, end, kill })
     }
 
-    /// False: none came in time.
-    fn wait(&mut self, patience: Option<Duration>) -> bool {
+    /// Waits until one comes, at most for so long.
+    fn wait(&mut self, patience: Option<Duration>) {
         let _ = self.wake.set_read_timeout(patience);
-        let result = self.wake.read(&mut [0; 64]);
-        !matches!(result, Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+        let _ = self.wake.read(&mut [0; 64]);
     }
 }
 
@@ -108,19 +109,25 @@ struct Program {
 
 impl Program {
     fn watch(mut self, parent: Pid, signals: &mut Signals) -> u8 {
-        let mut deadline = None;
+        let mut alone_since = None;
+        let mut ask_after = ASK_AFTER;
         while self.ended.is_none() && !signals.kill.load(Ordering::SeqCst) {
-            let is_alone = process::getppid() != Some(parent);
-            if signals.end.swap(false, Ordering::SeqCst) || (is_alone && deadline.is_none()) {
+            if process::getppid() != Some(parent) {
+                alone_since.get_or_insert_with(Instant::now);
+            }
+            let alone = alone_since.map(|since| since.elapsed());
+            let is_due = alone.is_some_and(|alone| alone >= ask_after);
+            if signals.end.swap(false, Ordering::SeqCst) || is_due {
                 let _ = process::kill_process_group(self.pid, Signal::TERM);
             }
-            if is_alone {
-                deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if is_due {
+                ask_after = KILL_AFTER;
             }
-            let patience = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if patience == Some(Duration::ZERO) || !signals.wait(patience) {
+            let patience = alone.map(|alone| ask_after.saturating_sub(alone));
+            if patience == Some(Duration::ZERO) {
                 break;
             }
+            signals.wait(patience);
             while let Ok(Some(ended)) = process::wait(WaitOptions::NOHANG) {
                 self.note(ended);
             }
