@@ -1,4 +1,4 @@
-//! What replicas share, brought together with what this one keeps: ends of sessions, and changes of lists.
+//! What replicas share, brought together with what this one keeps: ends of sessions, cancelled calls, and changes of lists.
 //!
 //! On the control thread. Changes of lists are looked for a few times a second rather than told by who finds them, so
 //! that an upstream that announces them without end is told of no more often. What another replica told is not told
@@ -39,6 +39,7 @@ pub async fn run(state: Arc<State>, shared: Arc<Shared>) {
             let snapshot = state.snapshot.load();
             state.sessions.hear(&sealed, |key| snapshot.has_local_sessions(key));
         }
+        Heard::News(News::Cancelled(sealed)) => state.sessions.hear_cancelled(&sealed),
         Heard::News(News::Changed(lists)) => {
             for upstream in &state.snapshot.load().upstreams {
                 let name = Shared::name_of_lists(&upstream.session_key);

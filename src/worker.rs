@@ -201,6 +201,7 @@ impl Worker {
             () = finished => {}
             () = drain.cut() => {}
             () = self.sweep() => {}
+            () = legacy::cancellation::run(self) => {}
             () = self.follow(changes, open) => {}
         }
         self.client.pipes.finish(drain).await;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{
     Authority, Certificates, Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Redis, Reply,
-    Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, list, open_session,
+    Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, list, literal,
+    open_session, post,
 };
 
 /// What all replicas of a test have in common.
@@ -393,6 +394,55 @@ fn a_long_call_at_one_replica_keeps_the_session_at_all() {
     gate.open();
     call.response().assert_ok();
     is_ended_once(&upstream, &server, &[&one, &other]);
+}
+
+/// A client's requests reach whichever replica comes first.
+#[test]
+fn a_call_is_cancelled_through_any_replica() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let gate = Gate::default();
+    let (answering, waiting) = (server.clone(), gate.clone());
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::default().wait(&waiting).then(answering.answer(request)),
+        _ => answering.answer(request),
+    });
+    let config = transparent(&upstream);
+    let (one, other) = (site.replica(&config), site.replica(&config));
+    let (session, _) = open_session(one.address(), LEGACY_VERSION);
+    let (bystander, _) = open_session(one.address(), LEGACY_VERSION);
+    let call = |session: &str, id: &str| {
+        let mut connection = one.connect();
+        let request = legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#);
+        connection.write(&in_session(session, request).bytes());
+        connection
+    };
+    let mut calls = vec![call(&bystander, "\"a/1\"")];
+    upstream.wait_for("tools/call", 1);
+    calls.push(call(&session, "\"a/1\""));
+    let called = upstream.wait_for("tools/call", 2);
+    // Of another call, and of this one.
+    for id in ["7", "\"a/1\""] {
+        let note = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"enough"}}}}"#
+        );
+        assert_eq!(other.send(&in_session(&session, post(note))).status, 202);
+    }
+    let expected = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"enough"}}}}"#,
+        called.id()
+    );
+    let cancelled = eventually("the upstream is told", || {
+        let told = upstream.received_of("notifications/cancelled");
+        told.into_iter().find(|told| told.body == expected.as_bytes())
+    });
+    assert_eq!(cancelled.headers("mcp-session-id"), called.headers("mcp-session-id"));
+    gate.open();
+    for mut call in calls {
+        call.response().assert_ok();
+    }
+    let bystanders = upstream.received_of("tools/call").remove(0).id();
+    let told = upstream.received_of("notifications/cancelled");
+    assert!(!told.iter().any(|told| literal(&told.body, &["params", "requestId"]) == bystanders), "{told:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! A message has arrived once the head of its reply is here, as servers answer 202 when they have taken it in; what the
 //! reply says beyond that holds nobody up. A call waits for the messages that came before it ([`wait_for_earlier`]), and a
-//! cancellation for its call ([`cancel`]); no other message waits for a call, as that may itself wait for an answer
+//! cancellation for its call ([`super::cancellation`]); no other message waits for a call, as that may itself wait for an answer
 //! of the client, or for its turn.
 //!
 //! Bounded: messages of one session for one upstream by `session_messages_max`, those on their way to one upstream by
@@ -26,14 +26,14 @@ use crate::limit::buffered::Reservation;
 use crate::protocol::error::{GatewayError, UpstreamError};
 use crate::relay;
 use crate::session::UpstreamSession;
-use crate::session::desk::{Addressee, Desk, InFlight, PendingCall};
+use crate::session::desk::Desk;
 use crate::session::message_queue::{Delivery, QueuePlace, QueuedMessage};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Message, legacy_headers};
 use crate::upstream::exchange::Reply;
 use crate::upstream::message_turns::Turn;
 use crate::upstream::pool;
-use crate::worker::Worker;
+use crate::worker::{View, Worker};
 
 /// How long a message may wait for those before it, with the time that it takes itself.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -101,46 +101,17 @@ pub fn send_if_room(
     }
 }
 
+/// The upstream that sessions know by this key.
+pub fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {
+    view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key)
+}
+
 /// Waits for the messages that were posted before, so that a request does not overtake them. Not for ever: a call is worth
 /// more than its place behind notifications that its upstream does not take.
 pub async fn wait_for_earlier(desk: &Desk, upstream: &Upstream) {
     if let Some(queue) = desk.messages_before(&upstream.session_key) {
         let _ = timeout(MESSAGE_TIMEOUT, queue.sent_so_far()).await;
     }
-}
-
-/// Cancels a call with the `note` that names it by the id that its upstream knows. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end.
-pub fn cancel(
-    worker: &Rc<Worker>,
-    (desk, id): (&Arc<Desk>, &str),
-    call: PendingCall,
-    upstream_of: impl Fn(&Worker, &str) -> Option<Arc<Upstream>> + 'static,
-    note: impl Fn(&str) -> Bytes + 'static,
-) -> Result<(), GatewayError> {
-    if let Some(InFlight { addressee: Addressee { upstream, session }, sent_id }) = &call.in_flight
-        && call.sending.is_behind()
-    {
-        let Some(upstream) = upstream_of(worker, upstream) else { return Ok(()) };
-        let note = note(sent_id);
-        let room = room_for(worker, desk, &upstream, note.len())?;
-        send(worker, (desk, room), &upstream, Arc::clone(session), note);
-        return Ok(());
-    }
-    // One is enough, which also bounds them.
-    if !desk.withdraw(id) {
-        return Ok(());
-    }
-    let (sender, desk, id) = (Rc::clone(worker), Arc::clone(desk), Box::<str>::from(id));
-    worker.client.tasks.spawn(async move {
-        if !call.sending.behind().await {
-            return;
-        }
-        let Some(InFlight { addressee, sent_id }) = desk.working_on(&id) else { return };
-        if let Some(upstream) = upstream_of(&sender, &addressee.upstream) {
-            send_if_room(&sender, &desk, &upstream, addressee.session, note(&sent_id));
-        }
-    });
-    Ok(())
 }
 
 /// Sends what waits until nothing does, each message to the upstream as it is configured by then.

@@ -6,6 +6,7 @@
 //! answer. Upstreams that give no session id keep nothing: one opening in the gateway's own name serves everybody.
 
 pub mod answers;
+pub mod cancellation;
 pub mod client_stream;
 pub mod crossing;
 pub mod detached;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Proxy;
-use crate::legacy::messages;
+use crate::legacy::cancellation;
+use crate::legacy::messages::{self, upstream_of};
 use crate::mapper::Mapper;
 use crate::message::Message;
 use crate::protocol::error::GatewayError;
@@ -17,15 +18,11 @@ use crate::protocol::foreign_id::ForeignId;
 use crate::protocol::json::{Document, Literal, Value};
 use crate::protocol::splice::{Edit, splice};
 use crate::route::Style;
+use crate::session::cancelled::{Cancelled, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
-use crate::worker::{View, Worker};
-
-/// A longer id cannot be one of a request that was taken.
-const ID_BYTES_MAX: usize = 1024;
-/// A longer reason is left out.
-const REASON_BYTES_MAX: usize = 1024;
+use crate::worker::View;
 
 impl Proxy {
     /// The answer to a request of an upstream, which gets it with its own id.
@@ -115,33 +112,26 @@ impl Proxy {
         Ok(())
     }
 
-    /// `notifications/cancelled`, for who works on the request. Where that is not known, all are told: who does not
-    /// know the request ignores it.
+    /// `notifications/cancelled`, for who works on the request. Where that is not known here, another gateway may have sent
+    /// the call, and all upstreams are told: who does not know the request ignores it.
     fn cancel(&self, view: &View, message: &Message, session: &Session) -> Result<(), GatewayError> {
-        let Some((id, reason)) = self.cancelled(message, view.snapshot.limits.json_depth_max) else {
-            return Ok(());
-        };
-        let desk = self.worker.state.sessions.desk_if_any(session.grant.id);
-        let call = desk.and_then(|desk| Some((desk.pending_call(&id)?, desk)));
-        let Some((call, desk)) = call else {
-            return self.tell_all(view, session, &cancellation(&id, &reason));
-        };
-        let upstream = |worker: &Worker, key: &str| upstream_of(&worker.view(), key).cloned();
-        let note = move |sent_id: &str| cancellation(sent_id, &reason);
-        messages::cancel(&self.worker, (&desk, &id), call, upstream, note)
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let Some(cancelled) = self.cancelled(message, session, depth_max) else { return Ok(()) };
+        let Some(cancelled) = cancellation::cancel(&self.worker, cancelled)? else { return Ok(()) };
+        self.worker.state.sessions.share_cancelled(&cancelled);
+        self.tell_all(view, session, &cancellation::note(&cancelled.id, &cancelled.reason))
     }
 
-    /// The literal of the request's id as its client wrote it, and the reason as a member of `params`, or nothing.
-    fn cancelled(&self, message: &Message, depth_max: usize) -> Option<(String, String)> {
+    /// Which call is cancelled, and why.
+    fn cancelled(&self, message: &Message, session: &Session, depth_max: usize) -> Option<Cancelled> {
         let mut scratch = self.worker.scratch.borrow_mut();
         let params = scratch.index(&message.body, depth_max).ok()?.root().get("params")?;
         let text = |value: Value<'_>| std::str::from_utf8(value.raw()).ok().map(String::from);
         let id = text(params.get("requestId")?)
             .filter(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[']))?;
         let reason = params.get("reason").filter(|reason| reason.as_literal().is_some()).and_then(text);
-        let reason = reason.filter(|reason| reason.len() <= REASON_BYTES_MAX);
-        let reason = reason.map(|reason| format!(r#","reason":{reason}"#)).unwrap_or_default();
-        Some((id, reason))
+        let reason = reason.filter(|reason| reason.len() <= REASON_BYTES_MAX).unwrap_or_default();
+        Some(Cancelled { session: session.grant.id, id, reason })
     }
 
     /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.
@@ -192,16 +182,6 @@ fn public_id_of(message: &Message) -> Option<(String, Literal)> {
     let is_text = message.body.get(span.clone())?.starts_with(b"\"");
     let id = is_text.then(|| Literal::at(span, &message.body))?;
     Some((id.decode(&message.body)?.into_owned(), id))
-}
-
-/// `notifications/cancelled` with nothing in it but the request and the reason.
-fn cancellation(id: &str, reason: &str) -> Bytes {
-    let params = format!(r#"{{"requestId":{id}{reason}}}"#);
-    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()
-}
-
-fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {
-    view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key)
 }
 
 /// The upstream's place in the endpoint, and the upstream.

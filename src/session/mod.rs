@@ -22,6 +22,7 @@
 //! Invariants: no shard or entry is locked across an await; a session that was ended gets no new state; an
 //! upstream session is either kept in one entry, or was handed out to be closed.
 
+pub mod cancelled;
 pub mod desk;
 pub mod entry;
 pub mod grant;
@@ -157,6 +158,8 @@ pub struct Sessions {
     list_pools: Pools,
     /// Opened for sessions that were gone by then; closed by the next sweep.
     stranded: Mutex<Vec<(Closed, Option<Places>)>>,
+    /// Cancelled at other gateways.
+    cancelled: cancelled::Heard,
     /// Idle here, and perhaps used elsewhere; asked for by and by.
     unsure: Mutex<Vec<SessionId>>,
     expiry_s: AtomicU64,

@@ -161,6 +161,7 @@ impl Sessions {
             initialize_rate: Rate::default(),
             list_pools: Pools::default(),
             stranded: Mutex::default(),
+            cancelled: super::cancelled::Heard::default(),
             unsure: Mutex::default(),
             expiry_s: AtomicU64::new(0),
             idle_s: AtomicU64::new(0),

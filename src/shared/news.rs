@@ -16,6 +16,8 @@ const REPLICA_BYTES: usize = 8;
 pub enum News {
     /// A session was ended; sealed, for those who keep sessions.
     Ended(Vec<u8>),
+    /// A call was cancelled that was not in flight at the teller; sealed, for those who keep sessions.
+    Cancelled(Vec<u8>),
     /// Lists have changed: the digest of an upstream's session key, and a bit for each kind.
     Changed(Vec<([u8; NAME_BYTES], u8)>),
 }
@@ -64,6 +66,10 @@ fn write(replica: u64, news: &News) -> Vec<u8> {
             message.push(b'e');
             message.extend_from_slice(sealed);
         }
+        News::Cancelled(sealed) => {
+            message.push(b'x');
+            message.extend_from_slice(sealed);
+        }
         News::Changed(lists) => {
             message.push(b'c');
             for (name, kinds) in lists {
@@ -79,6 +85,7 @@ fn read(news: &[u8]) -> Option<News> {
     let (letter, body) = news.split_first()?;
     match letter {
         b'e' => Some(News::Ended(body.to_vec())),
+        b'x' => Some(News::Cancelled(body.to_vec())),
         b'c' => {
             let (lists, rest) = body.as_chunks::<{ NAME_BYTES + 1 }>();
             let list = |list: &[u8; NAME_BYTES + 1]| {
@@ -102,6 +109,7 @@ mod tests {
         for news in [
             News::Ended(b"sealed".to_vec()),
             News::Ended(Vec::new()),
+            News::Cancelled(b"sealed".to_vec()),
             News::Changed(vec![(name, 5), (Shared::name_of_lists("b"), 1)]),
             News::Changed(Vec::new()),
         ] {
@@ -109,7 +117,7 @@ mod tests {
             assert_eq!(message[..REPLICA_BYTES], 7_u64.to_be_bytes());
             assert_eq!(read(&message[REPLICA_BYTES..]), Some(news));
         }
-        for nonsense in [&b""[..], b"x", b"c1", b"\xff\xff"] {
+        for nonsense in [&b""[..], b"y", b"c1", b"\xff\xff"] {
             assert_eq!(read(nonsense), None, "{nonsense:?}");
         }
     }
