@@ -57,7 +57,7 @@ use crate::worker::Worker;
 use attached::Attached;
 pub use body::{Held, ReplyBody};
 pub use new_task::NewTask;
-use stream::Stream;
+use stream::{Begun, Stream};
 
 /// In how much of a reply a refusal is looked for: they are short.
 const REFUSAL_BYTES_MAX: usize = 1024;
@@ -155,11 +155,20 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
         return Ok(respond(head, JSON, ReplyBody::Whole(segments, Held::new(reservation))));
     }
-    if plan.is_checked() {
-        let reply = Reply { head, body, lease, replica: None };
-        return Box::pin(relay_checked(worker, reply, plan)).await;
-    }
     let first = next_piece(&mut body, lease.as_mut(), deadline).await?.unwrap_or_default();
+    if plan.is_checked() {
+        let mut check = AnswerId::default();
+        check.push(&first, plan.sent_id());
+        let reply = Reply { head, body, lease, replica: None };
+        // Nearly every reply says whose it is with its first piece.
+        if check.is_ours() || check.is_others() || reply.body.is_end_stream() {
+            if makes_task(worker, &reply, (&first, &check), &plan) {
+                note_task(worker, plan.new_task.as_deref(), &first).await;
+            }
+            return hand_on_checked(worker, reply, (first, check, Held::default()), plan);
+        }
+        return Box::pin(relay_held(worker, reply, (first, check), plan)).await;
+    }
     note_refusal(plan.upstream, &first);
     if first.is_empty() && body.is_end_stream() {
         return Err(UpstreamError::Nonsense.into());
@@ -169,7 +178,8 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         pool::give_back(lease, Instant::now());
         ReplyBody::Whole(Segments::from(first), Held::default())
     } else {
-        ReplyBody::Stream(Attached::new(Stream::json(worker, (first.into(), None), body, lease, plan)))
+        let first = Begun { pieces: first.into(), check: None, held: Held::default() };
+        ReplyBody::Stream(Attached::new(Stream::json(worker, first, body, lease, plan)))
     };
     Ok(respond(head, JSON, body))
 }
@@ -193,30 +203,50 @@ async fn next_piece(
 
 /// A JSON reply of which nothing is handed on before its id is known to be the request's: a connection that is out of
 /// step must not give one client's reply to another. Servers that write the id last have their replies held until then.
-async fn relay_checked(
+async fn relay_held(
     worker: &Rc<Worker>,
     reply: Reply,
+    (first, mut check): (Bytes, AnswerId),
     plan: Plan<'_>,
 ) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let (bytes_max, mut held) = (worker.limits().reply_bytes_max, worker.state.buffered.reservation());
-    let (mut check, mut pieces) = (AnswerId::default(), Pieces::default());
-    while !check.is_ours() && !check.is_others() {
+    let mut pieces = Pieces::default();
+    pieces.push(first, 0);
+    while !check.is_ours() && !check.is_others() && !body.is_end_stream() {
         let Some(piece) = next_piece(&mut body, lease.as_mut(), plan.deadline).await? else { break };
-        // The first is in memory anyway.
-        if !pieces.is_empty() && !held.grow_to(pieces.len() + piece.len()) {
-            return Err(GatewayError::Buffers.into());
-        }
-        if pieces.len() + piece.len() > bytes_max {
+        let bytes = pieces.len() + piece.len();
+        if bytes > bytes_max {
             return Err(UpstreamError::TooLarge.into());
+        }
+        if !held.grow_to(bytes) {
+            return Err(GatewayError::Buffers.into());
         }
         check.push(&piece, plan.sent_id());
         pieces.push(piece, 0);
-        if body.is_end_stream() {
-            break;
-        }
     }
+    let reply = Reply { head, body, lease, replica: None };
     let begun = pieces.into_bytes();
+    if makes_task(worker, &reply, (&begun, &check), &plan) {
+        note_task(worker, plan.new_task.as_deref(), &begun).await;
+    }
+    hand_on_checked(worker, reply, (begun, check, Held::new(held)), plan)
+}
+
+/// Whether a reply may make a task, is complete, and is the request's.
+fn makes_task(worker: &Worker, reply: &Reply, (whole, check): (&Bytes, &AnswerId), plan: &Plan<'_>) -> bool {
+    let is_whole = plan.new_task.is_some() && reply.body.is_end_stream();
+    is_whole && id_span(worker, whole, check, plan.sent_id()).is_some()
+}
+
+/// Hands on a reply that has begun with these bytes, if it is the request's.
+fn hand_on_checked(
+    worker: &Rc<Worker>,
+    reply: Reply,
+    (begun, check, held): (Bytes, AnswerId, Held),
+    plan: Plan<'_>,
+) -> Result<Response<ReplyBody>, Error> {
+    let Reply { head, body, mut lease, .. } = reply;
     note_refusal(plan.upstream, &begun);
     let span = id_span(worker, &begun, &check, plan.sent_id());
     let Some(span) = span else {
@@ -225,18 +255,16 @@ async fn relay_checked(
         let error = if is_answer { plan.mismatch(lease.as_mut()) } else { UpstreamError::Nonsense };
         return Err(error.into());
     };
-    let restored = match plan.own_id {
+    let pieces = match plan.own_id {
         Some(own_id) => splice(&begun, &[own_id.restored(span)]),
         None => Segments::from(begun),
     };
     let body = if body.is_end_stream() {
-        if plan.new_task.is_some() {
-            note_task(worker, plan.new_task.as_deref(), &restored.to_bytes()).await;
-        }
         pool::give_back(lease, Instant::now());
-        ReplyBody::Whole(restored, Held::new(held))
+        ReplyBody::Whole(pieces, held)
     } else {
-        ReplyBody::Stream(Attached::new(Stream::json(worker, (restored, Some(check)), body, lease, plan)))
+        let first = Begun { pieces, check: Some(check), held };
+        ReplyBody::Stream(Attached::new(Stream::json(worker, first, body, lease, plan)))
     };
     Ok(respond(head, JSON, body))
 }

@@ -20,7 +20,7 @@ use crate::protocol::splice::Segments;
 use crate::sse_endpoint;
 
 /// Large bodies are handed to the connection in pieces, so that it notices when the client does not read.
-const FRAME_BYTES_MAX: usize = 64 * 1024;
+pub(super) const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// What lives as long as a complete body is not yet with its client.
 #[derive(Debug, Default)]

@@ -15,6 +15,7 @@ use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Plan;
+use super::body::{FRAME_BYTES_MAX, Held};
 use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
 use super::new_task::NewTask;
@@ -72,14 +73,26 @@ enum Source {
     Json {
         /// The first pieces, already read.
         first: Segments,
+        /// What is counted of them until they are with the client.
+        _held: Held,
         /// What is checked of the reply, and the literal of the id it must have.
         check: Option<(AnswerId, Box<[u8]>)>,
     },
     Events(Box<EventStream>),
 }
 
-/// What a reply begins with, beside its bytes.
-struct Begun {
+/// A JSON reply that has begun.
+pub(super) struct Begun {
+    /// Its first pieces.
+    pub(super) pieces: Segments,
+    /// What they said of whose it is, where that is checked.
+    pub(super) check: Option<AnswerId>,
+    /// What is counted of them.
+    pub(super) held: Held,
+}
+
+/// What ends with a reply.
+struct Ties {
     deadline: Instant,
     answer_by: Option<Instant>,
     in_flight: Option<CallInFlight>,
@@ -88,7 +101,7 @@ struct Begun {
     durations: Arc<UpstreamDurations>,
 }
 
-impl Begun {
+impl Ties {
     fn of(plan: &mut Plan<'_>, deadline: Instant) -> Self {
         let session_ended = plan.session.as_ref().map(|session| session.upstream_session.ended.clone());
         Self {
@@ -118,24 +131,24 @@ enum Arrival {
 pub(super) type Polled = Poll<Option<Result<Bytes, UpstreamError>>>;
 
 impl Stream {
-    /// The rest of a JSON reply, after its `first` pieces; all of it before the plan's deadline. `check`: what they said of
-    /// whose it is.
+    /// A JSON reply that has begun; all of it before the plan's deadline.
     pub(super) fn json(
         worker: &Rc<Worker>,
-        (first, check): (Segments, Option<AnswerId>),
+        begun: Begun,
         incoming: Incoming,
         lease: Option<Lease>,
         mut plan: Plan<'_>,
     ) -> Box<Self> {
         let deadline = plan.deadline;
-        let begun = Begun::of(&mut plan, deadline);
+        let ties = Ties::of(&mut plan, deadline);
+        let Begun { pieces: first, check, held } = begun;
         let check = check.map(|check| (check, plan.sent_id().into()));
         let mut new_task = plan.new_task.take();
         if let Some(new_task) = &mut new_task {
             first.iter().for_each(|piece| new_task.push_json(piece));
         }
-        let source = Source::Json { first, check };
-        let mut stream = Self::boxed(worker, incoming, lease, begun, source);
+        let source = Source::Json { first, _held: held, check };
+        let mut stream = Self::boxed(worker, incoming, lease, ties, source);
         stream.new_task = new_task;
         stream
     }
@@ -151,19 +164,19 @@ impl Stream {
         let answer_timeout = Some(config.answer_timeout).filter(|timeout| !timeout.is_zero());
         let answer_by = answer_timeout.map(|timeout| now + timeout);
         let deadline = now + config.stream_idle_timeout;
-        let begun = Begun { answer_by, ..Begun::of(&mut plan, at_most(deadline, answer_by)) };
+        let ties = Ties { answer_by, ..Ties::of(&mut plan, at_most(deadline, answer_by)) };
         let events = EventStream::new(plan, worker.limits().reply_bytes_max);
-        Self::boxed(worker, incoming, lease, begun, Source::Events(Box::new(events)))
+        Self::boxed(worker, incoming, lease, ties, Source::Events(Box::new(events)))
     }
 
     fn boxed(
         worker: &Rc<Worker>,
         incoming: Incoming,
         lease: Option<Lease>,
-        begun: Begun,
+        ties: Ties,
         source: Source,
     ) -> Box<Self> {
-        let Begun { deadline, answer_by, in_flight, permit, session_ended, durations } = begun;
+        let Ties { deadline, answer_by, in_flight, permit, session_ended, durations } = ties;
         Box::new(Self {
             worker: Rc::clone(worker),
             incoming,
@@ -342,7 +355,7 @@ impl Stream {
     /// What can be sent without waiting: the first piece of JSON, or the next event.
     fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         match &mut self.source {
-            Source::Json { first, .. } => first.pop_front().map(Ok),
+            Source::Json { first, .. } => first.pop_at_most(FRAME_BYTES_MAX).map(Ok),
             Source::Events(events) => {
                 let had_answered = events.has_answered();
                 let next = events.next(&self.worker, self.is_detached);
