@@ -12,10 +12,14 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
+use serde_json::value::RawValue;
 
-use crate::protocol::json::Span;
+use crate::protocol::json::{Span, is_integer};
 use crate::protocol::splice::Edit;
+
+/// More of the client's id is not written into one, as servers need not take ids of any length. The rest of a reply to
+/// such a call does not find back.
+const INNER_BYTES_MAX: usize = 128;
 
 /// What all of them begin with, as JSON literals.
 const PREFIX: &str = "\"trunkline-";
@@ -32,10 +36,15 @@ pub struct OwnId {
 pub struct SessionTag(u32);
 
 impl SessionTag {
-    /// Of the client's session `id`. Other upstreams see another tag of the same session.
+    /// Of the client's session `id`. Other upstreams see another tag of the same session. It is the same in every process,
+    /// and protects no secret: what a session may do is not decided by its id.
     pub fn new(id: u128, upstream: &str) -> Self {
-        let digest = Sha256::new().chain_update(id.to_be_bytes()).chain_update(upstream).finalize();
-        Self(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
+        // FNV-1a, as each call needs it.
+        let bytes = id.to_be_bytes().into_iter().chain(upstream.bytes());
+        let digest = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
+            (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self(u32::try_from((digest >> 32) ^ (digest & u64::from(u32::MAX))).unwrap_or_default())
     }
 }
 
@@ -93,8 +102,8 @@ pub fn client_literal(literal: &[u8], session: SessionTag) -> Option<Bytes> {
 
 /// An upstream may have made up what stands there.
 fn is_literal(client: &[u8]) -> bool {
-    let value: Result<serde_json::Value, _> = serde_json::from_slice(client);
-    value.is_ok_and(|value| value.is_string() || value.is_number())
+    // Integers of any length are ids.
+    (client.starts_with(b"\"") || is_integer(client)) && serde_json::from_slice::<&RawValue>(client).is_ok()
 }
 
 /// The client's literal in letters that no server spells otherwise.
@@ -102,8 +111,10 @@ fn write_inner(sent: &mut String, client: &[u8]) {
     let text = client.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
     match (text, text.unwrap_or(client)) {
+        (_, inner) if inner.len() > INNER_BYTES_MAX => sent.push('-'),
         (None, digits) if digits.iter().all(is_plain) => push(sent, 'n', digits),
         (Some(_), text) if text.iter().all(is_plain) => push(sent, 's', text),
+        _ if client.len() > INNER_BYTES_MAX / 2 => sent.push('-'),
         _ => {
             sent.push('x');
             for byte in client {
@@ -179,13 +190,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_length_of_an_id_makes_one_long() {
+        let session = SessionTag::default();
+        for (client, is_in_it) in [
+            ("9".repeat(128), true),
+            (format!("\"{}\"", "a".repeat(128)), true),
+            (format!("\"{}\"", "/".repeat(62)), true),
+            ("9".repeat(1024), false),
+            (format!("\"{}\"", "a".repeat(1022)), false),
+            (format!("\"{}\"", "/".repeat(63)), false),
+        ] {
+            let id = OwnId::new(Bytes::from(client.clone()), session);
+            assert!(id.sent().len() < 200 && is_own(id.sent()), "{id:?}");
+            assert_eq!(client_literal(id.sent(), session), is_in_it.then(|| client.into()), "{id:?}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn every_id_comes_back(text in ".{0,40}", session: u128) {
+        fn every_id_comes_back(text in "[a-z]{0,128}|.{0,40}", session: u128) {
             let client = Bytes::from(crate::protocol::json::quote(&text));
             let session = SessionTag::new(session, "up");
             let id = OwnId::new(client.clone(), session);
-            prop_assert_eq!(client_literal(id.sent(), session), Some(client));
+            prop_assert!(id.sent().len() < 200);
+            let is_short = client.len() <= INNER_BYTES_MAX / 2 || text.bytes().all(|byte| byte.is_ascii_lowercase());
+            prop_assert_eq!(client_literal(id.sent(), session), Some(client).filter(|_| is_short));
         }
     }
 }
