@@ -5,7 +5,7 @@
 //! become is `route`'s.
 //!
 //! On any endpoint whose callers differ in what they may use, two more things change: what completes a resource
-//! template ([`completion`]), and who may keep a resource ([`cache_scope`]).
+//! template ([`completion`]), and who may keep a resource (`cache_scope`).
 //!
 //! The id of a task is sealed for its owner where tasks have one ([`TaskNames`]). That is done for tasks that are known
 //! to be his, and for the one that he asked for: whoever is told of another's task cannot use what he is told.

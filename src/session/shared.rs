@@ -16,7 +16,7 @@
 //! says so four times while it would become idle, by a key that Redis lets expire by its own clock, so that nobody's clock
 //! is compared with another's. Who finds a session idle asks for that key first. The first to find none closes the upstream
 //! sessions that stand in Redis, and leaves their names there for a while, so that the others forget theirs unsaid. Should the
-//! process that uses a session die, the session is idle a quarter of that time and [`LATE_S`] later than it would be.
+//! process that uses a session die, the session is idle a quarter of that time and `LATE_S` later than it would be.
 //!
 //! Deliberately not here: sessions of the gateway's own; what is on its way in a session ([`super::desk`]); streams of
 //! upstreams. Without Redis each replica goes on with what it knows.
