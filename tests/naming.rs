@@ -379,3 +379,29 @@ fn deny_holds_for_every_spelling_that_a_server_may_take_for_it() {
         daemon.send(&read_resource("9", &format!("{uri_prefix}file:///public"))).assert_ok();
     }
 }
+
+#[test]
+fn deny_by_an_alias_holds_for_every_spelling_of_what_it_stands_for() {
+    let (up, other) = (Upstream::with_tools(&["drop_db", "keep"]), Upstream::with_tools(&[]));
+    let rule = "[[rule]]\nname = \"no-danger\"\neffect = \"deny\"\ntools = [\"danger\"]";
+    for (is_denied_by, deny, rules) in [("deny", "deny = [\"danger\"]", ""), ("a rule", "", rule)] {
+        for prefix in ["", "up__"] {
+            let config = Config::new().upstream("up", up.address, "");
+            let config = if prefix.is_empty() { config } else { config.upstream("other", other.address, "") };
+            let endpoint = format!("aliases = {{ danger = \"up__drop_db\", safe = \"up__keep\" }}\n{deny}");
+            let daemon = Daemon::start(&config.endpoint(&endpoint).section(rules));
+            until_learned(&daemon, &call("1", "safe"));
+            let before = up.forwarded().len();
+            for name in ["drop_db", "DROP_DB", "Drop_db"] {
+                let response = daemon.send(&call("7", &format!("{prefix}{name}")));
+                let json = response.json();
+                assert_eq!(json["error"]["code"], -32602, "{is_denied_by}, {prefix}{name}: {json}");
+            }
+            for name in ["danger", "DANGER"] {
+                daemon.send(&call("7", name)).assert_error(200, -32602, Some("7"));
+            }
+            assert_eq!(up.forwarded().len(), before, "{is_denied_by}, {prefix:?}");
+            daemon.send(&call("8", &format!("{prefix}KEEP"))).assert_ok();
+        }
+    }
+}

@@ -200,8 +200,9 @@ impl Class {
         }
         let denies = self.rules.first().is_some_and(|rule| rule.effect == Effect::Deny);
         let names = if denies { naming.names(kind, member, inner) } else { Vec::new() };
-        // Under every name it has here, and as its upstream spells it.
-        let names = names.iter().map(|name| &**name).chain(denies.then_some(inner));
+        // Under every name it has here or may be taken for by its server, and as its upstream spells it.
+        let alike = denies.then(|| naming.aliases_of_alike(kind, member, inner)).into_iter().flatten();
+        let names = names.iter().map(|name| &**name).chain(alike).chain(denies.then_some(inner));
         let names: Vec<&str> = names.collect();
         let readings: Vec<_> = names.iter().flat_map(|name| readings(kind, name)).collect();
         let thing = Thing { kind, member, inner, readings: &readings, hints };

@@ -144,6 +144,7 @@ fn a_rule_that_denies_is_about_whatever_the_thing_may_be_taken_for() {
         (r#"tools = ["X"]"#, Kind::Tool, "x"),
         (r#"tools = ["x"]"#, Kind::Tool, "x "),
         (r#"tools = ["today"]"#, Kind::Tool, "x"),
+        (r#"tools = ["today"]"#, Kind::Tool, "X"),
         (r#"tools = ["a__*"]"#, Kind::Tool, "never_listed"),
         (r#"tools = ["kill"]"#, Kind::Tool, "\u{212a}ill"),
         (r#"tools = ["other"]"#, Kind::Tool, "not listed"),

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 use directory::{Directory, Offer};
 use filter::Filter;
-use spelling::is_odd_name;
+use spelling::{are_alike, is_odd_name};
 
 /// What stands between an upstream's prefix and a tool's or prompt's name.
 const NAME_SEPARATOR: &str = "__";
@@ -245,14 +245,29 @@ impl Naming {
     }
 
     /// Policy sees a thing under every name it has here: denied under one of them, it is hidden; it must be allowed
-    /// under its canonical name or an alias, for a bare spelling opens nothing.
+    /// under its canonical name or an alias, for a bare spelling opens nothing. What denies an alias denies also all that
+    /// a server may take for what the alias stands for.
     fn is_visible(&self, kind: Kind, member: usize, inner: &str, used: &str) -> bool {
         if self.filter.allows_everything() {
             return true;
         }
         let names = self.names(kind, member, inner);
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-        self.filter.allows(kind, &names) && !self.filter.denies(kind, used)
+        let is_denied = || {
+            self.filter.denies(kind, used)
+                || self.aliases_of_alike(kind, member, inner).any(|alias| self.filter.denies(kind, alias))
+        };
+        self.filter.allows(kind, &names) && !(self.filter.denies_some() && is_denied())
+    }
+
+    /// The aliases of other spellings of a name, which a server may take for the same. What denies a thing goes by them,
+    /// what allows it must not.
+    pub fn aliases_of_alike(&self, kind: Kind, member: usize, inner: &str) -> impl Iterator<Item = &str> {
+        let has_aliases = matches!(kind, Kind::Tool | Kind::Prompt);
+        self.aliases.iter().filter_map(move |(alias, (of, name))| {
+            let is_other = has_aliases && *of == member && **name != *inner;
+            (is_other && are_alike(name, inner)).then_some(&**alias)
+        })
     }
 
     /// Every name that a thing has here, whether or not it leads to it: the canonical one, aliases, and of web resources
@@ -561,6 +576,18 @@ mod tests {
         let known = directory();
         assert_eq!(naming(&["*"], &["two"]).route(Kind::Tool, "two", &known), Err(NoRoute::Unknown));
         assert!(naming(&["two"], &[]).route(Kind::Tool, "two", &known).is_ok());
+        let denied = naming(&["*"], &["two"]);
+        for public in ["a__x", "a__X", "a__x "] {
+            assert_eq!(denied.route(Kind::Tool, public, &known), Err(NoRoute::Unknown), "{public}");
+        }
+        assert!(!denied.shows(Kind::Tool, 0, "X ") && !denied.shows(Kind::Prompt, 0, "X"));
+        assert!(denied.shows(Kind::Tool, 0, "y") && denied.shows(Kind::Resource, 0, "X"));
+        let allowed = naming(&["two"], &[]);
+        assert_eq!(
+            allowed.route(Kind::Tool, "a__X", &known),
+            Err(NoRoute::Unknown),
+            "allow goes by the letter"
+        );
         let denied = naming(&["*"], &["a+*"]);
         assert_eq!(denied.route(Kind::Resource, "https://w/1", &known), Err(NoRoute::Unknown));
     }

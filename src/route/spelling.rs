@@ -14,6 +14,11 @@ pub fn readings(kind: Kind, name: &str) -> Vec<Cow<'_, str>> {
     }
 }
 
+/// True if a server may take one name of a tool or prompt for the other.
+pub fn are_alike(one: &str, other: &str) -> bool {
+    fold(one).trim() == fold(other).trim()
+}
+
 /// Text as somebody reads it to whom capitals do not matter, nor the letters that some take for them.
 pub fn fold(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
@@ -82,6 +87,19 @@ mod tests {
             ("ÄÖ", "äö"),
         ] {
             assert_eq!(fold(text), folded);
+        }
+    }
+
+    #[test]
+    fn names_are_alike_in_every_reading() {
+        for (one, other, expected) in [
+            ("kill", "KILL", true),
+            ("kill", " \u{212a}ill\n", true),
+            ("Kill ", "kill", true),
+            ("kill", "kill_all", false),
+            ("kill", "", false),
+        ] {
+            assert_eq!((are_alike(one, other), are_alike(other, one)), (expected, expected), "{one} {other}");
         }
     }
 
