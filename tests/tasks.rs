@@ -369,7 +369,7 @@ fn a_restart_and_a_new_key_leave_tasks_to_their_owners() {
 #[test]
 fn where_there_is_no_room_the_oldest_task_is_nobodys() {
     let (upstream, other) = (server(Form::Json), server(Form::Json));
-    let room = "[session]\ntasks_max = 2";
+    let room = "[session]\ntasks_max = 2\ntasks_per_principal_max = 2";
     let daemon = Daemon::start(&transparent(&upstream).section(room).admin());
     let ann = Client::modern(&daemon, ANN);
     for id in ["task-1", "task-2", "task-3"] {
@@ -585,4 +585,47 @@ fn a_task_in_a_reply_that_was_taken_up_again_is_its_owners() {
     assert!(rest.text().contains("ann-1"), "{}", rest.text());
     ann.has("ann-1");
     bob.has_not("ann-1", &upstream);
+}
+
+#[test]
+fn many_tasks_of_one_principal_cost_another_none() {
+    let upstream = server(Form::Json);
+    let folder = Folder::new();
+    let config = transparent(&upstream).section("[session]\ntasks_max = 8").top(&folder.key());
+    let mut daemon = Daemon::start(&config);
+    let (ann, bob) = (Client::modern(&daemon, ANN), Client::modern(&daemon, BOB));
+    ann.make("work", "ann-1");
+    for number in 0..20 {
+        bob.make("work", &format!("bob-{number}"));
+    }
+    ann.has("ann-1");
+    bob.has_not("bob-17", &upstream);
+    for id in ["bob-18", "bob-19"] {
+        bob.has(id);
+    }
+    daemon.terminate();
+    assert!(daemon.wait_exit().success());
+    let daemon = Daemon::start(&config);
+    Client::modern(&daemon, ANN).has("ann-1");
+}
+
+#[test]
+fn tasks_of_clients_without_credentials_cost_nobody_his() {
+    let (upstream, open) = (server(Form::Json), server(Form::Json));
+    let config = transparent(&upstream).section("[session]\ntasks_max = 8").section(&format!(
+        "[[endpoint]]\npath = \"/open\"\nupstreams = [\"open\"]\nauth = []\nallow_unauthenticated = true\n\
+         [upstream.open]\nurl = \"http://{}/\"\neras = [\"legacy\"]",
+        open.address
+    ));
+    let daemon = Daemon::start(&config);
+    let ann = Client::modern(&daemon, ANN);
+    ann.make("work", "ann-1");
+    let opened = daemon.send(&initialize("0", LEGACY_VERSION).target("/open"));
+    let session = opened.header("mcp-session-id").expect("a session id").to_owned();
+    for number in 0..20 {
+        let params = format!(r#"{{"name":"work","arguments":{{"as":"t-{number}"}},"task":{{"ttl":60000}}}}"#);
+        let call = in_session(&session, legacy("7", "tools/call", &params)).target("/open");
+        assert!(daemon.send(&call).text().contains(&format!("\"t-{number}\"")));
+    }
+    ann.has("ann-1");
 }

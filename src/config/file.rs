@@ -244,9 +244,13 @@ pub(super) struct Session {
     /// worth may come at once.
     #[schemars(extend("default" = 1000))]
     pub(super) initialize_rate_max: Key<Count<1, 1_000_000>>,
-    /// Tasks whose owner is remembered. Beyond, the oldest is forgotten, and then nobody's.
+    /// Tasks whose owner is remembered. Beyond, the oldest of whoever has most is forgotten, and then nobody's.
     #[schemars(extend("default" = 100_000))]
-    pub(super) tasks_max: Key<Count<1, 1_000_000>>,
+    pub(super) tasks_max: Key<Count<1, 200_000>>,
+    /// Of these, tasks of one principal. Beyond, his oldest is forgotten. Those of clients without credentials count in all
+    /// only. Default: a quarter of `tasks_max`.
+    #[schemars(extend("default" = 25_000))]
+    pub(super) tasks_per_principal_max: Key<Count<1, 200_000>>,
     /// Time for which the owner of a task is remembered at most, and of one that does not say how long it lives; 1m to
     /// 720h.
     #[schemars(extend("default" = "168h"))]

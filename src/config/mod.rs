@@ -252,6 +252,8 @@ pub struct Session {
     pub initialize_rate_max: usize,
     /// Tasks whose owner is remembered.
     pub tasks_max: usize,
+    /// Of these, tasks of one principal.
+    pub tasks_per_principal_max: usize,
     /// Time for which the owner of a task is remembered at most.
     pub task_expiry: Duration,
 }

@@ -271,6 +271,7 @@ fn session(written: &file::Session, findings: &mut Findings) -> Session {
         upstream_streams_max: written.upstream_streams_max.or(16_384),
         initialize_rate_max: written.initialize_rate_max.or(1000),
         tasks_max: written.tasks_max.or(100_000),
+        tasks_per_principal_max: written.tasks_per_principal_max.or(a_quarter(written.tasks_max.or(100_000))),
         task_expiry: written.task_expiry.or(Duration::from_hours(7 * 24)),
     }
 }

@@ -153,6 +153,7 @@ fn a_small_configuration_gets_its_defaults() {
             upstream_streams_max: 16_384,
             initialize_rate_max: 1000,
             tasks_max: 100_000,
+            tasks_per_principal_max: 25_000,
             task_expiry: Duration::from_hours(7 * 24),
         },
         api_keys: Vec::new(),

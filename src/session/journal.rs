@@ -6,6 +6,7 @@
 //!
 //! Deliberately not here: files and threads (see `writer.rs`).
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, BufRead};
@@ -18,14 +19,14 @@ use super::SessionId;
 use super::entry::UpstreamSession;
 use super::level::Level;
 use super::subscribed::Subscribed;
-use super::tasks::{Origin, TaskKey};
+use super::tasks::{self, Origin, Owner, TaskKey};
 use crate::protocol::version::LegacyVersion;
 use crate::upstream::ReplicaKey;
 
 /// Upstream session ids longer than this are not written.
 const UPSTREAM_ID_BYTES_MAX: usize = 4 << 10;
 const CHECKSUM_CHARS: usize = 8;
-/// Tasks that are read back: others must not take the journal's room from sessions.
+/// Tasks that are read back: others must not take the journal's room from sessions. No more are remembered either.
 const TASKS_MAX: usize = 200_000;
 
 /// A change of a session's state.
@@ -95,15 +96,17 @@ impl Record<'_> {
 }
 
 /// The line that says how a task was made, with its end.
-pub(super) fn task_line(key: &TaskKey, expires_s: u64, origin: &Origin) -> String {
+pub(super) fn task_line(key: &TaskKey, record: &tasks::Record) -> String {
     let key = u128::from_be_bytes(*key);
+    let tasks::Record { owner: Owner(owner), expires_s, origin } = record;
     let session = origin.session.map_or_else(|| "-".to_owned(), |session| format!("{session:?}"));
     let tool = URL_SAFE_NO_PAD.encode(&*origin.tool);
-    with_checksum(format!("00000000 task {key:032x} {expires_s} {session} ={tool}")).unwrap_or_default()
+    with_checksum(format!("00000000 task {key:032x} {expires_s} {session} ={tool} {owner:x}"))
+        .unwrap_or_default()
 }
 
 /// What such a line says, if it is about this task.
-pub(super) fn read_task(line: &[u8], key: &TaskKey) -> Option<(u64, Origin)> {
+pub(super) fn read_task(line: &[u8], key: &TaskKey) -> Option<tasks::Record> {
     Replay::read(line, 0).ok()?.tasks.remove(key)
 }
 
@@ -120,8 +123,7 @@ fn with_checksum(mut line: String) -> Option<String> {
 pub(super) struct Replay {
     pub(super) sessions: HashMap<SessionId, Replayed>,
     pub(super) revoked: HashMap<SessionId, u64>,
-    /// When each task is forgotten, and how it was made.
-    pub(super) tasks: HashMap<TaskKey, (u64, Origin)>,
+    pub(super) tasks: HashMap<TaskKey, tasks::Record>,
     /// Lines that said nothing.
     pub(super) lines_skipped: u64,
 }
@@ -149,7 +151,7 @@ impl Replay {
             line.clear();
         }
         replay.revoked.retain(|_, expires_s| *expires_s > now_s);
-        replay.tasks.retain(|_, (expires_s, _)| *expires_s > now_s);
+        replay.tasks.retain(|_, task| task.expires_s > now_s);
         replay.drop_tasks_beyond(TASKS_MAX);
         replay.sessions.retain(|_, session| {
             let has_state = session.level.is_some() || !session.subscribed.is_empty();
@@ -180,19 +182,30 @@ impl Replay {
             });
             level.into_iter().chain(subscribed).chain(opened).filter_map(|record| record.line())
         });
-        let tasks = self.tasks.iter().map(|(key, (expires_s, origin))| task_line(key, *expires_s, origin));
+        let tasks = self.tasks.iter().map(|(key, task)| task_line(key, task));
         ended.chain(live).chain(tasks)
     }
 
-    /// Keeps those that live longest.
+    /// Keeps of each owner's those that live longest; who has most loses first.
     fn drop_tasks_beyond(&mut self, tasks_max: usize) {
         if self.tasks.len() <= tasks_max {
             return;
         }
-        let mut ends: Vec<u64> = self.tasks.values().map(|(expires_s, _)| *expires_s).collect();
-        ends.sort_unstable_by_key(|expires_s| std::cmp::Reverse(*expires_s));
-        let last_s = ends.get(tasks_max).copied().unwrap_or_default();
-        self.tasks.retain(|_, (expires_s, _)| *expires_s > last_s);
+        let mut of_owners: HashMap<Owner, Vec<(u64, TaskKey)>> = HashMap::new();
+        for (key, task) in &self.tasks {
+            of_owners.entry(task.owner).or_default().push((task.expires_s, *key));
+        }
+        let mut ranked = Vec::with_capacity(self.tasks.len());
+        for mut tasks in of_owners.into_values() {
+            tasks.sort_unstable_by_key(|(expires_s, _)| Reverse(*expires_s));
+            ranked.extend(
+                tasks.into_iter().enumerate().map(|(rank, (ends_s, key))| (rank, Reverse(ends_s), key)),
+            );
+        }
+        ranked.sort_unstable();
+        for (.., key) in ranked.get(tasks_max..).unwrap_or_default() {
+            self.tasks.remove(key);
+        }
     }
 
     /// `None` if the line cannot be understood.
@@ -262,7 +275,12 @@ impl Replay {
                     id => Some(SessionId(u128::from_str_radix(id, 16).ok()?)),
                 };
                 let origin = Origin { session: made_in, tool: text(words.next()?)?.into() };
-                self.tasks.insert(session.0.to_be_bytes(), (expires_s, origin));
+                // Older versions did not write it.
+                let owner = match words.next() {
+                    Some(owner) => Owner(u64::from_str_radix(owner, 16).ok()?),
+                    None => Owner::default(),
+                };
+                self.tasks.insert(session.0.to_be_bytes(), tasks::Record { owner, expires_s, origin });
             }
             _ => return None,
         }
@@ -446,21 +464,52 @@ mod tests {
         }
     }
 
+    fn task(owner: u64, expires_s: u64, session: Option<SessionId>) -> tasks::Record {
+        let origin = Origin { session, tool: "a tool".into() };
+        tasks::Record { owner: Owner(owner), expires_s, origin }
+    }
+
     #[test]
     fn tasks_are_kept_until_they_expire() {
-        let origin = |session| Origin { session, tool: "a tool".into() };
         let (one, two) = ([1; 16], [0xff; 16]);
-        let lines = task_line(&one, 10, &origin(None)) + &task_line(&two, 20, &origin(Some(A)));
+        let (first, second) = (task(0, 10, None), task(u64::MAX, 20, Some(A)));
+        let lines = task_line(&one, &first) + &task_line(&two, &second);
         let replay = read(&lines, 5);
         assert_eq!(replay.lines_skipped, 0);
-        assert_eq!(replay.tasks, [(one, (10, origin(None))), (two, (20, origin(Some(A))))].into());
+        assert_eq!(replay.tasks, [(one, first.clone()), (two, second.clone())].into());
         let again: String = replay.lines().collect();
-        assert_eq!(read(again, 10).tasks, [(two, (20, origin(Some(A))))].into());
-        assert_eq!(read_task(lines.as_bytes(), &one), Some((10, origin(None))));
+        assert_eq!(read(again, 10).tasks, [(two, second)].into());
+        assert_eq!(read_task(lines.as_bytes(), &one), Some(first));
         assert_eq!(read_task(lines.as_bytes(), &[7; 16]), None);
         let mut replay = read(&lines, 5);
         replay.drop_tasks_beyond(1);
         assert_eq!(replay.tasks.keys().collect::<Vec<_>>(), [&two]);
+    }
+
+    #[test]
+    fn a_task_that_an_older_version_wrote_is_known() {
+        let line = with_checksum(format!("00000000 task {:032x} 10 - =", 7)).expect("a line");
+        let replay = read(line, 5);
+        let kept = replay.tasks.values().map(|task| (task.owner, task.expires_s));
+        assert_eq!((kept.collect::<Vec<_>>(), replay.lines_skipped), (vec![(Owner(0), 10)], 0));
+    }
+
+    #[test]
+    fn as_many_tasks_are_read_as_may_be() {
+        let of = |bytes: std::ops::Range<u8>, owner, expires_s| {
+            bytes.map(|byte| task_line(&[byte; 16], &task(owner, expires_s, None))).collect::<String>()
+        };
+        let mut replay = read(of(0..5, 1, 10), 5);
+        replay.drop_tasks_beyond(3);
+        assert_eq!(replay.tasks.len(), 3, "though all end in the same second");
+        let mut replay = read(of(0..5, 1, 99) + &of(5..7, 2, 10), 5);
+        replay.drop_tasks_beyond(4);
+        let of_other = replay.tasks.values().filter(|task| task.owner == Owner(2)).count();
+        assert_eq!(
+            (replay.tasks.len(), of_other),
+            (4, 2),
+            "who has most loses first, however long they live"
+        );
     }
 
     #[test]

@@ -180,6 +180,7 @@ pub struct Sessions {
     store: store::Store,
     tasks: Mutex<tasks::Table>,
     tasks_max: AtomicUsize,
+    tasks_per_principal_max: AtomicUsize,
     task_expiry_s: AtomicU64,
 }
 

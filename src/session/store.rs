@@ -129,6 +129,7 @@ impl Sessions {
         self.stream_room.set_max(config.upstream_streams_max);
         self.initialize_rate.set_max(config.initialize_rate_max);
         self.tasks_max.store(config.tasks_max, Ordering::Relaxed);
+        self.tasks_per_principal_max.store(config.tasks_per_principal_max, Ordering::Relaxed);
         self.task_expiry_s.store(config.task_expiry.as_secs(), Ordering::Relaxed);
     }
 
@@ -176,6 +177,7 @@ impl Sessions {
             store,
             tasks: Mutex::default(),
             tasks_max: AtomicUsize::new(0),
+            tasks_per_principal_max: AtomicUsize::new(0),
             task_expiry_s: AtomicU64::new(0),
         };
         sessions.reconfigure(config, None);

@@ -8,9 +8,12 @@
 //! Written to the journal as state of sessions is, and told to the other replicas, who ask Redis for a task that they
 //! do not know. Both forget it when its time is over, which is the task's own, and bounded.
 //!
-//! Invariants: there are at most `tasks_max` entries; where there is no room, the oldest goes. That is safe, as a task
-//! without a known owner is nobody's.
+//! Invariants: there are at most `tasks_max` entries, and at most `tasks_per_principal_max` of one principal. Who has more
+//! loses his own oldest; where there is no room at all, it is the oldest of whoever has most. So nobody makes the tasks of
+//! others nobody's. That a task is forgotten is safe, as one without a known owner is nobody's. Clients without credentials
+//! count as one principal that is bounded by `tasks_max` alone.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -27,6 +30,7 @@ use crate::shared::{Shared, Urgency};
 /// Bytes of the digest that an entry is found by.
 pub(super) const KEY_BYTES: usize = 16;
 const KEY_DOMAIN: &[u8] = b"trunkline task\0";
+const OWNER_DOMAIN: &[u8] = b"trunkline task owner\0";
 const SEALED_CLEAR: &[u8] = b"trunkline task ";
 /// A task may be asked for some time after it should be gone.
 const GRACE_S: u64 = 60;
@@ -37,6 +41,25 @@ const ASKED_MAX: usize = 256;
 
 /// What an entry is found by.
 pub(super) type TaskKey = [u8; KEY_BYTES];
+
+/// Who a task counts for: a digest of the principal, so that a file does not name anybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Owner(pub(super) u64);
+
+/// What is kept of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) owner: Owner,
+    pub(super) expires_s: u64,
+    pub(super) origin: Origin,
+}
+
+/// How many tasks there may be.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    tasks_max: usize,
+    per_principal_max: usize,
+}
 
 /// A task, and who asks for it.
 #[derive(Clone, Copy, Debug)]
@@ -69,11 +92,13 @@ pub struct TaskCounts {
     pub forgotten: u64,
 }
 
-/// The entries, and the order in which they came.
+/// The entries, and the order in which each owner's came.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: HashMap<TaskKey, Entry>,
-    order: BTreeMap<u64, TaskKey>,
+    owners: HashMap<Owner, BTreeMap<u64, TaskKey>>,
+    /// Owners by how many tasks they have; of those who have as many, he who has the oldest comes last.
+    ranks: BTreeMap<(usize, Reverse<u64>), Owner>,
     next: u64,
     forgotten: u64,
 }
@@ -81,8 +106,20 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    expires_s: u64,
-    origin: Origin,
+    record: Record,
+}
+
+impl Owner {
+    /// Those whose principal is not known: they have no credentials, or an older version wrote the task down.
+    const UNKNOWN: Self = Self(0);
+
+    fn of(principal: &str) -> Self {
+        if principal.is_empty() {
+            return Self::UNKNOWN;
+        }
+        let digest = Sha256::new().chain_update(OWNER_DOMAIN).chain_update(principal).finalize();
+        Self(digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte)))
+    }
 }
 
 impl TaskOf<'_> {
@@ -99,34 +136,69 @@ impl TaskOf<'_> {
 }
 
 impl Table {
-    fn put(&mut self, key: TaskKey, expires_s: u64, origin: Origin, tasks_max: usize) {
+    fn put(&mut self, key: TaskKey, record: Record, bounds: Bounds) {
         let number = self.next;
         self.next += 1;
-        if let Some(before) = self.entries.insert(key, Entry { number, expires_s, origin }) {
-            self.order.remove(&before.number);
+        self.remove(&key);
+        let owner = record.owner;
+        self.entries.insert(key, Entry { number, record });
+        self.change(owner, |tasks| tasks.insert(number, key));
+        while owner != Owner::UNKNOWN && self.count_of(owner) > bounds.per_principal_max {
+            self.forget_oldest_of(owner);
         }
-        self.order.insert(number, key);
-        while self.entries.len() > tasks_max {
-            let Some((_, oldest)) = self.order.pop_first() else { break };
+        while self.entries.len() > bounds.tasks_max {
+            let Some((_, owner)) = self.ranks.last_key_value() else { break };
+            self.forget_oldest_of(*owner);
+        }
+    }
+
+    fn get(&self, key: &TaskKey, now_s: u64) -> Option<&Origin> {
+        let record = self.entries.get(key).map(|entry| &entry.record);
+        record.filter(|record| record.expires_s > now_s).map(|record| &record.origin)
+    }
+
+    /// Forgets tasks whose time is over.
+    pub(super) fn sweep(&mut self, now_s: u64) {
+        let is_over = |entry: &Entry| entry.record.expires_s <= now_s;
+        let over = self.entries.iter().filter(|(_, entry)| is_over(entry)).map(|(key, _)| *key);
+        for key in over.collect::<Vec<_>>() {
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &TaskKey) {
+        if let Some(Entry { number, record }) = self.entries.remove(key) {
+            self.change(record.owner, |tasks| tasks.remove(&number));
+        }
+    }
+
+    fn forget_oldest_of(&mut self, owner: Owner) {
+        if let Some((_, oldest)) = self.change(owner, BTreeMap::pop_first) {
             self.entries.remove(&oldest);
             self.forgotten += 1;
         }
     }
 
-    fn get(&self, key: &TaskKey, now_s: u64) -> Option<&Origin> {
-        self.entries.get(key).filter(|entry| entry.expires_s > now_s).map(|entry| &entry.origin)
+    fn count_of(&self, owner: Owner) -> usize {
+        self.owners.get(&owner).map_or(0, BTreeMap::len)
     }
 
-    /// Forgets tasks whose time is over.
-    pub(super) fn sweep(&mut self, now_s: u64) {
-        let order = &mut self.order;
-        self.entries.retain(|_, entry| {
-            let is_kept = entry.expires_s > now_s;
-            if !is_kept {
-                order.remove(&entry.number);
-            }
-            is_kept
-        });
+    /// Changes what an owner has, and with it his rank.
+    fn change<T>(&mut self, owner: Owner, change: impl FnOnce(&mut BTreeMap<u64, TaskKey>) -> T) -> T {
+        let rank = |tasks: &BTreeMap<u64, TaskKey>| {
+            tasks.first_key_value().map(|(oldest, _)| (tasks.len(), Reverse(*oldest)))
+        };
+        let tasks = self.owners.entry(owner).or_default();
+        if let Some(before) = rank(tasks) {
+            self.ranks.remove(&before);
+        }
+        let changed = change(tasks);
+        if let Some(after) = rank(tasks) {
+            self.ranks.insert(after, owner);
+        } else {
+            self.owners.remove(&owner);
+        }
+        changed
     }
 }
 
@@ -140,10 +212,11 @@ impl Sessions {
         let lives_s = ttl_ms.map_or(max_s, |ttl_ms| (ttl_ms / 1000).saturating_add(GRACE_S).min(max_s));
         let expires_s = now_s().saturating_add(lives_s);
         let key = task.key();
-        let line = task_line(&key, expires_s, &origin);
+        let record = Record { owner: Owner::of(task.principal), expires_s, origin };
+        let line = task_line(&key, &record);
         self.share_task(&key, &line, lives_s);
         self.journal.write_line(line);
-        self.put_task(key, expires_s, origin);
+        self.put_task(key, record);
     }
 
     /// How the task was made, if by who asks for it.
@@ -165,9 +238,8 @@ impl Sessions {
             let Ok(answers) = shared.pipeline::<Vec<Option<Vec<u8>>>>(&pipeline).await else { return };
             for (key, sealed) in keys.iter().zip(answers) {
                 let line = sealed.and_then(|sealed| open(&self.keys.load(), &clear_of(key), &sealed));
-                let read = line.and_then(|line| read_task(&line, key));
-                if let Some((expires_s, origin)) = read {
-                    self.put_task(*key, expires_s, origin);
+                if let Some(record) = line.and_then(|line| read_task(&line, key)) {
+                    self.put_task(*key, record);
                 }
             }
         }
@@ -187,11 +259,11 @@ impl Sessions {
     }
 
     /// Puts in what the journal says, in the order in which it expires: in which it came nobody knows.
-    pub(super) fn restore_tasks(&self, tasks: HashMap<TaskKey, (u64, Origin)>) {
+    pub(super) fn restore_tasks(&self, tasks: HashMap<TaskKey, Record>) {
         let mut tasks: Vec<_> = tasks.into_iter().collect();
-        tasks.sort_unstable_by_key(|(_, (expires_s, _))| *expires_s);
-        for (key, (expires_s, origin)) in tasks {
-            self.put_task(key, expires_s, origin);
+        tasks.sort_unstable_by_key(|(_, record)| record.expires_s);
+        for (key, record) in tasks {
+            self.put_task(key, record);
         }
     }
 
@@ -199,8 +271,12 @@ impl Sessions {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_task(&self, key: TaskKey, expires_s: u64, origin: Origin) {
-        self.task_table().put(key, expires_s, origin, self.tasks_max.load(Ordering::Relaxed));
+    fn put_task(&self, key: TaskKey, record: Record) {
+        let bounds = Bounds {
+            tasks_max: self.tasks_max.load(Ordering::Relaxed),
+            per_principal_max: self.tasks_per_principal_max.load(Ordering::Relaxed),
+        };
+        self.task_table().put(key, record, bounds);
     }
 
     fn share_task(&self, key: &TaskKey, line: &str, lives_s: u64) {
@@ -229,23 +305,69 @@ mod tests {
         Origin { session: None, tool: tool.into() }
     }
 
+    fn key(byte: u8) -> TaskKey {
+        [byte; KEY_BYTES]
+    }
+
+    fn put(table: &mut Table, byte: u8, (owner, expires_s, tool): (u64, u64, &str), bounds: [usize; 2]) {
+        let [tasks_max, per_principal_max] = bounds;
+        let record = Record { owner: Owner(owner), expires_s, origin: origin(tool) };
+        table.put(key(byte), record, Bounds { tasks_max, per_principal_max });
+        let ranked: usize = table.ranks.keys().map(|(count, _)| count).sum();
+        let numbered: usize = table.owners.values().map(BTreeMap::len).sum();
+        assert_eq!((ranked, numbered), (table.entries.len(), table.entries.len()));
+        assert_eq!(table.ranks.len(), table.owners.len());
+    }
+
+    fn has(table: &Table) -> Vec<u8> {
+        let mut has: Vec<u8> = table.entries.keys().map(|key| key[0]).collect();
+        has.sort_unstable();
+        has
+    }
+
     #[test]
     fn the_oldest_goes_and_what_expired_is_gone() {
         let mut table = Table::default();
-        let key = |byte| [byte; KEY_BYTES];
         for byte in 0..4 {
-            table.put(key(byte), 10 + u64::from(byte), origin("a"), 3);
+            put(&mut table, byte, (1, 10 + u64::from(byte), "a"), [3, 3]);
         }
-        assert_eq!((table.entries.len(), table.order.len(), table.forgotten), (3, 3, 1));
+        assert_eq!((table.entries.len(), table.forgotten), (3, 1));
         assert_eq!(table.get(&key(0), 0), None);
         assert_eq!(table.get(&key(1), 0), Some(&origin("a")));
         assert_eq!(table.get(&key(1), 11), None, "its time is over");
-        table.put(key(1), 20, origin("b"), 3);
-        table.put(key(4), 20, origin("a"), 3);
+        put(&mut table, 1, (1, 20, "b"), [3, 3]);
+        put(&mut table, 4, (1, 20, "a"), [3, 3]);
         assert_eq!(table.get(&key(1), 0), Some(&origin("b")), "it is no longer the oldest");
         assert_eq!(table.get(&key(2), 0), None);
         table.sweep(13);
-        assert_eq!((table.entries.len(), table.order.len()), (2, 2));
+        assert_eq!((table.entries.len(), table.owners[&Owner(1)].len()), (2, 2));
+        table.sweep(20);
+        assert_eq!((table.entries.len(), table.owners.len(), table.ranks.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_has_more_than_his_share_loses_his_own() {
+        let mut table = Table::default();
+        put(&mut table, 0, (1, 10, ""), [9, 2]);
+        for byte in 1..5 {
+            put(&mut table, byte, (2, 99, ""), [9, 2]);
+        }
+        assert_eq!((has(&table), table.forgotten), (vec![0, 3, 4], 2));
+    }
+
+    #[test]
+    fn where_there_is_no_room_who_has_most_loses_his_oldest() {
+        let mut table = Table::default();
+        for byte in 0..4 {
+            put(&mut table, byte, (0, 99, ""), [4, 1]);
+        }
+        assert_eq!(has(&table), [0, 1, 2, 3], "those of whom nothing is known have no share of their own");
+        for byte in 4..8 {
+            put(&mut table, byte, (byte.into(), 10, ""), [4, 1]);
+        }
+        assert_eq!(has(&table), [4, 5, 6, 7]);
+        put(&mut table, 8, (8, 10, ""), [4, 1]);
+        assert_eq!(has(&table), [5, 6, 7, 8], "where all have as many it is the oldest of all");
     }
 
     #[test]

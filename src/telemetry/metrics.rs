@@ -475,7 +475,7 @@ impl Metrics {
             tasks: gauge("trunkline_tasks", "Tasks whose owner is known.")?,
             tasks_forgotten: counter(
                 "trunkline_tasks_forgotten_total",
-                "Tasks whose owner was forgotten because of tasks_max.",
+                "Tasks whose owner was forgotten because of tasks_max or tasks_per_principal_max.",
             )?,
             journal_records_lost: counter(
                 "trunkline_journal_records_lost_total",
