@@ -145,6 +145,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, m
             is_safe_to_repeat: true,
             replica: session.replica,
             deadline,
+            is_question: false,
         };
         let reply = worker.asker(&worker.view()).post(upstream, message).await?;
         Ok::<_, UpstreamError>((reply, turn))

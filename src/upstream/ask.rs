@@ -15,7 +15,7 @@ use http_body_util::BodyExt as _;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::exchange::{Client, Delivery, Reply, RequestBody};
+use super::exchange::{Client, Delivery, Reply, RequestBody, Unanswered};
 use super::incoming::Incoming;
 use super::own_id::{self, OwnId, SessionTag};
 use super::pipe::Own;
@@ -98,6 +98,8 @@ pub struct Message {
     pub replica: Option<ReplicaKey>,
     /// When the head of the reply must be there.
     pub deadline: Instant,
+    /// True if an answer is asked for.
+    pub is_question: bool,
 }
 
 /// An answer.
@@ -118,11 +120,14 @@ pub struct Answer {
 impl Asker<'_> {
     /// Sends a message and waits for the head of the reply.
     pub async fn post(&self, upstream: &Upstream, message: Message) -> Result<Reply, UpstreamError> {
-        let Message { mut headers, body, is_safe_to_repeat, replica, deadline } = message;
+        let Message { mut headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let mut request = Request::new(RequestBody::from(Segments::from(body)));
         request.extensions_mut().insert(Own);
+        if !is_question {
+            request.extensions_mut().insert(Unanswered);
+        }
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
         let delivery = Delivery { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
@@ -133,7 +138,7 @@ impl Asker<'_> {
     pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
         let Question { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         let (body, own_id) = self.with_own_id(body);
-        let message = Message { headers, body, is_safe_to_repeat, replica, deadline };
+        let message = Message { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
         let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
         let media = relay::media_of(&head.headers);
         let answer = |body: Bytes| {
@@ -182,6 +187,7 @@ impl Asker<'_> {
         deadline: Instant,
     ) -> Result<bool, UpstreamError> {
         let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
+        request.extensions_mut().insert(Unanswered);
         *request.method_mut() = HttpMethod::DELETE;
         *request.headers_mut() = legacy_headers(version, Some(session));
         let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };

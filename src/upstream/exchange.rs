@@ -44,6 +44,11 @@ const JSON: &[u8] = b"application/json";
 #[derive(Clone, Copy, Debug)]
 pub struct Unhurried;
 
+/// Marks what is not asked for an answer, as a notification or the end of a session: that it is taken in late, or not at all,
+/// says nothing of how a replica answers calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Unanswered;
+
 /// Marks a request whose reply is a stream that is held open for long. It has a connection of its own, which whoever
 /// sends it has to bound.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +172,7 @@ impl Client {
         clock: Clock,
     ) -> Result<Reply, UpstreamError> {
         let is_stream = request.extensions().get::<Held>().is_some();
+        let may_be_late = is_stream || request.extensions().get::<Unanswered>().is_some();
         let trail = Trail::of(&request);
         // Where there is no choice, this is known even if there is no connection to be had.
         if let (Some(trail), [only]) = (&trail, upstream.replicas.load().as_slice()) {
@@ -211,7 +217,7 @@ impl Client {
                 }
                 Ok(Err(error)) => error,
                 Err(_) => {
-                    if !is_stream && clock.was_patient(upstream) {
+                    if !may_be_late && clock.was_patient(upstream) {
                         lease.in_flight.fail(Failure::TimedOut);
                     }
                     return Err(UpstreamError::TimedOut);
