@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::protocol::ambiguity::{RESPONSE, is_ambiguous};
+use crate::protocol::ambiguity::{RESPONSE, is_ambiguous, is_there_once};
 use crate::protocol::json::{JsonError, Literal, Scratch, Value, quote};
 use crate::protocol::mapping::{self, Field, Reply, Shape, Site};
 use crate::protocol::method::Method;
@@ -171,7 +171,9 @@ impl Mapper {
     ) -> Result<Option<Segments>, NotMapped> {
         let document = scratch.index(message, self.depth_max)?;
         let found = document.root().get("id").ok_or(JsonError::NotJson)?;
-        if found.raw() != id && !is_same_text(found.raw(), id) {
+        let is_ours = found.raw() == id || is_same_text(found.raw(), id);
+        // Of two ids many clients take the second.
+        if !is_ours || !is_there_once(document.root(), "id") {
             return Err(NotMapped::OtherId);
         }
         let span = found.span();

@@ -210,6 +210,21 @@ fn only_the_id_itself_is_put_back() {
     assert_eq!(said, upstream.only_call().id());
 }
 
+/// Clients that take the second of two ids would take the reply for that to another call of theirs.
+#[test]
+fn a_reply_with_two_ids_answers_nothing() {
+    for second in ["\"id\":7", "\"\\u0069d\":7", "\"ID\":7"] {
+        let upstream = Upstream::calling(move |request| {
+            let id = request.id();
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}},{second}}}"#);
+            Reply::json("200 OK", &body)
+        });
+        let weather = Upstream::with_tools(&["forecast"]);
+        let daemon = Daemon::start(&Config::prefixed(&upstream, &weather));
+        daemon.send(&call("41", "files__echo")).assert_error(502, 502, Some("41"));
+    }
+}
+
 /// A reply that is a stream is told apart before its answer, whatever else is on it.
 #[test]
 fn notifications_pass_and_answers_to_others_do_not() {

@@ -59,6 +59,12 @@ pub fn is_ambiguous(object: Value<'_>, known: &[&str]) -> bool {
     has_twins(&mut keys)
 }
 
+/// Whether a member of this name is there exactly once, for every reader.
+pub fn is_there_once(object: Value<'_>, name: &str) -> bool {
+    let is_named = |key: Literal| key.decode(object.text()).is_none_or(|key| folded(&key) == name);
+    object.entries().filter(|(key, _)| is_named(key.clone())).count() == 1
+}
+
 /// Whether a member of how a server introduces itself, in either era, or of its capabilities, stands twice or is a
 /// known one only to some readers.
 pub fn is_ambiguous_introduction(result: Value<'_>) -> bool {
