@@ -388,6 +388,43 @@ fn a_client_whose_messages_are_not_accepted_leaves_room_for_others() {
     gate.open();
 }
 
+/// A message that is taken in late is no call that is answered late.
+#[test]
+fn messages_that_are_not_accepted_keep_no_calls_away() {
+    let gate = Gate::default();
+    let upstream = holding_the_first(&gate);
+    let config = Config::new().upstream(
+        "up",
+        upstream.address,
+        "eras = [\"legacy\"]\nfirst_byte_timeout = \"1s\"\nbreaker.failures_max = 2",
+    );
+    let daemon = Daemon::start(&config.admin());
+    let others = session(&daemon);
+    for _ in 0..4 {
+        tell(&daemon, &session(&daemon), FIRST);
+    }
+    upstream.wait_for("notifications/first", 4);
+    let line = r#"trunkline_upstream_messages_dropped_total{reason="timed_out",upstream="up"} 4"#;
+    eventually("they are given up", || {
+        daemon.get_admin("/metrics").text().lines().any(|found| found == line).then_some(())
+    });
+    daemon.send(&in_session(&others, tool_call("1"))).assert_ok();
+    gate.open();
+}
+
+/// A server may do what is asked of it without an id, and only requests are checked.
+#[test]
+fn what_has_no_id_and_is_no_notification_goes_nowhere() {
+    let upstream = server(|_| None);
+    let daemon = Daemon::start(&transparent(&upstream));
+    let session = session(&daemon);
+    tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#);
+    tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"tasks/cancel","params":{"taskId":"1"}}"#);
+    tell(&daemon, &session, SECOND);
+    upstream.wait_for("notifications/second", 1);
+    assert_eq!(methods(&upstream), ["notifications/second"]);
+}
+
 #[test]
 fn clients_of_http_sse_are_served_in_order() {
     let gate = Gate::default();

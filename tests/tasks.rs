@@ -331,14 +331,19 @@ fn a_door_without_a_lock_does_not_lead_to_the_tasks_behind_another() {
 
 #[test]
 fn methods_of_tasks_that_nobody_knows_reach_no_task() {
+    const METHODS: [&str; 2] = ["tasks/delete", "Tasks/get"];
     let upstream = server(Form::Json);
     let daemon = Daemon::start(&transparent(&upstream));
     for client in [Client::modern(&daemon, ANN), Client::legacy(&daemon, ANN)] {
         let id = client.make("work", "ann-1");
-        let refused = client.send("tasks/delete", None, &format!(r#""taskId":"{id}""#));
-        assert_eq!(answer(&refused)["error"]["code"], -32601, "{}", refused.text());
+        for method in METHODS {
+            let refused = client.send(method, None, &format!(r#""taskId":"{id}""#));
+            assert_eq!(answer(&refused)["error"]["code"], -32601, "{}", refused.text());
+        }
     }
-    assert!(upstream.received_of("tasks/delete").is_empty());
+    for method in METHODS {
+        assert!(upstream.received_of(method).is_empty(), "{method}");
+    }
 }
 
 #[test]

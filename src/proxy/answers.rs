@@ -82,7 +82,9 @@ impl Proxy {
         } else if is("notifications/progress") {
             self.progress(view, endpoint, message, session)
         } else if is("notifications/roots/list_changed")
-            || (endpoint.naming.style() == Style::Transparent && !is("notifications/initialized"))
+            || (endpoint.naming.style() == Style::Transparent
+                && is_notification(message)
+                && !is("notifications/initialized"))
         {
             self.tell_all(view, session, &message.body)
         } else {
@@ -174,6 +176,13 @@ impl Proxy {
         let edit = Edit { span: token.span.clone(), with: foreign.inner_literal().into() };
         Some((Arc::clone(upstream), opened, splice(&message.body, &[edit]).to_bytes()))
     }
+}
+
+/// Whether it says that it is a notification, and not only by its want of an id: a server may do what a request asks for
+/// without one, and nobody has checked whether the client may.
+fn is_notification(message: &Message) -> bool {
+    let method = message.envelope.method.as_ref().and_then(|method| method.decode(&message.body));
+    method.is_some_and(|method| method.starts_with("notifications/"))
 }
 
 /// The id of a request that an upstream may have asked, and where it stands.

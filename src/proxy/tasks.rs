@@ -24,6 +24,7 @@ use crate::legacy::{self, Holder};
 use crate::mapper::Mapper;
 use crate::message::Message;
 use crate::policy::{Place, Verdict};
+use crate::protocol::ambiguity::folded;
 use crate::protocol::error::{ClientError, Error, GatewayError, UpstreamError};
 use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::method::Method;
@@ -46,7 +47,8 @@ const NO_METHOD: i64 = -32601;
 /// A method of tasks that nobody here knows would reach the tasks of others.
 pub(super) fn check_method(endpoint: &Endpoint, message: &Message) -> Result<(), Error> {
     let method = message.envelope.method.as_ref().and_then(|method| method.decode(&message.body));
-    let is_of_tasks = method.is_some_and(|method| method.starts_with("tasks/"));
+    // A server may read it without regard to case.
+    let is_of_tasks = method.is_some_and(|method| folded(&method).starts_with("tasks/"));
     if is_of_tasks && endpoint.binds_tasks { Err(ClientError::Method.into()) } else { Ok(()) }
 }
 
