@@ -89,6 +89,11 @@ fn refused(request: &Received) -> Listened {
     Listened::Answered(Reply::error(request, "400 Bad Request", -32602, "no such resource"))
 }
 
+/// As an upstream that runs into its own fault.
+fn failed(request: &Received) -> Listened {
+    Listened::Answered(Reply::error(request, "500 Internal Server Error", -32603, "no idea"))
+}
+
 /// A server that refuses to be asked for anything with `bad` in its name.
 fn strict() -> Listening {
     Listening::taking(Offer::tools(&["a"]), |request| {
@@ -97,6 +102,14 @@ fn strict() -> Listening {
         } else {
             Listened::Honoured
         }
+    })
+}
+
+/// A server that fails at whatever has `bad` in its name.
+fn fragile() -> Listening {
+    Listening::taking(Offer::tools(&["a"]), |request| {
+        let is_bad = names(request).iter().any(|name| name.contains("bad"));
+        if is_bad { failed(request) } else { Listened::Honoured }
     })
 }
 
@@ -237,13 +250,7 @@ fn what_is_too_much_for_one_stream_goes_into_a_few() {
 
 #[test]
 fn a_uri_at_which_an_upstream_fails_keeps_nobody_waiting() {
-    let upstream = Listening::taking(Offer::tools(&["a"]), |request| {
-        if names(request).iter().any(|name| name == "x:bad") {
-            let reply = Reply::error(request, "500 Internal Server Error", -32603, "no idea");
-            return Listened::Answered(reply);
-        }
-        Listened::Honoured
-    });
+    let upstream = fragile();
     let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
     let mut first = Client::acknowledged(&daemon, &["x:first"], &["x:first"]);
     let _bad = Client::acknowledged(&daemon, &["x:bad", "x:other"], &["x:bad", "x:other"]);
@@ -253,4 +260,79 @@ fn a_uri_at_which_an_upstream_fails_keeps_nobody_waiting() {
         client.assert_told("told");
     }
     tell(&upstream, "x:other", "told");
+}
+
+#[test]
+fn a_uri_at_which_an_upstream_fails_keeps_nobody_out_when_a_stream_is_lost() {
+    let upstream = fragile();
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let mut first = Client::acknowledged(&daemon, &["x:first"], &["x:first"]);
+    let _bad = Client::acknowledged(&daemon, &["x:bad"], &["x:bad"]);
+    tell(&upstream, "x:first", "before");
+    first.assert_told("before");
+    upstream.cut();
+    tell(&upstream, "x:first", "after");
+    first.assert_told("after");
+    let mut good = Client::acknowledged(&daemon, &["x:good"], &["x:good"]);
+    tell(&upstream, "x:good", "after");
+    good.assert_told("after");
+}
+
+#[test]
+fn a_uri_at_which_an_upstream_fails_keeps_nobody_out_that_comes_later() {
+    let upstream = fragile();
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let _bad = Client::acknowledged(&daemon, &["x:bad"], &["x:bad"]);
+    let mut good = Client::acknowledged(&daemon, &["x:good"], &["x:good"]);
+    tell(&upstream, "x:good", "told");
+    good.assert_told("told");
+}
+
+#[test]
+fn what_stood_before_an_upstream_came_to_fail_at_some_of_it_stands_again() {
+    let is_fragile = Arc::new(AtomicBool::new(false));
+    let fragile = Arc::clone(&is_fragile);
+    let upstream = Listening::taking(Offer::tools(&["a"]), move |request| {
+        let is_bad = fragile.load(Ordering::Relaxed) && names(request).iter().any(|name| name == "x:bad");
+        if is_bad { failed(request) } else { Listened::Honoured }
+    });
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let uris = ["x:1", "x:2", "x:3", "x:bad"];
+    let mut clients = uris.map(|uri| Client::acknowledged(&daemon, &[uri], &[uri]));
+    is_fragile.store(true, Ordering::Relaxed);
+    upstream.cut();
+    for (uri, client) in uris.iter().zip(&mut clients).take(3) {
+        tell(&upstream, uri, "told");
+        client.assert_told("told");
+    }
+}
+
+#[test]
+fn many_bad_subscriptions_shut_out_no_newcomer() {
+    let upstream = strict();
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let _bad: Vec<Client> =
+        (0..70).map(|number| Client::acknowledged(&daemon, &[&format!("x:bad{number}")], &[])).collect();
+    let mut good = Client::acknowledged(&daemon, &["x:good"], &["x:good"]);
+    tell(&upstream, "x:good", "told");
+    good.assert_told("told");
+}
+
+#[test]
+fn a_newcomer_is_not_tried_with_what_failed() {
+    let upstream = fragile();
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
+    let _first = Client::acknowledged(&daemon, &["x:first"], &["x:first"]);
+    let _bad = Client::acknowledged(&daemon, &["x:bad"], &["x:bad"]);
+    let asked_for = |uri: &str| {
+        let asked =
+            upstream.upstream.received_of("subscriptions/listen").into_iter().map(|request| names(&request));
+        asked.filter(|names| names.iter().any(|name| name == uri)).collect::<Vec<_>>()
+    };
+    eventually("the bad one failed again", || (asked_for("x:bad").len() >= 3).then_some(()));
+    let mut good = Client::acknowledged(&daemon, &["x:good"], &["x:good"]);
+    tell(&upstream, "x:good", "told");
+    good.assert_told("told");
+    let first = &asked_for("x:good")[0];
+    assert!(!first.iter().any(|name| name == "x:bad"), "{first:?}");
 }

@@ -6,6 +6,7 @@
 //! Invariants: a name that somebody wants is pending until the upstream has answered for it; a name that nobody
 //! wants any more stays, and counts as agreed, for as long as the open stream carries it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ const LIST_REFUSAL_KEPT: Duration = Duration::from_mins(1);
 const SLASHES_MAX: usize = 64;
 /// Names that are asked of one upstream; further ones count as not offered.
 const NAMES_MAX: usize = 100_000;
+/// Those among them that one principal was first to want.
+const NAMES_PER_SOURCE_MAX: usize = NAMES_MAX / 4;
 
 /// The two streams to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ struct Shared {
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,
+    /// How many names each source was first to want, of those who still do.
+    names_of: HashMap<u64, usize>,
     /// The number of the stream for names that is to carry more; those before it stay as they are.
     stream: u64,
     /// How many clients have ever joined.
@@ -129,6 +134,8 @@ pub(super) struct Need {
     pub(super) is_wanted: bool,
     /// Something was not asked for yet.
     pub(super) has_pending: bool,
+    /// Among that is something that is not being searched either.
+    pub(super) has_newcomers: bool,
     /// Something wanted is carried by the stream that may grow, or was before that was lost.
     pub(super) has_carried: bool,
     /// Something is carried that nobody wants.
@@ -182,17 +189,20 @@ impl Feed {
         }
         for wanted in names {
             let known_until = shared.refusals.name_until(wanted.is_task, wanted.inner, now);
+            let is_share_taken =
+                shared.names_of.get(&source).is_some_and(|count| *count >= NAMES_PER_SOURCE_MAX);
             let names = shared.names(wanted.is_task);
-            let is_full = names.len() >= NAMES_MAX;
+            let is_full = is_share_taken || names.len() >= NAMES_MAX;
             let is_new = !names.contains_key(wanted.inner);
             let name = match names.get_mut(wanted.inner) {
-                Some(name) => name,
-                None if is_full => {
+                Some(name) if !(name.clients.is_empty() && is_share_taken) => name,
+                None if !is_full => names.entry(wanted.inner.into()).or_default(),
+                _ => {
                     refused.full.inc();
                     continue;
                 }
-                None => names.entry(wanted.inner.into()).or_default(),
             };
+            let is_first = name.clients.is_empty();
             name.clients.push((key, wanted.index));
             let was_refused = is_new || matches!(name.offer, Offer::Refused(_));
             match known_until {
@@ -203,6 +213,9 @@ impl Feed {
                     name.offer = Offer::Refused(now);
                 }
                 _ => name.offer.ask_again(now, refused_names),
+            }
+            if is_first {
+                *shared.names_of.entry(source).or_default() += 1;
             }
         }
         drop(shared);
@@ -227,9 +240,14 @@ impl Feed {
         for wanted in names {
             let names = shared.names(wanted.is_task);
             let Some(name) = names.get_mut(wanted.inner) else { continue };
+            let was_first = name.clients.first().is_some_and(|(client, _)| *client == key);
             name.clients.retain(|(client, _)| *client != key);
-            if name.clients.is_empty() && name.offer != Offer::Honoured {
+            let next = name.clients.first().map(|(client, _)| *client);
+            if next.is_none() && name.offer != Offer::Honoured {
                 names.remove(wanted.inner);
+            }
+            if was_first {
+                shared.pass_name(client.source, next);
             }
         }
         let is_empty = shared.clients.len() == shared.free.len();
@@ -339,6 +357,7 @@ impl Feed {
             need.has_unwanted |= !is_wanted && *offer == Offer::Honoured;
         });
         if lane == Lane::Names {
+            need.has_newcomers = shared.has_newcomers();
             // There may be streams that do not grow.
             (need.has_carried, need.has_unwanted) = shared.carries();
         }
@@ -508,6 +527,20 @@ impl Shared {
     fn source(&self, inbox: &Inbox) -> u64 {
         let standing = inbox.standing();
         self.refusals.source(&standing.endpoint.config.path, inbox.principal().id(), self.joined)
+    }
+
+    /// A name counts no longer for one source, but for that of the next client that wants it.
+    fn pass_name(&mut self, source: u64, next: Option<u32>) {
+        if let Entry::Occupied(mut count) = self.names_of.entry(source) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        let next = next.and_then(|key| self.client(key)).map(|client| client.source);
+        if let Some(source) = next {
+            *self.names_of.entry(source).or_default() += 1;
+        }
     }
 
     fn client(&self, key: u32) -> Option<&Client> {

@@ -274,6 +274,9 @@ impl Carrier {
         if self.not_before > now {
             return Some(self.not_before);
         }
+        if let Some(at) = self.failed_again_at(need, now) {
+            return Some(at);
+        }
         self.not_before = now + GROWTH_INTERVAL;
         self.unwanted_since = None;
         self.open();
@@ -398,6 +401,14 @@ impl Carrier {
     fn lost(&mut self, ended: &Ended) {
         let Some(stream) = self.current.take() else { return };
         self.has_gap = true;
+        // A name that is tried alone would take the place of all that was carried.
+        self.opening = match self.opening.take() {
+            Some(Opening { trial: Trial::Alone(suspect), .. }) => {
+                self.trials.alone = Some(suspect);
+                None
+            }
+            opening => opening,
+        };
         self.log_loss(&stream, ended);
         self.back_off(Instant::now());
     }

@@ -112,6 +112,17 @@ impl Feed {
         shared.wake_waiting();
     }
 
+    /// What is pending is refused; others that come are asked for.
+    pub(in crate::listen) fn refuse_pending(&self, until: Instant) {
+        let mut shared = self.shared();
+        shared.each(Lane::Names, |_, offer| {
+            if *offer == Offer::Pending {
+                *offer = Offer::Refused(until);
+            }
+        });
+        shared.wake_waiting();
+    }
+
     /// The upstream takes no more in one stream: what is pending is refused, and what comes before `until`.
     pub(in crate::listen) fn refuse_rest(&self, until: Instant) {
         let mut shared = self.shared();
@@ -141,6 +152,12 @@ impl Shared {
         let mut carried = names.filter(|name| name.is_carried_by(self.stream));
         let has = |is_wanted| move |name: &Name| name.clients.is_empty() != is_wanted;
         (carried.clone().any(has(true)), carried.any(has(false)))
+    }
+
+    /// Whether something wanted is pending that was not taken.
+    pub(super) fn has_newcomers(&self) -> bool {
+        let mut names = self.uris.values().chain(self.task_ids.values());
+        names.any(|name| name.offer == Offer::Pending && !name.is_suspect && !name.clients.is_empty())
     }
 
     fn lose(&mut self, stream: u64) {

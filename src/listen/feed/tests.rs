@@ -133,3 +133,20 @@ fn a_resource_is_part_of_what_stands_before_a_slash() {
         assert_eq!(prefixes(uri).collect::<Vec<_>>(), expected);
     }
 }
+
+#[test]
+fn nobody_takes_every_name_of_an_upstream() {
+    let (feed, inbox) = feed();
+    let names: Vec<String> = (0..NAMES_MAX).map(|number| number.to_string()).collect();
+    let greedy: Vec<Wanted<'_>> = names.iter().map(|name| uri(name)).collect();
+    for _ in 0..2 {
+        let key = feed.join(inbox(), 0, Lists::default(), &greedy);
+        assert_eq!(asked(&feed).len(), NAMES_MAX / 4);
+        let other = feed.join(inbox(), 0, Lists::default(), &[uri("x:other")]);
+        assert_eq!(offer(&feed, "x:other"), Offer::Pending);
+        feed.leave(key, greedy.iter().copied());
+        assert_eq!(asked(&feed), ["x:other"]);
+        feed.leave(other, [uri("x:other")].into_iter());
+        assert!(asked(&feed).is_empty());
+    }
+}

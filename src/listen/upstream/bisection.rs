@@ -1,48 +1,64 @@
 //! Which names are tried next after an upstream refused several at once.
 //!
 //! A group that is refused is halved until the name that is at fault stands alone: first between those who asked, then
-//! between the names of one. Those who asked for few come first, and newcomers before all that is being searched: nobody waits
-//! for the search in the names of another, as long as their own are good.
+//! between the names of one. Those who asked for few come first, and newcomers before all that is being searched: nobody
+//! waits for the search in the names of another, as long as their own are good. While newcomers keep coming, every second
+//! trial is of the oldest group, so that they starve nobody. Groups at which the upstream failed come when nothing else waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::listen::feed::Suspect;
 
-/// The groups that wait, the next one last.
+/// The groups that wait.
 #[derive(Debug, Default)]
 pub(super) struct Bisection {
-    groups: Vec<Vec<Suspect>>,
+    /// The oldest first.
+    groups: VecDeque<Vec<Suspect>>,
+    /// Those at which the upstream failed, the next one first.
+    failed: VecDeque<Vec<Suspect>>,
+    /// Newcomers were added since the oldest group had its turn.
+    has_newcomers: bool,
+    is_oldest_due: bool,
+    /// The group that was tried last was the oldest. Its halves are the oldest, too.
+    was_oldest: bool,
 }
 
 impl Bisection {
     pub(super) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+        self.groups.is_empty() && self.failed.is_empty()
     }
 
-    /// How many groups wait.
-    pub(super) fn len(&self) -> usize {
-        self.groups.len()
+    /// Whether a group waits at which the upstream has not failed.
+    pub(super) fn has_untried(&self) -> bool {
+        !self.groups.is_empty()
     }
 
     pub(super) fn clear(&mut self) {
         self.groups.clear();
+        self.failed.clear();
     }
 
     /// The group that is to be tried.
     pub(super) fn next(&mut self) -> Option<Vec<Suspect>> {
-        self.groups.pop()
+        self.was_oldest = std::mem::take(&mut self.is_oldest_due);
+        self.is_oldest_due = !self.was_oldest && std::mem::take(&mut self.has_newcomers);
+        let group = if self.was_oldest { self.groups.pop_front() } else { self.groups.pop_back() };
+        group.or_else(|| self.failed.pop_front())
     }
 
-    /// The group is the next.
+    /// The group is the newest.
     pub(super) fn add(&mut self, group: Vec<Suspect>) {
         if !group.is_empty() {
-            self.groups.push(group);
+            self.groups.push_back(group);
+            self.has_newcomers = true;
         }
     }
 
-    /// The group is the last.
-    pub(super) fn add_last(&mut self, group: Vec<Suspect>) {
-        self.groups.insert(0, group);
+    /// The upstream failed at the group: it is tried again after all others.
+    pub(super) fn add_failed(&mut self, group: Vec<Suspect>) {
+        if !group.is_empty() {
+            self.failed.push_back(group);
+        }
     }
 
     /// The group was refused: each half of it is tried.
@@ -60,8 +76,13 @@ impl Bisection {
             count => sources.iter().take(count / 2).map(|(names, _)| names).sum(),
         };
         let rest = group.split_off(middle.min(group.len()));
-        self.add(rest);
-        self.add(group);
+        for half in [rest, group].into_iter().filter(|half| !half.is_empty()) {
+            if self.was_oldest {
+                self.groups.push_front(half);
+            } else {
+                self.groups.push_back(half);
+            }
+        }
     }
 }
 
@@ -118,5 +139,25 @@ mod tests {
         assert_eq!(bisection.next().map(|group| sources(&group)), Some(vec![3, 3]));
         assert_eq!(bisection.next().map(|group| group.len()), Some(90));
         assert!(bisection.is_empty());
+    }
+
+    #[test]
+    fn newcomers_starve_nobody() {
+        let mut bisection = Bisection::default();
+        bisection.add(suspects(1, 0..64).collect());
+        for number in 0..16_u64 {
+            // More come than are tried.
+            bisection.add(suspects(100 + 2 * number, 100..101).collect());
+            bisection.add(suspects(101 + 2 * number, 100..101).collect());
+            let group = bisection.next().expect("a group");
+            let has = |name: &str| group.iter().any(|suspect| &*suspect.inner == name);
+            if has("0") && !has("63") {
+                return;
+            }
+            if group.len() > 1 {
+                bisection.halve(group);
+            }
+        }
+        panic!("a good name waits for ever");
     }
 }

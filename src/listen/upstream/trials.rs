@@ -6,19 +6,22 @@
 //! the open stream then stays as it is, and another carries what is new. Of these there are a few; what does not fit into
 //! them is left out.
 //!
+//! Where no stream is open, what the lost one carried is asked for first, alone: a newcomer cannot keep it out. Only if the
+//! upstream now fails at that, it is parted as well.
+//!
 //! [`Bisection`]: super::bisection::Bisection
 
 use std::time::{Duration, Instant};
 
-use super::{Carrier, Kept, PAUSE_MIN, REFUSED_INTERVAL, Role};
+use super::{Carrier, Kept, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL, Role};
 use crate::jitter::jittered;
-use crate::listen::feed::{Ask, Lane, Suspect};
+use crate::listen::feed::{Ask, Need, Suspect};
 use crate::protocol::error::UpstreamError;
 
 /// So many trials in this time need not keep the interval between streams.
 const QUICK_TRIALS_MAX: u32 = 32;
 const QUICK_TRIALS_INTERVAL: Duration = Duration::from_secs(10);
-/// An upstream that refuses so many streams in a row, none being open, offers none.
+/// After so many refusals in one search, with no stream open, the search is given up.
 const REFUSED_IN_ROW_MAX: u32 = 64;
 /// Streams that carry names of one upstream.
 const STREAMS_MAX: usize = 4;
@@ -36,17 +39,25 @@ pub(super) enum Trial {
 #[derive(Debug)]
 pub(super) struct Trials {
     /// The one that is tried next.
-    alone: Option<Suspect>,
+    pub(super) alone: Option<Suspect>,
     refused_in_row: u32,
-    /// Groups that failed one after the other, while others waited.
-    failed_in_row: usize,
+    /// How often names failed alone beside an open stream, and when such names are tried again.
+    failed_alone: u32,
+    failed_again_at: Instant,
     quick_since: Instant,
     quick: u32,
 }
 
 impl Trials {
     pub(super) fn new(now: Instant) -> Self {
-        Self { alone: None, refused_in_row: 0, failed_in_row: 0, quick_since: now, quick: 0 }
+        Self {
+            alone: None,
+            refused_in_row: 0,
+            failed_alone: 0,
+            failed_again_at: now,
+            quick_since: now,
+            quick: 0,
+        }
     }
 
     /// Whether another may begin at once.
@@ -62,8 +73,17 @@ impl Trials {
 impl Carrier {
     /// What the next stream for names is to carry.
     pub(super) fn next_trial(&mut self) -> (Ask, Trial) {
+        if self.current.is_none() {
+            let carried = self.feed.ask_for(&mut Vec::new());
+            if !carried.is_empty() {
+                return (carried, Trial::Group(Vec::new()));
+            }
+        }
         if let Some(suspect) = self.trials.alone.take() {
             return (suspect.alone(), Trial::Alone(suspect));
+        }
+        if self.bisection.is_empty() {
+            self.trials.refused_in_row = 0;
         }
         // Newcomers are a group of their own.
         let newcomers = self.feed.take_suspects();
@@ -86,10 +106,20 @@ impl Carrier {
 
     /// The upstream has taken a stream.
     pub(super) fn trial_accepted(&mut self, now: Instant) {
-        (self.trials.refused_in_row, self.trials.failed_in_row) = (0, 0);
-        if !self.bisection.is_empty() {
+        self.trials.refused_in_row = 0;
+        if self.bisection.is_empty() {
+            self.trials.failed_alone = 0;
+        } else {
             self.go_on(now);
         }
+    }
+
+    /// When names are tried again, if none are pending but those at which the upstream failed beside the open stream. Their
+    /// pause is nobody else's.
+    pub(super) fn failed_again_at(&self, need: Need, now: Instant) -> Option<Instant> {
+        let has_others = need.has_newcomers || self.bisection.has_untried() || self.trials.alone.is_some();
+        let is_paused = self.current.is_some() && !self.bisection.is_empty() && !has_others;
+        is_paused.then_some(self.trials.failed_again_at).filter(|at| *at > now)
     }
 
     /// The upstream has taken a name alone that it refuses beside those of the open stream. False if no further stream may
@@ -111,35 +141,41 @@ impl Carrier {
         false
     }
 
-    /// The upstream could not be asked: everything is tried again. Where it failed at the request, while a stream is open,
-    /// it may be one name at which it fails: the others must not wait for that.
+    /// The upstream could not be asked: everything is tried again. Where it failed at the request, it may be one name at
+    /// which it fails: the others must not wait for that.
     pub(super) fn trial_failed(&mut self, trial: Trial, error: &UpstreamError, now: Instant) {
         let failed_at_request =
             matches!(error, UpstreamError::Nonsense | UpstreamError::TimedOut | UpstreamError::Reset);
-        let has_others = !self.bisection.is_empty();
         let may_others_do = match trial {
-            Trial::Group(group) if failed_at_request && self.current.is_some() && group.len() > 1 => {
+            Trial::Group(group) if failed_at_request && group.is_empty() => {
+                // It may be a name that the lost stream carried.
+                if self.current.is_none() {
+                    self.part_everything();
+                }
+                false
+            }
+            Trial::Group(group) if failed_at_request && group.len() > 1 => {
                 self.bisection.halve(group);
-                self.trials.failed_in_row = 0;
                 true
             }
-            Trial::Group(group) if has_others => {
-                // Once each of them has failed, it is as if there was only one.
-                self.bisection.add_last(group);
-                self.trials.failed_in_row += 1;
-                failed_at_request && self.trials.failed_in_row < self.bisection.len()
-            }
-            Trial::Group(_) => {
+            Trial::Group(_) if self.bisection.is_empty() && !failed_at_request => {
                 self.feed.return_suspects();
                 false
             }
+            Trial::Group(group) => {
+                self.bisection.add_failed(group);
+                failed_at_request
+            }
             Trial::Alone(suspect) => {
-                self.bisection.add_last(vec![suspect]);
-                has_others && failed_at_request
+                self.bisection.add_failed(vec![suspect]);
+                failed_at_request
             }
         };
         if may_others_do && self.current.is_some() {
             self.not_before = now + jittered(PAUSE_MIN, 0.5..1.0);
+            let pause = PAUSE_MIN.saturating_mul(1 << self.trials.failed_alone.min(8)).min(PAUSE_MAX);
+            self.trials.failed_alone += u32::from(!self.bisection.has_untried());
+            self.trials.failed_again_at = now + jittered(pause, 0.5..1.0);
         } else {
             self.back_off(now);
         }
@@ -152,7 +188,7 @@ impl Carrier {
         if self.current.is_none() && self.trials.refused_in_row >= REFUSED_IN_ROW_MAX {
             self.trials.refused_in_row = 0;
             self.forget_trials();
-            self.feed.refuse(Lane::Names, until);
+            self.feed.refuse_pending(until);
             self.ask_again_at = until;
             return;
         }
@@ -164,12 +200,11 @@ impl Carrier {
         self.go_on(now);
     }
 
-    fn narrow(&mut self, ask: &Ask, mut group: Vec<Suspect>, now: Instant) {
+    fn narrow(&mut self, ask: &Ask, group: Vec<Suspect>, now: Instant) {
         if self.current.is_none() && ask.names() > group.len() {
             // The upstream agreed to the others on a stream that was lost.
-            self.forget_trials();
-            self.feed.suspect_everything();
-            group = self.feed.take_suspects();
+            self.part_everything();
+            return;
         }
         match <[Suspect; 1]>::try_from(group) {
             Ok([suspect]) if ask.names() == 1 => {
@@ -177,6 +212,18 @@ impl Carrier {
             }
             Ok([suspect]) => self.trials.alone = Some(suspect),
             Err(group) => self.bisection.halve(group),
+        }
+    }
+
+    /// Also what a lost stream carried is searched.
+    fn part_everything(&mut self) {
+        self.forget_trials();
+        self.feed.suspect_everything();
+        let group = self.feed.take_suspects();
+        if group.len() > 1 {
+            self.bisection.halve(group);
+        } else {
+            self.bisection.add(group);
         }
     }
 
