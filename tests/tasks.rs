@@ -634,3 +634,80 @@ fn tasks_of_clients_without_credentials_cost_nobody_his() {
     }
     ann.has("ann-1");
 }
+
+/// A server that makes a task of every call, and says so again to who takes the reply up again.
+fn repeating() -> Upstream {
+    let serving = Legacy::new(Offer::tools(&["work", "secret"]));
+    let called = Mutex::new(String::new());
+    Upstream::start(move |request| {
+        let answer = |id: &str| {
+            let task = r#"{"task":{"taskId":"ann-1","status":"working","ttl":60000}}"#;
+            format!("id: 2\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{task}}}\n\n")
+        };
+        match request.method().as_str() {
+            "tools/call" => {
+                *called.lock().expect("a lock") = request.id();
+                let begun = Reply::stream().chunk("retry: 10\nid: 1\ndata: \n\n");
+                begun.chunk(&answer(&request.id())).end()
+            }
+            _ if !request.headers("last-event-id").is_empty() => {
+                Reply::stream().chunk(&answer(&called.lock().expect("a lock"))).end()
+            }
+            _ => match result_of(request) {
+                Some(result) => Reply::result(request, &result),
+                None => serving.answer(request),
+            },
+        }
+    })
+}
+
+/// Takes the reply up again that made the task.
+fn resume(client: &Client<'_>) {
+    let get = client.request("ping", None, "").method("GET").body("").set("Accept", "text/event-stream");
+    let rest = client.daemon.send(&get.set("Last-Event-ID", "1"));
+    assert!(rest.text().contains("ann-1"), "{}", rest.text());
+}
+
+#[test]
+fn a_task_that_is_told_of_again_goes_with_its_tool() {
+    let (upstream, folder) = (repeating(), Folder::new());
+    let config = keys(Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]"));
+    let config = config.top(&folder.key());
+    let mut daemon = Daemon::start(&config);
+    let ann = Client::legacy(&daemon, ANN);
+    assert_eq!(ann.make("secret", "ann-1"), "ann-1");
+    resume(&ann);
+    ann.has("ann-1");
+    let denied = config.section(&denied("secret", "ann"));
+    daemon.reload(&denied);
+    daemon.wait_for_log(0, "the rule is in force", |line| line.contains("reloaded"));
+    ann.has_not("ann-1", &upstream);
+    daemon.terminate();
+    assert!(daemon.wait_exit().success());
+    let daemon = Daemon::start(&denied);
+    Client::legacy(&daemon, ANN).has_not("ann-1", &upstream);
+}
+
+#[test]
+fn a_task_that_another_gateway_is_told_of_again_goes_with_its_tool() {
+    let (upstream, redis, folder) = (repeating(), Redis::start(), Folder::new());
+    let key = folder.path().join("session.key");
+    std::fs::write(&key, "7".repeat(64)).expect("a key file");
+    let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
+    let config = keys(Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]"));
+    let config = config.section(&session).section(&redis.section("")).admin();
+    let start = |config: &Config| {
+        let daemon = Daemon::start(config);
+        eventually("it is connected", || {
+            let metrics = daemon.get_admin("/metrics").text();
+            metrics.lines().any(|line| line == "trunkline_shared_connected 1").then_some(())
+        });
+        daemon
+    };
+    let (one, two) = (start(&config), start(&config));
+    let ann = Client::legacy(&one, ANN);
+    assert_eq!(ann.make("secret", "ann-1"), "ann-1");
+    resume(&Client { daemon: &two, key: ANN, session: ann.session.clone() });
+    let three = start(&config.section(&denied("secret", "ann")));
+    Client::legacy(&three, ANN).has_not("ann-1", &upstream);
+}

@@ -204,17 +204,22 @@ impl Table {
 
 impl Sessions {
     /// Remembers who made a task. It is forgotten after `ttl_ms`, or as long as any task is remembered.
-    pub fn note_task(&self, task: TaskOf<'_>, origin: Origin, ttl_ms: Option<u64>) {
+    /// Who does not know its tool leaves what is known of that.
+    pub fn note_task(&self, task: TaskOf<'_>, mut origin: Origin, ttl_ms: Option<u64>) {
         if task.id.len() > ID_BYTES_MAX || origin.tool.len() > TOOL_BYTES_MAX {
             return;
         }
         let max_s = self.task_expiry_s.load(Ordering::Relaxed);
         let lives_s = ttl_ms.map_or(max_s, |ttl_ms| (ttl_ms / 1000).saturating_add(GRACE_S).min(max_s));
         let expires_s = now_s().saturating_add(lives_s);
+        let is_tool_known = !origin.tool.is_empty();
+        if let Some(known) = self.task(task).filter(|_| !is_tool_known) {
+            origin.tool = known.tool;
+        }
         let key = task.key();
         let record = Record { owner: Owner::of(task.principal), expires_s, origin };
         let line = task_line(&key, &record);
-        self.share_task(&key, &line, lives_s);
+        self.share_task(&key, &line, (lives_s, is_tool_known));
         self.journal.write_line(line);
         self.put_task(key, record);
     }
@@ -279,11 +284,15 @@ impl Sessions {
         self.task_table().put(key, record, bounds);
     }
 
-    fn share_task(&self, key: &TaskKey, line: &str, lives_s: u64) {
+    fn share_task(&self, key: &TaskKey, line: &str, (lives_s, is_tool_known): (u64, bool)) {
         let Some(shared) = &self.shared else { return };
         let Some(sealed) = seal(&self.keys.load(), &clear_of(key), line.as_bytes()) else { return };
         let mut command = cmd("SET");
         command.arg(name(shared, key)).arg(sealed).arg("EX").arg(lives_s.max(1));
+        if !is_tool_known {
+            // Another replica may know it.
+            command.arg("NX");
+        }
         shared.tell(vec![command], Urgency::Dropped);
     }
 }
