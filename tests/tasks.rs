@@ -1,11 +1,12 @@
 //! A task belongs to who made it: nobody else reads, lists, cancels, feeds or hears of it, whichever way he asks.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
 use crate::harness::{
-    Config, Daemon, Folder, LEGACY_VERSION, Legacy, Listened, Listening, Offer, Received, Redis, Reply,
+    Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Listened, Listening, Offer, Received, Redis, Reply,
     Request, Response, Upstream, api_key, body, eventually, in_session, initialize, legacy, modern, post,
     result_body,
 };
@@ -710,4 +711,170 @@ fn a_task_that_another_gateway_is_told_of_again_goes_with_its_tool() {
     resume(&Client { daemon: &two, key: ANN, session: ann.session.clone() });
     let three = start(&config.section(&denied("secret", "ann")));
     Client::legacy(&three, ANN).has_not("ann-1", &upstream);
+}
+
+#[test]
+fn lists_of_tasks_count_as_calls_behind_mapped_names_too() {
+    let (upstream, other) = (server(Form::Json), server(Form::Json));
+    let limit = "[[limit]]\nname = \"own\"\nby = [\"principal\", \"upstream\"]\ncalls = 10\nperiod = \"1h\"\nburst = 5";
+    for (config, tool) in [(transparent(&upstream), "work"), (mapped(&upstream, &other), "up__work")] {
+        let daemon = Daemon::start(&config.section(limit));
+        let ann = Client::legacy(&daemon, ANN);
+        ann.make(tool, "ann-1");
+        let before = upstream.received_of("tasks/list").len();
+        let answers = [(); 10].map(|()| answer(&ann.send("tasks/list", None, "")));
+        assert_eq!(answers[0]["error"], Value::Null, "{}", answers[0]);
+        assert_eq!(answers[9]["error"]["code"], 429, "{}", answers[9]);
+        // Each takes two pages.
+        assert!(upstream.received_of("tasks/list").len() - before <= 2 * 5);
+    }
+}
+
+#[test]
+fn a_list_of_tasks_is_one_of_the_calls_that_an_upstream_may_have_at_once() {
+    let other = server(Form::Json);
+    for is_mapped in [false, true] {
+        let gate = Gate::default();
+        let (door, server) = (gate.clone(), Legacy::new(Offer::tools(&["work"])));
+        let upstream =
+            Upstream::start(move |request| match (request.method().as_str(), result_of(request)) {
+                ("tasks/list", Some(result)) => {
+                    Reply::silence().wait(&door).then(Reply::result(request, &result))
+                }
+                (_, Some(result)) => Reply::result(request, &result),
+                (_, None) => server.answer(request),
+            });
+        let lines = "eras = [\"legacy\"]\ncalls_max = 1\ncalls_waiting_max = 0";
+        let one = keys(Config::new().upstream("up", upstream.address, lines));
+        let config = if is_mapped { one.upstream("other", other.address, BOTH) } else { one };
+        let tool = if is_mapped { "up__work" } else { "work" };
+        let daemon = Daemon::start(&config);
+        let ann = Client::legacy(&daemon, ANN);
+        ann.make(tool, "ann-1");
+        let mut listing = daemon.connect();
+        listing.write(&ann.request("tasks/list", None, "").bytes());
+        eventually("it is asked", || (!upstream.received_of("tasks/list").is_empty()).then_some(()));
+        let call = format!(r#""name":"{tool}","arguments":{{"as":"ann-2"}},"task":{{}}"#);
+        let refused = answer(&ann.send("tools/call", Some(tool), &call));
+        assert!(refused["error"]["message"].is_string(), "{refused}");
+        gate.open();
+        let listed = listing.response().json();
+        assert_eq!(listed["result"]["tasks"].as_array().map(Vec::len), Some(1), "{listed}");
+        ann.make(tool, "ann-2");
+    }
+}
+
+#[test]
+fn the_pages_of_a_list_of_tasks_count_until_it_is_answered() {
+    let gate = Gate::default();
+    let (door, server) = (gate.clone(), Legacy::new(Offer::tools(&["work"])));
+    let upstream = Upstream::start(move |request| match (request.method().as_str(), result_of(request)) {
+        ("tasks/list", Some(result)) if request.json()["params"]["cursor"].is_null() => {
+            Reply::result(request, &result.replacen('x', &"x".repeat(100_000), 1))
+        }
+        ("tasks/list", Some(result)) => Reply::silence().wait(&door).then(Reply::result(request, &result)),
+        (_, Some(result)) => Reply::result(request, &result),
+        (_, None) => server.answer(request),
+    });
+    let daemon = Daemon::start(&transparent(&upstream).admin());
+    let held_bytes = || {
+        let metrics = daemon.get_admin("/metrics").text();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("trunkline_buffered_bytes "));
+        line.and_then(|bytes| bytes.parse::<usize>().ok()).expect("a count")
+    };
+    let ann = Client::legacy(&daemon, ANN);
+    ann.make("work", "ann-2");
+    let mut listing = daemon.connect();
+    listing.write(&ann.request("tasks/list", None, "").bytes());
+    eventually("the second page is asked for", || {
+        (upstream.received_of("tasks/list").len() == 2).then_some(())
+    });
+    assert!(held_bytes() >= 100_000, "{}", held_bytes());
+    gate.open();
+    assert!(listing.response().text().contains("ann-2"));
+    eventually("it is given back", || (held_bytes() < 100_000).then_some(()));
+}
+
+#[test]
+fn a_list_of_tasks_ends_the_session_that_cannot_be_opened_again() {
+    let (serving, is_lost) = (Legacy::new(Offer::tools(&["work"])), Arc::new(AtomicBool::new(false)));
+    let (server, lost) = (serving.clone(), Arc::clone(&is_lost));
+    let upstream = Upstream::start(move |request| match (request.method().as_str(), result_of(request)) {
+        ("tasks/list", _) if lost.load(Ordering::SeqCst) => Reply::json("404 Not Found", ""),
+        (_, Some(result)) => Reply::result(request, &result),
+        (_, None) => server.answer(request),
+    });
+    let lines = "eras = [\"legacy\"]\nsession_loss = \"end\"";
+    let daemon = Daemon::start(&keys(Config::new().upstream("up", upstream.address, lines)));
+    let ann = Client::legacy(&daemon, ANN);
+    ann.make("work", "ann-1");
+    assert_eq!(ann.list(), ["ann-1"]);
+    let opened = serving.sessions_opened();
+    is_lost.store(true, Ordering::SeqCst);
+    ann.send("tasks/list", None, "").assert_error(404, 404, Some("7"));
+    ann.send("tasks/get", None, r#""taskId":"ann-1""#).assert_error(404, 404, Some("7"));
+    assert_eq!(serving.sessions_opened(), opened, "another is opened without a word");
+}
+
+#[test]
+fn a_server_without_lists_of_tasks_costs_no_session() {
+    let serving = Legacy::new(Offer::tools(&["work"]));
+    let server = serving.clone();
+    let upstream = Upstream::start(move |request| match (request.method().as_str(), result_of(request)) {
+        ("tasks/list", _) => Reply::json(
+            "404 Not Found",
+            &format!(
+                r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32601,"message":"Method not found"}}}}"#,
+                request.id()
+            ),
+        ),
+        (_, Some(result)) => Reply::result(request, &result),
+        (_, None) => server.answer(request),
+    });
+    for lines in ["eras = [\"legacy\"]", "eras = [\"legacy\"]\nsession_loss = \"end\""] {
+        let daemon = Daemon::start(&keys(Config::new().upstream("up", upstream.address, lines)));
+        let ann = Client::legacy(&daemon, ANN);
+        ann.make("work", "ann-1");
+        let opened = serving.sessions_opened();
+        for _ in 0..2 {
+            let refused = answer(&ann.send("tasks/list", None, ""));
+            assert_eq!(refused["error"]["code"], -32601, "{refused}");
+        }
+        ann.has("ann-1");
+        assert_eq!(serving.sessions_opened(), opened);
+    }
+}
+
+#[test]
+fn a_list_asks_the_other_gateways_for_so_many_tasks_only() {
+    let serving = Legacy::new(Offer::tools(&["work"]));
+    let upstream = Upstream::start(move |request| match (request.method().as_str(), result_of(request)) {
+        ("tasks/list", _) => {
+            let task = |number| format!(r#"{{"taskId":"t-{number}","status":"working"}}"#);
+            let tasks = (0..3000).map(task).collect::<Vec<_>>().join(",");
+            Reply::result(request, &format!(r#"{{"tasks":[{tasks}]}}"#))
+        }
+        (_, Some(result)) => Reply::result(request, &result),
+        (_, None) => serving.answer(request),
+    });
+    let (redis, keys) = (Redis::start(), Folder::new());
+    let key = keys.path().join("session.key");
+    std::fs::write(&key, "7".repeat(64)).expect("a key file");
+    let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
+    let daemon = Daemon::start(&transparent(&upstream).section(&session).section(&redis.section("")).admin());
+    eventually("it is connected", || {
+        let metrics = daemon.get_admin("/metrics").text();
+        metrics.lines().any(|line| line == "trunkline_shared_connected 1").then_some(())
+    });
+    let ann = Client::legacy(&daemon, ANN);
+    ann.make("work", "t-2999");
+    let asked = || {
+        let stats = redis.command(&["INFO", "commandstats"]);
+        let of_get = stats.lines().find_map(|line| line.strip_prefix("cmdstat_get:calls="));
+        of_get.map_or(0, |line| line.split(',').next().and_then(|calls| calls.parse().ok()).expect("a count"))
+    };
+    let before: usize = asked();
+    assert_eq!(ann.list(), ["t-2999"]);
+    let asked = asked() - before;
+    assert!((1000..1100).contains(&asked), "{asked}");
 }

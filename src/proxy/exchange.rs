@@ -154,7 +154,7 @@ impl Proxy {
         }
     }
 
-    async fn is_known(&self, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
+    pub(super) async fn is_known(&self, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
         let asker = self.worker.asker(view);
         Box::pin(unasked::is_session_known(&asker, upstream, session.named())).await == Some(true)
     }

@@ -235,12 +235,7 @@ impl Proxy {
                 self.complete(view, endpoint, headers, message, (Some(session), call)).await?
             }
             Method::TasksList => {
-                let caller = Rc::clone(call.caller()?);
-                if is_transparent {
-                    let only = Route { member: 0, inner: "".into() };
-                    self.admit_call(view, endpoint, call, (method, headers), &only).await?;
-                }
-                return self.list_tasks(view, (endpoint, &caller), &message, &session).await;
+                return self.list_tasks(view, endpoint, (&message, headers), (call, &session)).await;
             }
             Method::ToolsCall
             | Method::PromptsGet

@@ -9,29 +9,34 @@
 //! known by credentials, what was not made in his session. The entries stay as their servers wrote them, on one page.
 //!
 //! Of several upstreams those count with which the session has a session. One that fails or has no such method adds
-//! none: the list is for looking around, and a task that a client waits for is asked for by its id.
+//! none: the list is for looking around, and a task that a client waits for is asked for by its id. Towards each upstream
+//! it is a call like any other: limits of rate count it, and it waits for its turn.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
+use tokio::time::timeout_at;
 
-use super::{Decision, Proxy, answer};
+use super::{Decision, Proxy};
 use crate::call::Call;
 use crate::caller::Caller;
 use crate::legacy::{self, Holder};
+use crate::limit::buffered::Reservation;
 use crate::mapper::Mapper;
 use crate::message::Message;
 use crate::policy::{Place, Verdict};
 use crate::protocol::ambiguity::folded;
-use crate::protocol::error::{ClientError, Error, GatewayError, UpstreamError};
+use crate::protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use crate::protocol::json::{Document, Value, quote};
 use crate::protocol::method::Method;
 use crate::protocol::splice::Segments;
 use crate::protocol::task;
 use crate::protocol::version::Era;
-use crate::relay::NewTask;
+use crate::relay::{Held, NewTask, ReplyBody, json_response};
 use crate::route::{Kind, Route, Style};
 use crate::session::tasks::TaskOf;
 use crate::session::{Session, SessionId, UpstreamSession};
@@ -43,6 +48,8 @@ use crate::worker::View;
 
 /// What JSON-RPC says of a method that a server does not have.
 const NO_METHOD: i64 = -32601;
+/// So many tasks the other replicas are asked for at most, for one upstream's list.
+const LEARNED_MAX: usize = 1024;
 
 /// A method of tasks that nobody here knows would reach the tasks of others.
 pub(super) fn check_method(endpoint: &Endpoint, message: &Message) -> Result<(), Error> {
@@ -85,6 +92,27 @@ struct Page {
     text: bytes::Bytes,
     entries: Vec<Entry>,
     next: Option<String>,
+}
+
+/// A list that somebody asks for.
+struct Asking<'a> {
+    call: &'a Call,
+    caller: &'a Caller,
+    headers: &'a HeaderMap,
+    session: &'a Session,
+    /// What the pages take of the memory for messages, until the client has its answer.
+    held: &'a RefCell<Reservation>,
+}
+
+/// Whether a fault leaves the lists of other upstreams as good as they are. Not so one of the client's own, or where there is
+/// no memory for more.
+fn is_of_one_upstream(error: &Error) -> bool {
+    match error {
+        Error::Policy(error) => *error == PolicyError::Concurrency,
+        Error::Client(error) => *error != ClientError::SessionGone,
+        Error::Gateway(error) => *error != GatewayError::Buffers,
+        Error::Upstream(_) => true,
+    }
 }
 
 struct Entry {
@@ -135,7 +163,7 @@ impl Proxy {
         let is_transparent = endpoint.naming.style() == Style::Transparent;
         if self.worker.state.shared.is_some() && endpoint.binds_tasks && is_transparent {
             let tasks = tasks.map(|task| task_of(endpoint, caller, 0, task));
-            self.worker.state.sessions.learn_tasks(tasks).await;
+            self.worker.state.sessions.learn_tasks(tasks, LEARNED_MAX).await;
         }
     }
 
@@ -168,44 +196,77 @@ impl Proxy {
     pub(super) async fn list_tasks(
         &self,
         view: &Rc<View>,
-        (endpoint, caller): (&Rc<Arc<Endpoint>>, &Rc<Caller>),
-        message: &Message,
-        session: &Session,
+        endpoint: &Rc<Arc<Endpoint>>,
+        (message, headers): (&Message, &HeaderMap),
+        (call, session): (&Call, &Session),
     ) -> Result<Decision, Error> {
+        let caller = call.caller()?;
+        let held = RefCell::new(self.worker.state.buffered.reservation());
+        let asking = Asking { call, caller, headers, session, held: &held };
         let mut listed = Vec::new();
         let members = endpoint.members.iter().enumerate().filter(|(member, _)| caller.class.reaches(*member));
         for (member, slot) in members {
             let Some(upstream) = view.snapshot.upstreams.get(*slot) else { continue };
-            listed.push(self.tasks_at(view, (endpoint, member), upstream, (caller, session)));
+            listed.push(self.tasks_at(view, (endpoint, member), upstream, &asking));
         }
         let mut tasks = Vec::new();
         for of_one in futures_util::future::join_all(listed).await {
             match of_one {
                 Ok(of_one) => tasks.extend(of_one),
-                Err(error) if endpoint.members.len() == 1 => return Err(error),
+                Err(error) if endpoint.members.len() == 1 || !is_of_one_upstream(&error) => {
+                    return Err(error);
+                }
                 Err(_) => {}
             }
         }
-        Ok(answer(message, &format!(r#"{{"tasks":[{}]}}"#, tasks.join(","))))
+        let (id, tasks) = (message.id(), tasks.join(","));
+        let json = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tasks":[{tasks}]}}}}"#);
+        let mut response = json_response(StatusCode::OK, String::new());
+        *response.body_mut() = ReplyBody::Whole(json.into(), Held::new(held.into_inner()));
+        Ok(Decision::Answer(response))
     }
 
-    /// The caller's tasks of one upstream; asked for once more if the upstream turns out to have forgotten the session.
+    /// The caller's tasks of one upstream; asked for once more if the upstream turns out to have forgotten the session,
+    /// unless the client's ends with it.
     async fn tasks_at(
         &self,
         view: &Rc<View>,
         (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
         upstream: &Arc<Upstream>,
-        (caller, session): (&Caller, &Session),
+        asking: &Asking<'_>,
     ) -> Result<Vec<String>, Error> {
+        let Asking { call, headers, session, .. } = *asking;
+        let sessions = &self.worker.state.sessions;
+        let is_open = || sessions.opened(session.grant.id, &upstream.session_key).is_some();
+        if endpoint.naming.style() != Style::Transparent && !is_open() {
+            return Ok(Vec::new());
+        }
+        let route = Route { member, inner: "".into() };
+        self.admit_call(view, endpoint, call, (Method::TasksList, headers), &route).await?;
+        let _permit = Self::turn(upstream, call).await?;
         let mut may_reopen = true;
         loop {
+            let had_session = upstream.is_irreplaceable() && is_open();
             let Some(opened) = self.opened_for_list(view, endpoint, upstream, session).await? else {
                 return Ok(Vec::new());
             };
-            let tasks = self.tasks_of(view, (endpoint, member), upstream, &opened, (caller, session)).await;
-            match tasks {
-                Err(Error::Upstream(UpstreamError::SessionLost)) if std::mem::take(&mut may_reopen) => {
+            match self.tasks_of(view, (endpoint, member), upstream, &opened, asking).await {
+                Err(Error::Upstream(UpstreamError::SessionDoubted))
+                    if self.is_known(view, upstream, &opened).await =>
+                {
+                    return Err(UpstreamError::SessionDoubted.into());
+                }
+                Err(Error::Upstream(UpstreamError::SessionLost | UpstreamError::SessionDoubted)) => {
+                    // One that was opened just now is not what is wrong.
+                    if !std::mem::take(&mut may_reopen) {
+                        return Err(UpstreamError::SessionLost.into());
+                    }
+                    upstream.is_sessionless.store(false, Ordering::Relaxed);
                     legacy::lose(&self.worker, view, upstream, &Holder::Client(session.clone()), &opened);
+                    if had_session {
+                        legacy::end(&self.worker, view, session).await;
+                        return Err(ClientError::SessionGone.into());
+                    }
                 }
                 tasks => return tasks,
             }
@@ -236,14 +297,15 @@ impl Proxy {
         (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
         upstream: &Upstream,
         opened: &UpstreamSession,
-        (caller, session): (&Caller, &Session),
+        asking: &Asking<'_>,
     ) -> Result<Vec<String>, Error> {
+        let Asking { caller, session, held, .. } = *asking;
         let limits = &view.snapshot.limits;
         let mapper = (endpoint.naming.style() != Style::Transparent)
             .then(|| Mapper::new(Rc::clone(endpoint), member, Method::TasksList, limits.json_depth_max))
             .map(|mapper| mapper.for_owner(&self.worker.state.sessions, caller.principal.id()));
         let deadline = Instant::now() + upstream.config.list_timeout;
-        let (mut tasks, mut bytes) = (Vec::new(), 0);
+        let (mut tasks, mut bytes, mut may_learn) = (Vec::new(), 0, LEARNED_MAX);
         let mut params = String::from("{}");
         for number in 0..limits.list_pages_max {
             let question = Question {
@@ -258,12 +320,24 @@ impl Proxy {
                 deadline,
             };
             let page = match self.worker.asker(view).ask(upstream, question).await {
-                Ok(page) if page.status == StatusCode::NOT_FOUND => Err(UpstreamError::SessionLost.into()),
+                // What names the question was looked at in the session.
+                Ok(page) if page.status == StatusCode::NOT_FOUND && !page.is_to_us => {
+                    Err(UpstreamError::SessionLost.into())
+                }
+                Ok(page) if page.status == StatusCode::BAD_REQUEST && !page.is_to_us => {
+                    Err(UpstreamError::SessionDoubted.into())
+                }
                 Ok(page) => {
+                    if !held.borrow_mut().grow(page.body.len()) {
+                        return Err(GatewayError::Buffers.into());
+                    }
                     let ids = self.ids_in(&page.body, limits.json_depth_max);
                     let listed = ids.iter().flatten();
                     let listed = listed.map(|id| task_of(endpoint, caller, member, id));
-                    self.worker.state.sessions.learn_tasks(listed).await;
+                    let learning = self.worker.state.sessions.learn_tasks(listed, may_learn);
+                    // Who did not answer in time is not asked again.
+                    let asked = timeout_at(deadline.into(), learning).await.unwrap_or(LEARNED_MAX);
+                    may_learn = may_learn.saturating_sub(asked);
                     self.read_page(page.body, ids, mapper.as_ref(), limits.json_depth_max)
                 }
                 Err(error) => Err(error.into()),

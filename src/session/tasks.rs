@@ -229,18 +229,19 @@ impl Sessions {
         self.task_table().get(&task.key(), now_s()).cloned()
     }
 
-    /// Asks the other replicas for tasks that are not known here.
-    pub async fn learn_tasks<'a>(&self, tasks: impl Iterator<Item = TaskOf<'a>>) {
-        let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else { return };
+    /// Asks the other replicas for tasks that are not known here, for so many at most. Returns for how many.
+    pub async fn learn_tasks<'a>(&self, tasks: impl Iterator<Item = TaskOf<'a>>, asked_max: usize) -> usize {
+        let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else { return 0 };
         let now_s = now_s();
-        let mut unknown: Vec<TaskKey> = tasks.map(|task| task.key()).collect();
-        unknown.retain(|key| self.task_table().get(key, now_s).is_none());
+        let keys = tasks.map(|task| task.key());
+        let unknown = keys.filter(|key| self.task_table().get(key, now_s).is_none());
+        let unknown: Vec<TaskKey> = unknown.take(asked_max).collect();
         for keys in unknown.chunks(ASKED_MAX) {
             let mut pipeline = pipe();
             for key in keys {
                 pipeline.get(name(shared, key));
             }
-            let Ok(answers) = shared.pipeline::<Vec<Option<Vec<u8>>>>(&pipeline).await else { return };
+            let Ok(answers) = shared.pipeline::<Vec<Option<Vec<u8>>>>(&pipeline).await else { break };
             for (key, sealed) in keys.iter().zip(answers) {
                 let line = sealed.and_then(|sealed| open(&self.keys.load(), &clear_of(key), &sealed));
                 if let Some(record) = line.and_then(|line| read_task(&line, key)) {
@@ -248,6 +249,7 @@ impl Sessions {
                 }
             }
         }
+        unknown.len()
     }
 
     /// Waits until the other replicas can know of the tasks that were noted.
