@@ -1,0 +1,94 @@
+"""Today's figures, each under the name that it has in `bounds.toml`.
+
+Figures of the source are counted here. What a run measures (the gate's counts, the seconds of each step) is read from
+the files that it left, and absent where it left none.
+"""
+
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+
+from bounds import sources
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILE_LINES_MAX = 450
+FUNCTION_LINES_MAX = 60
+#: What the author of the gateway need not read, as long as it is no crate of its own. As soon as the gateway is one,
+#: what its author works on is `src/gateway` and `src/protocol`.
+NOT_THE_GATEWAY = {
+    "cli", "client", "commands", "config", "connect", "demo", "doctor", "entries", "fetch.rs", "lookup.rs", "main.rs",
+    "net", "pieces.rs", "socket.rs", "tasks.rs", "terminal", "tools", "top", "watch",
+}  # fmt: skip
+GATEWAY_CRATES = {"gateway", "protocol"}
+#: Steps that only `tests/run --all` has: who asks for them has time.
+ONLY_WITH_ALL = "thin build"
+
+
+def of_sources(files, tables):
+    """`tables`: files, below `src`, that may be long because they are read one row at a time."""
+    lengths = [file.lines for file in files if str(file.path) not in tables]
+    functions = [function.lines for file in files for function in file.functions]
+    return {
+        "lines.all": sum(file.lines for file in files),
+        "lines.gateway": sum(file.lines for file in gateway(files)),
+        "files.long": sum(lines > FILE_LINES_MAX for lines in lengths),
+        "files.longest": max(lengths),
+        "functions.long": sum(lines > FUNCTION_LINES_MAX for lines in functions),
+        "functions.longest": max(functions),
+        "names.homonyms": len(homonyms(files, lambda file: None)),
+        "names.homonyms_in_crate": len(homonyms(files, lambda file: file.crate)),
+    }
+
+
+def gateway(files):
+    if any(file.path == pathlib.PurePath("gateway/lib.rs") for file in files):
+        return [file for file in files if file.path.parts[0] in GATEWAY_CRATES]
+    return [file for file in files if file.path.parts[0] not in NOT_THE_GATEWAY]
+
+
+def homonyms(files, scope):
+    """Names that two or more modules of a scope give to types, with the places of each."""
+    places = collections.defaultdict(set)
+    for file in files:
+        for each in file.types:
+            places[scope(file), each.name].add((file.path, each.modules))
+    return {key: found for key, found in places.items() if len(found) > 1}
+
+
+def of_repository():
+    counted = {
+        "readme.lines": len((ROOT / "README.md").read_text().splitlines()),
+        "dependencies.crates": crates(),
+    }
+    layers = ROOT / "tests" / "layers.py"
+    if layers.is_file():
+        counted["arrows.upward"] = int(output([sys.executable, layers, "--count"]).split()[-1])
+    return counted
+
+
+def crates():
+    """Packages that the binary is built of on this machine, this repository's own left out."""
+    command = ["cargo", "tree", "--locked", "--package", "trunkline", "--edges", "normal", "--prefix", "none"]
+    listed = output([*command, "--format", "{p}"]).splitlines()
+    return len({line.removesuffix(" (*)") for line in listed if line and f"({ROOT}" not in line})
+
+
+def output(command):
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def of_steps(seconds):
+    """From what `tests/run` wrote: the seconds that each step took."""
+    taken = {step: each for step, each in json.loads(seconds.read_text()).items() if ONLY_WITH_ALL not in step}
+    return {f"seconds.{step}": each for step, each in taken.items()} | {"seconds.total": sum(taken.values())}
+
+
+def count(tables, seconds=None, binary=None):
+    figures = of_sources(sources.read(ROOT / "src"), tables) | of_repository()
+    if binary and binary.is_file():
+        figures["binary.bytes"] = binary.stat().st_size
+    if seconds and seconds.is_file():
+        figures |= of_steps(seconds)
+    return figures

@@ -1,0 +1,68 @@
+"""The Rust files below `src`: which crate each belongs to, and which of its lines are tests."""
+
+import dataclasses
+import functools
+import pathlib
+
+from bounds import rust
+
+#: Files that stand for the folder they lie in.
+FOLDER_FILES = ("mod.rs", "lib.rs", "main.rs")
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    #: Below `src`.
+    path: pathlib.PurePath
+    #: The folder of the crate it belongs to; "." is the one of the root.
+    crate: str
+    lines: int
+    functions: tuple
+    types: tuple
+
+
+def read(src):
+    """All files that are not tests, each without the test modules in it."""
+    found = {path.relative_to(src): path.read_text() for path in sorted(src.rglob("*.rs"))}
+    crates = {path.parent for path in found if path.name == "lib.rs"}
+    parsed = {path: items(text) for path, text in found.items()}
+    tests = [place for path, each in parsed.items() for module in each.test_modules for place in places(path, module.name)]
+    return [
+        without_tests(path, text, parsed[path], crate_of(path, crates))
+        for path, text in found.items()
+        if not any(place == path or place in path.parents for place in tests)
+    ]
+
+
+@functools.cache
+def items(text):
+    return rust.items(text)
+
+
+def places(path, module):
+    """The file and the folder that a module has, which is named in the file at `path`."""
+    folder = path.parent if path.name in FOLDER_FILES else path.with_suffix("")
+    return folder / f"{module}.rs", folder / module
+
+
+def crate_of(path, crates):
+    return str(next((parent for parent in path.parents if parent in crates), "."))
+
+
+def without_tests(path, text, found, crate):
+    lines = text.splitlines()
+    tests = {line for module in found.test_modules for line in range(with_gap(lines, module.first), module.last + 1)}
+    return File(
+        path,
+        crate,
+        len(lines) - len(tests),
+        tuple(each for each in found.functions if each.first not in tests),
+        tuple(each for each in found.types if each.line not in tests),
+    )
+
+
+def with_gap(lines, first):
+    """The first of the empty lines directly above a line: they are there for what follows."""
+    while first > 1 and not lines[first - 2].strip():
+        first -= 1
+    return first
