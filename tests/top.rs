@@ -238,6 +238,26 @@ fn a_terminal_may_change_its_size() {
 }
 
 #[test]
+fn a_key_counts_that_is_typed_while_the_size_changes() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    let mut terminal = top(&daemon);
+    terminal.wait_for("all is well");
+    // The signal and the key come so close to each other that one look at the terminal's events finds both.
+    for round in 0..200 {
+        let (columns, key, shown) =
+            if round % 2 == 0 { (199, "2", "ENDPOINT") } else { (200, "1", "UPSTREAM") };
+        for rows in [49, 48, 50] {
+            terminal.resize((columns, rows));
+        }
+        terminal.keys(key);
+        terminal.wait_for(shown);
+    }
+    terminal.keys("q");
+    assert_eq!(terminal.wait_exit().code(), Some(0));
+}
+
+#[test]
 fn top_goes_on_after_a_pause() {
     let upstream = Upstream::with_tools(&["echo"]);
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
