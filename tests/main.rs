@@ -1,88 +1,36 @@
 //! The daemon from outside: bytes over real sockets to the real binary, in front of scripted upstreams.
 //!
-//! The tests are written from the protocol's text and the project's decisions about it, not from the code. Each file
-//! is one topic.
+//! The tests are written from the protocol's text and the project's decisions about it, not from the code.
+//!
+//! # Where does my test go?
+//!
+//! Ask what must hold, and go to the first folder that fits; each `mod.rs` lists its files with the question each answers.
+//!
+//! 1. A command other than `trunkline run`: [`commands`].
+//! 2. Start, stop, reload, systemd, Redis, the admin listener and its page: [`operations`].
+//! 3. A metric, a log line, a span: [`telemetry`].
+//! 4. Who may do it, how often, and whose it is: [`access`].
+//! 5. Connections, HTTP, TLS, browsers, sizes, before any message is read: [`edge`].
+//! 6. Client and server speak different eras: [`bridge`].
+//! 7. A list, a name, or a notice that something changed: [`lists`].
+//! 8. How an upstream is reached, or how it fails: [`upstreams`].
+//! 9. A session of a legacy client, or a stream in one: [`sessions`].
+//! 10. Anything else about one message and its reply: [`protocol`].
+//!
+//! What every test needs (the daemon, clients, scripted servers, Redis) is in [`harness`]. A function is tested beside it,
+//! in `src/`; what takes real SDKs, browsers or packages is in the folders of `tests/` that are no modules of this file,
+//! each started by `tests/run`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod access_log;
-mod admin;
-mod admin_access;
-mod auth;
-mod bad_http;
-mod bad_json;
-mod batches;
-mod breaker;
-mod bridge_faults;
-mod bridge_lists;
-mod bridge_model;
-mod bridge_parked;
-mod bridge_shared;
-mod bridge_streams;
-mod bridge_to_legacy;
-mod bridge_to_modern;
-mod call;
-mod catalog;
-mod certificates;
-mod cli;
-mod completion;
-mod concurrency;
-mod connect;
-mod credentials;
-mod dashboards;
-mod doctor;
-mod entries;
-mod eras;
-mod errors;
-mod faults;
-mod guardian;
+mod access;
+mod bridge;
+mod commands;
+mod edge;
 mod harness;
-mod headers;
-mod http2;
-mod http_sse;
-mod http_sse_upstream;
-mod identity;
-mod jwt;
-mod legacy;
-mod lifecycle;
-mod limits;
-mod list_sessions;
 mod lists;
-mod logs;
-mod mapping;
-mod message_order;
-mod metrics;
-mod naming;
-mod oauth;
-mod order;
-mod origins;
-mod pins;
-mod policy;
-mod proxy_protocol;
-mod questions;
-mod rates;
-mod relay;
-mod reload;
-mod replicas;
-mod reply_ids;
-mod restart;
-mod resume;
-mod retries;
-mod revisions;
-mod service;
+mod operations;
+mod protocol;
 mod sessions;
-mod shared;
-mod status_page;
-mod stdio;
-mod streams;
-mod subscription_faults;
-mod subscriptions;
-mod tasks;
-mod terminal;
-mod tls;
-mod top;
-mod traces;
-mod upstream_streams;
-mod upstream_tls;
-mod valgrind;
-mod watched_lists;
+mod telemetry;
+mod upstreams;

@@ -33,28 +33,28 @@ LINES = [
     (r"(venv/bin/python weather\.py &)", r"\1 " + AWAIT.format(port=9101)),
     (r"(trunkline run --config trunkline\.toml &)", r"\1 GATEWAY=$!; " + AWAIT.format(port=8080)),
     (r"kill -HUP \$!", r"kill -HUP $GATEWAY"),
-    # systemd is not init where tests run. That there is such a unit is checked; tests/service.rs has the rest.
+    # systemd is not init where tests run. That there is such a unit is checked; tests/operations/service.rs has the rest.
     (r"systemctl daemon-reload", r": no systemd"),
     (rf"systemctl (?:{VERBS}) (trunkline(?:-admin)?)(\.socket)?", "UNIT"),
     (r"journalctl .*", r": no journal"),
     # Not below /etc and /usr of this machine.
     (r"install (.*)", "INSTALL"),
-    # Needs a server whose tools have changed: tests/pins.rs. That they parse is checked.
+    # Needs a server whose tools have changed: tests/access/pins.rs. That they parse is checked.
     (r"trunkline (pins .*)", PARSES),
-    # Is about the rules of the example, which tests/policy.rs tests.
+    # Is about the rules of the example, which tests/access/policy.rs tests.
     (r"trunkline (check --as .*)", PARSES),
     # The default configuration of this machine is not the test's: it is that of the package, then the reader's own.
     (r"trunkline check", r'trunkline check --config "$(ls trunkline.toml 2> /dev/null || echo "$PACKAGED")"'),
-    # A socket that the example configuration does not open: tests/admin_access.rs.
+    # A socket that the example configuration does not open: tests/operations/admin.rs.
     (r"curl --unix-socket .*", r": no such socket"),
     # There is no state directory of a service.
     (r"tar .* --directory /var/lib/private/trunkline \.", r": no state"),
     # The gateway is not that of this machine; whether all is well is not what is tried.
     (r"trunkline status", r"trunkline status --config trunkline.toml || test $? = 1"),
-    # Tools of the demo, and a server that would have to be downloaded: tests/call.rs and tests/interop have both.
+    # Tools of the demo, and a server that would have to be downloaded: tests/commands/call.rs and tests/interop have both.
     (r"trunkline (tools|call) .* weather__forecast.*", r"trunkline \1 --help > /dev/null"),
     (r"trunkline (doctor|call) .*-- npx .*", r"trunkline \1 --help > /dev/null"),
-    # A server with faults: tests/doctor.rs.
+    # A server with faults: tests/commands/doctor.rs.
     (r"trunkline doctor http://127\.0\.0\.1:38069/mcp", r"trunkline doctor --help > /dev/null"),
     # Takes three quarters of an hour.
     (r"loadtest/run.*", r'test -x "$REPOSITORY/loadtest/run"'),

@@ -1,4 +1,4 @@
-//! Who may ask the admin listener, and what it says of the gateway.
+//! The admin listener: health, who may ask it, and what it says of the gateway.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -36,6 +36,27 @@ fn status(daemon: &Daemon) -> Value {
     assert_eq!(response.status, 200);
     assert_eq!(response.header("content-type"), Some("application/json"));
     serde_json::from_str(&response.text()).expect("JSON")
+}
+
+#[test]
+fn liveness_and_readiness() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(daemon.get_admin(path).status, 200, "{path}");
+    }
+    assert_eq!(daemon.get_admin("/nowhere").status, 404);
+    assert_eq!(daemon.get_admin("/mcp").status, 404, "the admin listener serves no endpoints");
+}
+
+#[test]
+fn the_public_listener_tells_nothing() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    for path in ["/metrics", "/livez", "/readyz"] {
+        let response = daemon.send(&call("7", "echo").method("GET").body("").target(path));
+        assert_eq!(response.status, 404, "{path}");
+    }
 }
 
 #[test]

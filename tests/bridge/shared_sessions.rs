@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::bridge_to_legacy::{sample, sessions};
+use crate::bridge::to_legacy::{sample, sessions};
 use crate::harness::{
     Child, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, META, Offer, Received, Reply, Request,
     Stream, Upstream, VERSION, body, call, eventually, literal, modern, read_resource, result_body,
 };
-use crate::http_sse_upstream;
+use crate::upstreams::http_sse;
 
 const LEGACY_ONLY: &str = "eras = [\"legacy\"]";
 const CALLS: usize = 24;
@@ -324,7 +324,7 @@ fn a_child_tells_of_progress_is_told_who_left_and_is_started_again() {
 
 #[test]
 fn a_session_over_http_sse_is_shared_and_opened_again() {
-    let server = http_sse_upstream::Server::new();
+    let server = http_sse::Server::new();
     let upstream = server.start();
     let lines = format!("transport = \"sse\"\n{LEGACY_ONLY}");
     let daemon = Daemon::start(&Config::new().admin().upstream("up", upstream.address, &lines));

@@ -11,7 +11,7 @@ use crate::harness::{
     Response, Upstream, VERSION, body, eventually, in_session, initialize, legacy, list, literal, members,
     modern, open_session, open_session_with, refusing_address,
 };
-use crate::http_sse_upstream;
+use crate::upstreams::http_sse;
 
 const LISTS: [(&str, &str); 4] = [
     ("tools/list", "tools"),
@@ -279,7 +279,7 @@ fn servers_of_every_kind_make_one_catalog_for_clients_of_both_eras() {
         Legacy::new(Offer::tools(&["c"])).start(),
         Legacy::new(Offer::tools(&["d"])).and_modern().start(),
     );
-    let events = http_sse_upstream::Server::new().start();
+    let events = http_sse::Server::new().start();
     let (old_child, new_child) = (Child::new(&[]), Child::new(&["modern"]));
     let (down, _socket) = refusing_address();
     for is_fixed in [true, false] {

@@ -1,4 +1,4 @@
-//! The eras this version does not serve, and what is left of their transport.
+//! Clients of the legacy era at an endpoint that serves the modern era alone, and what is left of their transport.
 
 use serde_json::json;
 

@@ -324,7 +324,7 @@ fn a_program_is_a_server_too() {
 
 #[test]
 fn a_server_of_the_first_revision_is_found() {
-    let upstream = crate::http_sse_upstream::Server::new().start();
+    let upstream = crate::upstreams::http_sse::Server::new().start();
     let ran = run(&["tools", &url(&upstream)]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.starts_with("old 1, MCP 2025-11-25, 1 tool\n\necho\n"), "{ran:?}");

@@ -170,7 +170,7 @@ fn what_cannot_be_inspected_is_said_and_has_its_own_exit_code() {
 
 #[test]
 fn a_server_of_http_sse_is_inspected_as_far_as_that_goes() {
-    let upstream = crate::http_sse_upstream::Server::new().start_taking_anything();
+    let upstream = crate::upstreams::http_sse::Server::new().start_taking_anything();
     let seen = inspect(&["--call", "echo", &url(&upstream)]);
     assert_eq!(seen.code, 1, "{}", seen.report);
     assert_eq!(seen.report["server"]["name"], "old", "{}", seen.report);

@@ -1,0 +1,19 @@
+//! The commands of `trunkline` other than `run`.
+//!
+//! | File | The question it answers |
+//! |---|---|
+//! | [`check`] | What do `check` and `schema` say, and with what does `run` refuse to start? |
+//! | [`call`] | What do `trunkline tools` and `trunkline call` do? (`tools/call` as a request: `protocol/`.) |
+//! | [`connect`] | How does `trunkline connect` serve a client that can only start a child? |
+//! | [`doctor`] | What does `trunkline doctor` find in servers of every kind? |
+//! | [`top`] | What do `trunkline top` and `trunkline status` show? |
+//! | [`import_export`] | What do `trunkline import` and `trunkline export` read and write? |
+//! | [`output`] | What does any command write into a pipe, to a full disk, or for completion in shells? |
+
+mod call;
+mod check;
+mod connect;
+mod doctor;
+mod import_export;
+mod output;
+mod top;

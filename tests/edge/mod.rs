@@ -1,0 +1,17 @@
+//! From the socket to a request: HTTP, TLS, proxies in front, browsers, and limits on what one client may hold.
+//!
+//! | File | The question it answers |
+//! |---|---|
+//! | [`bad_http`] | What does hostile HTTP/1.1 framing do: smuggling, floods, connections that are cut or closed by half? |
+//! | [`http2`] | Does HTTP/2 give the same answers as HTTP/1.1? |
+//! | [`tls`] | Which TLS versions and certificates does a client see, which of its own are checked, when are they replaced? |
+//! | [`proxy_protocol`] | Which address does a client have behind a proxy (PROXY, `Forwarded`), and which proxy is believed? |
+//! | [`origins`] | What may a browser do: Origin, Host, CORS? |
+//! | [`limits`] | How large, slow or many may bodies, heads and connections be? (Calls per time: `access/rates.rs`.) |
+
+mod bad_http;
+mod http2;
+mod limits;
+mod origins;
+mod proxy_protocol;
+mod tls;

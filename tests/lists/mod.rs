@@ -1,0 +1,21 @@
+//! What clients find and by which name: lists of several upstreams as one, names and URIs, and notices of changes.
+//!
+//! | File | The question it answers |
+//! |---|---|
+//! | [`naming`] | Which name does a client use, which upstream gets the call, and under which name? |
+//! | [`mapping`] | Which names and URIs in a result are rewritten? |
+//! | [`merging`] | How do lists of several upstreams become one, page by page, and what does `server/discover` say? |
+//! | [`cache`] | How long is a list kept, who waits while it is fetched, and what can a server do wrong? |
+//! | [`watched_lists`] | When is a list of a legacy upstream kept, because a stream tells of its changes? |
+//! | [`list_sessions`] | In which sessions does the gateway ask legacy upstreams for lists, how many, at whose expense? |
+//! | [`subscriptions`] | What does `subscriptions/listen` tell to whom, and is anything lost? |
+//! | [`subscription_faults`] | Who notices when an upstream refuses what one client wants to listen to? |
+
+mod cache;
+mod list_sessions;
+mod mapping;
+mod merging;
+mod naming;
+mod subscription_faults;
+mod subscriptions;
+mod watched_lists;

@@ -1,0 +1,23 @@
+//! The daemon as its operator knows it: from start to stop, under systemd, beside other gateways.
+//!
+//! What `trunkline check` says of a configuration is in `commands/check.rs`.
+//!
+//! | File | The question it answers |
+//! |---|---|
+//! | [`lifecycle`] | What do start, reload and drain do to the calls in flight? |
+//! | [`reload`] | What does a new configuration change, what does it leave alone, and what if it is wrong? |
+//! | [`restart`] | Does one process follow the other under load without losing a call? |
+//! | [`service`] | What does systemd say and hear: readiness, watchdog, sockets, exit codes, units? |
+//! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
+//! | [`status_page`] | What do the status page and the requests behind it get? |
+//! | [`redis`] | What do several gateways share in Redis, and what if it does not answer? |
+//! | [`valgrind`] | Does the daemon run under valgrind, so that instructions can be counted? |
+
+mod admin;
+mod lifecycle;
+mod redis;
+mod reload;
+mod restart;
+mod service;
+mod status_page;
+mod valgrind;

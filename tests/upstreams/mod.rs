@@ -1,0 +1,27 @@
+//! The servers behind the gateway: how they are reached and found out, and what happens when they fail.
+//!
+//! | File | The question it answers |
+//! |---|---|
+//! | [`era_detection`] | Which eras does an upstream speak, and how long is that remembered? |
+//! | [`faults`] | What does a client see of a single faulty reply? |
+//! | [`breaker`] | What happens to calls while an upstream fails or hangs for long? |
+//! | [`retries`] | What is sent again after a pooled connection died, and what must not be? |
+//! | [`replicas`] | Which address of an upstream gets a call, and what if one fails? |
+//! | [`concurrency`] | How many calls has an upstream at once, and whose turn is next? |
+//! | [`credentials`] | What does the gateway show to an upstream: headers, passwords, tokens, secrets? |
+//! | [`tls`] | Which upstream is believed over TLS, and what is seen of each fault? |
+//! | [`http_sse`] | How is an upstream reached that speaks HTTP+SSE (2024-11-05)? (Clients that do: `sessions/http_sse.rs`.) |
+//! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
+//! | [`process_end`] | Does anything outlive the gateway, or the command, that started a child process? |
+
+mod breaker;
+mod concurrency;
+mod credentials;
+mod era_detection;
+mod faults;
+pub(crate) mod http_sse;
+mod process_end;
+mod replicas;
+mod retries;
+mod stdio;
+mod tls;
