@@ -93,29 +93,42 @@ class Steps(unittest.TestCase):
 
 
 class Verdicts(unittest.TestCase):
-    def verdict(self, today, **bound):
-        known = {"a": bounds.Bound(bound=10, measure="lines", reason="It is read.", **bound)}
-        (found,) = bounds.judge(known, {} if today is None else {"a": today})
+    def verdict(self, today, name="a", wider=False, **bound):
+        known = bounds.Bounds({name: bounds.Bound(bound=100, measure="lines", reason="It is read.", **bound)})
+        (found,) = bounds.judge(known, {} if today is None else {name: today}, wider)
         return found.note, found.failed
 
     def test_over_equal_below(self):
-        self.assertEqual(self.verdict(11), ("OVER: It is read.", True))
-        self.assertEqual(self.verdict(10), ("", False))
-        self.assertEqual(self.verdict(9), ("may be lowered", False))
-        self.assertEqual(self.verdict(9, noisy=True), ("", False))
+        self.assertEqual(self.verdict(101), ("OVER: It is read.", True))
+        self.assertEqual(self.verdict(100), ("", False))
+        self.assertEqual(self.verdict(99), ("may be lowered", False))
+        self.assertEqual(self.verdict(99, noisy=True), ("", False))
+
+    def test_a_band(self):
+        band = {"rise": 0.01, "fall": 0.03}
+        self.assertEqual(self.verdict(101, **band), ("", False))
+        self.assertEqual(self.verdict(102, **band)[1], True)
+        self.assertEqual(self.verdict(97, **band), ("may be lowered", False))
+        self.assertIn("record it anew", self.verdict(96, **band)[0])
+        self.assertEqual(self.verdict(96, **band)[1], True)
+
+    def test_the_gate_has_room_on_another_machine(self):
+        self.assertEqual(self.verdict(102, name="gate.plain.instructions", wider=True, rise=0.01), ("", False))
+        self.assertEqual(self.verdict(103, name="gate.plain.instructions", wider=True, rise=0.01)[1], True)
+        self.assertEqual(self.verdict(101, name="lines.all", wider=True)[1], True)
 
     def test_what_was_not_measured_does_not_fail(self):
         self.assertEqual(self.verdict(None), ("not measured", False))
 
     def test_a_figure_without_bound_fails(self):
-        (found,) = bounds.judge({}, {"new": 1})
+        (found,) = bounds.judge(bounds.Bounds({}), {"new": 1})
         self.assertTrue(found.failed)
 
     def test_the_file_is_well_formed(self):
-        known, tables = bounds.load()
-        self.assertTrue(all(each.reason.endswith(".") and each.measure for each in known.values()))
-        self.assertTrue(all((figures.ROOT / "src" / table).is_file() for table in tables))
-        self.assertIn("seconds.rust tests", known)
+        known = bounds.load()
+        self.assertTrue(all(each.reason.endswith(".") and each.measure for each in known.of.values()))
+        self.assertTrue(all((figures.ROOT / "src" / table).is_file() for table in known.tables))
+        self.assertIn("seconds.rust tests", known.of)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,63 @@
+"""Counts the instructions, allocations, copies and task polls of a call in the optimised binary, under callgrind.
+
+    cd tests && python3 -m gate --binary ../target/gate/trunkline --stub ../target/debug/examples/stub
+
+The bounds are in `bounds.toml`. Where a figure leaves them, the functions that take most are shown, and those that have
+grown most. `--record` writes down these functions anew; the figures themselves are for a person to write down.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+from bounds import bounds
+from gate import counting, machine, reference, scenarios
+from gate.daemon import Failure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=pathlib.Path, required=True, help="the daemon")
+    parser.add_argument("--stub", type=pathlib.Path, required=True, help="the example of that name")
+    parser.add_argument("--scenario", choices=scenarios.ALL, action="append", help="one of them; all unless given")
+    parser.add_argument("--out", type=pathlib.Path, help="where the figures go, as JSON")
+    parser.add_argument("--record", action="store_true", help="write down the functions as those to compare with")
+    options = parser.parse_args()
+    known = bounds.load()
+    differences = machine.differences(known.recorded_with)
+    for difference in differences:
+        print(f"note: {difference}, so the bounds are wider")
+    if options.out:
+        options.out.unlink(missing_ok=True)
+    figures, failed = {}, 0
+    for name in options.scenario or scenarios.ALL:
+        try:
+            best = counting.count(scenarios.ALL[name], options.binary, options.stub)
+        except (Failure, OSError) as failure:
+            print(f"{name}: {failure}")
+            failed += 1
+            continue
+        found = {f"gate.{name}.{what}": figure for what, figure in best.figures().items()}
+        figures |= found
+        failed += judge(known, found, differences, name, best.functions())
+        if options.record:
+            reference.write(name, best.functions())
+    if options.out:
+        options.out.write_text(json.dumps({"figures": figures, "differences": differences}))
+    print(f"{len(figures)} passed, 0 failed" if not failed else f"0 passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def judge(known, found, differences, scenario, functions):
+    """Shows the figures of a scenario and returns how many leave their bounds."""
+    verdicts = [each for each in bounds.judge(known, found, wider=bool(differences)) if each.name in found]
+    bounds.show(verdicts)
+    failed = sum(verdict.failed for verdict in verdicts)
+    if failed:
+        print("\n".join(reference.explain(scenario, functions)))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Counts one scenario: calls one after the other, in rounds, of which the one that took least is the figure.
+
+What the daemon does on the side (health checks, expiry) depends on the time that a round takes, not on the calls; the
+best of several rounds has the least of it. Rounds of twice as many calls must come to the same: else something is
+counted that is no part of a call.
+"""
+
+import dataclasses
+import tempfile
+
+from gate import daemon
+from gate.caller import Connection
+from gate.dump import Dump
+
+WARM_UP_CALLS = 300
+ROUND_CALLS = 500
+ROUNDS = 3
+DIFFERENCE_MAX = 0.001
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    calls: int
+    dump: Dump
+
+    @property
+    def instructions(self):
+        return self.dump.instructions / self.calls
+
+    def figures(self):
+        return self.dump.figures(self.calls)
+
+    def functions(self):
+        return self.dump.functions(self.calls)
+
+
+def count(scenario, binary, stub):
+    """The best round, or the reason why there is no figure."""
+    with (
+        daemon.stub(stub, scenario.stub_options) as url,
+        tempfile.TemporaryDirectory(prefix="gate") as folder,
+        daemon.counted(binary, scenario.config.replace("{stub}", url), folder) as counted,
+    ):
+        connection = Connection(counted.port)
+        request = scenario.open(connection, scenario.request)
+        call = repeat(connection, request, scenario.expected)
+        call(WARM_UP_CALLS)
+        rounds = []
+        for _ in range(ROUNDS):
+            for calls in (ROUND_CALLS, 2 * ROUND_CALLS):
+                counted.zero()
+                call(calls)
+                rounds.append(Round(calls, counted.dump()))
+        connection.close()
+    return best(rounds)
+
+
+def repeat(connection, request, expected):
+    """What sends the request so many times."""
+    prepared = request.bytes_for(connection.host)
+
+    def call(times):
+        for _ in range(times):
+            reply = connection.exchange(prepared)
+            if reply.status != 200 or expected not in reply.body:
+                raise daemon.Failure(f"a call was answered with {reply}")
+
+    return call
+
+
+def best(rounds):
+    single = min((each for each in rounds if each.calls == ROUND_CALLS), key=lambda each: each.instructions)
+    double = min((each for each in rounds if each.calls != ROUND_CALLS), key=lambda each: each.instructions)
+    difference = double.instructions / single.instructions - 1
+    if abs(difference) > DIFFERENCE_MAX:
+        counts = ", ".join(f"{each.calls}: {each.instructions:.0f}" for each in rounds)
+        raise daemon.Failure(f"twice as many calls differ by {difference:+.2%} ({counts})")
+    return double

@@ -1,0 +1,66 @@
+"""Reads what callgrind wrote: how many instructions each function took itself, and how often it was called."""
+
+import collections
+import dataclasses
+import re
+
+NAMED = re.compile(r"(c?)fn=\((\d+)\)(?: (.*))?")
+#: Callgrind numbers the levels of a recursion; here they are one function.
+LEVEL = re.compile(r"'\d+$")
+
+ALLOCATION = re.compile(r"(malloc|calloc|realloc|memalign|posix_memalign|aligned_alloc)$")
+COPY = re.compile(r"_*mem(cpy|move)(_|$)")
+#: Where tokio's run queue enters a task, whatever its type; nothing is inlined into it, as it is called by pointer.
+TASK_POLL = re.compile(r"tokio::runtime::task::raw::poll(::<.*>)?$")
+
+
+@dataclasses.dataclass
+class Dump:
+    #: Instructions of each function itself.
+    own: collections.Counter
+    calls: collections.Counter
+
+    @property
+    def instructions(self):
+        return self.own.total()
+
+    def calls_of(self, pattern):
+        return sum(count for name, count in self.calls.items() if pattern.match(name))
+
+    def figures(self, calls):
+        """What one of so many calls took."""
+        return {
+            "instructions": round(self.instructions / calls),
+            "allocations": round(self.calls_of(ALLOCATION) / calls, 1),
+            "copies": round(self.calls_of(COPY) / calls, 1),
+            "polls": round(self.calls_of(TASK_POLL) / calls, 1),
+        }
+
+    def functions(self, calls):
+        """Instructions of each function itself in one of so many calls."""
+        return collections.Counter({name: own / calls for name, own in self.own.items()})
+
+
+def read(lines):
+    """The format names a function where it first appears and refers to it by its number afterwards."""
+    names, own, calls = {}, collections.Counter(), collections.Counter()
+    function = callee = None
+    is_inclusive = False
+    for line in lines:
+        if named := NAMED.match(line):
+            is_callee, number, name = named.groups()
+            if name:
+                names[number] = LEVEL.sub("", name)
+            if is_callee:
+                callee = names[number]
+            else:
+                function = names[number]
+        elif line.startswith("calls="):
+            calls[callee] += int(line.removeprefix("calls=").split()[0])
+            is_inclusive = True
+        elif line[:1] in set("+-*0123456789"):
+            # The line below `calls=` says what the callee took, which is counted where it is the function.
+            if not is_inclusive:
+                own[function] += int(line.split()[1])
+            is_inclusive = False
+    return Dump(own, calls)

@@ -1,0 +1,131 @@
+"""A dump of callgrind is read as callgrind means it, and what is made of it."""
+
+import collections
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+from gate import counting, dump, reference
+from gate.daemon import Failure
+
+DUMP = """\
+# callgrind format
+positions: line
+events: Ir
+summary: 1000
+
+ob=(1) /usr/bin/trunkline
+fl=(1) a.rs
+fn=(1) trunkline::serve
+14 100
++2 20
+cfi=(2) malloc.c
+cob=(2) libc.so
+cfn=(2) malloc
+calls=20 30
+16 400
+* 5
+cfn=(3) __memcpy_avx_unaligned_erms
+calls=30 7
+-3 200
+
+fn=(2)
+30 400
+
+fn=(3)
+fi=(4) inlined.S
+7 200
+fe=(3)
+8 1
+
+fn=(5) trunkline::read'2
+9 1
+cfn=(6) tokio::runtime::task::raw::poll
+calls=60 1
+9 50
+cfn=(6)
+calls=2 1
+9 50
+
+totals: 727
+"""
+
+
+class Read(unittest.TestCase):
+    def setUp(self):
+        self.dump = dump.read(DUMP.splitlines(keepends=True))
+
+    def test_what_a_function_took_itself(self):
+        expected = {
+            "trunkline::serve": 125,
+            "malloc": 400,
+            "__memcpy_avx_unaligned_erms": 201,
+            "trunkline::read": 1,
+        }
+        self.assertEqual(dict(self.dump.own), expected)
+        self.assertEqual(self.dump.instructions, 727)
+
+    def test_how_often_it_was_called(self):
+        calls = {"malloc": 20, "__memcpy_avx_unaligned_erms": 30, "tokio::runtime::task::raw::poll": 62}
+        self.assertEqual(dict(self.dump.calls), calls)
+
+    def test_figures_of_one_call(self):
+        expected = {"instructions": 73, "allocations": 2.0, "copies": 3.0, "polls": 6.2}
+        self.assertEqual(self.dump.figures(10), expected)
+
+
+class Names(unittest.TestCase):
+    def test_allocations(self):
+        for name in ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"):
+            self.assertTrue(dump.ALLOCATION.match(name), name)
+        for name in ("malloc_consolidate", "_int_malloc", "free", "__rust_alloc"):
+            self.assertFalse(dump.ALLOCATION.match(name), name)
+
+    def test_copies(self):
+        for name in ("memcpy", "memmove", "__memmove_avx_unaligned_erms", "__memcpy_sse2_unaligned", "memcpy_fast"):
+            self.assertTrue(dump.COPY.match(name), name)
+        for name in ("memchr", "memset", "__memcmp_avx2_movbe", "core::memcpy"):
+            self.assertFalse(dump.COPY.match(name), name)
+
+    def test_polls(self):
+        for name in ("tokio::runtime::task::raw::poll", "tokio::runtime::task::raw::poll::<core::Future, Arc<X>>"):
+            self.assertTrue(dump.TASK_POLL.match(name), name)
+        self.assertFalse(dump.TASK_POLL.match("tokio::runtime::task::raw::RawTask::poll"))
+
+
+class Best(unittest.TestCase):
+    def best(self, *rounds):
+        listed = [
+            counting.Round(calls, dump.Dump(collections.Counter({"f": round(own * calls)}), collections.Counter()))
+            for calls, own in rounds
+        ]
+        return counting.best(listed).instructions
+
+    def test_the_round_that_took_least(self):
+        once, twice = counting.ROUND_CALLS, 2 * counting.ROUND_CALLS
+        self.assertEqual(self.best((once, 1010), (twice, 1001), (once, 1000), (twice, 1030)), 1001)
+
+    def test_twice_as_many_calls_come_to_the_same(self):
+        with self.assertRaisesRegex(Failure, r"\+0.20%"):
+            self.best((counting.ROUND_CALLS, 1000), (2 * counting.ROUND_CALLS, 1002))
+
+
+class Reference(unittest.TestCase):
+    def test_the_functions_that_have_grown_are_told(self):
+        before = collections.Counter({"same": 500, "grown": 400, "least": 50})
+        now = collections.Counter({"same": 500, "grown": 440.4, "new": 90, "small": 3, "least": 51})
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(reference, "FOLDER", pathlib.Path(folder)):
+            reference.write("plain", before)
+            self.assertEqual(reference.read("plain"), dict(before))
+            lines = reference.explain("plain", now)
+        grown = lines[lines.index(next(line for line in lines if "grown most" in line)) + 1 :]
+        self.assertEqual([line.split() for line in grown], [["+40", "grown"], ["+40", "new"], ["+1", "least"]])
+
+    def test_without_one_the_largest_are_told(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(reference, "FOLDER", pathlib.Path(folder)):
+            self.assertEqual(reference.explain("plain", collections.Counter({"a": 5}))[1:], ["       5 a"])
+
+
+if __name__ == "__main__":
+    unittest.main()
