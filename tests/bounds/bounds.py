@@ -77,7 +77,7 @@ def verdict(name, bound, today, rise):
         note, failed = f"OVER: {bound.reason}", True
     elif bound.is_stale(today):
         note, failed = f"BELOW by over {bound.fall:.0%}: record it anew, so that it stays", True
-    elif today < bound.bound and not bound.noisy:
+    elif today < bound.bound and not bound.noisy and bound.fall is None:
         note, failed = "may be lowered", False
     else:
         note, failed = "", False

@@ -88,7 +88,7 @@ def of_steps(seconds):
 def count(tables, seconds=None, binary=None):
     figures = of_sources(sources.read(ROOT / "src"), tables) | of_repository()
     if binary and binary.is_file():
-        figures["binary.bytes"] = binary.stat().st_size
+        figures["binary.mebibytes"] = round(binary.stat().st_size / 2**20, 1)
     if seconds and seconds.is_file():
         figures |= of_steps(seconds)
     return figures

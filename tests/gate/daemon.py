@@ -63,9 +63,9 @@ class Daemon:
         self.dumped = 0
         file = folder / "trunkline.toml"
         file.write_text(LISTENER.format(port=self.port, admin=admin) + textwrap.dedent(config))
-        command = ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={self.counts}"]
+        options = ["--quiet", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={self.counts}"]
+        command = ["valgrind", *options, binary, "run", "--config", file]
         with self.log.open("wb") as log:
-            command = [*command, binary, "run", "--config", file]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def wait_until_ready(self):
@@ -95,8 +95,10 @@ class Daemon:
         """What was counted since."""
         self.control("dump")
         self.dumped += 1
-        with self.counts.with_name(f"{self.counts.name}.{self.dumped}").open() as lines:
-            return dump.read(lines)
+        return dump.busy([
+            dump.read(path.read_text().splitlines())
+            for path in self.counts.parent.glob(f"{self.counts.name}.{self.dumped}-*")
+        ])
 
     def control(self, command):
         told = ["vgdb", f"--pid={self.process.pid}", command]

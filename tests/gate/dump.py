@@ -1,4 +1,8 @@
-"""Reads what callgrind wrote: how many instructions each function took itself, and how often it was called."""
+"""Reads what callgrind wrote: how many instructions each function took itself, and how often it was called.
+
+Threads are told apart. What the daemon does by the clock (health checks, samples, expiry) has threads of its own, and
+how much it is depends on how long the calls take, so only the threads that work for the calls are added up.
+"""
 
 import collections
 import dataclasses
@@ -7,6 +11,9 @@ import re
 NAMED = re.compile(r"(c?)fn=\((\d+)\)(?: (.*))?")
 #: Callgrind numbers the levels of a recursion; here they are one function.
 LEVEL = re.compile(r"'\d+$")
+
+#: A thread with a smaller part of all instructions does not work for the calls.
+BUSY_PART = 0.02
 
 ALLOCATION = re.compile(r"(malloc|calloc|realloc|memalign|posix_memalign|aligned_alloc)$")
 COPY = re.compile(r"_*mem(cpy|move)(_|$)")
@@ -41,8 +48,19 @@ class Dump:
         return collections.Counter({name: own / calls for name, own in self.own.items()})
 
 
+def busy(threads):
+    """The threads that work for the calls, added up."""
+    least = BUSY_PART * sum(thread.instructions for thread in threads)
+    summed = Dump(collections.Counter(), collections.Counter())
+    for thread in threads:
+        if thread.instructions >= least:
+            summed.own.update(thread.own)
+            summed.calls.update(thread.calls)
+    return summed
+
+
 def read(lines):
-    """The format names a function where it first appears and refers to it by its number afterwards."""
+    """One thread. The format names a function where it first appears and refers to it by its number afterwards."""
     names, own, calls = {}, collections.Counter(), collections.Counter()
     function = callee = None
     is_inclusive = False

@@ -75,6 +75,15 @@ class Read(unittest.TestCase):
         self.assertEqual(self.dump.figures(10), expected)
 
 
+class Threads(unittest.TestCase):
+    def test_those_that_work_for_the_calls_are_added_up(self):
+        def thread(own):
+            return dump.Dump(collections.Counter({"f": own}), collections.Counter({"f": 1}))
+
+        summed = dump.busy([thread(600), thread(385), thread(15)])
+        self.assertEqual((summed.instructions, summed.calls["f"]), (985, 2))
+
+
 class Names(unittest.TestCase):
     def test_allocations(self):
         for name in ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"):
