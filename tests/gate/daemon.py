@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-import socket
+import re
 import subprocess
 import textwrap
 import time
@@ -13,15 +13,18 @@ from gate import dump
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 CONTROL_TIMEOUT_S = 60
+#: Where it listens for clients, as it logs: it takes a free port itself, so that nobody else can have it meanwhile.
+LISTENING = re.compile(r"(?<!admin) listening address=127\.0\.0\.1:(\d+)")
+READY = " ready "
 #: One worker, so that all calls take the same way.
 LISTENER = """
 workers = 1
 
 [listener]
-address = "127.0.0.1:{port}"
+address = "127.0.0.1:0"
 
 [admin]
-address = "127.0.0.1:{admin}"
+address = "127.0.0.1:0"
 
 [drain]
 quiet = "10ms"
@@ -52,17 +55,18 @@ def counted(binary, config, folder):
     try:
         daemon.wait_until_ready()
         yield daemon
+    except OSError as error:
+        raise Failure(f"{error}; the daemon's log:\n{daemon.log.read_text()}") from error
     finally:
         daemon.stop()
 
 
 class Daemon:
     def __init__(self, binary, config, folder):
-        self.port, admin = free_ports(2)
         self.counts, self.log = folder / "counts", folder / "log"
         self.dumped = 0
         file = folder / "trunkline.toml"
-        file.write_text(LISTENER.format(port=self.port, admin=admin) + textwrap.dedent(config))
+        file.write_text(LISTENER + textwrap.dedent(config))
         options = ["--quiet", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={self.counts}"]
         command = ["valgrind", *options, binary, "run", "--config", file]
         with self.log.open("wb") as log:
@@ -70,14 +74,13 @@ class Daemon:
 
     def wait_until_ready(self):
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise Failure(f"the daemon did not start: {self.log.read_text()}") from None
-                time.sleep(0.02)
+        while READY not in (log := self.log.read_text()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Failure(f"the daemon did not start:\n{log}")
+            time.sleep(0.02)
+        if not (listening := LISTENING.search(log)):
+            raise Failure(f"the daemon did not log where it listens:\n{log}")
+        self.port = int(listening[1])
 
     def stop(self):
         self.process.terminate()
@@ -106,8 +109,3 @@ class Daemon:
         if done.returncode != 0:
             raise Failure(f"callgrind could not {command}: {done.stderr}\n{self.log.read_text()}")
 
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
