@@ -10,11 +10,11 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use trunkline::protocol::envelope::Envelope;
-use trunkline::protocol::header::decode_value;
-use trunkline::protocol::json::Scratch;
-use trunkline::protocol::mapping::{Reply, Shape, Site, may_contain_names, sites};
-use trunkline::protocol::splice::{Edit, Segments, splice};
+use protocol::envelope::Envelope;
+use protocol::header::decode_value;
+use protocol::json::Scratch;
+use protocol::mapping::{Reply, Shape, Site, may_contain_names, sites};
+use protocol::splice::{Edit, Segments, splice};
 
 mod messages;
 

@@ -9,19 +9,19 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gateway::session::streams::StreamSeries;
+use gateway::session::{Opening, Sessions};
 use prometheus::IntCounter;
+use protocol::envelope::Envelope;
+use protocol::header::{decode_value, encode_value};
+use protocol::json::Scratch;
+use protocol::mapping::{Reply, Shape, may_contain_names, sites};
+use protocol::splice::{Edit, splice};
+use protocol::sse::{Boundary, Events};
+use protocol::version::LegacyVersion;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use trunkline::protocol::envelope::Envelope;
-use trunkline::protocol::header::{decode_value, encode_value};
-use trunkline::protocol::json::Scratch;
-use trunkline::protocol::mapping::{Reply, Shape, may_contain_names, sites};
-use trunkline::protocol::splice::{Edit, splice};
-use trunkline::protocol::sse::{Boundary, Events};
-use trunkline::protocol::version::LegacyVersion;
-use trunkline::session::streams::StreamSeries;
-use trunkline::session::{Opening, Sessions};
 
 mod messages;
 
@@ -164,7 +164,7 @@ fn sessions(criterion: &mut Criterion) {
         unread: counter("unread"),
         dropped: counter("dropped"),
     };
-    let config = trunkline::config::parse(text).unwrap();
+    let config = config::parse(text).unwrap();
     let sessions = Sessions::open_store(&config, counter("lost"), series, None).unwrap();
     let opening = Opening {
         endpoint: "/mcp",

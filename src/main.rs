@@ -1,11 +1,14 @@
 //! The `trunkline` binary: arguments in, exit code out.
 
+#![forbid(unsafe_code)]
+
+mod commands;
+
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use trunkline::cli::{self, Arguments};
-use trunkline::guardian;
+use net::guardian;
 
 fn main() -> ExitCode {
-    guardian::main(std::env::args_os()).unwrap_or_else(|| cli::main(Arguments::parse()))
+    guardian::main(std::env::args_os()).unwrap_or_else(|| commands::main(commands::Arguments::parse()))
 }

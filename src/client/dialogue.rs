@@ -18,8 +18,8 @@ use super::over_lines::OverLines;
 use super::person::Person;
 use super::rounds;
 use super::server::Server;
-use crate::protocol::version::Era;
-use crate::session::level::Level;
+use protocol::level::Level;
+use protocol::version::Era;
 
 /// What a list may have at most.
 const PAGES_MAX: usize = 2000;

@@ -2,9 +2,9 @@
 
 use http::StatusCode;
 
-use crate::protocol::error::error_body;
-use crate::protocol::json::quote;
-use crate::tls;
+use net::tls;
+use protocol::error::error_body;
+use protocol::json::quote;
 
 /// Why a request gets no answer from the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum Fault {
     Unreachable(String),
     /// The server is not who it should be; nothing was sent.
     #[error("cannot connect to the server over TLS: {0}; the request was not executed")]
-    Tls(tls::client::Fault),
+    Tls(tls::Fault),
     /// The connection broke after the request may have been sent.
     #[error("the connection to the server broke; the outcome of the request is unknown")]
     Reset,
@@ -52,7 +52,7 @@ pub enum Fault {
 
 impl Fault {
     /// The JSON-RPC error for the request with this id.
-    pub(crate) fn body(&self, id: Option<&str>) -> String {
+    pub fn body(&self, id: Option<&str>) -> String {
         let code = match self {
             Self::NotJson => -32700,
             Self::NotJsonRpc(_) => -32600,

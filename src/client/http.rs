@@ -20,11 +20,11 @@ use tokio::time::{timeout, timeout_at};
 
 use super::fault::{Fault, unusable};
 use super::server::Address;
-use crate::lookup;
-use crate::pieces::Pieces;
-use crate::socket;
-use crate::tasks::Tasks;
-use crate::tls::client::Connector;
+use net::lookup;
+use net::pieces::Pieces;
+use net::socket;
+use net::tasks::Tasks;
+use net::tls::Connector;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than what servers commonly wait before they close.
@@ -37,7 +37,7 @@ const EXPECTED_BYTES_MAX: u64 = 64 * 1024;
 
 /// The way to one server.
 #[derive(Debug)]
-pub(crate) struct Http {
+pub struct Http {
     host: String,
     port: u16,
     authority: HeaderValue,
@@ -53,15 +53,17 @@ type Sender = SendRequest<Full<Bytes>>;
 
 /// A reply whose body is still to be read.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) head: http::response::Parts,
-    pub(crate) body: Incoming,
+pub struct Reply {
+    /// Status and headers.
+    pub head: http::response::Parts,
+    /// What follows them.
+    pub body: Incoming,
     sender: Sender,
 }
 
 impl Http {
     /// The way to the server at `address`.
-    pub(crate) fn new(address: &Address, tasks: Tasks) -> Result<Self, http::Error> {
+    pub fn new(address: &Address, tasks: Tasks) -> Result<Self, http::Error> {
         let Address { url, headers, tls } = address;
         Ok(Self {
             host: url.host.clone(),
@@ -76,7 +78,7 @@ impl Http {
     }
 
     /// Sends a request and waits for the head of its reply.
-    pub(crate) async fn send(
+    pub async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
@@ -95,7 +97,7 @@ impl Http {
     }
 
     /// Reads what is left of a reply, in case its connection can be used again.
-    pub(crate) async fn put_back(&self, mut reply: Reply) {
+    pub async fn put_back(&self, mut reply: Reply) {
         let rest = async {
             while let Some(frame) = reply.body.frame().await {
                 frame?;
@@ -196,11 +198,7 @@ impl Http {
 }
 
 /// The rest of a body, of at most `bytes_max`.
-pub(crate) async fn collect(
-    body: &mut Incoming,
-    bytes_max: usize,
-    deadline: Instant,
-) -> Result<Bytes, Fault> {
+pub async fn collect(body: &mut Incoming, bytes_max: usize, deadline: Instant) -> Result<Bytes, Fault> {
     use http_body::Body as _;
     let expected = usize::try_from(body.size_hint().lower().min(EXPECTED_BYTES_MAX)).unwrap_or_default();
     let read = async {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::failure::texts;
-use crate::protocol::version::Era;
+use protocol::version::Era;
 
 /// How a server introduced itself.
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::protocol::json::Scratch;
-use crate::protocol::param_headers::{self, Annotation};
+use protocol::json::Scratch;
+use protocol::param_headers::{self, Annotation};
 
 /// How deep a tool or its arguments may be nested.
 const DEPTH_MAX: usize = 128;

@@ -19,7 +19,7 @@ use super::over_sse;
 use super::person::Person;
 use super::program;
 use super::server::Server;
-use crate::protocol::version::{Era, LegacyVersion, MODERN};
+use protocol::version::{Era, LegacyVersion, MODERN};
 
 /// How long a program may leave `server/discover` without an answer before it is taken for a legacy one.
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(5);

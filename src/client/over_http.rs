@@ -21,10 +21,10 @@ use super::http::{Http, Reply, collect};
 use super::person::Travelling;
 use super::replies::{Messages, Position};
 use super::server::Address;
-use crate::protocol::header::encode_value;
-use crate::protocol::method::{Method, NameSource};
-use crate::protocol::version::LegacyVersion;
-use crate::tasks::Tasks;
+use net::tasks::Tasks;
+use protocol::header::encode_value;
+use protocol::method::{Method, NameSource};
+use protocol::version::LegacyVersion;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

@@ -18,7 +18,7 @@ use super::fault::{Fault, unusable};
 use super::heard::{self, Heard};
 use super::hearing::Hearing;
 use super::person::Travelling;
-use crate::tasks::Tasks;
+use net::tasks::Tasks;
 
 /// Messages that wait to be written.
 const OUTGOING_MAX: usize = 64;

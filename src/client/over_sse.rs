@@ -18,23 +18,23 @@ use super::hearing::Hearing;
 use super::http::{Http, Reply, collect};
 use super::over_lines::OverLines;
 use super::server::Address;
-use crate::protocol::sse::{Event, Events};
-use crate::protocol::sse_endpoint::{Base, resolve};
-use crate::tasks::Tasks;
+use net::tasks::Tasks;
+use protocol::sse::{Event, Events};
+use protocol::sse_endpoint::{Base, resolve};
 
 /// How long a server may take to accept a message.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPTED_BYTES_MAX: usize = 64 << 10;
 
 /// The stream of a server.
-pub(crate) struct Stream {
+pub struct Stream {
     reply: Reply,
     events: Events,
 }
 
 /// Where messages for the server go.
 #[derive(Debug)]
-pub(crate) struct Posts {
+pub struct Posts {
     http: Http,
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn open(
 }
 
 /// Opens the stream and reads on it where messages for the server go.
-pub(crate) async fn dial(address: &Address, deadline: Instant) -> Result<(Stream, Posts), Fault> {
+pub async fn dial(address: &Address, deadline: Instant) -> Result<(Stream, Posts), Fault> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let reply = way(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn dial(address: &Address, deadline: Instant) -> Result<(Stream
 
 impl Stream {
     /// The next message; `None` at the end of the stream. Nothing is lost if it is not waited for to the end.
-    pub(crate) async fn message(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub async fn message(&mut self) -> Result<Option<Bytes>, Fault> {
         while let Some(event) = self.next().await? {
             let is_message = event.event.as_deref().is_none_or(|name| name == b"message");
             if let Some(data) = event.data.filter(|_| is_message) {
@@ -117,7 +117,7 @@ impl std::fmt::Debug for Stream {
 
 impl Posts {
     /// Sends a message, which the server accepts or does not; what it answers comes on the stream.
-    pub(crate) async fn send(&self, message: Bytes, deadline: Instant) -> Result<(), Fault> {
+    pub async fn send(&self, message: Bytes, deadline: Instant) -> Result<(), Fault> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut reply = self.http.send(Method::POST, headers, message, false, deadline).await?;
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn messages_go_to_the_server_itself() {
-        let url = crate::config::server_url("http://a:8080/x/sse?k=1").unwrap();
+        let url = config::server_url("http://a:8080/x/sse?k=1").unwrap();
         let address = Address { url, headers: HeaderMap::new(), tls: None };
         for (named, path) in [
             ("/messages?id=1", Some("/messages?id=1")),

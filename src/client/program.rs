@@ -18,7 +18,7 @@ use super::fault::Fault;
 use super::hearing::Hearing;
 use super::over_lines::OverLines;
 use super::server::Program;
-use crate::guardian::{self, Guarded};
+use net::guardian::{self, Guarded};
 
 /// How long a program may take to end when its input is closed, and again when it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use super::MESSAGE_BYTES_MAX;
 use super::fault::Fault;
 use super::http::{Reply, collect};
-use crate::protocol::sse::{Event, Events};
+use protocol::sse::{Event, Events};
 
 /// A server that asks to be left alone for longer is asked again all the same, and one that asks for no pause gets one.
 const RETRY_MAX: Duration = Duration::from_mins(1);
@@ -21,8 +21,9 @@ const EVENT_ID_BYTES_MAX: usize = 4096;
 
 /// The messages of one reply.
 #[derive(Debug)]
-pub(crate) struct Messages {
-    pub(crate) reply: Reply,
+pub struct Messages {
+    /// The reply they are read from.
+    pub reply: Reply,
     form: Form,
 }
 
@@ -44,16 +45,16 @@ impl std::fmt::Debug for Form {
 
 /// How far a stream was read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Position {
+pub struct Position {
     /// What resumes it.
-    pub(crate) last_event_id: Option<HeaderValue>,
+    pub last_event_id: Option<HeaderValue>,
     /// How long the server wants to be left alone before that.
-    pub(crate) retry: Option<Duration>,
+    pub retry: Option<Duration>,
 }
 
 impl Messages {
     /// The messages of a reply that is neither JSON nor a stream are none.
-    pub(crate) fn of(reply: Reply) -> Self {
+    pub fn of(reply: Reply) -> Self {
         let form = match media(&reply.head.headers).as_str() {
             "application/json" => Form::Json,
             "text/event-stream" => Form::Events(Box::new(Events::new(MESSAGE_BYTES_MAX))),
@@ -63,13 +64,13 @@ impl Messages {
     }
 
     /// Whether it is a stream.
-    pub(crate) fn is_stream(&self) -> bool {
+    pub fn is_stream(&self) -> bool {
         matches!(self.form, Form::Events(_))
     }
 
     /// The next message; `None` at the end of the reply. Nothing for `silence_max` is an error, and so is a message that
     /// takes longer than that to arrive. Comments of a stream are signs of life.
-    pub(crate) async fn next(
+    pub async fn next(
         &mut self,
         silence_max: Option<Duration>,
         position: &mut Position,

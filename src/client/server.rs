@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use crate::config::Url;
-use crate::tls::client::Connector;
+use config::Url;
+use net::tls::Connector;
 
 /// A server.
 #[derive(Clone, Debug)]

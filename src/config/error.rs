@@ -8,7 +8,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use crate::terminal::text::{is_seen, shown as plain};
+use protocol::text::{is_seen, shown as plain};
 
 /// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
 const LINE_CHARS_MAX: usize = 160;

@@ -24,7 +24,7 @@ use super::tls::WrittenListenerTls;
 use super::trace::WrittenTrace;
 use super::value::{At, Count, DAY_MS, GIB, HOUR_MS, KIB, Key, MIB, MINUTE_MS, Period, SECOND_MS, Size, TIB};
 use super::{AuthMethod, Isolation, LegacyErrors, Names, PinMode, SessionLoss, Transport};
-use crate::protocol::version::Era;
+use protocol::version::Era;
 
 /// Configuration of Trunkline.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

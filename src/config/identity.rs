@@ -1,6 +1,6 @@
 //! `[[jwt]]`, `[client_certificate]` and what API keys say of their holders.
 //!
-//! Whether an issuer's keys can be had is not known here: a file is read, and a URL fetched, by [`crate::auth`].
+//! Whether an issuer's keys can be had is not known here: a file is read, and a URL fetched, by the gateway's `access::auth`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

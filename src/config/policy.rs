@@ -14,7 +14,7 @@ use super::file::{File, Words};
 use super::resolve::Findings;
 use super::value::{At, Key};
 use super::{Endpoint, Upstream};
-use crate::protocol::hints::Hint;
+use protocol::hints::Hint;
 
 const NAME_BYTES_MAX: usize = 64;
 

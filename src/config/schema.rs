@@ -21,10 +21,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::config::parse;
+    use crate::parse;
 
     fn folder() -> std::path::PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("config")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
     }
 
     fn text_of(file: &str) -> String {

@@ -52,7 +52,7 @@ pub(super) enum TextOrSecret {
 }
 
 /// What every API key begins with, so that keys that got somewhere are easy to search for.
-pub(crate) const API_KEY_PREFIX: &str = "tl_";
+pub const API_KEY_PREFIX: &str = "tl_";
 /// Hexadecimal digits that follow.
 const API_KEY_DIGITS: usize = 64;
 /// More than anybody has to be told of at once.

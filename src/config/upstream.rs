@@ -11,7 +11,7 @@ use super::secret::{TextOrSecret, WrittenSecret};
 use super::value::At;
 use super::{Command, Transport, Upstream, Url, credentials};
 use super::{bridge, pins, rate, replicas};
-use crate::protocol::version::{Era, Eras};
+use protocol::version::{Era, Eras};
 
 const NAME_GRAMMAR: &str = "use a lower-case letter, then up to 31 of a-z, 0-9 and -";
 

@@ -148,7 +148,7 @@ fn has_twins<K: Ord>(keys: &mut [K]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::json::Scratch;
+    use crate::json::Scratch;
 
     fn with<T>(text: &str, look: impl Fn(Value<'_>) -> T) -> T {
         look(Scratch::default().index(text.as_bytes(), 64).expect("JSON").root())

@@ -101,7 +101,7 @@ fn each<'a>(object: Value<'a>, key: &str, mut visit: impl FnMut(Value<'a>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::json::Scratch;
+    use crate::json::Scratch;
 
     fn with<T>(text: &str, read: impl Fn(Value<'_>) -> T) -> T {
         let mut scratch = Scratch::default();

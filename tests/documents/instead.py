@@ -70,7 +70,7 @@ OUTPUTS = {
         'eval "$(grep -A 1 "^3[.]" demo.txt | tail -n 1)"\n'
         "kill -INT $DEMO; wait $DEMO\n"
     ),
-    "INFO trunkline::probe::endpoints: endpoint serves": (
+    "INFO trunkline_gateway::catalog::probe::endpoints: endpoint serves": (
         "kill $GATEWAY; wait $GATEWAY\n"
         f"trunkline run --config trunkline.toml & GATEWAY=$!; {AWAIT.format(port=8080)}\n"
     ),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use gateway::telemetry::metrics::Metrics;
 use serde_json::Value;
-use trunkline::telemetry::metrics::Metrics;
 
 use crate::harness::{Config, Daemon, Prometheus, Upstream, call, list, promtool};
 

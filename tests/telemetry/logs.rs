@@ -206,7 +206,7 @@ fn the_journal_gets_severities_and_no_time() {
         child.kill().unwrap();
         child.wait().unwrap();
         let said = text.lines().find(|line| line.contains(" ready ")).unwrap();
-        assert_eq!(said.starts_with("<6>trunkline::gateway: ready version="), is_journal, "{said}");
+        assert_eq!(said.starts_with("<6>trunkline_gateway::runtime: ready version="), is_journal, "{said}");
         assert_eq!(
             text.contains("<4>trunkline"),
             is_journal,
@@ -237,7 +237,7 @@ fn the_level_and_the_form_change_with_a_reload() {
     let before = daemon.log().len();
     refused();
     let line = daemon.wait_for_log(before, "the refusal", |line| says(line, "-32020"));
-    assert!(line.starts_with("time=") && line.contains("level=info target=trunkline::"), "{line}");
+    assert!(line.starts_with("time=") && line.contains("level=info target=trunkline_gateway::"), "{line}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Rules: who may call what.
 
 use super::{Case, base_with, parsed};
-use crate::config::{Effect, Rule};
-use crate::protocol::hints::Hint;
+use crate::{Effect, Rule};
+use protocol::hints::Hint;
 
 #[rustfmt::skip]
 pub(super) const CASES: &[Case] = &[

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Case, base_with, parsed};
-use crate::config::{Breaker, Health, Replicas, Retry};
+use crate::{Breaker, Health, Replicas, Retry};
 
 #[rustfmt::skip]
 pub(super) const CASES: &[Case] = &[

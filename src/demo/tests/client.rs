@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::demo::{DemoServer, Kind};
+use crate::{DemoServer, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -4,7 +4,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo};
-use crate::demo::Kind;
+use crate::Kind;
 
 const VERSION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 const CAPABILITIES: &str = "/params/_meta/io.modelcontextprotocol~1clientCapabilities";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo};
-use crate::demo::Kind;
+use crate::Kind;
 
 fn delete(params: &Value, capabilities: &Value) -> Call {
     let mut all = json!({ "name": "delete_note", "arguments": { "number": 1 } });

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo, Stream};
-use crate::demo::Kind;
+use crate::Kind;
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo};
-use crate::demo::Kind;
+use crate::Kind;
 
 fn forecast(city: &str) -> Call {
     Call::tool("forecast", &json!({ "city": city }))

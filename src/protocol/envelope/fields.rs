@@ -5,8 +5,8 @@
 //! key that stands twice, or that equals one of them only in such a reader's eyes, is therefore a
 //! doubt, as is a key that is not Unicode. Keys count by value: `"m\u0065thod"` is `method`.
 
-use crate::protocol::ambiguity::folded;
-use crate::protocol::json::{Cursor, Kind, Literal, Span, is_integer};
+use crate::ambiguity::folded;
+use crate::json::{Cursor, Kind, Literal, Span, is_integer};
 
 /// The longest accepted `id`, as it is written, in bytes.
 const ID_BYTES_MAX: usize = 1024;

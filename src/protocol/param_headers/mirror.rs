@@ -27,7 +27,7 @@ pub fn mirror<'a>(annotations: &'a [Annotation], arguments: Option<Value<'_>>) -
 mod tests {
     use super::super::annotations;
     use super::*;
-    use crate::protocol::json::Scratch;
+    use crate::json::Scratch;
 
     const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object","properties":{
         "city":{"type":"string","x-mcp-header":"City"},

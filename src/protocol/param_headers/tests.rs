@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::protocol::header::encode_value;
-use crate::protocol::json::Scratch;
+use crate::header::encode_value;
+use crate::json::Scratch;
 
 fn annotations_of(tool: &str) -> Result<Vec<Annotation>, InvalidAnnotation> {
     let mut scratch = Scratch::default();

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::{LIST_FIELDS, LIST_METHODS, Lists, NAME_BYTES_MAX, SUBSCRIPTION_ID, strings};
-use crate::protocol::json::{JsonError, Kind, Literal, Scratch, Value};
-use crate::protocol::mapping::{self, Shape, Site};
-use crate::protocol::splice::{Edit, Segments, splice};
+use crate::json::{JsonError, Kind, Literal, Scratch, Value};
+use crate::mapping::{self, Shape, Site};
+use crate::splice::{Edit, Segments, splice};
 
 /// A message of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]

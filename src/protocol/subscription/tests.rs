@@ -1,7 +1,7 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::protocol::json::Scratch;
+use crate::json::Scratch;
 
 fn read(notifications: &str) -> Result<Filter, &'static str> {
     let body = format!(r#"{{"params":{{{notifications}}}}}"#);

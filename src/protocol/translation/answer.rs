@@ -5,9 +5,9 @@ use bytes::Bytes;
 use super::input::Input;
 use super::members;
 use super::result::root_to_legacy;
-use crate::protocol::error::error_body;
-use crate::protocol::json::{Document, Kind, Literal, Scratch, Value};
-use crate::protocol::splice::{Segments, splice};
+use crate::error::error_body;
+use crate::json::{Document, Kind, Literal, Scratch, Value};
+use crate::splice::{Segments, splice};
 
 /// The error codes of the modern era that are about the gateway's own request, not the client's.
 const HEADER_MISMATCH: i64 = -32020;

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use super::members;
-use crate::protocol::json::{Document, Kind, Scratch};
-use crate::protocol::splice::splice;
+use crate::json::{Document, Kind, Scratch};
+use crate::splice::splice;
 
 const TASKS: &str = "tasks";
 const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::protocol::json::{Document, Kind, Scratch, Value};
+use crate::json::{Document, Kind, Scratch, Value};
 
 /// What a capability, or one of its settings, may be.
 enum Shape {

@@ -1,7 +1,7 @@
 //! URL elicitations that a legacy server wants completed first (2025-11-25 Elicitation, "URL Elicitation Required
 //! Error"), as a modern result that asks for input.
 
-use crate::protocol::json::{Kind, Value};
+use crate::json::{Kind, Value};
 
 /// The error of a server that wants elicitations completed before it does anything.
 pub const REQUIRED: i64 = -32042;
@@ -43,7 +43,7 @@ pub fn is_refused(responses: Value<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::json::{Document, Scratch};
+    use crate::json::{Document, Scratch};
 
     #[test]
     fn what_must_come_first_is_asked_for() {

@@ -1,14 +1,14 @@
 //! What a modern server asks in the middle of a call (2026-07-28 Multi Round-Trip Requests), as the requests that
 //! servers of the legacy era send, and the answers to those on their way back.
 //!
-//! Deliberately absent: whether the client may be asked ([`crate::protocol::asking`]), and in which order it answers.
+//! Deliberately absent: whether the client may be asked ([`crate::asking`]), and in which order it answers.
 
 use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use crate::protocol::asking::Asked;
-use crate::protocol::json::{Document, Kind, Scratch, Value, quote};
+use crate::asking::Asked;
+use crate::json::{Document, Kind, Scratch, Value, quote};
 
 /// More questions at once are none that a user could answer.
 const QUESTIONS_MAX: usize = 64;

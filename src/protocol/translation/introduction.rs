@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 
 use super::result::{OF_RESULT, SERVER_INFO};
-use crate::protocol::json::{Document, Kind, Scratch, Value, quote};
+use crate::json::{Document, Kind, Scratch, Value, quote};
 
 /// Members of the one that the other has elsewhere, or not at all.
 const ELSEWHERE: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilities", "serverInfo", "_meta"];

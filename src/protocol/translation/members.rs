@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::protocol::json::{Literal, Value};
-use crate::protocol::splice::Edit;
+use crate::json::{Literal, Value};
+use crate::splice::Edit;
 
 /// Edits that leave out the members of `object` whose key `is_out`, and put `added` before the others: members separated
 /// by commas, or nothing. In order, and none overlaps another.
@@ -38,8 +38,8 @@ pub fn edits(object: Value<'_>, is_out: impl Fn(&Literal) -> bool, added: &str) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::json::Scratch;
-    use crate::protocol::splice::splice;
+    use crate::json::Scratch;
+    use crate::splice::splice;
 
     #[test]
     fn members_go_and_come_and_the_others_stay() {

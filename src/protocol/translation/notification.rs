@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::members;
-use crate::protocol::json::{Document, JsonError, Kind, Scratch, Value, quote};
-use crate::protocol::splice::{Edit, Segments, splice};
+use crate::json::{Document, JsonError, Kind, Scratch, Value, quote};
+use crate::splice::{Edit, Segments, splice};
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 

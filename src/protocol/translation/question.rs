@@ -5,9 +5,9 @@
 use bytes::Bytes;
 
 use super::members;
-use crate::protocol::asking::{Asked, NO_METHOD, NotAsked};
-use crate::protocol::json::{Document, Kind, Literal, Scratch, Value, quote};
-use crate::protocol::splice::{Edit, splice};
+use crate::asking::{Asked, NO_METHOD, NotAsked};
+use crate::json::{Document, Kind, Literal, Scratch, Value, quote};
+use crate::splice::{Edit, splice};
 
 /// Keys of `_meta` that have no meaning once the request is no request of JSON-RPC any more.
 const NOT_CROSSING: [&str; 2] = ["progressToken", "io.modelcontextprotocol/related-task"];

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::members;
-use crate::protocol::envelope::Envelope;
-use crate::protocol::json::{Document, JsonError, Kind, Literal, Scratch, Span, Value, quote};
-use crate::protocol::splice::{Edit, Segments, splice};
-use crate::protocol::version::MODERN;
+use crate::envelope::Envelope;
+use crate::json::{Document, JsonError, Kind, Literal, Scratch, Span, Value, quote};
+use crate::splice::{Edit, Segments, splice};
+use crate::version::MODERN;
 
 /// Keys of `_meta` that only the modern era has begin so.
 const MODERN_META: &str = "io.modelcontextprotocol/";

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::members;
-use crate::protocol::json::{Document, JsonError, Kind, Literal, Scratch, Value, quote};
-use crate::protocol::method::Method;
-use crate::protocol::splice::{Edit, Segments, splice};
+use crate::json::{Document, JsonError, Kind, Literal, Scratch, Value, quote};
+use crate::method::Method;
+use crate::splice::{Edit, Segments, splice};
 
 /// The key of `_meta` under which a modern server names itself.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";

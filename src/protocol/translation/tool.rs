@@ -7,8 +7,8 @@
 use bytes::Bytes;
 
 use super::members;
-use crate::protocol::json::{Kind, Value};
-use crate::protocol::splice::Edit;
+use crate::json::{Kind, Value};
+use crate::splice::Edit;
 
 /// Schemas that are no objects, and objects that say the same (JSON Schema 2020-12, 4.3.2).
 const BOOLEANS: [(&[u8], &[u8]); 2] = [(b"true", b"{}"), (b"false", br#"{"not":{}}"#)];
@@ -21,7 +21,7 @@ pub fn to_legacy(tool: Value<'_>) -> Vec<Edit> {
     }
     match tool.get("outputSchema") {
         Some(schema) if !is_of_objects(schema) => {
-            let is_out = |key: &crate::protocol::json::Literal| key.equals(tool.text(), "outputSchema");
+            let is_out = |key: &crate::json::Literal| key.equals(tool.text(), "outputSchema");
             edits.extend(members::edits(tool, is_out, ""));
         }
         Some(schema) => add_properties(schema, &mut edits),
@@ -55,8 +55,8 @@ fn add_properties(schema: Value<'_>, edits: &mut Vec<Edit>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::json::Scratch;
-    use crate::protocol::splice::splice;
+    use crate::json::Scratch;
+    use crate::splice::splice;
 
     #[test]
     fn what_legacy_clients_refuse_is_said_otherwise() {

@@ -1,0 +1,27 @@
+//! `trunkline completions SHELL`: what a shell needs to complete the command line, from the arguments themselves.
+
+use clap::ValueEnum;
+use clap_complete::Shell;
+
+use tools::terminal;
+
+/// The shells that are served.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum For {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Prints the completions.
+pub(super) fn completions(shell: For) -> anyhow::Result<()> {
+    let shell = match shell {
+        For::Bash => Shell::Bash,
+        For::Zsh => Shell::Zsh,
+        For::Fish => Shell::Fish,
+    };
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut super::command(), "trunkline", &mut text);
+    terminal::put_text(String::from_utf8(text)?);
+    Ok(())
+}

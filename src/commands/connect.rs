@@ -1,0 +1,46 @@
+//! `trunkline connect`: standard input and output against a server elsewhere.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::EXIT_COMMAND_LINE;
+use super::server::How;
+use tools::connect::{self, Settings};
+
+/// Options of `trunkline connect`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  the client ended its output or closed its input, or a signal came
+  1  standard input or output cannot be used
+  2  the command line is wrong, or the key or the certificates cannot be read
+
+Environment:
+  TRUNKLINE_KEY  the key, if there is no --key-file
+
+What goes wrong with the server is not an exit: the request it happened to gets an error.")]
+pub(super) struct Options {
+    #[arg(help = "The server, for example http://127.0.0.1:8080/mcp", value_hint = clap::ValueHint::Url)]
+    url: String,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Runs until one side ends it.
+pub(super) fn connect(options: &Options) -> ExitCode {
+    let settings = match options.how.address(&options.url) {
+        Ok(address) => Settings { address, timeout: options.how.timeout() },
+        Err(error) => {
+            super::say(&error);
+            return ExitCode::from(EXIT_COMMAND_LINE);
+        }
+    };
+    match connect::run(&settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            super::say(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `trunkline demo`: the gateway over two built-in servers, and what to try.
+//!
+//! The servers run on a thread of their own and are reached over loopback like any others. Ctrl-C ends both.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use demo::{DemoServer, Kind};
+use gateway::runtime::Gateway;
+use gateway::telemetry::logs;
+use protocol::text::shown;
+use tools::terminal;
+
+/// Options of `trunkline demo`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Where the gateway listens; port 0 lets the system choose
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    address: SocketAddr,
+    /// Where metrics and health are served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    admin: SocketAddr,
+}
+
+/// Runs until Ctrl-C.
+pub(super) fn demo(options: &Options) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        options.address.ip().is_loopback() && options.admin.ip().is_loopback(),
+        "the demo has no authentication: give it loopback addresses"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (weather, notes) = runtime.block_on(async {
+        Ok::<_, std::io::Error>((
+            DemoServer::bind(Kind::Weather).await?,
+            DemoServer::bind(Kind::Notes).await?,
+        ))
+    })?;
+    let text = configuration(options, &weather.url(), &notes.url());
+    let config = config::parse(&text).map_err(|errors| anyhow::anyhow!(errors.render("demo", &text)))?;
+    logs::start(&config.log)?;
+    let gateway = Gateway::open(config, None)?;
+    let address = gateway.addresses().first().copied().context("the demo has no listener")?;
+
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let servers = std::thread::Builder::new().name("demo".into()).spawn(move || {
+        runtime.block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) });
+    })?;
+    terminal::put(what_to_try(address, options.admin));
+    let result = gateway.run().map(|_| ());
+    logs::finish();
+    stop.cancel();
+    if servers.join().is_err() {
+        tracing::error!("the demo servers ended with a panic; this is a bug");
+    }
+    result
+}
+
+fn configuration(options: &Options, weather: &str, notes: &str) -> String {
+    format!(
+        r#"
+[listener]
+address = "{}"
+[admin]
+address = "{}"
+[log]
+level = "warn"
+[drain]
+quiet = "100ms"
+max = "2s"
+[[endpoint]]
+path = "/mcp"
+upstreams = ["weather", "notes"]
+[[endpoint]]
+path = "/mcp/weather"
+upstreams = ["weather"]
+[upstream.weather]
+url = "{weather}"
+[upstream.notes]
+url = "{notes}"
+"#,
+        options.address, options.admin
+    )
+}
+
+fn what_to_try(address: SocketAddr, admin: SocketAddr) -> String {
+    let program = std::env::current_exe()
+        .map_or_else(|_| "trunkline".to_owned(), |path| shown(&path.display().to_string()));
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let curl = format!(
+        r#"curl -sw '\n' http://{address}/mcp -H 'Content-Type: application/json' -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: weather__forecast' -H 'Mcp-Param-City: Oslo' -d '{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"weather__forecast","arguments":{{"city":"Oslo","days":2}},{meta}}}}}'"#
+    );
+    format!(
+        "\
+Trunkline runs at http://{address}/mcp, in front of two demo servers: weather and notes.
+Press Ctrl-C to stop. Things to try:
+
+1. Open the status page in a browser:
+   http://{admin}/
+
+2. In another terminal, list the tools of both servers, in one list:
+   {program} tools http://{address}/mcp
+
+3. Call a tool; the second one asks you first:
+   {program} call http://{address}/mcp weather__forecast --city Oslo --days 2
+   {program} call http://{address}/mcp notes__delete_note --number 1
+
+4. The same call as it travels, without a client:
+   {curl}
+"
+    )
+}

@@ -1,0 +1,206 @@
+//! `trunkline doctor URL` and `trunkline doctor -- COMMAND…`: an inspection.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use prometheus::IntCounter;
+use serde_json::Value;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::EXIT_COMMAND_LINE;
+use super::server::How;
+use client::server::{Program, Server};
+use net::tasks::Tasks;
+use tools::doctor::{self, Report, Rule, Settings, Severity};
+use tools::terminal;
+use tools::terminal::progress::Progress;
+use tools::terminal::put;
+
+/// The exit code for a server that could not be inspected.
+const EXIT_NOT_INSPECTED: u8 = 3;
+/// How wide a report is where nobody says.
+const COLUMNS: u16 = 100;
+const CALLS_MAX: i64 = 100;
+
+/// Options of `trunkline doctor`.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("timeout", |argument| argument
+        .default_value("10")
+        .help("Seconds that an answer may take; the whole inspection may take twelve times that")),
+    after_help = "\
+Exit codes:
+  0  inspected, and nothing found that --fail-on names
+  1  inspected, and something found that --fail-on names
+  2  the command line is wrong, or the key or the certificates cannot be read
+  3  not inspected: the server cannot be reached, lets nobody in, or is no MCP server
+
+Environment:
+  TRUNKLINE_KEY  the key, if there is no --key-file
+
+No tool is called, unless --call names one. Some requests are wrong on purpose: they
+show how the server refuses them, and have no other effect."
+)]
+pub(super) struct Options {
+    #[arg(help = "The server, for example http://127.0.0.1:8080/mcp", required_unless_present = "command")]
+    url: Option<String>,
+    /// In place of a URL: a program that is a server on its standard input and output, with its arguments
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "url")]
+    command: Vec<OsString>,
+    #[command(flatten)]
+    how: How,
+    /// The least severity of a finding that makes the exit code 1
+    #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = FailOn::Error)]
+    fail_on: FailOn,
+    /// A rule to pass over, by its id; may be given more than once
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    ignore: Vec<&'static Rule>,
+    /// Call this tool, too
+    #[arg(long, value_name = "TOOL")]
+    call: Option<String>,
+    /// The arguments of that call, as a JSON object
+    #[arg(long, value_name = "JSON", requires = "call", value_parser = object, default_value = "{}")]
+    arguments: Value,
+    /// How often to call it
+    #[arg(long, value_name = "COUNT", requires = "call", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=CALLS_MAX))]
+    calls: u32,
+    /// Say everything: every place, and every rule that is kept
+    #[arg(long, short)]
+    long: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What makes the exit code 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// Errors
+    Error,
+    /// Errors and warnings
+    Warning,
+    /// Any finding
+    Advice,
+    /// Nothing
+    Never,
+}
+
+/// Does it.
+pub(super) fn doctor(options: &Options) -> ExitCode {
+    let server = match server(options) {
+        Ok(server) => server,
+        Err(error) => {
+            terminal::say(format_args!("error: {error:#}"));
+            return ExitCode::from(EXIT_COMMAND_LINE);
+        }
+    };
+    match inspect(options, &server) {
+        Ok(Some(report)) => {
+            print(options, &report);
+            code(options, &report)
+        }
+        Ok(None) => ExitCode::from(EXIT_NOT_INSPECTED),
+        Err(error) => {
+            terminal::say(format_args!("error: {error:#}"));
+            ExitCode::from(EXIT_NOT_INSPECTED)
+        }
+    }
+}
+
+fn server(options: &Options) -> anyhow::Result<Server> {
+    if let Some(url) = &options.url {
+        anyhow::ensure!(
+            url.contains("://"),
+            "{url:?} is no URL; a program is given behind --, as in: trunkline doctor -- {}",
+            protocol::text::shown(url)
+        );
+        return Ok(Server::Http(options.how.address(url)?));
+    }
+    let (name, arguments) = options.command.split_first().context("name a URL or a program")?;
+    Ok(Server::Program(Program { name: name.clone(), arguments: arguments.to_vec() }))
+}
+
+/// What the server is called in the report.
+fn called(options: &Options) -> String {
+    if let Some(url) = &options.url {
+        return without_query(url);
+    }
+    let words: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+/// A query may hold a secret.
+fn without_query(url: &str) -> String {
+    url.split_once('?').map_or(url.to_owned(), |(url, _)| format!("{url}?…"))
+}
+
+/// `None`: a signal came.
+fn inspect(options: &Options, server: &Server) -> anyhow::Result<Option<Report>> {
+    let settings = Settings {
+        timeout: Duration::from_secs(options.how.timeout().as_secs()),
+        call: options.call.clone().map(|tool| (tool, options.arguments.clone(), options.calls)),
+    };
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let facts = runtime.block_on(async {
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let tasks = Tasks::new(IntCounter::new("panics", "panics").context("a counter")?);
+        let progress = Progress::start("inspecting the server");
+        let told = |what: &str| progress.say(what);
+        tokio::select! {
+            facts = doctor::gather(server, &settings, &tasks, &told) => anyhow::Ok(Some(facts)),
+            _ = terminate.recv() => Ok(None),
+            _ = interrupt.recv() => Ok(None),
+        }
+    })?;
+    Ok(facts.map(|facts| Report::of(&called(options), &facts, &options.ignore)))
+}
+
+fn print(options: &Options, report: &Report) {
+    if options.json {
+        let text = serde_json::to_string_pretty(&report.json()).unwrap_or_default();
+        put(protocol::text::shown_json(&text));
+    } else {
+        let is_seen = std::io::stdout().is_terminal();
+        let size = if is_seen { ratatui::crossterm::terminal::size().ok() } else { None };
+        let width = size.map_or(COLUMNS, |(width, _)| width);
+        put(report.text(usize::from(width), options.long).trim_end());
+    }
+}
+
+fn code(options: &Options, report: &Report) -> ExitCode {
+    if report.not_inspected.is_some() {
+        return ExitCode::from(EXIT_NOT_INSPECTED);
+    }
+    let counted = match options.fail_on {
+        FailOn::Error => &[Severity::Error][..],
+        FailOn::Warning => &[Severity::Error, Severity::Warning],
+        FailOn::Advice => &Severity::ALL,
+        FailOn::Never => &[],
+    };
+    let is_fit = counted.iter().all(|severity| report.count(*severity) == 0);
+    if is_fit { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn rule(id: &str) -> Result<&'static Rule, String> {
+    doctor::find_rule(id).ok_or_else(|| {
+        let near = doctor::all_rules()
+            .map(|rule| (strsim::jaro_winkler(id, rule.id), rule.id))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        match near.filter(|(likeness, _)| *likeness > 0.7) {
+            Some((_, near)) => format!("there is no such rule; did you mean {near}?"),
+            None => "there is no such rule; a report names each by its id".to_owned(),
+        }
+    })
+}
+
+fn object(text: &str) -> Result<Value, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+    if value.is_object() { Ok(value) } else { Err("it is not a JSON object".to_owned()) }
+}

@@ -1,0 +1,153 @@
+//! `trunkline export`: the entry by which a client reaches the gateway. It never holds a key.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+
+use config::{self, AuthMethod, Config, Endpoint};
+use protocol::text::shown;
+use tools::entries::{self, Client, Export, Key};
+use tools::terminal;
+use tools::terminal::{paint, put, put_text};
+
+/// Options of `trunkline export`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The entry goes to standard output, what else there is to do to standard error. It holds no key: clients take it from an \
+environment variable or ask for it, and for those that do neither `trunkline connect` reads it from a file.")]
+pub(super) struct Options {
+    /// Whose entry; --list shows them
+    #[arg(long, value_name = "CLIENT", required_unless_present = "list", hide_possible_values = true,
+          value_parser = PossibleValuesParser::new(Client::all().iter().map(|client| client.name)))]
+    client: Option<String>,
+    /// List the clients that are known, and where their entries stand
+    #[arg(long, conflicts_with = "client")]
+    list: bool,
+    /// The URL of the gateway, if not by its configuration
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["endpoint", "config"])]
+    url: Option<String>,
+    /// The configuration file of the gateway
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "/etc/trunkline/trunkline.toml")]
+    config: PathBuf,
+    /// The endpoint, where the configuration has several
+    #[arg(long, value_name = "PATH")]
+    endpoint: Option<String>,
+    /// What the client is to call the gateway
+    #[arg(long, value_name = "NAME", default_value = "trunkline")]
+    name: String,
+    /// With a key, from this environment variable of the client; without --url, the configuration says whether
+    #[arg(long, value_name = "VARIABLE", num_args = 0..=1, require_equals = true,
+          default_missing_value = KEY_VARIABLE)]
+    key: Option<String>,
+    /// Where `trunkline connect` is to read the key. Default: ~/.config/trunkline/key
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key_file: Option<PathBuf>,
+    /// Have the client start `trunkline connect` although it speaks HTTP
+    #[arg(long)]
+    stdio: bool,
+    /// Where the client finds the program. Default: where this one is
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::ExecutablePath)]
+    program: Option<PathBuf>,
+}
+
+const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
+
+/// Where the gateway is, and what it wants.
+struct Place {
+    url: String,
+    wants_key: bool,
+    note: Option<&'static str>,
+}
+
+/// Does it.
+pub(super) fn export(options: &Options) -> anyhow::Result<()> {
+    let Some(client) = options.client.as_deref().and_then(Client::named) else {
+        list();
+        return Ok(());
+    };
+    let place = match &options.url {
+        Some(url) => {
+            config::server_url(url).map_err(|why| anyhow::anyhow!("{url:?}: {why}"))?;
+            Place { url: url.clone(), wants_key: false, note: None }
+        }
+        None => place(&super::load(&options.config)?, options.endpoint.as_deref())?,
+    };
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().context("where is this program? Say it with --program")?,
+    };
+    let key_file = match &options.key_file {
+        Some(file) => std::path::absolute(file)?,
+        None => {
+            Path::new(&std::env::var_os("HOME").unwrap_or_else(|| "/".into())).join(".config/trunkline/key")
+        }
+    };
+    let text =
+        |path: &Path| path.to_str().map(str::to_owned).context("a path that is not UTF-8 fits into no entry");
+    let (program, key_file) = (text(&program)?, text(&key_file)?);
+    let variable = options.key.as_deref().or(place.wants_key.then_some(KEY_VARIABLE));
+    let entry = entries::export(Export {
+        client,
+        name: &options.name,
+        url: &place.url,
+        key: variable.map(|variable| Key { variable, file: &key_file }),
+        program: &program,
+        as_program: options.stdio,
+    });
+    put_text(entry.text);
+    let section = client.section();
+    terminal::say(format_args!("{} {}", paint::painted(paint::STRONG, "Into:"), client.file));
+    terminal::say(format_args!("If `{section}` is there already, add to it."));
+    for note in entry.notes.iter().map(String::as_str).chain(place.note) {
+        terminal::say(format_args!("{}.", shown(note)));
+    }
+    Ok(())
+}
+
+fn list() {
+    for client in Client::all() {
+        let how = if client.is_for_programs_alone() { "program" } else { "http" };
+        put(format_args!("{:<15} {:<15} {how:<8} {}", client.name, client.title, client.file));
+    }
+}
+
+fn place(config: &Config, path: Option<&str>) -> anyhow::Result<Place> {
+    let paths = || config.endpoints.iter().map(|endpoint| endpoint.path.as_str());
+    let all = || paths().map(shown).collect::<Vec<_>>().join(", ");
+    let endpoint = match (path, config.endpoints.as_slice()) {
+        (Some(path), endpoints) => {
+            endpoints.iter().find(|endpoint| endpoint.path == path).with_context(|| {
+                let near = config::nearest(path, paths()).map(|near| format!("; {near}")).unwrap_or_default();
+                format!("there is no endpoint {}: there is {}{near}", shown(path), all())
+            })?
+        }
+        (None, [only]) => only,
+        (None, _) => anyhow::bail!("which endpoint? Say it with --endpoint: there is {}", all()),
+    };
+    let has = |method| endpoint.auth.contains(&method);
+    let note = if endpoint.auth.is_empty() || has(AuthMethod::ApiKey) {
+        None
+    } else if has(AuthMethod::Jwt) {
+        Some("The gateway wants a token: it tells clients where to get one")
+    } else {
+        Some("The gateway wants a certificate of clients, which entries of this client have no place for")
+    };
+    Ok(Place { url: url(config, endpoint)?, wants_key: has(AuthMethod::ApiKey), note })
+}
+
+fn url(config: &Config, endpoint: &Endpoint) -> anyhow::Result<String> {
+    if let Some(url) = &endpoint.public_url {
+        return Ok(url.clone());
+    }
+    let reachable = |listener: &&config::Listener| {
+        !listener.proxy_protocol && !listener.address.ip().is_unspecified() && listener.address.port() != 0
+    };
+    let listener = config.listeners.iter().find(reachable).context(
+        "the configuration does not say by which address clients reach the gateway: set `public_url` of the endpoint, or \
+         give --url",
+    )?;
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    Ok(format!("{scheme}://{}{}", listener.address, endpoint.path))
+}

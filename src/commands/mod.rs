@@ -1,0 +1,192 @@
+//! The command line: what can be asked for, and the exit codes.
+//!
+//! 0: done. 1: it went wrong. 2: the command line is wrong. 3: who should answer does not. 66: a file that it names cannot be used.
+//! 78: the configuration is wrong.
+//! Those of the gateway alone are in `run.rs`.
+
+mod admin;
+mod call;
+mod check;
+mod completions;
+mod connect;
+mod demo;
+mod doctor;
+mod export;
+mod import;
+mod key;
+mod man;
+mod permissions;
+mod pins;
+mod run;
+mod server;
+mod session_key;
+mod status;
+mod tools;
+mod top;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
+
+use ::tools::terminal;
+use ::tools::terminal::{paint, put_text};
+use config::Config;
+use gateway::runtime;
+use protocol::text::shown_lines;
+
+/// The exit code where it went wrong.
+const EXIT_FAILED: u8 = 1;
+/// The exit code for a wrong command line, as clap has it.
+const EXIT_COMMAND_LINE: u8 = 2;
+/// The exit code where who should answer does not.
+const EXIT_UNREACHABLE: u8 = 3;
+/// The exit code for a wrong configuration (`EX_CONFIG` of sysexits).
+const EXIT_CONFIGURATION: u8 = 78;
+/// The exit code where a file that the configuration names cannot be used (`EX_NOINPUT`).
+const EXIT_INPUT: u8 = 66;
+
+/// A multiplexing proxy for the Model Context Protocol.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway
+    Run(ConfigFile),
+    /// Check a configuration file and what it names and say everything that is wrong with it, or what somebody may do by its
+    /// rules
+    Check {
+        #[command(flatten)]
+        file: ConfigFile,
+        #[command(flatten)]
+        scope: check::Scope,
+        #[command(flatten)]
+        asked: permissions::Asked,
+    },
+    /// Run the gateway over two built-in demo servers and show what to try
+    Demo(demo::Options),
+    /// Be an MCP server on standard input and output that passes everything to a server elsewhere
+    Connect(connect::Options),
+    /// Show the state of a running gateway on the terminal, live
+    Top(top::Options),
+    /// Print the state of a running gateway
+    Status(status::Options),
+    /// List the tools of a server
+    Tools(tools::Options),
+    /// Call a tool of a server
+    Call(call::Options),
+    /// Inspect a server, and say what to do about what is wrong with it
+    Doctor(doctor::Options),
+    /// Make a configuration from the `mcpServers` of a desktop or IDE client
+    Import(import::Options),
+    /// Print what a client's own configuration needs to reach the gateway
+    Export(export::Options),
+    /// Make a new API key and the entry that lets it in
+    Key {
+        /// Who will hold it
+        name: String,
+    },
+    /// Make a file of keys that seal session ids, or put a new key into it
+    SessionKey {
+        /// The key file
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Show and approve changed definitions of tools
+    Pins(pins::Options),
+    /// Print the JSON Schema of the configuration file
+    Schema,
+    /// Print what a shell needs to complete the command line
+    Completions {
+        /// The shell
+        shell: completions::For,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        #[arg(value_hint = ValueHint::DirPath)]
+        directory: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", value_hint = ValueHint::FilePath)]
+    config: PathBuf,
+}
+
+/// Does what `arguments` ask for.
+pub(crate) fn main(arguments: Arguments) -> ExitCode {
+    let code = done(arguments);
+    let Some(error) = terminal::lost() else { return code };
+    say(&anyhow::anyhow!("cannot write to standard output: {error}"));
+    ExitCode::FAILURE
+}
+
+fn done(arguments: Arguments) -> ExitCode {
+    let result = match arguments.command {
+        Command::Run(file) => return run::run(&file.config),
+        Command::Check { file, scope, asked } => return check::check(&file.config, &scope, &asked),
+        Command::Connect(options) => return connect::connect(&options),
+        Command::Tools(options) => return tools::tools(&options),
+        Command::Call(options) => return call::call(&options),
+        Command::Doctor(options) => return doctor::doctor(&options),
+        Command::Status(options) => return status::status(&options),
+        Command::Top(options) => return top::top(&options),
+        Command::Demo(options) => demo::demo(&options),
+        Command::Import(options) => import::import(&options),
+        Command::Export(options) => export::export(&options),
+        Command::Key { name } => key::key(&name),
+        Command::SessionKey { file } => session_key::session_key(&file),
+        Command::Pins(options) => pins::pins(&options),
+        Command::Schema => {
+            put_text(config::json_schema());
+            Ok(())
+        }
+        Command::Completions { shell } => completions::completions(shell),
+        Command::Man { directory } => man::man(&directory),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&error);
+            exit_code(&error, EXIT_FAILED)
+        }
+    }
+}
+
+/// Reads a configuration for a command that needs something out of it.
+fn load(path: &Path) -> Result<Config, Misconfigured> {
+    runtime::load(path).map_err(Misconfigured)
+}
+
+/// A configuration that is wrong, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+struct Misconfigured(anyhow::Error);
+
+/// The exit code for an error: that of a wrong configuration if it is one, else `otherwise`.
+fn exit_code(error: &anyhow::Error, otherwise: u8) -> ExitCode {
+    ExitCode::from(if error.is::<Misconfigured>() { EXIT_CONFIGURATION } else { otherwise })
+}
+
+/// Shows an error, which may repeat what strangers wrote.
+fn say(error: &anyhow::Error) {
+    terminal::say(format_args!(
+        "{}: {}",
+        paint::painted(paint::BAD, "error"),
+        shown_lines(&format!("{error:#}"))
+    ));
+}
+
+/// The command line, for what is made from it.
+fn command() -> clap::Command {
+    Arguments::command()
+}

@@ -1,0 +1,234 @@
+//! `trunkline pins`: what is pinned of tools, what changed, and approving that.
+//!
+//! Works on the state directory alone. An approval names what was shown by its hash, and the gateway takes it up only if
+//! that very definition still waits: what changed in between is never approved. What upstreams wrote is shown with
+//! everything spelled out that a terminal might obey.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueHint};
+
+use config::nearest;
+use gateway::catalog::pins::book::{Definition, Tool};
+use gateway::catalog::pins::diff::{Line, difference, lines, printable};
+use gateway::catalog::pins::file::{Approval, Folder};
+use protocol::canonical::Hash;
+use tools::terminal;
+use tools::terminal::{paint, put};
+
+/// Options of `trunkline pins`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    #[command(subcommand)]
+    command: Command,
+    /// The configuration file, which names the state directory and the upstreams
+    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", global = true,
+          value_hint = ValueHint::FilePath)]
+    config: PathBuf,
+    /// The state directory, where the configuration does not name it
+    #[arg(long, value_name = "DIRECTORY", global = true, value_hint = ValueHint::DirPath)]
+    state_directory: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the tools that have pins, with their state and the hash of what is pinned or waits
+    List {
+        /// Only of this upstream
+        upstream: Option<String>,
+    },
+    /// Show what waits for approval and how it differs from what is pinned
+    Show {
+        /// Whose tool
+        upstream: String,
+        /// Which; all that wait unless given
+        tool: Option<String>,
+    },
+    /// Show a difference, ask, and approve it
+    Approve {
+        /// Whose tool
+        upstream: String,
+        /// Which
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        tool: Option<String>,
+        /// All that waits; --hash is then the hash of all, as `list` shows it
+        #[arg(long)]
+        all: bool,
+        /// Approve what has this hash, without asking
+        #[arg(long, value_name = "HEX")]
+        hash: Option<Hash>,
+    },
+}
+
+/// A definition that waits.
+struct Waiting {
+    tool: String,
+    before: Option<Definition>,
+    definition: Definition,
+}
+
+/// Does what the options ask for.
+pub(super) fn pins(options: &Options) -> anyhow::Result<()> {
+    let config = super::load(&options.config)?;
+    let directory = options.state_directory.clone().or(config.state_directory);
+    let directory = directory.context(
+        "no state directory: name it with state_directory in the configuration, or with --state-directory",
+    )?;
+    let folder = Folder::new(&directory);
+    let known: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+    let check = |name: &str| {
+        let near =
+            || nearest(name, known.iter().copied()).map(|near| format!(": {near}")).unwrap_or_default();
+        anyhow::ensure!(known.contains(&name), "the configuration has no upstream {name:?}{}", near());
+        Ok(())
+    };
+    match &options.command {
+        Command::List { upstream: Some(upstream) } => {
+            check(upstream)?;
+            list(&folder, &[upstream])
+        }
+        Command::List { upstream: None } => list(&folder, &known),
+        Command::Show { upstream, tool } => {
+            check(upstream)?;
+            let waiting = waiting(&folder, upstream, tool.as_deref())?;
+            for one in &waiting {
+                show(upstream, one);
+            }
+            Ok(())
+        }
+        Command::Approve { upstream, tool, hash, .. } => {
+            check(upstream)?;
+            approve(&folder, upstream, tool.as_deref(), *hash)
+        }
+    }
+}
+
+fn list(folder: &Folder, upstreams: &[&str]) -> anyhow::Result<()> {
+    for upstream in upstreams {
+        let tools = tools(folder, upstream)?;
+        for (name, tool) in &tools {
+            let name = printable(name);
+            let state = if tool.pending.is_empty() { "pinned" } else { "pinned before" };
+            for definition in &tool.approved {
+                put(format_args!("{upstream}\t{name}\t{state}\t{}", definition.hash));
+            }
+            let state = if tool.approved.is_empty() { "new" } else { "changed" };
+            for pending in &tool.pending {
+                put(format_args!("{upstream}\t{name}\t{state}\t{}", pending.definition.hash));
+            }
+        }
+        let waiting = waiting_of(&tools);
+        if !waiting.is_empty() {
+            put(format_args!("{upstream}\t--all\twaiting\t{}", hash_of_all(&waiting)));
+        }
+    }
+    Ok(())
+}
+
+fn approve(folder: &Folder, upstream: &str, tool: Option<&str>, hash: Option<Hash>) -> anyhow::Result<()> {
+    let mut chosen = waiting(folder, upstream, tool)?;
+    if let Some(hash) = hash {
+        match tool {
+            Some(_) => chosen.retain(|waiting| waiting.definition.hash == hash),
+            None if hash_of_all(&chosen) != hash => chosen.clear(),
+            None => {}
+        }
+        anyhow::ensure!(
+            !chosen.is_empty(),
+            "nothing with this hash waits for approval: it may have changed again; see `trunkline pins show {upstream}`"
+        );
+    } else {
+        for waiting in &chosen {
+            show(upstream, waiting);
+        }
+        anyhow::ensure!(
+            std::io::stdin().is_terminal(),
+            "nothing is approved: without a terminal to ask at, give --hash with the hash of what was shown"
+        );
+        anyhow::ensure!(
+            tool.is_none() || chosen.len() == 1,
+            "several definitions wait: choose one with --hash"
+        );
+        if !is_confirmed()? {
+            put("Nothing is approved.");
+            return Ok(());
+        }
+    }
+    for Waiting { tool, definition, .. } in &chosen {
+        let (upstream, hash) = (upstream.to_owned(), definition.hash.to_string());
+        let approval = Approval { upstream, tool: tool.clone(), hash };
+        folder.approve(&approval).context("the approval cannot be written")?;
+        put(format_args!("approved: {} {}", printable(tool), definition.hash));
+    }
+    put("A running gateway takes it up within seconds, if the definition has not changed again by then.");
+    Ok(())
+}
+
+fn is_confirmed() -> anyhow::Result<bool> {
+    terminal::put_text("Approve? [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn tools(folder: &Folder, upstream: &str) -> anyhow::Result<BTreeMap<String, Tool>> {
+    let path = folder.path(upstream);
+    let kept = folder.read(upstream).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(kept.unwrap_or_default().tools)
+}
+
+/// What waits of an upstream, or of one of its tools; at least one.
+fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Result<Vec<Waiting>> {
+    let all = waiting_of(&tools(folder, upstream)?);
+    anyhow::ensure!(!all.is_empty(), "nothing of {upstream} waits for approval");
+    let Some(tool) = tool else { return Ok(all) };
+    let near = nearest(tool, all.iter().map(|waiting| waiting.tool.as_str()));
+    let waiting: Vec<Waiting> = all.into_iter().filter(|waiting| waiting.tool == tool).collect();
+    let near = near.map(|near| format!(": {}", printable(&near))).unwrap_or_default();
+    anyhow::ensure!(!waiting.is_empty(), "nothing of {upstream} waits for approval under this name{near}");
+    Ok(waiting)
+}
+
+fn waiting_of(tools: &BTreeMap<String, Tool>) -> Vec<Waiting> {
+    let of = |(name, tool): (&String, &Tool)| {
+        let before = tool.approved.last().cloned();
+        let waiting = tool.pending.iter().map(|pending| Waiting {
+            tool: name.clone(),
+            before: before.clone(),
+            definition: pending.definition.clone(),
+        });
+        waiting.collect::<Vec<_>>()
+    };
+    tools.iter().flat_map(of).collect()
+}
+
+/// Binds an approval of everything to everything that was shown, and whose it is.
+fn hash_of_all(waiting: &[Waiting]) -> Hash {
+    Hash::of_all(waiting.iter().flat_map(|waiting| [Hash::of(&waiting.tool), waiting.definition.hash]))
+}
+
+fn show(upstream: &str, waiting: &Waiting) {
+    let new = lines(&waiting.definition.text);
+    let old = waiting.before.as_ref().map(|before| lines(&before.text));
+    put(format_args!("{upstream} {}", printable(&waiting.tool)));
+    match &waiting.before {
+        Some(before) => put(format_args!("pinned   {}", before.hash)),
+        None => put("pinned   nothing: the tool is new"),
+    }
+    put(format_args!("waiting  {}", waiting.definition.hash));
+    let colored = |style, mark: char, line: &str| {
+        put(paint::painted(style, format_args!("{mark} {line}")));
+    };
+    for line in difference(&old.unwrap_or_default(), &new) {
+        match line {
+            Line::Same(line) => put(format_args!("  {line}")),
+            Line::Old(line) => colored(paint::BAD, '-', &line),
+            Line::New(line) => colored(paint::GOOD, '+', &line),
+            Line::Skipped(count) => put(format_args!("  … {count} lines")),
+        }
+    }
+    put("");
+}

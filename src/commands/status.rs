@@ -1,0 +1,106 @@
+//! `trunkline status`: the state of a gateway, once.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use clap::Args;
+
+use super::admin::Where;
+use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
+use protocol::text::{shown_json, shown_lines};
+use tools::terminal;
+use tools::terminal::progress::Progress;
+use tools::terminal::put;
+use tools::watch::report::Report;
+use tools::watch::status::Status;
+use tools::watch::trouble::{self, troubles};
+use tools::watch::watcher::{Fault, Watcher, object};
+
+/// Options of `trunkline status`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0   all is well, or needs attention at most
+  1   something is wrong, marked with ✗
+  2   the command line is wrong, or the token cannot be read
+  3   the gateway cannot be reached, or does not answer
+  78  the configuration is wrong or cannot be read
+
+Environment:
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
+pub(super) struct Options {
+    #[command(flatten)]
+    place: Where,
+    /// Print what GET /status answers, as it is
+    #[arg(long)]
+    json: bool,
+    /// Leave out no endpoint, upstream or trouble
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+}
+
+/// Prints it.
+pub(super) fn status(options: &Options) -> ExitCode {
+    let watcher = match options.place.watcher() {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
+            return super::exit_code(&error, EXIT_COMMAND_LINE);
+        }
+    };
+    let answer = ask(&watcher).and_then(|text| object(&text).map(|object| (text, Status::read(&object))));
+    let (text, status) = match answer {
+        Ok(answer) => answer,
+        Err(fault) => {
+            terminal::say(unreachable(&watcher, &fault));
+            return ExitCode::from(EXIT_UNREACHABLE);
+        }
+    };
+    let now_s = now_s();
+    let troubles = troubles(&status, now_s);
+    if options.json {
+        write_json(&text);
+    } else {
+        let place = watcher.place().to_string();
+        let report =
+            Report { status: &status, troubles: &troubles, place: &place, now_s, is_whole: options.all };
+        put(report.text().trim_end());
+    }
+    let (wrong, _) = trouble::counts(&troubles);
+    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What is said of a gateway that cannot be asked.
+pub(super) fn unreachable(watcher: &Watcher, fault: &Fault) -> String {
+    let place = watcher.place();
+    let advice = match fault {
+        Fault::Unreachable(_) => {
+            "\nhelp: is the gateway running? --admin or --config says where its [admin] is"
+        }
+        _ => "",
+    };
+    shown_lines(&format!("error: no answer from the gateway at {place}: {fault}{advice}"))
+}
+
+/// Seconds since 1970.
+pub(super) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+fn ask(watcher: &Watcher) -> Result<Bytes, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .map_err(Fault::Unreachable)?;
+    runtime.block_on(async {
+        let _progress = Progress::start(&format!("asking {}", watcher.place()));
+        watcher.get("/status").await
+    })
+}
+
+/// As it came, but for what a terminal might obey: that is escaped. Tabs and the like stand between the members only.
+fn write_json(text: &[u8]) {
+    let text = String::from_utf8_lossy(text).replace(['\t', '\r'], " ");
+    put(shown_json(text.trim_end()));
+}

@@ -1,0 +1,97 @@
+//! `trunkline tools URL [NAME]`: the tools of a server, or one of them in full.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::call::describe;
+use super::call::person::Wishes;
+use super::call::talk::{self, EXIT_DONE, Ended, How as Talking};
+use super::server::{How, Speech, server};
+use client::tool::Tool;
+use protocol::text::shown_value;
+use tools::terminal;
+
+/// Options of `trunkline tools`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "\
+trunkline tools [OPTIONS] URL [NAME]
+       trunkline tools [OPTIONS] [NAME] -- COMMAND [ARGS]...",
+    after_help = "\
+Exit codes:
+  0    done
+  2    the command line is wrong, or there is no such tool
+  3    the server cannot be reached, refuses, or answers what is not MCP
+  130  interrupted
+
+Environment:
+  TRUNKLINE_KEY  the key, if there is no --key-file"
+)]
+pub(super) struct Options {
+    #[arg(value_name = "URL", help = "The server, for example http://127.0.0.1:8080/mcp")]
+    server: Option<String>,
+    /// A tool, to see all about it
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Print the definitions as JSON
+    #[arg(long)]
+    json: bool,
+    /// The era of MCP to speak
+    #[arg(long, value_enum, default_value_t)]
+    era: Speech,
+    /// Show every message on standard error
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    how: How,
+    /// A program that is a server on its standard input and output, in place of URL
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Lists them.
+pub(super) fn tools(options: &Options) -> ExitCode {
+    let (url, name) = match (&options.server, &options.name) {
+        // A program takes the place of the URL: what stands first is the tool.
+        (name, None) if !options.command.is_empty() => (None, name.as_deref()),
+        (url, name) => (url.as_deref(), name.as_deref()),
+    };
+    let server = match server(&options.how, url, &options.command) {
+        Ok(server) => server,
+        Err(error) => return talk::wrong(&format!("{error:#}")),
+    };
+    // As `call` would: servers list tools by what can be asked.
+    let wishes = Wishes { is_verbose: options.verbose, may_ask: true, has_answers: false };
+    let how =
+        Talking { server, wanted: options.era.wanted(), timeout: options.how.timeout(), log_level: None };
+    let address = url.map_or_else(|| format!("-- {}", options.command.join(" ")), str::to_owned);
+    talk::run(how, wishes, async |client, person| {
+        person.wait_for("Listing the tools");
+        let definitions = client.list("tools/list", "tools").await?;
+        person.wait_no_more();
+        match name {
+            Some(name) => one(&definitions, name, &address, options.json),
+            None if options.json => {
+                terminal::put(shown_value(&Value::Array(definitions)));
+                Ok(EXIT_DONE)
+            }
+            None => {
+                let tools: Vec<Tool> = definitions.iter().filter_map(Tool::read).collect();
+                terminal::put(describe::list(client.introduction(), &tools).trim_end());
+                Ok(EXIT_DONE)
+            }
+        }
+    })
+}
+
+fn one(definitions: &[Value], name: &str, address: &str, is_json: bool) -> Result<u8, Ended> {
+    let tool = talk::find(definitions, name)?;
+    if is_json {
+        terminal::put(shown_value(&tool.definition));
+    } else {
+        terminal::put(describe::tool(&tool, address).trim_end());
+    }
+    Ok(EXIT_DONE)
+}

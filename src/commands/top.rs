@@ -1,0 +1,76 @@
+//! `trunkline top`: the state of a gateway, live.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::admin::Where;
+use super::status::unreachable;
+use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
+use protocol::text::shown_lines;
+use tools::terminal;
+use tools::top::{self, Error, Settings};
+
+/// Options of `trunkline top`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Keys: ? shows them, q ends.
+
+Exit codes:
+  0   ended by q, Ctrl-C or a signal
+  1   the terminal cannot be used
+  2   the command line is wrong, or the token cannot be read
+  3   the gateway could not be reached at the start; later, it is tried again and again
+  78  the configuration is wrong or cannot be read
+
+Environment:
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file
+  NO_COLOR               set to anything: no colours")]
+pub(super) struct Options {
+    #[command(flatten)]
+    place: Where,
+    /// Seconds from one look to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    interval: u64,
+}
+
+/// Shows it until it is told to end.
+pub(super) fn top(options: &Options) -> ExitCode {
+    let watcher = match options.place.watcher() {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
+            return super::exit_code(&error, EXIT_COMMAND_LINE);
+        }
+    };
+    if !is_screen() {
+        terminal::say(
+            "error: `trunkline top` needs a terminal to draw on; `trunkline status` prints the same once",
+        );
+        return ExitCode::FAILURE;
+    }
+    let settings = Settings {
+        watcher: watcher.clone(),
+        interval: Duration::from_secs(options.interval),
+        is_colored: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    };
+    match top::run(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Gateway(fault)) => {
+            terminal::say(unreachable(&watcher, &fault));
+            ExitCode::from(EXIT_UNREACHABLE)
+        }
+        Err(error @ Error::Terminal(_)) => {
+            terminal::say(format_args!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether there is something to draw on and to type at.
+fn is_screen() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    !is_dumb && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+}

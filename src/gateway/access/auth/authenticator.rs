@@ -1,0 +1,224 @@
+//! Who calls at one endpoint: which of its ways to authenticate a credential is for, and what comes of it.
+//!
+//! A credential is tried in one way alone, by its looks: what begins with `tl_` is a key, what has three parts is a token
+//! where tokens are taken, anything else is a key. What `Authorization` presents decides, and must be valid, whatever
+//! the certificate of the connection: who sends both means the token. Where neither keys nor tokens are taken, the
+//! header is none of the gateway's business.
+
+use std::sync::Arc;
+
+use super::api_key::{self, ApiKeys};
+use super::certificate::{CertificateRules, ClientCertificate};
+use super::jwt::claims::identify;
+use super::jwt::issuer::{Issuer, Issuers};
+use super::jwt::token::{Token, is_token};
+use super::principal::Principal;
+use super::refusal::Refusal;
+use config::{self, AuthMethod};
+use protocol::head::Field;
+
+const SCHEME: &[u8] = b"bearer ";
+
+/// The ways to authenticate at one endpoint.
+#[derive(Clone, Debug)]
+pub struct Authenticator {
+    keys: Option<Arc<ApiKeys>>,
+    issuers: Vec<Arc<Issuer>>,
+    certificates: Option<Arc<CertificateRules>>,
+    /// What the audience of a token may be, whoever issued it.
+    audiences: Vec<Box<str>>,
+    token_bytes_max: usize,
+    is_open: bool,
+}
+
+/// What every endpoint may take.
+#[derive(Debug)]
+pub struct Credentials {
+    /// The configured keys.
+    pub keys: Arc<ApiKeys>,
+    /// The issuers of tokens.
+    pub issuers: Issuers,
+    /// Whom certificates name.
+    pub certificates: Arc<CertificateRules>,
+    /// Bytes of a token.
+    pub token_bytes_max: usize,
+}
+
+/// Somebody whose credentials are valid.
+#[derive(Debug)]
+pub struct Checked {
+    /// Who it is.
+    pub principal: Principal,
+    /// By which keys a token was checked: void when their generation is another.
+    pub keys: Option<(Arc<Issuer>, u64)>,
+    /// When it ends, in seconds since 1970.
+    pub ends_s: Option<u64>,
+}
+
+/// Why nobody is let in.
+#[derive(Debug)]
+pub enum Refused {
+    /// Nothing was presented.
+    Missing,
+    /// What was presented is not valid.
+    Wrong(Refusal),
+    /// The issuer may have a key for this token that is not known yet.
+    AskIssuer(Arc<Issuer>),
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self::Wrong(refusal)
+    }
+}
+
+impl Authenticator {
+    /// What `endpoint` takes of all credentials.
+    pub fn new(endpoint: &config::Endpoint, all: &Credentials) -> Self {
+        let takes = |method| endpoint.auth.contains(&method);
+        let mut audiences: Vec<Box<str>> =
+            endpoint.audiences.iter().map(|audience| audience.as_str().into()).collect();
+        if let Some(url) = &endpoint.public_url {
+            audiences.extend(spellings(url));
+        }
+        Self {
+            keys: takes(AuthMethod::ApiKey).then(|| Arc::clone(&all.keys)),
+            issuers: if takes(AuthMethod::Jwt) { all.issuers.all.clone() } else { Vec::new() },
+            certificates: takes(AuthMethod::ClientCertificate).then(|| Arc::clone(&all.certificates)),
+            audiences,
+            token_bytes_max: all.token_bytes_max,
+            is_open: endpoint.auth.is_empty(),
+        }
+    }
+
+    /// True if anyone may call.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether the credentials of `principal` pass at `other`, too, and mean the same. Of keys those of others do not
+    /// count; of issuers and certificates all do, as it is not told by which of them a principal was known.
+    pub fn is_like_for(&self, other: &Self, principal: &Principal) -> bool {
+        let same_keys = match (&self.keys, &other.keys) {
+            (Some(keys), Some(others)) => keys.are_alike_for(others, principal.id()),
+            (None, None) => true,
+            _ => false,
+        };
+        let same_issuers = self.issuers.len() == other.issuers.len()
+            && self.issuers.iter().zip(&other.issuers).all(|(a, b)| a.config == b.config);
+        let same_certificates = match (&self.certificates, &other.certificates) {
+            (Some(rules), Some(others)) => rules.is_like(others),
+            (None, None) => true,
+            _ => false,
+        };
+        same_keys && same_issuers && same_certificates && self.is_open == other.is_open
+    }
+
+    /// True if `authorization` decides, and not the certificate.
+    pub fn goes_by(&self, authorization: Field<'_>) -> bool {
+        authorization.is_present() && (self.keys.is_some() || !self.issuers.is_empty())
+    }
+
+    /// Who presents these credentials at `now_s`.
+    pub fn check(
+        &self,
+        authorization: Field<'_>,
+        certificate: Option<&ClientCertificate>,
+        now_s: u64,
+    ) -> Result<Checked, Refused> {
+        if self.goes_by(authorization) {
+            let credential = authorization.as_str().and_then(bearer).ok_or(Refusal::Header)?;
+            return self.check_bearer(credential, now_s);
+        }
+        match (&self.certificates, certificate) {
+            (Some(rules), Some(certificate)) => {
+                let principal = rules.identify(certificate, now_s)?;
+                Ok(Checked { principal, keys: None, ends_s: Some(certificate.expires_s) })
+            }
+            _ => Err(Refused::Missing),
+        }
+    }
+
+    fn check_bearer(&self, credential: &str, now_s: u64) -> Result<Checked, Refused> {
+        if !self.issuers.is_empty() && !api_key::is_key(credential) && is_token(credential) {
+            return self.check_token(credential, now_s);
+        }
+        let keys = self.keys.as_ref().ok_or(Refusal::Kind)?;
+        let principal = keys.find(credential).ok_or(Refusal::ApiKey)?.clone();
+        Ok(Checked { principal, keys: None, ends_s: None })
+    }
+
+    fn check_token(&self, text: &str, now_s: u64) -> Result<Checked, Refused> {
+        if text.len() > self.token_bytes_max {
+            return Err(Refusal::TokenSize.into());
+        }
+        let token = Token::read(text)?;
+        let issuer = token.claims.get("iss").and_then(serde_json::Value::as_str);
+        let issuer = self.issuers.iter().find(|known| Some(&*known.config.issuer) == issuer);
+        let issuer = issuer.ok_or(Refusal::Issuer)?;
+        let generation = match issuer.check(&token) {
+            Err(Refusal::UnknownKey) => return Err(Refused::AskIssuer(Arc::clone(issuer))),
+            checked => checked?,
+        };
+        let everywhere = issuer.config.audiences.iter().map(|audience| audience.as_str().into());
+        let audiences: Vec<Box<str>> = self.audiences.iter().cloned().chain(everywhere).collect();
+        let principal = identify(&token.claims, &issuer.config, &audiences, now_s)?;
+        let expires_s = match &principal {
+            Principal::Known(identity) => identity.expires_s,
+            Principal::Anonymous => None,
+        };
+        let ends_s = expires_s.map(|expires_s| expires_s.saturating_add(issuer.config.leeway.as_secs()));
+        Ok(Checked { principal, keys: Some((Arc::clone(issuer), generation)), ends_s })
+    }
+}
+
+/// The credential of a `Bearer` header.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, credential) = value.split_at_checked(SCHEME.len())?;
+    let credential = credential.trim_ascii();
+    let is_one = !credential.is_empty() && credential.bytes().all(|byte| byte.is_ascii_graphic());
+    (scheme.as_bytes().eq_ignore_ascii_case(SCHEME) && is_one).then_some(credential)
+}
+
+/// A URL without a path is the same as one with the path `/`.
+fn spellings(url: &str) -> Vec<Box<str>> {
+    let bare = url.strip_suffix('/').unwrap_or(url);
+    let has_path = bare.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    if has_path { vec![url.into()] } else { vec![bare.into(), format!("{bare}/").into()] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bearer_credential() {
+        for (value, expected) in [
+            ("Bearer a", Some("a")),
+            ("bearer  a ", Some("a")),
+            ("BEARER a", Some("a")),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("Bearer a b", None),
+            ("Bearer a, Bearer b", None),
+            ("Basic a", None),
+            ("a", None),
+            ("Bearera", None),
+            ("", None),
+        ] {
+            assert_eq!(bearer(value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_without_a_path_is_spelled_in_two_ways() {
+        for (url, expected) in [
+            ("https://a", &["https://a", "https://a/"][..]),
+            ("https://a/", &["https://a", "https://a/"]),
+            ("https://a/mcp", &["https://a/mcp"]),
+        ] {
+            let found: Vec<String> = spellings(url).into_iter().map(String::from).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}

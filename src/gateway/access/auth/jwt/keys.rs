@@ -1,0 +1,255 @@
+//! The public keys of an issuer: a JWK set (RFC 7517), of which only what can check a token is kept.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::DecodingKey;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::token::{Token, algorithm};
+use crate::access::auth::refusal::Refusal;
+use config::Algorithm;
+
+const KEYS_MAX: usize = 256;
+/// 2048 bits: shorter RSA keys are not safe.
+const MODULUS_BYTES_MIN: usize = 256;
+const MODULUS_BYTES_MAX: usize = 1024;
+
+/// The keys of an issuer.
+#[derive(Clone, Debug)]
+pub struct KeySet {
+    keys: Vec<Key>,
+    /// Of the document, to see whether it changed.
+    pub digest: [u8; 32],
+}
+
+#[derive(Clone, Debug)]
+struct Key {
+    id: Option<Box<str>>,
+    kind: Kind,
+    /// The only algorithm it may be used with.
+    algorithm: Option<Algorithm>,
+    public: DecodingKey,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Rsa,
+    P256,
+    P384,
+    Ed25519,
+}
+
+/// Why a document gives no keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// It is not a JWK set.
+    #[error("not a JWK set: JSON with an array `keys`")]
+    Form,
+    /// It has more than anybody needs.
+    #[error("more than {KEYS_MAX} keys")]
+    TooMany,
+    /// It has none that could be used.
+    #[error("no public key that can check signatures (RSA from 2048 bits, P-256, P-384, Ed25519)")]
+    NoneUsable,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    keys: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    kty: String,
+    kid: Option<Box<str>>,
+    #[serde(rename = "use")]
+    purpose: Option<String>,
+    key_ops: Option<Vec<String>>,
+    alg: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+}
+
+impl KeySet {
+    /// Reads a document. Keys of other kinds and for other purposes are left out.
+    pub fn read(document: &[u8]) -> Result<Self, KeysError> {
+        let Document { keys } = serde_json::from_slice(document).map_err(|_| KeysError::Form)?;
+        if keys.len() > KEYS_MAX {
+            return Err(KeysError::TooMany);
+        }
+        let written = keys.into_iter().filter_map(|key| serde_json::from_value(key).ok());
+        let keys: Vec<Key> = written.filter_map(Key::new).collect();
+        if keys.is_empty() {
+            return Err(KeysError::NoneUsable);
+        }
+        Ok(Self { keys, digest: Sha256::digest(document).into() })
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Checks the signature of a token.
+    pub fn check(&self, token: &Token<'_>) -> Result<(), Refusal> {
+        let key = self.find(token.key_id.as_deref(), token.algorithm)?;
+        let (signature, message) = (token.signature, token.message.as_bytes());
+        match jsonwebtoken::crypto::verify(signature, message, &key.public, named(token.algorithm)) {
+            Ok(true) => Ok(()),
+            _ => Err(Refusal::Signature),
+        }
+    }
+
+    /// The key that a token names; of a token that names none, the only one that fits.
+    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, Refusal> {
+        let mut named = self.keys.iter().filter(|key| id.is_none() || key.id.as_deref() == id).peekable();
+        if named.peek().is_none() {
+            return Err(Refusal::UnknownKey);
+        }
+        let mut fitting = named.filter(|key| key.fits(algorithm));
+        match (fitting.next(), fitting.next()) {
+            (Some(key), None) => Ok(key),
+            (Some(_), Some(_)) => Err(Refusal::UnknownKey),
+            (None, _) => Err(Refusal::Algorithm),
+        }
+    }
+}
+
+impl Key {
+    fn new(written: Written) -> Option<Self> {
+        let may_check = written.purpose.as_deref().is_none_or(|purpose| purpose == "sig")
+            && written.key_ops.as_ref().is_none_or(|operations| operations.iter().any(|op| op == "verify"));
+        if !may_check {
+            return None;
+        }
+        // An algorithm without a name here is one that the key must not be used with.
+        let algorithm = match &written.alg {
+            Some(name) => Some(algorithm(name)?),
+            None => None,
+        };
+        let (kind, public) = match (written.kty.as_str(), written.crv.as_deref()) {
+            ("RSA", _) => (Kind::Rsa, rsa(&written.n?, &written.e?)?),
+            ("EC", Some("P-256")) => (Kind::P256, point(&written.x?, &written.y?, 32)?),
+            ("EC", Some("P-384")) => (Kind::P384, point(&written.x?, &written.y?, 48)?),
+            ("OKP", Some("Ed25519")) => {
+                let x = written.x.filter(|x| bytes_in(x) == Some(32))?;
+                (Kind::Ed25519, DecodingKey::from_ed_components(&x).ok()?)
+            }
+            _ => return None,
+        };
+        let key = Self { id: written.kid, kind, algorithm, public };
+        key.algorithm.is_none_or(|algorithm| key.fits(algorithm)).then_some(key)
+    }
+
+    fn fits(&self, algorithm: Algorithm) -> bool {
+        let kind = match algorithm {
+            Algorithm::RS256
+            | Algorithm::RS384
+            | Algorithm::RS512
+            | Algorithm::PS256
+            | Algorithm::PS384
+            | Algorithm::PS512 => Kind::Rsa,
+            Algorithm::ES256 => Kind::P256,
+            Algorithm::ES384 => Kind::P384,
+            Algorithm::EdDSA => Kind::Ed25519,
+        };
+        self.kind == kind && self.algorithm.is_none_or(|only| only == algorithm)
+    }
+}
+
+fn rsa(n: &str, e: &str) -> Option<DecodingKey> {
+    let modulus = URL_SAFE_NO_PAD.decode(n).ok()?;
+    let significant = modulus.iter().skip_while(|byte| **byte == 0).count();
+    let is_sized = (MODULUS_BYTES_MIN..=MODULUS_BYTES_MAX).contains(&significant);
+    is_sized.then(|| DecodingKey::from_rsa_components(n, e).ok()).flatten()
+}
+
+fn point(x: &str, y: &str, bytes: usize) -> Option<DecodingKey> {
+    let is_sized = bytes_in(x) == Some(bytes) && bytes_in(y) == Some(bytes);
+    is_sized.then(|| DecodingKey::from_ec_components(x, y).ok()).flatten()
+}
+
+fn bytes_in(base64: &str) -> Option<usize> {
+    URL_SAFE_NO_PAD.decode(base64).ok().map(|bytes| bytes.len())
+}
+
+fn named(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
+    match algorithm {
+        Algorithm::RS256 => jsonwebtoken::Algorithm::RS256,
+        Algorithm::RS384 => jsonwebtoken::Algorithm::RS384,
+        Algorithm::RS512 => jsonwebtoken::Algorithm::RS512,
+        Algorithm::PS256 => jsonwebtoken::Algorithm::PS256,
+        Algorithm::PS384 => jsonwebtoken::Algorithm::PS384,
+        Algorithm::PS512 => jsonwebtoken::Algorithm::PS512,
+        Algorithm::ES256 => jsonwebtoken::Algorithm::ES256,
+        Algorithm::ES384 => jsonwebtoken::Algorithm::ES384,
+        Algorithm::EdDSA => jsonwebtoken::Algorithm::EdDSA,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The P-256 key of RFC 7517, appendix A.1, without its purpose.
+    const P256: &str = r#""kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM""#;
+
+    fn set(keys: &[&str]) -> Result<KeySet, KeysError> {
+        KeySet::read(format!(r#"{{"keys":[{}]}}"#, keys.join(",")).as_bytes())
+    }
+
+    #[test]
+    fn keeps_keys_that_can_check_signatures() {
+        let short_rsa = format!(r#"{{"kty":"RSA","n":"{}","e":"AQAB"}}"#, URL_SAFE_NO_PAD.encode([1; 128]));
+        for (what, members, is_kept) in [
+            ("plain", "", true),
+            ("for signatures", r#","use":"sig""#, true),
+            ("for encryption", r#","use":"enc""#, false),
+            ("to verify", r#","key_ops":["verify"]"#, true),
+            ("to sign", r#","key_ops":["sign"]"#, false),
+            ("of its algorithm", r#","alg":"ES256""#, true),
+            ("of another algorithm", r#","alg":"RS256""#, false),
+            ("of a secret's algorithm", r#","alg":"HS256""#, false),
+            ("with more", r#","x5u":"https://evil.example","d":"AA""#, true),
+        ] {
+            let key = format!("{{{P256}{members}}}");
+            assert_eq!(set(&[&key]).is_ok(), is_kept, "{what}");
+        }
+        for key in [
+            r#"{"kty":"oct","k":"c2VjcmV0"}"#,
+            r#"{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}"#,
+            r#"{"kty":"OKP","crv":"Ed25519","x":"AA"}"#,
+            r#"{"kty":"OKP","crv":"X25519","x":"AA"}"#,
+            short_rsa.as_str(),
+            "7",
+        ] {
+            assert_eq!(set(&[key]).err(), Some(KeysError::NoneUsable), "{key}");
+        }
+        assert_eq!(KeySet::read(b"[]").err(), Some(KeysError::Form));
+        assert_eq!(set(&vec!["1"; 257]).err(), Some(KeysError::TooMany));
+    }
+
+    #[test]
+    fn finds_the_key_that_a_token_names() {
+        let named = |id: &str| format!(r#"{{{P256},"kid":"{id}"}}"#);
+        let (a, b) = (named("a"), named("b"));
+        let one = set(&[&a]).expect("keys");
+        let two = set(&[&a, &b]).expect("keys");
+        for (keys, id, algorithm, refusal) in [
+            (&one, Some("a"), Algorithm::ES256, None),
+            (&one, None, Algorithm::ES256, None),
+            (&one, Some("A"), Algorithm::ES256, Some(Refusal::UnknownKey)),
+            (&one, Some(""), Algorithm::ES256, Some(Refusal::UnknownKey)),
+            (&one, Some("a"), Algorithm::ES384, Some(Refusal::Algorithm)),
+            (&one, Some("a"), Algorithm::RS256, Some(Refusal::Algorithm)),
+            (&two, Some("b"), Algorithm::ES256, None),
+            (&two, None, Algorithm::ES256, Some(Refusal::UnknownKey)),
+        ] {
+            assert_eq!(keys.find(id, algorithm).err(), refusal, "{id:?} {algorithm:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads the keys of issuers: when they are due, and when a token asks for it.
+//!
+//! One task of the control thread. An issuer that is down costs its own tokens nothing until the last keys are too old,
+//! and others nothing at all.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{Request, StatusCode, Uri};
+use http_body_util::Full;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use super::issuer::{DOCUMENT_BYTES_MAX, FileError, Issuer, read_file};
+use super::keys::{KeySet, KeysError};
+use crate::context::state::State;
+use config::KeySource;
+use net::fetch::{FetchError, Fetcher};
+use net::tasks::Tasks;
+
+/// Time for one fetch.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time to the next look, at most: issuers may have become others.
+const IDLE_MAX: Duration = Duration::from_mins(1);
+
+/// Why keys cannot be had.
+#[derive(Debug, thiserror::Error)]
+enum RefreshError {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error("the server answered {0}")]
+    Status(StatusCode),
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("not a request that can be sent")]
+    Request(#[from] http::Error),
+}
+
+/// Runs until the process ends.
+pub async fn run(state: Arc<State>, tasks: Tasks) {
+    let ended = Rc::new(Notify::new());
+    loop {
+        let snapshot = state.snapshot.load_full();
+        let now = Instant::now();
+        let mut next = now + IDLE_MAX;
+        for issuer in &snapshot.issuers.all {
+            if issuer.begin(now) {
+                let (state, issuer, ended) = (Arc::clone(&state), Arc::clone(issuer), Rc::clone(&ended));
+                let fetcher = Fetcher { tasks: tasks.clone(), tls: issuer.tls.clone() };
+                tasks.spawn(async move {
+                    refresh(&state, &issuer, &fetcher).await;
+                    ended.notify_one();
+                });
+            }
+            next = next.min(issuer.next());
+        }
+        tokio::select! {
+            () = sleep_until(next.into()) => {}
+            () = snapshot.issuers.wanted.notified() => {}
+            () = ended.notified() => {}
+        }
+    }
+}
+
+async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
+    let read = match &issuer.config.keys {
+        KeySource::Url(url) => fetch(url, fetcher).await,
+        KeySource::File(path) => reread(path.clone(), fetcher).await,
+    };
+    let name = &issuer.config.name;
+    let metrics = &state.metrics.identity;
+    metrics.key_fetches(name, read.is_ok());
+    let keys = match read {
+        Ok(keys) => Some(keys),
+        Err(error) => {
+            tracing::warn!(issuer = name, %error, "the keys of an issuer cannot be read");
+            None
+        }
+    };
+    if issuer.end(keys, Instant::now()) {
+        tracing::info!(issuer = name, keys = issuer.key_count(), "the keys of an issuer changed");
+    }
+    metrics.keys(name, issuer.key_count());
+}
+
+async fn fetch(url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
+    let request =
+        Request::get(url.clone()).header(ACCEPT, "application/json").body(Full::new(Bytes::new()))?;
+    let response = fetcher.fetch(request, DOCUMENT_BYTES_MAX, Instant::now() + FETCH_TIMEOUT).await?;
+    if response.status() != StatusCode::OK {
+        return Err(RefreshError::Status(response.status()));
+    }
+    Ok(KeySet::read(response.body())?)
+}
+
+/// Files may be on disks that are slow.
+async fn reread(path: PathBuf, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
+    Ok(fetcher.tasks.compute(move || read_file(&path)).await?)
+}

@@ -1,0 +1,18 @@
+//! Who calls, and from where: credentials, `Origin` and `Host`.
+//!
+//! What a caller may use is not decided here but in [`crate::access::policy`]. Everything is decided from the headers and from
+//! the certificate that the client's connection showed.
+
+pub mod api_key;
+pub mod authenticator;
+pub mod certificate;
+pub mod challenge;
+pub mod jwt;
+pub mod operator;
+pub mod origin;
+pub mod principal;
+pub mod refusal;
+pub mod remembered;
+pub mod resource;
+
+pub use self::principal::{Identity, Principal};

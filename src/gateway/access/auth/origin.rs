@@ -1,0 +1,157 @@
+//! `Origin` and `Host`: keeps web pages that the user never trusted, and names that an attacker rebound to
+//! this machine, away from the endpoint (Streamable HTTP "Security & Endpoint").
+//!
+//! An absent `Origin` passes: only browsers send one. Without configuration a loopback listener takes
+//! loopback origins and hosts, any other listener takes no origin and any host.
+
+use http::Uri;
+
+use protocol::error::{ClientError, Error, PolicyError};
+use protocol::head::Field;
+
+/// The rules of one endpoint.
+#[derive(Clone, Debug, Default)]
+pub struct Doors {
+    /// Allowed origins, where configured.
+    pub origins: Option<Vec<String>>,
+    /// Allowed hosts, where configured.
+    pub hosts: Option<Vec<String>>,
+    /// The host of `public_url`, where set.
+    pub public_host: Option<String>,
+}
+
+impl Doors {
+    /// Checks `Origin`.
+    pub fn check_origin(&self, origin: Field<'_>, on_loopback: bool) -> Result<(), PolicyError> {
+        let is_allowed = match (origin, origin.as_str()) {
+            (Field::Absent, _) => true,
+            (_, None) => false,
+            (_, Some(origin)) => match &self.origins {
+                Some(origins) => origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)),
+                None => on_loopback && is_loopback_origin(origin),
+            },
+        };
+        if is_allowed { Ok(()) } else { Err(PolicyError::Origin) }
+    }
+
+    /// Checks the host a request names: its `Host` header, and the authority of its target where it has one
+    /// (HTTP/2, and HTTP/1.1 in absolute form). The host without its port.
+    pub fn check_host<'h>(
+        &self,
+        host: Field<'h>,
+        target: &'h Uri,
+        on_loopback: bool,
+    ) -> Result<&'h str, Error> {
+        let authority = target.authority().map(http::uri::Authority::as_str);
+        let named = match (host, host.as_str(), authority) {
+            (Field::One(_), Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => None,
+            (Field::One(_), Some(host), _) => Some(host),
+            (Field::Absent, _, Some(authority)) => Some(authority),
+            _ => None,
+        };
+        let named = named.filter(|named| is_authority(named)).ok_or(ClientError::Host)?;
+        if self.serves(named, on_loopback) { Ok(without_port(named)) } else { Err(PolicyError::Host.into()) }
+    }
+
+    fn serves(&self, named: &str, on_loopback: bool) -> bool {
+        let bare = without_port(named);
+        let equals = |allowed: &str| {
+            allowed.eq_ignore_ascii_case(named)
+                || (without_port(allowed) == allowed && allowed.eq_ignore_ascii_case(bare))
+        };
+        if let Some(hosts) = &self.hosts {
+            return hosts.iter().any(|allowed| equals(allowed));
+        }
+        let is_public = self.public_host.as_deref().is_some_and(equals);
+        let is_local = on_loopback && is_loopback_name(bare);
+        let takes_any = !on_loopback && self.public_host.is_none();
+        is_public || is_local || takes_any
+    }
+}
+
+fn is_authority(text: &str) -> bool {
+    !text.is_empty() && text.parse::<http::uri::Authority>().is_ok() && !text.contains('@')
+}
+
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.is_empty() => {
+            if host.starts_with('[') == host.ends_with(']') { host } else { authority }
+        }
+        _ => authority,
+    }
+}
+
+fn is_loopback_name(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost")
+        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn is_loopback_origin(origin: &str) -> bool {
+    origin
+        .strip_prefix("http://")
+        .or_else(|| origin.strip_prefix("https://"))
+        .is_some_and(|authority| is_authority(authority) && is_loopback_name(without_port(authority)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins() {
+        let open = Doors::default();
+        let named = Doors { origins: Some(vec!["https://app.example".into()]), ..Doors::default() };
+        for (doors, origin, on_loopback, passes) in [
+            (&open, Field::Absent, false, true),
+            (&open, Field::One("http://localhost:3000"), true, true),
+            (&open, Field::One("http://127.0.0.1"), true, true),
+            (&open, Field::One("http://[::1]:80"), true, true),
+            (&open, Field::One("http://localhost:3000"), false, false),
+            (&open, Field::One("http://localhost.evil.example"), true, false),
+            (&open, Field::One("http://evil.example:80@localhost"), true, false),
+            (&open, Field::One("null"), true, false),
+            (&open, Field::Many, true, false),
+            (&named, Field::One("https://app.example"), false, true),
+            (&named, Field::One("http://localhost"), true, false),
+        ] {
+            assert_eq!(doors.check_origin(origin, on_loopback).is_ok(), passes, "{origin:?}");
+        }
+    }
+
+    #[test]
+    fn hosts() {
+        let open = Doors::default();
+        let public = Doors { public_host: Some("mcp.example".into()), ..Doors::default() };
+        let named =
+            Doors { hosts: Some(vec!["a.example".into(), "b.example:8443".into()]), ..Doors::default() };
+        let path: Uri = "/mcp".parse().expect("uri");
+        for (doors, host, on_loopback, passes) in [
+            (&open, "localhost:8080", true, true),
+            (&open, "127.0.0.1", true, true),
+            (&open, "[::1]:8080", true, true),
+            (&open, "evil.example", true, false),
+            (&open, "anything.example", false, true),
+            (&public, "mcp.example:443", false, true),
+            (&public, "mcp.example", true, true),
+            (&public, "localhost", true, true),
+            (&public, "localhost", false, false),
+            (&named, "A.example:1", false, true),
+            (&named, "b.example:8443", false, true),
+            (&named, "b.example", false, false),
+            (&named, "localhost", true, false),
+            (&open, "", true, false),
+            (&open, "a b", false, false),
+        ] {
+            let field = Field::One(host);
+            assert_eq!(doors.check_host(field, &path, on_loopback).is_ok(), passes, "{host}");
+        }
+        let absolute: Uri = "http://localhost/mcp".parse().expect("uri");
+        assert!(open.check_host(Field::Absent, &absolute, true).is_ok());
+        assert!(open.check_host(Field::One("localhost"), &absolute, true).is_ok());
+        assert!(open.check_host(Field::One("127.0.0.1"), &absolute, true).is_err());
+        assert!(open.check_host(Field::Absent, &path, true).is_err());
+        assert!(open.check_host(Field::Many, &path, true).is_err());
+    }
+}

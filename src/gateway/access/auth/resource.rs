@@ -1,0 +1,46 @@
+//! What clients are told of the authorization servers of endpoints: metadata of protected resources (RFC 9728).
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::challenge::metadata_path;
+use config::{self, AuthMethod, Config};
+
+/// The documents of all endpoints that take tokens, by the paths that they are found at: after that of the public URL,
+/// and after that of the endpoint, where a proxy before the gateway makes them differ.
+pub fn documents(config: &Config) -> HashMap<Box<str>, Bytes> {
+    let mut documents = HashMap::new();
+    let mut by_own_path = Vec::new();
+    for endpoint in config.endpoints.iter().filter(|endpoint| endpoint.auth.contains(&AuthMethod::Jwt)) {
+        let Some(url) = &endpoint.public_url else { continue };
+        let document = document(endpoint, url, &config.jwt);
+        documents.insert(metadata_path(path_of(url)).into(), document.clone());
+        by_own_path.push((metadata_path(&endpoint.path).into(), document));
+    }
+    for (path, document) in by_own_path {
+        documents.entry(path).or_insert(document);
+    }
+    documents
+}
+
+fn document(endpoint: &config::Endpoint, url: &str, issuers: &[config::Jwt]) -> Bytes {
+    let is_url = |issuer: &&str| issuer.starts_with("https://") || issuer.starts_with("http://");
+    let servers: Vec<&str> = issuers.iter().map(|jwt| jwt.issuer.as_str()).filter(is_url).collect();
+    let mut document = json!({
+        "resource": url,
+        "authorization_servers": servers,
+        "bearer_methods_supported": ["header"],
+        "resource_name": format!("MCP endpoint {}", endpoint.path),
+    });
+    if !endpoint.scopes.is_empty() {
+        document["scopes_supported"] = json!(endpoint.scopes);
+    }
+    document.to_string().into()
+}
+
+fn path_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("", |at| &rest[at..])
+}

@@ -1,0 +1,163 @@
+//! How many calls an upstream gets at once, and who waits for one of them to end.
+//!
+//! One [`Gate`] for each upstream in the process. Who comes while there is room passes at once. Beyond, calls wait in a
+//! queue for each principal, and what becomes free goes to the principals in turn; one that has half of all or more is
+//! passed over while another one waits. Nothing is taken away from who has it already. A full waiting room has room for
+//! one that has fewer waiting than another: the newest of the longest queue is refused in its place.
+//!
+//! Invariants: `in_use` is the number of permits out, and of those granted to waiters that have not looked yet; nobody
+//! waits while there is room; a waiter that leaves is in no queue, and has given back what it was granted. The lock is
+//! never held across a wait.
+
+mod queue;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+
+use self::queue::{Place, Queue};
+use crate::access::limit::digest::{Digest, Digester};
+use crate::telemetry::gates::GateSeries;
+use config::Concurrency;
+
+/// The way to one upstream.
+#[derive(Debug)]
+pub struct Gate {
+    /// What is counted about it.
+    pub series: GateSeries,
+    digester: Digester,
+    queue: Mutex<Queue>,
+    wait_max_ns: AtomicU64,
+}
+
+/// Why a call does not get through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls under way.
+    pub in_use: usize,
+    /// Calls that wait.
+    pub waiting: usize,
+}
+
+/// That a call is under way; what holds it is free when it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    gate: Arc<Gate>,
+    who: Digest,
+}
+
+/// Either a permit, or a place in the queue to wait for it.
+#[derive(Debug)]
+pub enum Entry {
+    /// There is room.
+    Passed(Permit),
+    /// There will be.
+    Waits(Waiting),
+}
+
+/// A place in the queue. Dropped, it is free.
+#[derive(Debug)]
+pub struct Waiting {
+    /// `None` once there is nothing left to give back.
+    gate: Option<Arc<Gate>>,
+    who: Digest,
+    place: Place,
+    granted: oneshot::Receiver<()>,
+    deadline: Instant,
+}
+
+impl Gate {
+    /// A gate that nobody has passed yet.
+    pub fn new(config: &Concurrency, series: GateSeries) -> Arc<Self> {
+        let queue = Mutex::new(Queue::new(config.calls_max, config.calls_waiting_max));
+        let gate = Self { series, digester: Digester::default(), queue, wait_max_ns: AtomicU64::new(0) };
+        gate.set_wait_max(config.calls_wait_max);
+        Arc::new(gate)
+    }
+
+    /// Changes the bounds. Who is through or waits goes on.
+    pub fn reconfigure(&self, config: &Concurrency) {
+        self.set_wait_max(config.calls_wait_max);
+        self.lock().set_max(config.calls_max, config.calls_waiting_max);
+    }
+
+    /// Whether a call of this principal would be refused now.
+    pub fn would_refuse(&self, principal: &[u8]) -> bool {
+        let who = self.digester.of(principal);
+        self.lock().would_refuse(who)
+    }
+
+    /// Lets a call through, or gives it a place to wait.
+    pub fn enter(self: &Arc<Self>, principal: &[u8], now: Instant) -> Result<Entry, Refused> {
+        let who = self.digester.of(principal);
+        let mut queue = self.lock();
+        if queue.pass(who) {
+            return Ok(Entry::Passed(Permit { gate: Arc::clone(self), who }));
+        }
+        let (place, granted) = queue.wait(who).ok_or(Refused)?;
+        drop(queue);
+        let deadline = now + Duration::from_nanos(self.wait_max_ns.load(Ordering::Relaxed));
+        Ok(Entry::Waits(Waiting { gate: Some(Arc::clone(self)), who, place, granted, deadline }))
+    }
+
+    /// How many there are now.
+    pub fn counts(&self) -> Counts {
+        self.lock().counts()
+    }
+
+    /// Brings gauges up to date.
+    pub fn observe(&self) {
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let Counts { in_use, waiting } = self.counts();
+        self.series.in_use.set(gauge(in_use));
+        self.series.waiting.set(gauge(waiting));
+    }
+
+    fn set_wait_max(&self, wait_max: Duration) {
+        let ns = u64::try_from(wait_max.as_nanos()).unwrap_or(u64::MAX);
+        self.wait_max_ns.store(ns, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// Waits until it is its turn, or for as long as a call may.
+    pub async fn turn(mut self) -> Result<Permit, Refused> {
+        let granted = timeout_at(self.deadline.into(), &mut self.granted).await;
+        if !matches!(granted, Ok(Ok(()))) {
+            return Err(Refused);
+        }
+        let gate = self.gate.take().ok_or(Refused)?;
+        Ok(Permit { gate, who: self.who })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some(gate) = self.gate.take() else { return };
+        let mut queue = gate.lock();
+        // Who is no longer in the queue was granted a permit, or refused, since it was last looked.
+        if !queue.leave(self.who, self.place) && self.granted.try_recv().is_ok() {
+            queue.release(self.who);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.gate.lock().release(self.who);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! What is kept of each who is counted.
+
+use std::sync::Arc;
+
+use super::gcra::{Gcra, Remaining, RetryAfter};
+use crate::redis::lease::Lease;
+
+/// What is kept of one key of one limit.
+#[derive(Debug)]
+pub enum Cell {
+    /// Counted in this process alone: when all that was taken is paid off.
+    Local {
+        /// In nanoseconds of the limiter's clock.
+        paid_ns: u64,
+    },
+    /// Counted for all replicas.
+    Shared {
+        /// What this one may give out.
+        lease: Arc<Lease>,
+        /// What is counted here alone while the shared count cannot be had.
+        paid_ns: u64,
+    },
+}
+
+impl Cell {
+    /// Nothing was taken yet.
+    pub fn new() -> Self {
+        Self::Local { paid_ns: 0 }
+    }
+
+    /// What this replica may give out; `make` says where it comes from.
+    pub fn lease(&mut self, make: impl FnOnce() -> Lease) -> Arc<Lease> {
+        match self {
+            Self::Shared { lease, .. } => Arc::clone(lease),
+            Self::Local { paid_ns } => {
+                let lease = Arc::new(make());
+                *self = Self::Shared { lease: Arc::clone(&lease), paid_ns: *paid_ns };
+                lease
+            }
+        }
+    }
+
+    /// Takes `weight` calls of those that are counted here, if that many may be.
+    pub fn take(&mut self, gcra: Gcra, weight: u32, now_ns: u64) -> Result<Remaining, RetryAfter> {
+        match self {
+            Self::Local { paid_ns } | Self::Shared { paid_ns, .. } => {
+                let (paid, remaining) = gcra.take(*paid_ns, weight, now_ns)?;
+                *paid_ns = paid;
+                Ok(remaining)
+            }
+        }
+    }
+
+    /// Undoes a [`take`](Self::take).
+    pub fn give_back(&mut self, gcra: Gcra, weight: u32) {
+        match self {
+            Self::Local { paid_ns } | Self::Shared { paid_ns, .. } => {
+                *paid_ns = gcra.give_back(*paid_ns, weight);
+            }
+        }
+    }
+
+    /// Whether a new one would do as well, and has for `linger_ns`.
+    pub fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
+        match self {
+            Self::Local { paid_ns } => paid_ns.saturating_add(linger_ns) <= now_ns,
+            Self::Shared { lease, paid_ns } => {
+                // Who has just found it here is about to take of it.
+                let is_held = Arc::strong_count(lease) > 1;
+                !is_held
+                    && paid_ns.saturating_add(linger_ns) <= now_ns
+                    && lease.is_forgettable(now_ns, linger_ns)
+            }
+        }
+    }
+}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Self::new()
+    }
+}

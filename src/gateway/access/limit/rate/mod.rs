@@ -1,0 +1,192 @@
+//! How many calls a caller may make in a time.
+//!
+//! A [`Limiter`] is one limit of the configuration with a cell for each who is told apart; [`Rates`] are all of them in
+//! the order in which a request meets them. Nothing here waits, and no clock is read: callers say what time it is.
+//!
+//! What counts: a limit that needs the headers alone (by principal, address or endpoint, without weights and filters of
+//! what is called) counts every message that is posted, right after its credentials were checked; of a batch, each. All
+//! others count what goes to an upstream, once its route is known. A request that one of these refuses takes nothing from
+//! the others; what it took as a message stays taken, as refusing costs something too.
+
+pub mod cell;
+pub mod gcra;
+mod rates;
+pub mod shared;
+pub mod subject;
+pub mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use globset::{GlobMatcher, GlobSet};
+
+pub use self::cell::Cell;
+pub use self::gcra::{Gcra, Remaining, RetryAfter};
+pub use self::rates::Rates;
+pub use self::subject::{Subject, Target};
+pub use self::table::Key;
+use self::table::Table;
+use crate::access::auth::Principal;
+use crate::access::limit::digest::Digester;
+use crate::telemetry::rates::LimitSeries;
+use config::RateLimit;
+use protocol::error::Limited;
+use protocol::route::filter;
+
+/// Keys that one client may bring in where it can choose them.
+const KEYS_PER_CLIENT_MAX: usize = 1000;
+/// A cell is kept for a period after it has recovered, at most for so long: who calls seldom must not be crowded out.
+const LINGER_MAX: Duration = Duration::from_mins(1);
+
+/// One limit, and a cell for each who is told apart.
+#[derive(Debug)]
+pub struct Limiter {
+    /// Its settings.
+    pub limit: RateLimit,
+    /// What is counted about it.
+    pub series: LimitSeries,
+    name: Arc<str>,
+    gcra: Gcra,
+    tools: Option<GlobSet>,
+    weights: Vec<(GlobMatcher, u32)>,
+    digester: Digester,
+    table: Table,
+    /// Shared by those whom the table has no room for.
+    overflow: Mutex<Cell>,
+    started: Instant,
+}
+
+impl Limiter {
+    /// A limiter of which nothing was taken, that tells `keys_max` apart.
+    pub fn new(limit: RateLimit, keys_max: usize, series: LimitSeries) -> Result<Self, globset::Error> {
+        let weight = |(glob, weight): &(String, u32)| {
+            let glob = filter::glob(glob)?;
+            Ok::<_, globset::Error>((glob.compile_matcher(), *weight))
+        };
+        let linger = limit.period.min(LINGER_MAX);
+        Ok(Self {
+            name: limit.name.as_str().into(),
+            gcra: Gcra::new(limit.calls, limit.period, limit.burst),
+            tools: (!limit.tools.is_empty()).then(|| filter::compile(&limit.tools)).transpose()?,
+            weights: limit.weights.iter().map(weight).collect::<Result<_, _>>()?,
+            digester: Digester::default(),
+            table: Table::new(keys_max, KEYS_PER_CLIENT_MAX, to_ns(linger)),
+            overflow: Mutex::default(),
+            started: Instant::now(),
+            series,
+            limit,
+        })
+    }
+
+    /// Whether the limit is about such a request.
+    pub fn is_about(&self, subject: &Subject<'_>) -> bool {
+        let limit = &self.limit;
+        let is_among = |names: &[String], name: &str| names.is_empty() || names.iter().any(|it| it == name);
+        if !is_among(&limit.endpoints, subject.endpoint) || !self.is_about_principal(subject.principal) {
+            return false;
+        }
+        let Some(target) = subject.target else { return true };
+        let is_about_tool = || match (&self.tools, target.tool) {
+            (None, _) => true,
+            (Some(tools), Some(tool)) => tools.is_match(tool),
+            (Some(_), None) => false,
+        };
+        is_among(&limit.upstreams, target.upstream) && is_about_tool()
+    }
+
+    fn is_about_principal(&self, principal: &Principal) -> bool {
+        let limit = &self.limit;
+        if limit.principals.is_empty() && limit.groups.is_empty() {
+            return true;
+        }
+        let Principal::Known(identity) = principal else { return false };
+        limit.principals.iter().any(|name| **name == *identity.name)
+            || limit.groups.iter().any(|name| identity.groups.iter().any(|group| **group == **name))
+    }
+
+    /// What such a request counts as.
+    pub fn weight(&self, subject: &Subject<'_>) -> u32 {
+        let Some(tool) = subject.target.and_then(|target| target.tool) else { return 1 };
+        let weight = self.weights.iter().find(|(glob, _)| glob.is_match(tool));
+        weight.map_or(1, |(_, weight)| *weight)
+    }
+
+    /// The key that a request is counted by.
+    pub fn key(&self, subject: &Subject<'_>) -> Key {
+        subject.key(&self.limit, &self.digester)
+    }
+
+    /// Takes `weight` calls, if that many may be.
+    pub fn check(&self, key: &Key, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
+        self.check_with(self.gcra, key, weight, now)
+    }
+
+    fn check_with(&self, gcra: Gcra, key: &Key, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
+        let now_ns = self.ns(now);
+        let take = |cell: &mut Cell| cell.take(gcra, weight, now_ns);
+        let taken = self.table.with(*key, now_ns, take).or_else(|no_room| {
+            self.series.overflowed.inc();
+            let rest = key.rest().ok_or(no_room)?;
+            self.table.with(rest, now_ns, take)
+        });
+        taken.unwrap_or_else(|_| take(&mut self.overflow()))
+    }
+
+    /// Undoes a [`check`](Self::check) that passed just now.
+    pub fn give_back(&self, key: &Key, weight: u32) {
+        self.give_back_with(self.gcra, key, weight);
+    }
+
+    /// Looks where [`check_with`](Self::check_with) does, in the same order.
+    fn give_back_with(&self, gcra: Gcra, key: &Key, weight: u32) {
+        let give_back = |cell: &mut Cell| cell.give_back(gcra, weight);
+        let owner = || key.owner.and_then(|owner| self.table.with_known(owner, give_back));
+        if self.table.with_known(key.digest, give_back).or_else(owner).is_none() {
+            give_back(&mut self.overflow());
+        }
+    }
+
+    /// What a client is told that it is refused by.
+    pub fn refusal(&self, after: RetryAfter) -> Limited {
+        let RetryAfter(after) = after;
+        // Rounded up: who comes back then comes in time.
+        let whole_ms = after.as_nanos().div_ceil(1_000_000);
+        let retry_after = Duration::from_millis(u64::try_from(whole_ms).unwrap_or(u64::MAX));
+        Limited {
+            limit: Arc::clone(&self.name),
+            quota: self.limit.calls,
+            period: self.limit.period,
+            retry_after,
+        }
+    }
+
+    /// How many are told apart now.
+    pub fn keys(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// Changes how many are told apart.
+    pub fn set_keys_max(&self, keys_max: usize) {
+        self.table.set_max(keys_max);
+    }
+
+    /// Forgets who has recovered, in as many parts of the table as are named.
+    pub fn sweep(&self, now: Instant, shards: usize) {
+        self.table.sweep(self.ns(now), shards);
+    }
+
+    fn overflow(&self) -> MutexGuard<'_, Cell> {
+        self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ns(&self, now: Instant) -> u64 {
+        to_ns(now.saturating_duration_since(self.started))
+    }
+}
+
+fn to_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

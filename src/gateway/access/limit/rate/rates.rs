@@ -1,0 +1,159 @@
+//! All limits of rate, in the order in which a request meets them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::shared::{Common, Met, Stop, Taken};
+use super::{Key, Limiter, Subject};
+use crate::telemetry::metrics::Metrics;
+use config::Config;
+use protocol::error::PolicyError;
+
+/// Part of every table that one sweep looks through: an eighth.
+const SHARDS_PER_SWEEP: usize = 32;
+
+/// The limits of a configuration.
+#[derive(Debug, Default)]
+pub struct Rates {
+    /// Those of every message.
+    of_requests: Vec<Arc<Limiter>>,
+    /// Those of what goes to an upstream.
+    of_calls: Vec<Arc<Limiter>>,
+}
+
+impl Rates {
+    /// The limiters of `config`; those of unchanged limits go on counting where they are in `old`.
+    pub fn new(config: &Config, metrics: &Metrics, old: Option<&Self>) -> Result<Self, globset::Error> {
+        let mut rates = Self::default();
+        for limit in &config.rate_limits {
+            let kept = old.into_iter().flat_map(Self::all).find(|old| old.limit == *limit).cloned();
+            let limiter = if let Some(kept) = kept {
+                kept
+            } else {
+                let series = metrics.rates.of(&limit.name);
+                Arc::new(Limiter::new(limit.clone(), config.limits.limiter_keys_max, series)?)
+            };
+            if limit.is_of_requests() {
+                rates.of_requests.push(limiter);
+            } else {
+                rates.of_calls.push(limiter);
+            }
+        }
+        Ok(rates)
+    }
+
+    /// Puts a changed bound of the tables in force.
+    pub fn set_keys_max(&self, keys_max: usize) {
+        self.all().for_each(|limiter| limiter.set_keys_max(keys_max));
+    }
+
+    /// Whether the limits of messages have anything to count.
+    pub fn count_requests(&self) -> bool {
+        !self.of_requests.is_empty()
+    }
+
+    /// Whether the limits of calls have anything to count.
+    pub fn count_calls(&self) -> bool {
+        !self.of_calls.is_empty()
+    }
+
+    /// Counts a message of a known caller.
+    pub fn admit_request(
+        &self,
+        subject: &Subject<'_>,
+        now: Instant,
+        common: Option<Common<'_>>,
+    ) -> Result<(), Stop> {
+        admit(&self.of_requests, subject, now, common)
+    }
+
+    /// Counts a request on its way to an upstream. A refused one takes nothing.
+    pub fn admit_call(
+        &self,
+        subject: &Subject<'_>,
+        now: Instant,
+        common: Option<Common<'_>>,
+    ) -> Result<(), Stop> {
+        admit(&self.of_calls, subject, now, common)
+    }
+
+    /// Forgets who has recovered, in a part of the tables.
+    pub fn sweep(&self, now: Instant) {
+        self.all().for_each(|limiter| limiter.sweep(now, SHARDS_PER_SWEEP));
+    }
+
+    /// Brings gauges up to date.
+    pub fn observe(&self) {
+        for limiter in self.all() {
+            limiter.series.keys.set(i64::try_from(limiter.keys()).unwrap_or(i64::MAX));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_calls(limiters: Vec<Limiter>) -> Self {
+        Self { of_calls: limiters.into_iter().map(Arc::new).collect(), of_requests: Vec::new() }
+    }
+
+    /// Each of them.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Limiter>> {
+        self.of_requests.iter().chain(&self.of_calls)
+    }
+}
+
+fn admit(
+    limiters: &[Arc<Limiter>],
+    subject: &Subject<'_>,
+    now: Instant,
+    common: Option<Common<'_>>,
+) -> Result<(), Stop> {
+    let common_of = |limiter: &Limiter| common.filter(|_| limiter.limit.shared);
+    // Of a lease, or of nothing: a bit for each limit.
+    let (mut leased, mut uncounted) = (0_u64, 0_u64);
+    for (at, limiter) in limiters.iter().enumerate() {
+        let Some((key, weight)) = what_counts(limiter, subject) else { continue };
+        let met = match common_of(limiter) {
+            None => limiter.check(&key, weight, now).err().map(Met::After),
+            Some(common) => match limiter.check_shared(subject, (&key, weight), now, common) {
+                Ok(Taken::Here) => None,
+                Ok(Taken::Lease) => {
+                    leased |= 1 << at;
+                    None
+                }
+                Ok(Taken::Nothing) => {
+                    uncounted |= 1 << at;
+                    None
+                }
+                Err(met) => Some(met),
+            },
+        };
+        let Some(met) = met else { continue };
+        for (before, limiter) in limiters[..at].iter().enumerate() {
+            let Some((key, weight)) = what_counts(limiter, subject) else { continue };
+            let bit = 1 << before;
+            match common_of(limiter) {
+                None => limiter.give_back(&key, weight),
+                Some(_) if uncounted & bit != 0 => {}
+                Some(Common { shared, .. }) => {
+                    let taken = if leased & bit == 0 { Taken::Here } else { Taken::Lease };
+                    limiter.give_back_shared(subject, (&key, weight), now, (shared, taken));
+                }
+            }
+        }
+        return Err(match met {
+            Met::Wait(lease) => Stop::Wait(lease),
+            Met::Unknown => {
+                limiter.series.refused.inc();
+                Stop::Unknown
+            }
+            Met::After(after) => {
+                limiter.series.refused.inc();
+                Stop::Refused(PolicyError::Rate(Box::new(limiter.refusal(after))))
+            }
+        });
+    }
+    Ok(())
+}
+
+fn what_counts(limiter: &Limiter, subject: &Subject<'_>) -> Option<(Key, u32)> {
+    limiter.is_about(subject).then(|| (limiter.key(subject), limiter.weight(subject)))
+}

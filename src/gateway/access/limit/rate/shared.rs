@@ -1,0 +1,145 @@
+//! Limits that are counted for all replicas together.
+//!
+//! What this replica may give out is a [`Lease`], kept in the cell where a limit of its own would count. Nothing waits
+//! here either: where an answer is needed, nothing is taken, and the caller asks again once it is there.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Cell, Gcra, Key, Limiter, RetryAfter, Subject};
+use crate::redis::Shared;
+use crate::redis::lease::{Lease, Terms, Verdict};
+use config::Fallback;
+use protocol::error::PolicyError;
+
+/// Where shared limits stand, for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Common<'a> {
+    /// The way there.
+    pub shared: &'a Shared,
+    /// The request has waited as long as it may.
+    pub is_late: bool,
+}
+
+/// Why a request does not go on. It took nothing.
+#[derive(Debug)]
+pub enum Stop {
+    /// A limit is met.
+    Refused(PolicyError),
+    /// It cannot be known whether one is, and so it counts as met.
+    Unknown,
+    /// It is not known yet: to be asked again after [`Lease::answered`].
+    Wait(Arc<Lease>),
+}
+
+/// Of what a request that passes a limit took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Of what is counted here.
+    Here,
+    /// Of a lease.
+    Lease,
+    /// Of nothing.
+    Nothing,
+}
+
+/// Why a limit lets nothing pass now.
+pub(super) enum Met {
+    After(RetryAfter),
+    Unknown,
+    Wait(Arc<Lease>),
+}
+
+impl Limiter {
+    /// What this replica allows by itself while the shared count cannot be had.
+    pub(super) fn part_of(&self, replicas: usize) -> Gcra {
+        let replicas = u32::try_from(replicas).unwrap_or(u32::MAX).max(1);
+        let heaviest = self.weights.iter().map(|(_, weight)| *weight).max().unwrap_or(1);
+        let limit = &self.limit;
+        let burst = (limit.burst / replicas).max(heaviest);
+        Gcra::new((limit.calls / replicas).max(1), limit.period, burst)
+    }
+
+    /// Takes `weight` calls of all replicas' together.
+    pub(super) fn check_shared(
+        &self,
+        subject: &Subject<'_>,
+        (key, weight): (&Key, u32),
+        now: Instant,
+        common: Common<'_>,
+    ) -> Result<Taken, Met> {
+        let Common { shared, is_late } = common;
+        if shared.is_connected() {
+            let lease = self.lease(subject, key, now, shared);
+            let (verdict, must_ask) = lease.take(weight, self.ns(now));
+            if must_ask {
+                shared.leases.ask(&lease, self.started);
+            }
+            match verdict {
+                Verdict::Pass => return Ok(Taken::Lease),
+                Verdict::Refused(after) => return Err(Met::After(RetryAfter(after))),
+                Verdict::Wait if !is_late => return Err(Met::Wait(lease)),
+                Verdict::Wait | Verdict::Away => {}
+            }
+        }
+        match self.limit.fallback {
+            Fallback::Allow => Ok(Taken::Nothing),
+            Fallback::Deny => Err(Met::Unknown),
+            Fallback::Local => {
+                let part = self.part_of(shared.replicas());
+                let here = self.check_with(part, key, weight, now);
+                here.map(|_| Taken::Here).map_err(Met::After)
+            }
+        }
+    }
+
+    /// Undoes a [`check_shared`](Self::check_shared).
+    pub(super) fn give_back_shared(
+        &self,
+        subject: &Subject<'_>,
+        (key, weight): (&Key, u32),
+        now: Instant,
+        (shared, taken): (&Shared, Taken),
+    ) {
+        match taken {
+            Taken::Lease => self.lease(subject, key, now, shared).give_back(weight),
+            Taken::Here => self.give_back_with(self.part_of(shared.replicas()), key, weight),
+            Taken::Nothing => {}
+        }
+    }
+
+    /// The lease of a key; those for whom there is no room share one.
+    fn lease(&self, subject: &Subject<'_>, key: &Key, now: Instant, shared: &Shared) -> Arc<Lease> {
+        let now_ns = self.ns(now);
+        let lease_of = |parts: Vec<Option<Vec<u8>>>| {
+            let parts: Vec<Vec<u8>> = parts
+                .into_iter()
+                .map(|part| [vec![u8::from(part.is_some())], part.unwrap_or_default()].concat())
+                .collect();
+            let pieces = std::iter::once(self.limit.name.as_bytes()).chain(parts.iter().map(Vec::as_slice));
+            let key = shared.key("limit", &pieces.collect::<Vec<_>>());
+            let limit = &self.limit;
+            let terms = Terms { calls: limit.calls, period: limit.period, burst: limit.burst };
+            if limit.exact { Lease::exact(key, terms) } else { Lease::new(key, terms, shared.replicas()) }
+        };
+        let own = |cell: &mut Cell| {
+            cell.lease(|| {
+                let mut parts = Vec::new();
+                subject.each_part(&self.limit, |part| parts.push(part.map(<[u8]>::to_vec)));
+                lease_of(parts)
+            })
+        };
+        let rest = |cell: &mut Cell| {
+            cell.lease(|| {
+                let mut parts = vec![None, Some(b"rest".to_vec())];
+                subject.principal(&mut |part: Option<&[u8]>| parts.push(part.map(<[u8]>::to_vec)));
+                lease_of(parts)
+            })
+        };
+        let leased = self.table.with(*key, now_ns, own).or_else(|no_room| {
+            self.series.overflowed.inc();
+            self.table.with(key.rest().ok_or(no_room)?, now_ns, rest)
+        });
+        leased.unwrap_or_else(|_| self.overflow().lease(|| lease_of(vec![None, Some(b"overflow".to_vec())])))
+    }
+}

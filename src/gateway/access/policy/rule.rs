@@ -1,0 +1,189 @@
+//! One rule as it holds at one endpoint: compiled, and with the upstreams it is about by their place there.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use globset::GlobSet;
+
+use crate::access::auth::Principal;
+use config::{self, Effect};
+use protocol::hints::{Hints, Wanted};
+use protocol::route::Kind;
+use protocol::route::filter::{compile, compile_folded};
+
+/// What a rule calls whoever has no credentials.
+pub const ANONYMOUS: &str = "anonymous";
+
+/// A rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it does.
+    pub effect: Effect,
+    /// Its scopes, with spaces between.
+    pub scopes: Arc<str>,
+    /// As it was written.
+    pub source: config::Rule,
+    principals: Option<Principals>,
+    /// For each upstream of the endpoint, whether the rule is about it.
+    members: Box<[bool]>,
+    tools: Option<GlobSet>,
+    prompts: Option<GlobSet>,
+    resources: Option<GlobSet>,
+    annotations: Option<Wanted>,
+}
+
+#[derive(Debug)]
+struct Principals {
+    names: GlobSet,
+    ids: GlobSet,
+}
+
+/// Whether a rule is about a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Applies {
+    /// It is.
+    Yes,
+    /// It would be, had the caller one of its scopes.
+    WithScope,
+    /// It is not.
+    No,
+}
+
+/// A thing that a rule may be about.
+#[derive(Debug)]
+pub struct Thing<'t> {
+    /// What it is.
+    pub kind: Kind,
+    /// The upstream's place in the endpoint.
+    pub member: usize,
+    /// As the upstream spells it.
+    pub inner: &'t str,
+    /// Whatever a server or client may take it for, without capitals; for rules that deny.
+    pub readings: &'t [Cow<'t, str>],
+    /// What the annotations of a tool say.
+    pub hints: Hints,
+}
+
+impl Rule {
+    /// Compiles a rule for an endpoint over these upstreams.
+    pub fn new(source: &config::Rule, upstreams: &[&str]) -> Result<Self, globset::Error> {
+        let denies = source.effect == Effect::Deny;
+        let names = |globs: &Option<Vec<String>>| {
+            let compile = if denies { compile_folded } else { compile };
+            globs.as_ref().map(|globs| compile(globs)).transpose()
+        };
+        let of = names(&source.upstreams)?;
+        let about = |name: &&str| of.as_ref().is_none_or(|of| of.is_match(name));
+        Ok(Self {
+            name: source.name.as_str().into(),
+            effect: source.effect,
+            scopes: source.scopes.as_ref().map(|scopes| scopes.join(" ")).unwrap_or_default().into(),
+            principals: source.principals.as_ref().map(|globs| Principals::new(globs, denies)).transpose()?,
+            members: upstreams.iter().map(about).collect(),
+            tools: names(&source.tools)?,
+            prompts: names(&source.prompts)?,
+            resources: names(&source.resources)?,
+            annotations: (!source.annotations.is_empty()).then(|| Wanted::new(&source.annotations)),
+            source: source.clone(),
+        })
+    }
+
+    /// Whether it holds at the endpoint with this path.
+    pub fn covers(source: &config::Rule, path: &str) -> Result<bool, globset::Error> {
+        let Some(globs) = &source.endpoints else { return Ok(true) };
+        Ok(compile(globs)?.is_match(path))
+    }
+
+    /// Whether it is about this caller.
+    pub fn applies(&self, principal: &Principal) -> Applies {
+        let is_named = |id: &str, name: &str| self.principals.as_ref().is_none_or(|all| all.name(id, name));
+        let Principal::Known(identity) = principal else {
+            let is_about_all = self.source.groups.is_none() && self.source.claims.is_empty();
+            let applies = is_about_all && self.source.scopes.is_none() && is_named("", ANONYMOUS);
+            return if applies { Applies::Yes } else { Applies::No };
+        };
+        let has = |wanted: &Option<Vec<String>>, had: &[Box<str>]| {
+            wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| had.iter().any(|had| **had == **one)))
+        };
+        let says = |(claim, values): &(String, Vec<String>)| {
+            let mut said = identity.claims.iter().filter(|(name, _)| **name == **claim);
+            said.any(|(_, said)| values.iter().any(|value| **value == **said))
+        };
+        let is_meant = is_named(&identity.id, &identity.name)
+            && has(&self.source.groups, &identity.groups)
+            && self.source.claims.iter().all(says);
+        match (is_meant, has(&self.source.scopes, &identity.scopes)) {
+            (false, _) => Applies::No,
+            (true, true) => Applies::Yes,
+            (true, false) => Applies::WithScope,
+        }
+    }
+
+    /// Whether it is about anything of this upstream.
+    pub fn is_about(&self, member: usize) -> bool {
+        self.members.get(member).copied().unwrap_or(false)
+    }
+
+    /// Whether it is about everything of its upstreams.
+    pub fn is_about_everything(&self) -> bool {
+        let has_names = self.tools.is_some() || self.prompts.is_some() || self.resources.is_some();
+        !has_names && self.annotations.is_none()
+    }
+
+    /// Whether it tells things of this kind from each other by their names.
+    pub fn names(&self, kind: Kind) -> bool {
+        self.globs(kind).is_some()
+    }
+
+    /// Whether it tells tools from each other by their annotations.
+    pub fn reads_annotations(&self) -> bool {
+        self.annotations.is_some()
+    }
+
+    /// Whether it is about this.
+    pub fn matches(&self, thing: &Thing<'_>) -> bool {
+        if !self.is_about(thing.member) {
+            return false;
+        }
+        if self.is_about_everything() {
+            return true;
+        }
+        let is_named = match self.globs(thing.kind) {
+            Some(globs) if self.effect == Effect::Deny => {
+                thing.readings.iter().any(|reading| globs.is_match(&**reading))
+            }
+            Some(globs) => globs.is_match(thing.inner),
+            // What says nothing of names, but of annotations, is about tools.
+            None => thing.kind == Kind::Tool && self.annotations.is_some(),
+        };
+        is_named
+            && (thing.kind != Kind::Tool
+                || self.annotations.is_none_or(|wanted| wanted.is_said_by(thing.hints)))
+    }
+
+    fn globs(&self, kind: Kind) -> Option<&GlobSet> {
+        match kind {
+            Kind::Tool => self.tools.as_ref(),
+            Kind::Prompt => self.prompts.as_ref(),
+            Kind::Resource => self.resources.as_ref(),
+            Kind::Task => None,
+        }
+    }
+}
+
+impl Principals {
+    fn new(globs: &[String], denies: bool) -> Result<Self, globset::Error> {
+        // A name may be of the caller's own choice and look like an id, which never is.
+        let is_id = |glob: &str| glob.contains(':');
+        let that = |fits: &dyn Fn(&String) -> bool| {
+            compile(&globs.iter().filter(|glob| fits(glob)).cloned().collect::<Vec<_>>())
+        };
+        Ok(Self { names: that(&|glob| denies || !is_id(glob))?, ids: that(&|glob| denies || is_id(glob))? })
+    }
+
+    fn name(&self, id: &str, name: &str) -> bool {
+        self.names.is_match(name) || self.ids.is_match(id)
+    }
+}

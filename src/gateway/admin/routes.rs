@@ -1,0 +1,304 @@
+//! What the admin listener answers, and to whom.
+//!
+//! Every answer passes the same checks in the same order: no pages of other sites, then the token or the name, then what
+//! a form could not have sent. `/livez` and `/readyz` need neither token nor name: load balancers have none. The page needs
+//! no token: it is where a person gives it; and a person may come to it from anywhere.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::door::{self, Refused};
+use super::latest::Latest;
+use super::page::Page;
+use super::query::Query;
+use super::sampler::Sampler;
+use super::{Process, servers, status, tools};
+use crate::context::reloads::Outcome;
+use crate::context::state::State;
+use crate::telemetry::{audit, logs};
+use config::LogLevel;
+use net::tasks::Tasks;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PATHS: &str = "there is /, /metrics, /status, /status/history, /status/tools, /livez and /readyz, \
+                     and POST to /reload and /log-level\n";
+
+const BODY_BYTES_MAX: usize = 4096;
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// An answer to a wrong token waits, so that guessing takes long.
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(200);
+/// The log speaks of wrong tokens at most this often.
+const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+type Answer = Response<Full<Bytes>>;
+
+/// Answers requests.
+pub(super) struct Desk {
+    state: Arc<State>,
+    tasks: Tasks,
+    process: Arc<Process>,
+    place: String,
+    is_named_freely: bool,
+    metrics: Latest<Result<Bytes, Arc<str>>>,
+    status: Latest<Bytes>,
+    history: Latest<Bytes>,
+    sampler: Arc<Sampler>,
+    /// One list of tools is made at a time.
+    tools: Arc<Mutex<()>>,
+    page: Page,
+    wrong_token_logged: Cell<Option<Instant>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantedLevel {
+    level: LogLevel,
+}
+
+impl Desk {
+    /// `place` is how the log calls it; `is_named_freely` if any name may lead to it.
+    pub(super) fn new(
+        state: Arc<State>,
+        tasks: Tasks,
+        process: Process,
+        place: String,
+        is_named_freely: bool,
+        sampler: Arc<Sampler>,
+    ) -> Self {
+        Self {
+            state,
+            tasks,
+            process: Arc::new(process),
+            place,
+            is_named_freely,
+            metrics: Latest::default(),
+            status: Latest::default(),
+            history: Latest::default(),
+            sampler,
+            tools: Arc::default(),
+            page: Page::new(),
+            wrong_token_logged: Cell::default(),
+        }
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let mut answer = match self.admit(&request) {
+            Ok(is_operator) => self.route(request, is_operator).await,
+            Err(refused) => self.refuse(refused).await,
+        };
+        let headers = answer.headers_mut();
+        for (name, value) in [
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (CACHE_CONTROL, "no-store"),
+            (REFERRER_POLICY, "no-referrer"),
+            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+        headers.entry(CONTENT_SECURITY_POLICY).or_insert(nothing);
+        answer
+    }
+
+    /// True for operators; false for those who get no more than a yes or a no.
+    fn admit<B>(&self, request: &Request<B>) -> Result<bool, Refused> {
+        let headers = request.headers();
+        let is_page = is_reading(request.method()) && request.uri().path() == "/";
+        if !(is_page && door::is_visit(headers)) {
+            door::check_page(headers)?;
+        }
+        let operators = &self.state.snapshot.load().operators;
+        match door::check_operator(headers, operators, self.is_named_freely) {
+            Err(_) if is_probe(request.uri().path()) => return Ok(false),
+            // It holds nothing, and is where a person can give the token.
+            Err(Refused::Token) if is_page => return Ok(false),
+            other => other?,
+        }
+        if !is_reading(request.method()) {
+            door::check_form(headers)?;
+        }
+        Ok(true)
+    }
+
+    async fn refuse(&self, refused: Refused) -> Answer {
+        self.state.metrics.admin_refused.with_label_values(&[refused.label()]).inc();
+        let mut answer = page(refused.status(), TEXT, refused.text());
+        if refused == Refused::Token {
+            let now = Instant::now();
+            let is_due = |last: Instant| now.duration_since(last) >= WRONG_TOKEN_LOG_INTERVAL;
+            if self.wrong_token_logged.get().is_none_or(is_due) {
+                self.wrong_token_logged.set(Some(now));
+                tracing::warn!(place = self.place, "a request to the admin listener without the right token");
+            }
+            tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+            let challenge = HeaderValue::from_static("Bearer realm=\"trunkline\"");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        // Its body is not read.
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer
+    }
+
+    async fn route(&self, request: Request<Incoming>, is_operator: bool) -> Answer {
+        let (parts, body) = request.into_parts();
+        let is_change = parts.method == Method::POST;
+        match parts.uri.path() {
+            path @ ("/" | "/livez" | "/readyz" | "/metrics" | "/status" | "/status/history"
+            | "/status/tools") => {
+                if !is_reading(&parts.method) {
+                    return not_allowed("GET, HEAD");
+                }
+                match path {
+                    "/" => self.page(),
+                    "/livez" => page(StatusCode::OK, TEXT, "ok\n"),
+                    "/readyz" => self.readiness(is_operator),
+                    "/metrics" => self.metrics().await,
+                    "/status/history" => self.history().await,
+                    "/status/tools" => self.tools(parts.uri.query().unwrap_or_default()).await,
+                    _ => self.status().await,
+                }
+            }
+            "/reload" | "/log-level" if !is_change => not_allowed("POST"),
+            path @ ("/reload" | "/log-level") => match read(body).await {
+                Err(answer) => answer,
+                Ok(_) if path == "/reload" => self.reload().await,
+                Ok(body) => set_level(&body),
+            },
+            _ => page(StatusCode::NOT_FOUND, TEXT, PATHS),
+        }
+    }
+
+    /// 503 only while it drains: where a server is down, another gateway would not reach it either.
+    fn readiness(&self, is_operator: bool) -> Answer {
+        if self.state.drain.is_quiet() {
+            return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n");
+        }
+        let mut text = String::from("ok\n");
+        if is_operator {
+            text.extend(servers::unfit(&self.state).map(|line| line + "\n"));
+        }
+        page(StatusCode::OK, TEXT, text)
+    }
+
+    fn page(&self) -> Answer {
+        let mut answer = page(StatusCode::OK, HTML, self.page.text.clone());
+        answer.headers_mut().insert(CONTENT_SECURITY_POLICY, self.page.policy.clone());
+        answer
+    }
+
+    async fn metrics(&self) -> Answer {
+        let state = Arc::clone(&self.state);
+        let render =
+            move || state.render_metrics().map(Bytes::from).map_err(|error| Arc::from(error.to_string()));
+        match self.metrics.get(&self.tasks, render).await {
+            Ok(text) => page(StatusCode::OK, PROMETHEUS_TEXT, text),
+            Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+
+    async fn status(&self) -> Answer {
+        let (state, process) = (Arc::clone(&self.state), Arc::clone(&self.process));
+        let sampler = Arc::clone(&self.sampler);
+        let make = move || status::text(&state, &process, &sampler);
+        page(StatusCode::OK, JSON, self.status.get(&self.tasks, make).await)
+    }
+
+    async fn history(&self) -> Answer {
+        let sampler = Arc::clone(&self.sampler);
+        page(StatusCode::OK, JSON, self.history.get(&self.tasks, move || sampler.history_text()).await)
+    }
+
+    async fn tools(&self, query: &str) -> Answer {
+        let refused = |why: String| page(StatusCode::BAD_REQUEST, TEXT, why + "\n");
+        let query = match Query::read(query) {
+            Ok(query) => query,
+            Err(why) => return refused(why),
+        };
+        let (state, sampler) = (Arc::clone(&self.state), Arc::clone(&self.sampler));
+        let place = Arc::clone(&self.tools).lock_owned().await;
+        let make = move || {
+            // Held to the end, even if whoever asked has left.
+            let _place = place;
+            tools::text(&state, &sampler, &query)
+        };
+        match self.tasks.compute(make).await {
+            Ok(text) => page(StatusCode::OK, JSON, text),
+            Err(why) => refused(why),
+        }
+    }
+
+    async fn reload(&self) -> Answer {
+        // What comes of it is told where it is done.
+        audit::act("reload by the admin listener", "asked for");
+        let outcome = self.state.reloads.request().await;
+        let status = match &outcome {
+            Outcome::Reloaded { .. } => StatusCode::OK,
+            Outcome::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Outcome::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        page(status, TEXT, outcome.to_string())
+    }
+}
+
+fn set_level(body: &[u8]) -> Answer {
+    let Ok(WantedLevel { level }) = serde_json::from_slice(body) else {
+        return page(StatusCode::BAD_REQUEST, TEXT, "send {\"level\":\"debug\"}\n");
+    };
+    logs::set_level(level);
+    audit::act("log level", logs::level_name(level));
+    let until = "until a reload brings another level";
+    page(StatusCode::OK, TEXT, format!("{} {until}\n", logs::level_name(level)))
+}
+
+/// The whole of a small body, read in time.
+async fn read(body: Incoming) -> Result<Bytes, Answer> {
+    match timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(_)) => Err(closing(StatusCode::PAYLOAD_TOO_LARGE, "at most 4096 bytes\n")),
+        Err(_) => Err(closing(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n")),
+    }
+}
+
+fn is_probe(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz")
+}
+
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+fn not_allowed(allowed: &'static str) -> Answer {
+    let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("use {allowed}\n"));
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+fn closing(status: StatusCode, text: &'static str) -> Answer {
+    let mut answer = page(status, TEXT, text);
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+fn page(status: StatusCode, media: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    answer
+}

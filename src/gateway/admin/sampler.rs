@@ -1,0 +1,83 @@
+//! Takes the counts of all calls every few seconds, so that it can be said what goes on now and went on lately.
+//!
+//! It is done on the blocking pool, by one at a time, and the more it takes the less often it is done: each time is
+//! followed by a hundred times as long without, though never by more than a minute. Bounded by the series there are.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::history::{History, INTERVAL_MIN, Moment, interval_after};
+use super::status::unix_s;
+use crate::context::snapshot::Snapshot;
+use crate::context::state::State;
+use crate::telemetry::totals::{Figures, Sums};
+use net::tasks::Tasks;
+
+/// Takes counts.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    state: Arc<State>,
+    history: Mutex<History>,
+    /// `None`: nothing is measured.
+    sums: Option<Mutex<Sums>>,
+}
+
+impl Sampler {
+    /// Counts from now on.
+    pub(super) fn new(state: Arc<State>) -> Self {
+        let (endpoints, upstreams) = subjects(&state.snapshot.load());
+        let history = History::new(unix_s(SystemTime::now()), Arc::default(), &endpoints, &upstreams);
+        let sums = state.metrics.sums().map(Mutex::new);
+        Self { state, history: Mutex::new(history), sums }
+    }
+
+    /// Keeps the history; ends at once where nothing is measured.
+    pub(super) async fn run(self: Arc<Self>, tasks: Tasks) {
+        let (mut last, mut interval) = (Instant::now(), INTERVAL_MIN);
+        loop {
+            sleep(interval).await;
+            let this = Arc::clone(&self);
+            let Some((begun, cost)) = tasks.compute(move || this.sample(last)).await else { return };
+            (last, interval) = (begun, interval_after(cost));
+        }
+    }
+
+    /// The counts as they are; `None`: nothing is measured. May take long.
+    pub(super) fn figures(&self) -> Option<Arc<Figures>> {
+        let sums = self.sums.as_ref()?;
+        Some(sums.lock().unwrap_or_else(PoisonError::into_inner).figures())
+    }
+
+    /// What went on lately, as text.
+    pub(super) fn history_text(&self) -> Bytes {
+        // Nothing in it can fail to be written.
+        let mut text = serde_json::to_vec(&self.history().lines()).unwrap_or_default();
+        text.push(b'\n');
+        text.into()
+    }
+
+    /// What went on lately.
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When it was begun, and how long it took.
+    fn sample(&self, last: Instant) -> Option<(Instant, Duration)> {
+        let begun = Instant::now();
+        let figures = self.figures()?;
+        let (endpoints, upstreams) = subjects(&self.state.snapshot.load());
+        let since = begun.saturating_duration_since(last);
+        let moment = Moment { at_s: unix_s(SystemTime::now()), since };
+        self.history().add(moment, figures, &endpoints, &upstreams);
+        Some((begun, begun.elapsed()))
+    }
+}
+
+/// Paths of endpoints, and names of upstreams.
+fn subjects(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
+    let paths = snapshot.endpoints.iter().map(|endpoint| endpoint.config.path.clone());
+    (paths.collect(), snapshot.upstreams.iter().map(|upstream| upstream.config.name.clone()).collect())
+}

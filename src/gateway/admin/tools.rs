@@ -1,0 +1,419 @@
+//! Tools, one by one: what is known of each, how often it is called, and how that goes.
+//!
+//! A tool is known by the lists that are kept, by what was counted of it, and by the names that calls are routed by: one
+//! whose list has gone is still there. Made on the blocking pool, for one asker at a time. Bounded by what the cache of
+//! lists holds; an answer has at most 200 tools, and of each no text beyond [`TEXT_CHARS_MAX`] characters.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde_json::{Value, json};
+
+use super::history::History;
+use super::query::{Query, Sort, shown};
+use super::sampler::Sampler;
+use super::servers::{self, Tools};
+use crate::catalog::lists::part::{Content, Item, Page};
+use crate::context::snapshot::Snapshot;
+use crate::context::state::State;
+use crate::telemetry::tools::Tool;
+use crate::telemetry::totals::{Figures, Total};
+use crate::upstream::Upstream;
+use config;
+use protocol::hints::{Hint, Hints, Wanted};
+use protocol::json::{self, Scratch};
+use protocol::mapping::Field;
+use protocol::route::Kind;
+
+/// Tools in a ranking.
+const RANKED_MAX: usize = 10;
+/// The longest text of a tool that is told.
+const TEXT_CHARS_MAX: usize = 300;
+/// Names at endpoints that are told of a tool.
+const PUBLIC_MAX: usize = 20;
+
+/// What was counted of tools, by index of the upstream and its own name of the tool.
+type Counted<'f> = BTreeMap<usize, BTreeMap<Cow<'f, str>, Count<'f>>>;
+
+/// What was counted of one tool.
+#[derive(Debug, Default)]
+struct Count<'f> {
+    /// Its calls that were answered.
+    answered: Option<Cow<'f, Total>>,
+    /// Its calls that failed.
+    failed: u64,
+    /// Endpoints where it was called, and by what name.
+    named: Vec<(&'f str, &'f str)>,
+}
+
+/// A tool.
+#[derive(Debug, Default)]
+struct Row<'r> {
+    /// The index of its upstream.
+    upstream: usize,
+    /// What that calls it.
+    name: Cow<'r, str>,
+    /// Its definition, if that is kept.
+    item: Option<(&'r Page, &'r Item)>,
+    /// Why no client sees it.
+    left_out: Option<Cow<'r, str>>,
+    /// What was counted of it, if it was called.
+    count: Option<&'r Count<'r>>,
+}
+
+/// The tools that stand out: an object.
+pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Figures, history: &History) -> Value {
+    let counted = counted(snapshot, figures);
+    let each = counted.iter().flat_map(|(upstream, tools)| tools.iter().map(|tool| (*upstream, tool)));
+    let row = |(upstream, (name, count)): (usize, (&'_ Cow<'_, str>, _))| Row {
+        upstream,
+        name: Cow::Owned(name.to_string()),
+        count: Some(count),
+        ..Row::default()
+    };
+    let rows: Vec<Row<'_>> = each.map(row).collect();
+    let ranking = |key: fn(&Row<'_>) -> (u64, u64)| -> Vec<Value> {
+        let mut ranked: Vec<_> =
+            rows.iter().map(|row| (key(row), row)).filter(|(key, _)| key.0 > 0).collect();
+        ranked.sort_by_key(|(key, row)| (Reverse(*key), row.upstream, &row.name));
+        let first = ranked.into_iter().take(RANKED_MAX);
+        first.map(|(_, row)| ranked_row(row, snapshot, history)).collect()
+    };
+    json!({
+        "known": known.values().map(|known| known.count).sum::<usize>(),
+        "most_called": ranking(|row| (row.calls(), 0)),
+        "slowest": ranking(slowness),
+        "failing": ranking(|row| (row.errors(), row.calls())),
+    })
+}
+
+/// The tools that are asked for, as text. The error is a line for whoever asked.
+pub(super) fn text(state: &State, sampler: &Sampler, query: &Query) -> Result<Bytes, String> {
+    let snapshot = state.snapshot.load_full();
+    let wanted = query.upstream.as_ref().map(|name| upstream_of(&snapshot, name)).transpose()?;
+    let figures = sampler.figures();
+    let known = servers::tools(state);
+    let counted = figures.as_ref().map(|figures| counted(&snapshot, figures)).unwrap_or_default();
+    let routed = routed(&snapshot, wanted);
+    let mut reader = Reader { scratch: Scratch::default(), depth_max: snapshot.limits.json_depth_max };
+    let (mut found, mut total) = (Vec::new(), 0_usize);
+    for (at, upstream) in snapshot.upstreams.iter().enumerate() {
+        if wanted.is_some_and(|wanted| wanted != at) {
+            continue;
+        }
+        let counted = counted.get(&at);
+        let content = known.get(&upstream.id).map(|known| &*known.part.content);
+        let others = routed.get(&at).into_iter().flatten().map(String::as_str);
+        let called = counted.into_iter().flat_map(BTreeMap::keys).map(|name| &**name);
+        let rows = rows(content, called.chain(others), (at, counted));
+        total += rows.len();
+        let is_meant = |row: &Row<'_>| reader.finds(&query.text, row, &upstream.config.name);
+        found.extend(rows.into_iter().filter(is_meant));
+    }
+    sort(&mut found, query.sort, &snapshot);
+    if !query.text.is_empty() {
+        // One that is called just so is found, however many have this in their descriptions.
+        found.sort_by_cached_key(|row| row.name.to_lowercase() != query.text);
+    }
+    let shown = found.iter().skip(query.offset).take(query.count);
+    let is_measured = figures.is_some();
+    let told: Vec<Value> = {
+        let history = sampler.history();
+        shown.filter_map(|row| reader.told(row, &snapshot, &history, is_measured)).collect()
+    };
+    let all = json!({ "total": total, "matched": found.len(), "offset": query.offset, "tools": told });
+    // Nothing in it can fail to be written.
+    let mut text = serde_json::to_vec(&all).unwrap_or_default();
+    text.push(b'\n');
+    Ok(text.into())
+}
+
+impl Row<'_> {
+    fn calls(&self) -> u64 {
+        self.answered().map_or(0, |total| total.calls) + self.errors()
+    }
+
+    fn errors(&self) -> u64 {
+        self.count.map_or(0, |count| count.failed)
+    }
+
+    fn answered(&self) -> Option<&Total> {
+        self.count?.answered.as_deref()
+    }
+
+    fn calls_per_s(&self, history: &History) -> Option<f64> {
+        history.tool_calls_per_s(self.count.map(|count| &*count.named).unwrap_or_default())
+    }
+}
+
+/// How slow it is, in microseconds: the highest number for what is beyond the last bound, 0 without calls.
+fn slowness(row: &Row<'_>) -> (u64, u64) {
+    let Some(total) = row.answered().filter(|total| total.calls > 0) else { return (0, 0) };
+    let micros = |percent| {
+        let bound = total.quantile(percent).map(Duration::from_secs_f64);
+        bound.map_or(u64::MAX, |bound| u64::try_from(bound.as_micros()).unwrap_or(u64::MAX))
+    };
+    (micros(99), micros(50))
+}
+
+/// The tools of one upstream: those of its list, those left out of it, and `others`. Each is there once.
+fn rows<'r>(
+    content: Option<&'r Content>,
+    others: impl Iterator<Item = &'r str>,
+    (upstream, counted): (usize, Option<&'r BTreeMap<Cow<'r, str>, Count<'r>>>),
+) -> Vec<Row<'r>> {
+    let row = |name: Cow<'r, str>| {
+        let count = counted.and_then(|counted| counted.get(&name));
+        Row { upstream, name, count, ..Row::default() }
+    };
+    let mut rows: Vec<Row<'r>> = Vec::new();
+    let mut seen: HashSet<Cow<'r, str>> = HashSet::new();
+    let pages = content.into_iter().flat_map(|content| &content.pages);
+    let items = pages.flat_map(|page| page.items.iter().map(move |item| (page, item)));
+    for (page, item) in items {
+        let own = item.sites.iter().find(|site| site.field == Field::ToolName);
+        let Some(name) = own.and_then(|own| own.literal.decode(&page.body)) else { continue };
+        if seen.insert(name.clone()) {
+            rows.push(Row { item: Some((page, item)), ..row(name) });
+        }
+    }
+    let excluded = content.into_iter().flat_map(|content| &content.excluded);
+    let excluded = excluded.flat_map(|tool| {
+        let why: Cow<'_, str> = tool.why.to_string().into();
+        tool.names.iter().map(move |name| (&**name, Some(why.clone())))
+    });
+    let withheld = content.into_iter().flat_map(|content| &content.withheld);
+    let withheld = withheld.map(|name| (&**name, Some("its definition waits for approval".into())));
+    for (name, left_out) in excluded.chain(withheld).chain(others.map(|name| (name, None))) {
+        if seen.insert(name.into()) {
+            rows.push(Row { left_out, ..row(name.into()) });
+        }
+    }
+    rows
+}
+
+fn sort(rows: &mut Vec<Row<'_>>, sort: Sort, snapshot: &Snapshot) {
+    let upstream =
+        |row: &Row<'_>| snapshot.upstreams.get(row.upstream).map(|upstream| &*upstream.config.name);
+    let key = |row: &Row<'_>| match sort {
+        Sort::Calls => (row.calls(), row.errors()),
+        Sort::Errors => (row.errors(), row.calls()),
+        Sort::P99 => slowness(row),
+        Sort::Name => (0, 0),
+    };
+    // Keys are dear: each is made once.
+    let mut keyed: Vec<_> = rows.drain(..).map(|row| (key(&row), row)).collect();
+    keyed.sort_by(|(key_a, a), (key_b, b)| {
+        let by_name = || (upstream(a), &a.name).cmp(&(upstream(b), &b.name));
+        key_b.cmp(key_a).then_with(by_name)
+    });
+    rows.extend(keyed.into_iter().map(|(_, row)| row));
+}
+
+/// Reads definitions.
+struct Reader {
+    scratch: Scratch,
+    depth_max: usize,
+}
+
+/// What people read of a definition.
+#[derive(Default)]
+struct About {
+    title: Option<String>,
+    description: Option<String>,
+}
+
+impl Reader {
+    /// Whether `text`, in small letters, is in what is told of a tool.
+    fn finds(&mut self, text: &str, row: &Row<'_>, upstream: &str) -> bool {
+        let has = |told: &str| told.to_lowercase().contains(text);
+        if text.is_empty() || has(&row.name) || has(upstream) {
+            return true;
+        }
+        let definition = row.item.and_then(|(page, item)| page.body.get(item.span.clone()));
+        if definition.is_none_or(|definition| certainly_lacks(definition, text)) {
+            return false;
+        }
+        let about = self.about(row);
+        about.title.is_some_and(|title| has(&title)) || about.description.is_some_and(|told| has(&told))
+    }
+
+    fn about(&mut self, row: &Row<'_>) -> About {
+        let definition = row.item.and_then(|(page, item)| page.body.get(item.span.clone()));
+        let document = definition.map(|text| self.scratch.index(text, self.depth_max));
+        let Some(Ok(document)) = document else { return About::default() };
+        let text_at = |of: json::Value<'_>, key| {
+            let literal = of.get(key)?.as_literal()?;
+            literal.decode(of.text()).map(Cow::into_owned)
+        };
+        let tool = document.root();
+        let title = text_at(tool, "title").or_else(|| text_at(tool.get("annotations")?, "title"));
+        About { title, description: text_at(tool, "description") }
+    }
+
+    fn told(
+        &mut self,
+        row: &Row<'_>,
+        snapshot: &Snapshot,
+        history: &History,
+        is_measured: bool,
+    ) -> Option<Value> {
+        let upstream = snapshot.upstreams.get(row.upstream)?;
+        let About { title, description } = self.about(row);
+        let is_counted = is_measured && upstream.series.tools.tells_apart(&row.name);
+        let calls_per_s = row.calls_per_s(history);
+        let hints = row.item.map(|(_, item)| item.hints);
+        let is_read_only = hints.map(|hints| says(hints, Hint::ReadOnly));
+        let pin = upstream.pins.as_ref().and_then(|pins| pins.state_of(&row.name));
+        Some(json!({
+            "upstream": upstream.config.name,
+            "name": short(&row.name),
+            "title": title.as_deref().map(short),
+            "description": description.as_deref().map(short),
+            "read_only": is_read_only,
+            // What changes nothing destroys nothing.
+            "destructive": hints.map(|hints| is_read_only == Some(false) && says(hints, Hint::Destructive)),
+            "definition_bytes": row.item.map(|(_, item)| item.span.len()),
+            "calls": is_counted.then(|| row.calls()),
+            "errors": is_counted.then(|| row.errors()),
+            "p50_s": row.answered().and_then(|total| total.quantile(50)),
+            "p99_s": row.answered().and_then(|total| total.quantile(99)),
+            "calls_per_s": calls_per_s.filter(|_| is_counted),
+            "pin": pin,
+            "left_out": row.left_out.as_deref().map(short),
+            "public": public(row, upstream, snapshot),
+        }))
+    }
+}
+
+/// Whether a definition is without `text`, however it is read. Reading all definitions would take long.
+fn certainly_lacks(definition: &[u8], text: &str) -> bool {
+    // Servers write these as they are, or as `\u00..`.
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b" _-.,:;".contains(&byte));
+    is_plain
+        && memmem::find(&definition.to_ascii_lowercase(), text.as_bytes()).is_none()
+        && memmem::find(definition, b"\\u00").is_none()
+}
+
+/// What clients call it, and where.
+fn public(row: &Row<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<Value> {
+    let named = snapshot.endpoints.iter().filter_map(|endpoint| {
+        let member = endpoint.member_ids().iter().position(|member| *member == upstream.id)?;
+        let name = endpoint.naming.public(Kind::Tool, member, &row.name)?;
+        let directory = endpoint.names.directory();
+        let leads_back = endpoint.naming.leads_back(Kind::Tool, &name, (member, &row.name), &directory);
+        leads_back.then(|| json!({ "endpoint": endpoint.config.path, "name": short(&name) }))
+    });
+    if row.left_out.is_some() { Vec::new() } else { named.take(PUBLIC_MAX).collect() }
+}
+
+fn ranked_row(row: &Row<'_>, snapshot: &Snapshot, history: &History) -> Value {
+    let upstream = snapshot.upstreams.get(row.upstream).map(|upstream| upstream.config.name.as_str());
+    let upstream = upstream.unwrap_or_default();
+    json!({
+        "upstream": upstream,
+        "name": short(&row.name),
+        "calls": row.calls(),
+        "errors": row.errors(),
+        "seconds": row.answered().map_or(0.0, |total| total.seconds),
+        "p50_s": row.answered().and_then(|total| total.quantile(50)),
+        "p99_s": row.answered().and_then(|total| total.quantile(99)),
+        "calls_per_s": row.calls_per_s(history),
+    })
+}
+
+/// Calls are counted by what clients call a tool: this is by what it is.
+fn counted<'f>(snapshot: &'f Snapshot, figures: &'f Figures) -> Counted<'f> {
+    let mut counted = Counted::new();
+    for endpoint in &snapshot.endpoints {
+        let path = endpoint.config.path.as_str();
+        let directory = endpoint.names.directory();
+        let answered = figures.tools.get(path).into_iter().flat_map(|tools| tools.iter());
+        let answered = answered.map(|(public, total)| (public, Some(total), 0));
+        let failed = figures.failures.get(path).into_iter().flatten();
+        let failed = failed.map(|(public, failed)| (&**public, None, *failed));
+        for (public, total, failed) in answered.chain(failed) {
+            let route = endpoint.naming.route(Kind::Tool, public, &directory).ok();
+            let Some(route) = route.filter(|_| public != Tool::OTHER_LABEL) else { continue };
+            let Some(upstream) = endpoint.members.get(route.member) else { continue };
+            let count: &mut Count<'_> = counted.entry(*upstream).or_default().entry(route.inner).or_default();
+            count.failed += failed;
+            match (&mut count.answered, total) {
+                (Some(sum), Some(total)) => sum.to_mut().merge(total),
+                (answered @ None, Some(total)) => *answered = Some(Cow::Borrowed(total)),
+                (_, None) => {}
+            }
+            if !count.named.contains(&(path, public)) {
+                count.named.push((path, public));
+            }
+        }
+    }
+    counted
+}
+
+/// The tools that calls are routed by, by index of the upstream.
+fn routed(snapshot: &Snapshot, wanted: Option<usize>) -> BTreeMap<usize, HashSet<String>> {
+    let mut routed: BTreeMap<usize, HashSet<String>> = BTreeMap::new();
+    for endpoint in &snapshot.endpoints {
+        endpoint.names.directory().each(|_, kind, member, name| {
+            let upstream = endpoint.members.get(member).filter(|_| kind == Kind::Tool);
+            if let Some(upstream) = upstream.filter(|at| wanted.is_none_or(|wanted| wanted == **at)) {
+                let names = routed.entry(*upstream).or_default();
+                if !names.contains(name) {
+                    names.insert(name.to_owned());
+                }
+            }
+        });
+    }
+    routed
+}
+
+fn upstream_of(snapshot: &Snapshot, name: &str) -> Result<usize, String> {
+    let names = || snapshot.upstreams.iter().map(|upstream| upstream.config.name.as_str());
+    let nearest = || config::nearest(name, names()).map(|meant| format!("; {meant}")).unwrap_or_default();
+    let found = names().position(|known| known == name);
+    found.ok_or_else(|| format!("there is no upstream {}{}", shown(name), nearest()))
+}
+
+fn says(hints: Hints, hint: Hint) -> bool {
+    Wanted::new(&[(hint, true)]).is_said_by(hints)
+}
+
+/// Its beginning, if it is long.
+fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        None => text.into(),
+        Some(_) => text.chars().take(TEXT_CHARS_MAX - 1).chain(['…']).collect::<String>().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_missed_by_looking_at_the_bytes_first() {
+        for (definition, text, expected) in [
+            (r#"{"description":"New York"}"#, "new york", false),
+            (r#"{"description":"New York"}"#, "boston", true),
+            (r#"{"description":"\u004eew York"}"#, "new york", false),
+            (r#"{"description":"a\/b"}"#, "a/b", false),
+            (r#"{"description":"Zürich"}"#, "zürich", false),
+            (r#"{"description":"line\nline"}"#, "lines", true),
+        ] {
+            assert_eq!(certainly_lacks(definition.as_bytes(), text), expected, "{definition} {text}");
+        }
+    }
+
+    #[test]
+    fn long_texts_end() {
+        assert_eq!(short("short"), "short");
+        assert_eq!(short(&"ä".repeat(TEXT_CHARS_MAX)), "ä".repeat(TEXT_CHARS_MAX));
+        let cut = short(&"ä".repeat(TEXT_CHARS_MAX + 1)).into_owned();
+        assert_eq!((cut.chars().count(), cut.chars().last()), (TEXT_CHARS_MAX, Some('…')));
+    }
+}

@@ -1,0 +1,293 @@
+//! Answering from all upstreams of an endpoint: with the merged list that is at hand, or one that is made of their parts.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+
+use super::cache::{DialectKey, Digest, Merged, MergedKey, MergedPage, digest};
+use super::flight::Joined;
+use super::gather::{Had, Wanted};
+use super::merge::Merge;
+use super::part::{Content, Part};
+use super::tongue::Tongues;
+use super::{Dialect, Kind, discover, hands, wanted};
+use crate::access::policy::Class;
+use crate::context::call::Call;
+use crate::context::snapshot::Endpoint;
+use crate::context::worker::{View, Worker};
+use crate::session::Payer;
+use crate::upstream::Upstream;
+use protocol::error::{ClientError, Error, UpstreamError};
+use protocol::route::Style;
+use protocol::route::directory::Directory;
+use protocol::splice::Segments;
+
+/// Upstreams asked at once for one list.
+const CONCURRENT_MAX: usize = 256;
+/// Longer lists are merged off the worker, whose calls would wait for it.
+const MERGED_INLINE_BYTES_MAX: usize = 256 * 1024;
+/// How often a list that somebody else merges is waited for, before it is merged twice.
+const MERGES_AWAITED_MAX: usize = 3;
+
+/// How long an upstream is waited for whose eras were not asked for yet.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Something to answer from all upstreams of an endpoint.
+pub(super) struct Request<'r> {
+    worker: &'r Rc<Worker>,
+    view: &'r View,
+    endpoint: &'r Rc<Arc<Endpoint>>,
+    class: &'r Arc<Class>,
+    key: MergedKey,
+    dialect: Dialect<'r>,
+    supported: &'r [&'r str],
+    /// Who is charged for what has to be opened; `None`: nothing has to be.
+    asker: Option<&'r Call>,
+}
+
+impl<'r> Request<'r> {
+    /// `supported` are versions that the answer tells.
+    pub(super) fn new(
+        worker: &'r Rc<Worker>,
+        view: &'r View,
+        (endpoint, class): (&'r Rc<Arc<Endpoint>>, &'r Arc<Class>),
+        kind: Kind,
+        dialect: Dialect<'r>,
+        supported: &'r [&'r str],
+    ) -> Self {
+        let said = match supported {
+            [] => Digest::default(),
+            versions => digest(&versions.iter().map(|version| version.as_bytes()).collect::<Vec<_>>()),
+        };
+        let key = MergedKey {
+            endpoint: endpoint.id,
+            class: class.id,
+            kind,
+            dialect: DialectKey::of(dialect),
+            said,
+        };
+        Self { worker, view, endpoint, class, key, dialect, supported, asker: None }
+    }
+
+    /// The same; who asks is charged for what has to be opened.
+    pub(super) fn asked_by(self, asker: Option<&'r Call>) -> Self {
+        Self { asker, ..self }
+    }
+
+    /// The merged list, and how long it is fresh from now on.
+    pub(super) async fn merged(&self) -> Result<(Arc<Merged>, u64), Error> {
+        let state = &self.worker.state;
+        if let Some(merged) = state.catalog.merged.get(&self.key) {
+            let ttl_ms = self.ttl_ms(&merged);
+            if ttl_ms > 0 && self.leads_by(&merged) {
+                state.metrics.lists.hits.inc();
+                return Ok((merged, ttl_ms));
+            }
+        }
+        Box::pin(self.gathered()).await
+    }
+
+    async fn gathered(&self) -> Result<(Arc<Merged>, u64), Error> {
+        let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
+        let hands = hands(self.worker, self.view);
+        let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
+        let tongues = Tongues::new(self.dialect, kind, depth_max);
+        let payer = self.asker.map_or(Payer::Gateway, Call::payer);
+        let had = stream::iter(members.iter().map(|member| async {
+            let Some(upstream) = *member else { return Had::Hidden };
+            if upstream.eras().is_none() {
+                upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
+            }
+            match tongues.of(upstream) {
+                Ok(tongue) => {
+                    let wanted = wanted(upstream, kind, tongue.clone());
+                    Wanted { payer: payer.clone(), ..wanted }.get(&hands).await
+                }
+                Err(error) => Had::Missing(error),
+            }
+        }));
+        let had: Vec<Had> = had.buffered(CONCURRENT_MAX).collect().await;
+        self.count(&members, &had);
+        if let Some(refused) = had.iter().find_map(Had::refused) {
+            return Err(refused.into());
+        }
+        let has_failed = had.iter().any(|had| matches!(had, Had::Missing(_)));
+        if has_failed && had.iter().all(|had| had.part().is_none()) {
+            let only = match &had[..] {
+                [Had::Missing(error)] => Some(error.clone()),
+                _ => None,
+            };
+            return Err(only.unwrap_or(UpstreamError::NoneReachable).into());
+        }
+        let is_transparent = self.endpoint.naming.style() == Style::Transparent;
+        let parts: Vec<Option<&Arc<Part>>> = had.iter().map(Had::part).collect();
+        if is_transparent && parts.iter().flatten().any(|part| part.content.is_absent) {
+            return Err(ClientError::Method.into());
+        }
+        let is_whole = had.iter().all(|had| matches!(had, Had::Kept(_) | Had::Fetched(_) | Had::Hidden));
+        let merged = self.joined(&parts, is_whole).await?;
+        let ttl_ms = self.ttl_ms(&merged);
+        Ok((merged, ttl_ms))
+    }
+
+    /// Merges, unless that was done already or somebody is at it.
+    async fn joined(&self, parts: &[Option<&Arc<Part>>], is_whole: bool) -> Result<Arc<Merged>, Error> {
+        let catalog = &self.worker.state.catalog;
+        let directory = self.endpoint.names.directory().clone();
+        let contents: Vec<Option<Arc<Content>>> =
+            parts.iter().map(|part| part.map(|part| Arc::clone(&part.content))).collect();
+        let mut pages = None;
+        let mut turn = None;
+        for _ in 0..MERGES_AWAITED_MAX {
+            let kept = catalog.merged.get(&self.key);
+            pages = kept.filter(|kept| kept.is_made_of(&directory, &contents));
+            if pages.is_some() {
+                break;
+            }
+            match catalog.merging.join(&self.key) {
+                Joined::Begin(landing) => {
+                    turn = Some(landing);
+                    break;
+                }
+                // Given up or done: it is seen above.
+                Joined::Wait(merging) => drop(merging.landed().await),
+            }
+        }
+        let (pages, digest) = match pages {
+            Some(kept) => (Arc::clone(&kept.pages), kept.digest),
+            None => self.merge(&contents, &directory).await?,
+        };
+        let now = Instant::now();
+        let fresh_until = parts.iter().flatten().map(|part| part.fresh_until).min();
+        let merged = Arc::new(Merged {
+            pages,
+            digest,
+            fresh_until: fresh_until.filter(|_| is_whole).unwrap_or(now),
+            count: parts.iter().flatten().fold(0, |sum, part| sum.wrapping_add(part.count)),
+            directory: Arc::downgrade(&directory),
+            contents: contents.iter().map(|content| content.as_ref().map(Arc::downgrade)).collect(),
+        });
+        catalog.merged.insert(self.key, Arc::clone(&merged));
+        if let Some(turn) = turn {
+            turn.land(());
+        }
+        Ok(merged)
+    }
+
+    async fn merge(
+        &self,
+        contents: &[Option<Arc<Content>>],
+        directory: &Arc<Directory>,
+    ) -> Result<(Arc<[MergedPage]>, Digest), Error> {
+        let is_public = self.is_public(contents);
+        let list = match self.key.kind {
+            Kind::List(list) => list,
+            Kind::Discover => {
+                let upstreams: Vec<Option<&Arc<Upstream>>> = self.members().collect();
+                let depth_max = self.view.snapshot.limits.json_depth_max;
+                let source = discover::Source { endpoint: self.endpoint, upstreams: &upstreams, contents };
+                let page = source.merge(self.supported, is_public, depth_max);
+                return Ok((Arc::new([page.ok_or(UpstreamError::Nonsense)?]), Digest::default()));
+            }
+        };
+        let merge = Merge {
+            endpoint: Arc::clone(self.endpoint),
+            class: Arc::clone(self.class),
+            directory: Arc::clone(directory),
+            list,
+            era: self.dialect.era(),
+            is_public,
+            contents: contents.to_vec(),
+        };
+        let bytes: usize = contents.iter().flatten().map(|content| content.bytes()).sum();
+        let merged = if bytes <= MERGED_INLINE_BYTES_MAX {
+            merge.run()
+        } else {
+            self.worker.client.tasks.compute(move || merge.run()).await
+        };
+        let bytes = merged.0.iter().map(MergedPage::bytes).sum();
+        self.worker.state.metrics.lists.merged(&self.endpoint.config.path, list.method(), bytes);
+        Ok(merged)
+    }
+
+    /// The endpoint's upstreams; `None` for those of which the caller may use nothing.
+    fn members(&self) -> impl Iterator<Item = Option<&'r Arc<Upstream>>> {
+        let upstreams = &self.view.snapshot.upstreams;
+        let members = self.endpoint.members.iter().enumerate();
+        members.map(|(member, slot)| upstreams.get(*slot).filter(|_| self.class.reaches(member)))
+    }
+
+    /// Those of which it may use something.
+    fn upstreams(&self) -> impl Iterator<Item = &'r Arc<Upstream>> {
+        self.members().flatten()
+    }
+
+    /// How long it is fresh from now on, in milliseconds; 0 if it is invalid.
+    fn ttl_ms(&self, merged: &Merged) -> u64 {
+        let count = self.key.kind.changed().map_or(0, |changed| {
+            self.upstreams().fold(0_u64, |sum, upstream| sum.wrapping_add(upstream.changes.count(changed)))
+        });
+        if count != merged.count {
+            return 0;
+        }
+        let left = merged.fresh_until.saturating_duration_since(Instant::now());
+        u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn leads_by(&self, merged: &Merged) -> bool {
+        std::ptr::eq(merged.directory.as_ptr(), Arc::as_ptr(&self.endpoint.names.directory()))
+    }
+
+    /// Public is what every upstream calls so that the operator believes, if nothing of the endpoint's own hides a part.
+    fn is_public(&self, contents: &[Option<Arc<Content>>]) -> bool {
+        self.endpoint.is_open()
+            && self.upstreams().all(|upstream| upstream.config.trust_public_cache)
+            && contents
+                .iter()
+                .all(|content| content.as_ref().is_some_and(|content| content.is_public || content.is_absent))
+    }
+
+    fn count(&self, members: &[Option<&Arc<Upstream>>], had: &[Had]) {
+        let metrics = &self.worker.state.metrics;
+        for (upstream, had) in members.iter().zip(had) {
+            if let (Some(upstream), Had::Missing(error)) = (upstream, had) {
+                let name = &upstream.config.name;
+                metrics.lists_partial.with_label_values(&[name]).inc();
+                upstream.listing.note_missing(self.key.kind.index());
+                // Once a list would be too often for more than this; the metric and the learning of names warn.
+                tracing::debug!(upstream = name, list = self.key.kind.method().label(), %error, "list answered without this upstream");
+            }
+        }
+        let result = if had.iter().any(|had| matches!(had, Had::Missing(_))) {
+            &metrics.lists.errors
+        } else if had.iter().any(|had| matches!(had, Had::Stale(..))) {
+            &metrics.lists.stale
+        } else if had.iter().any(|had| matches!(had, Had::Fetched(_))) {
+            &metrics.lists.misses
+        } else {
+            &metrics.lists.hits
+        };
+        result.inc();
+    }
+}
+
+impl Merged {
+    /// The JSON-RPC response with one of the pages. `None`: there is no such page.
+    pub fn answer(&self, page: usize, id: &str, ttl_ms: u64) -> Option<Segments> {
+        let page = self.pages.get(page)?;
+        let mut head = Vec::with_capacity(128 + id.len() + page.before_ttl.as_ref().map_or(0, Bytes::len));
+        for piece in [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#] {
+            head.extend_from_slice(piece.as_bytes());
+        }
+        if let Some(before) = &page.before_ttl {
+            head.extend_from_slice(before);
+            head.extend_from_slice(ttl_ms.to_string().as_bytes());
+        }
+        let mut answer = Segments::from(Bytes::from(head));
+        answer.push_back(page.rest.clone());
+        Some(answer)
+    }
+}

@@ -1,0 +1,231 @@
+//! The lists that are kept: parts by upstream, and merged lists by endpoint, each weighed in bytes.
+//!
+//! What an upstream gives may depend on what it is asked with: its credential, the protocol version, the client's
+//! capabilities. The gateway presents one credential to each upstream, the same for all callers, so there is one
+//! [`Scope`]; credentials of callers would each be one.
+//!
+//! Invariant: nothing here decides whether a list may be given out. Parts and merged lists say themselves how long
+//! they hold.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use moka::Expiry;
+use moka::sync::Cache;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+
+use super::flight::Flights;
+use super::part::{Content, Part};
+use super::{Dialect, Kind};
+use crate::upstream::UpstreamId;
+use protocol::error::UpstreamError;
+use protocol::route::directory::Directory;
+use protocol::version::LegacyVersion;
+
+/// A merged list that nobody asks for is dropped after this time.
+const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
+
+/// What all threads keep of the lists.
+#[derive(Debug)]
+pub struct Catalog {
+    /// Lists as the upstreams gave them.
+    pub parts: Cache<PartKey, Arc<Part>>,
+    /// Lists as clients get them.
+    pub merged: Cache<MergedKey, Arc<Merged>>,
+    /// Parts that are being fetched.
+    pub fetching: Arc<Flights<PartKey, Result<Arc<Part>, UpstreamError>>>,
+    /// Lists that are being merged.
+    pub merging: Arc<Flights<MergedKey, ()>>,
+    /// Somebody fetched a list that was not known like this.
+    pub renewed: Notify,
+}
+
+/// Names a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PartKey {
+    /// Whose list it is.
+    pub upstream: UpstreamId,
+    /// Which.
+    pub kind: Kind,
+    /// Whose credential it was asked with.
+    pub scope: Scope,
+    /// In which protocol.
+    pub dialect: DialectKey,
+}
+
+/// Names a merged list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MergedKey {
+    /// `Endpoint::id`: it is another one after any change of the configuration that may matter.
+    pub endpoint: u64,
+    /// `Class::id` of who may see it.
+    pub class: u64,
+    /// Which list.
+    pub kind: Kind,
+    /// In which protocol.
+    pub dialect: DialectKey,
+    /// What else the result says, such as versions.
+    pub said: Digest,
+}
+
+/// What an upstream knows a caller by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The gateway's own credential, or none.
+    Gateway,
+}
+
+/// The protocol a list was asked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DialectKey {
+    /// The modern era, with the client's capabilities.
+    Modern(Digest),
+    /// The legacy era, with the client's capabilities.
+    Legacy(LegacyVersion, Digest),
+}
+
+/// A digest of bytes: the first half of their SHA-256.
+pub type Digest = [u8; 16];
+
+/// A list as clients get it.
+#[derive(Debug)]
+pub struct Merged {
+    /// Its pages; at least one.
+    pub pages: Arc<[MergedPage]>,
+    /// A digest of all of it, where it has several pages.
+    pub digest: Digest,
+    /// When it stops to be fresh; in the past for one that must not be given out again.
+    pub fresh_until: Instant,
+    /// The sum of the upstreams' counts of changes that it goes by.
+    pub count: u64,
+    /// What it was made of: names that lead to things, and the parts, in order; `None` for one that was missing.
+    pub directory: Weak<Directory>,
+    /// See `directory`.
+    pub contents: Vec<Option<Weak<Content>>>,
+}
+
+/// A page of a merged list: a result object but for its `ttlMs`, the request's id and what is around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedPage {
+    /// What stands before the number of `ttlMs`, from the result's brace on. `None`: it says no `ttlMs`.
+    pub before_ttl: Option<Bytes>,
+    /// The rest, with the brace that ends the message.
+    pub rest: Bytes,
+}
+
+impl MergedPage {
+    /// About how long an answer with it is.
+    pub fn bytes(&self) -> usize {
+        self.before_ttl.as_ref().map_or(0, Bytes::len) + self.rest.len()
+    }
+}
+
+impl Catalog {
+    /// An empty catalog that keeps about `bytes_max` bytes, half of them parts.
+    pub fn new(bytes_max: usize) -> Self {
+        let half = u64::try_from(bytes_max / 2).unwrap_or(u64::MAX);
+        Self {
+            parts: Cache::builder()
+                .max_capacity(half)
+                .weigher(|_, part: &Arc<Part>| weight(part.content.bytes() + size_of::<Part>()))
+                .expire_after(Staleness)
+                .build(),
+            merged: Cache::builder()
+                .max_capacity(half)
+                .weigher(|_, merged: &Arc<Merged>| weight(merged.bytes()))
+                .time_to_idle(MERGED_IDLE_MAX)
+                .build(),
+            fetching: Arc::default(),
+            merging: Arc::default(),
+            renewed: Notify::new(),
+        }
+    }
+
+    /// How much is kept.
+    pub fn bytes(&self) -> u64 {
+        self.parts.run_pending_tasks();
+        self.merged.run_pending_tasks();
+        self.parts.weighted_size() + self.merged.weighted_size()
+    }
+}
+
+impl DialectKey {
+    /// The key of a client's dialect.
+    pub fn of(dialect: Dialect<'_>) -> Self {
+        match dialect {
+            Dialect::Modern { capabilities } => Self::Modern(digest(&[capabilities])),
+            Dialect::Legacy { version, capabilities } => Self::Legacy(version, digest(&[capabilities])),
+        }
+    }
+}
+
+impl Merged {
+    /// True if it was made of exactly these.
+    pub fn is_made_of(&self, directory: &Arc<Directory>, contents: &[Option<Arc<Content>>]) -> bool {
+        let is_same = |one: &Option<Weak<Content>>, other: &Option<Arc<Content>>| match (one, other) {
+            (Some(one), Some(other)) => std::ptr::eq(one.as_ptr(), Arc::as_ptr(other)),
+            (None, None) => true,
+            _ => false,
+        };
+        std::ptr::eq(self.directory.as_ptr(), Arc::as_ptr(directory))
+            && self.contents.len() == contents.len()
+            && self.contents.iter().zip(contents).all(|(one, other)| is_same(one, other))
+    }
+
+    /// How long it is, with what stands around it here.
+    pub fn bytes(&self) -> usize {
+        let pages = self.pages.iter();
+        let before = |page: &MergedPage| page.before_ttl.as_ref().map_or(0, Bytes::len);
+        pages.map(|page| page.rest.len() + before(page)).sum::<usize>() + size_of::<Self>()
+    }
+}
+
+/// The digest of pieces, which are kept apart.
+pub fn digest(pieces: &[&[u8]]) -> Digest {
+    let mut sha256 = Sha256::new();
+    for piece in pieces {
+        sha256.update((piece.len() as u64).to_le_bytes());
+        sha256.update(piece);
+    }
+    let whole: [u8; 32] = sha256.finalize().into();
+    let mut half = Digest::default();
+    half.copy_from_slice(&whole[..16]);
+    half
+}
+
+fn weight(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Drops a part when it stops to be better than nothing.
+struct Staleness;
+
+impl Expiry<PartKey, Arc<Part>> for Staleness {
+    fn expire_after_create(&self, _: &PartKey, part: &Arc<Part>, created: Instant) -> Option<Duration> {
+        Some(part.stale_until.saturating_duration_since(created))
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &PartKey,
+        part: &Arc<Part>,
+        updated: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(part.stale_until.saturating_duration_since(updated))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_keep_pieces_apart() {
+        assert_eq!(digest(&[b"ab", b"c"]), digest(&[b"ab", b"c"]));
+        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
+        assert_ne!(digest(&[b"a"]), digest(&[b"a", b""]));
+    }
+}

@@ -1,0 +1,359 @@
+//! Asking one upstream for one list, all its pages, or for `server/discover`, in either era.
+//!
+//! Bounded in time over the whole answer, in bytes and in pages; a cursor that comes again ends the walk. What was cut
+//! off so is kept as far as it came, and known to be cut. Of a client only its capabilities reach an upstream.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::Kind;
+use super::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, Reading, read};
+use super::tongue::{NO_CAPABILITIES, Tongue, own_session};
+use crate::context::snapshot::Snapshot;
+use crate::context::state::State;
+use crate::session::UpstreamSession;
+use crate::upstream::Aim;
+use crate::upstream::Upstream;
+use crate::upstream::ask::{Answer, Asker, Question, legacy_headers, modern_headers};
+use crate::upstream::exchange::Client;
+use crate::upstream::initialize::{self, Offer};
+use protocol::error::UpstreamError;
+use protocol::json::{Scratch, Value, quote};
+use protocol::translation::introduction;
+use protocol::version::{self, Era, LegacyVersion};
+
+/// Longer replies are read off the worker, whose calls would wait for it.
+const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
+/// Nothing is believed to be fresh for longer.
+const TTL_MAX: Duration = Duration::from_hours(24);
+/// How long an upstream is believed that it has no such list; it cannot say.
+const TTL_ABSENT: Duration = Duration::from_secs(5);
+/// How long is waited until an upstream has introduced itself.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Of an upstream session that is lost again as soon as it was opened there is no third.
+const SESSIONS_TRIED_MAX: usize = 2;
+
+/// What a thread needs to ask upstreams.
+#[derive(Clone, Debug)]
+pub struct Hands {
+    /// What all threads share.
+    pub state: Arc<State>,
+    /// The thread's connections.
+    pub client: Client,
+    /// The configuration to go by.
+    pub snapshot: Arc<Snapshot>,
+}
+
+impl Hands {
+    /// A way to ask upstreams on the gateway's own behalf.
+    pub fn asker<'h>(&'h self, scratch: &'h RefCell<Scratch>) -> Asker<'h> {
+        Asker {
+            client: &self.client,
+            scratch,
+            limits: &self.snapshot.limits,
+            budget: &self.state.buffered,
+            aim: Aim::Any,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The list.
+    pub content: Content,
+    /// The least `ttlMs` of any page.
+    pub ttl: Duration,
+    /// When the first page was there.
+    pub arrived: Instant,
+}
+
+/// Why there is none.
+enum Trouble {
+    Upstream(UpstreamError),
+    /// The upstream no longer knows the session.
+    SessionLost,
+}
+
+impl From<UpstreamError> for Trouble {
+    fn from(error: UpstreamError) -> Self {
+        Self::Upstream(error)
+    }
+}
+
+/// One fetch.
+pub struct Fetch<'f> {
+    hands: &'f Hands,
+    upstream: &'f Upstream,
+    kind: Kind,
+    tongue: &'f Tongue,
+    deadline: Instant,
+    /// Of its own: a list takes long enough that the thread's calls need theirs meanwhile.
+    scratch: RefCell<Scratch>,
+}
+
+impl<'f> Fetch<'f> {
+    /// A fetch that has `list_timeout` from `now`.
+    pub fn new(
+        hands: &'f Hands,
+        upstream: &'f Upstream,
+        kind: Kind,
+        tongue: &'f Tongue,
+        now: Instant,
+    ) -> Self {
+        let deadline = now + upstream.config.list_timeout;
+        Self { hands, upstream, kind, tongue, deadline, scratch: RefCell::default() }
+    }
+
+    /// Asks for all pages.
+    pub async fn run(&self) -> Result<Fetched, UpstreamError> {
+        let Tongue::Legacy(version, capabilities) = self.tongue else {
+            return self.pages(None).await.map_err(|trouble| match trouble {
+                Trouble::Upstream(error) => error,
+                Trouble::SessionLost => UpstreamError::Nonsense,
+            });
+        };
+        // Its name stands beside its lists.
+        self.upstream.facts.tried_within(PATIENCE).await;
+        if self.kind == Kind::Discover {
+            return self.introduction();
+        }
+        for _ in 0..SESSIONS_TRIED_MAX {
+            let session = self.session(*version, capabilities).await?;
+            match self.pages(Some(&session)).await {
+                Ok(fetched) => return Ok(fetched),
+                Err(Trouble::Upstream(error)) => return Err(error),
+                Err(Trouble::SessionLost) => {
+                    let own = own_session(*version, capabilities);
+                    self.hands.state.sessions.lose(own, &self.upstream.session_key, &session);
+                }
+            }
+        }
+        Err(UpstreamError::SessionLost)
+    }
+
+    /// What the upstream said at `initialize`, which it is asked now and then anyway: nobody knows for how long it
+    /// holds.
+    fn introduction(&self) -> Result<Fetched, UpstreamError> {
+        let known = self.upstream.facts.known();
+        let result = &known.legacy.introduction().ok_or(UpstreamError::Unreachable)?.result;
+        let scratch = &mut self.scratch.borrow_mut();
+        let result = introduction::to_modern(result, (scratch, self.hands.snapshot.limits.json_depth_max));
+        let content = Content { result: result.ok_or(UpstreamError::Nonsense)?, ..Content::default() };
+        Ok(Fetched { content, ttl: Duration::ZERO, arrived: Instant::now() })
+    }
+
+    async fn session(
+        &self,
+        version: LegacyVersion,
+        capabilities: &Bytes,
+    ) -> Result<Arc<UpstreamSession>, UpstreamError> {
+        let declared = std::str::from_utf8(capabilities).unwrap_or(NO_CAPABILITIES);
+        let offer = Offer { capabilities: declared, ..Offer::own(version) };
+        let own = (own_session(version, capabilities), offer);
+        let sessions = &self.hands.state.sessions;
+        initialize::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
+    }
+
+    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, Trouble> {
+        let limits = &self.hands.snapshot.limits;
+        let reading = reading(self.upstream, self.kind, self.tongue.era(), limits.json_depth_max);
+        let mut content = Content { is_public: true, ..Content::default() };
+        let mut annotated = HashMap::new();
+        let (mut ttl, mut arrived) = (TTL_MAX, None);
+        let mut cursors: Vec<String> = Vec::new();
+        let mut bytes_left = limits.list_bytes_max;
+        loop {
+            let body = match self.ask(session, cursors.last(), bytes_left).await {
+                Ok(body) => body,
+                Err(Trouble::Upstream(UpstreamError::TooLarge)) if !content.pages.is_empty() => {
+                    content.cut = Some(Cut::Bytes);
+                    break;
+                }
+                Err(trouble) => return Err(trouble),
+            };
+            bytes_left = bytes_left.saturating_sub(body.len());
+            let arrived = *arrived.get_or_insert_with(Instant::now);
+            let page = match self.read(&body, &reading).await? {
+                Read::Page(page) => page,
+                Read::Absent => return Ok(Fetched { content: Content::absent(), ttl: TTL_ABSENT, arrived }),
+            };
+            ttl = ttl.min(Duration::from_millis(page.ttl_ms));
+            for (name, annotations) in &page.annotated {
+                // Of a tool that comes twice the first is listed.
+                annotated.entry(name.clone()).or_insert_with(|| Arc::clone(annotations));
+            }
+            let next_cursor = add(&mut content, self.kind, body, page);
+            let Some(next) = next_cursor else { break };
+            content.cut = cut(&cursors, &next, content.pages.len(), limits.list_pages_max);
+            if content.cut.is_some() {
+                break;
+            }
+            cursors.push(next);
+        }
+        content.annotated = Arc::new(annotated);
+        let ttl = if content.cut.is_some() { Duration::ZERO } else { ttl };
+        Ok(Fetched { content, ttl, arrived: arrived.unwrap_or_else(Instant::now) })
+    }
+
+    async fn ask(
+        &self,
+        session: Option<&UpstreamSession>,
+        cursor: Option<&String>,
+        bytes_max: usize,
+    ) -> Result<Bytes, Trouble> {
+        let method = self.kind.method();
+        let mut params = Vec::new();
+        if let Tongue::Modern(capabilities) = self.tongue {
+            params.extend_from_slice(META_START.as_bytes());
+            params.extend_from_slice(capabilities);
+            params.push(b'}');
+        }
+        if let Some(cursor) = cursor {
+            let comma = if params.is_empty() { "" } else { "," };
+            params.extend_from_slice(format!("{comma}\"cursor\":{}", quote(cursor)).as_bytes());
+        }
+        let start =
+            format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID},"method":"{}","params":{{"#, method.label());
+        let question = Question {
+            headers: match session {
+                Some(session) => legacy_headers(session.version.as_str(), session.id.as_ref()),
+                None => modern_headers(version::MODERN[0], method),
+            },
+            body: [start.as_bytes(), &params, b"}}"].concat().into(),
+            is_safe_to_repeat: true,
+            replica: session.and_then(|session| session.replica),
+            bytes_max,
+            deadline: self.deadline,
+        };
+        let answer = match self.asker().ask(self.upstream, question).await {
+            // The replica that knew it is gone.
+            Err(UpstreamError::SessionLost) => return Err(Trouble::SessionLost),
+            answer => answer?,
+        };
+        let is_lost =
+            session.is_some() && [StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&answer.status);
+        if is_lost {
+            return Err(Trouble::SessionLost);
+        }
+        if answer.body.is_empty() || is_failure_of_transport(answer.status) {
+            return Err(failure(&answer).into());
+        }
+        Ok(answer.body)
+    }
+
+    async fn read(&self, body: &Bytes, reading: &Reading) -> Result<Read, UpstreamError> {
+        let depth_max = self.hands.snapshot.limits.json_depth_max;
+        if body.len() <= READ_INLINE_BYTES_MAX {
+            return read(body, reading, &mut self.scratch.borrow_mut(), depth_max);
+        }
+        let (body, reading) = (body.clone(), reading.clone());
+        let read = move || read(&body, &reading, &mut Scratch::default(), depth_max);
+        self.hands.client.tasks.compute(read).await
+    }
+
+    fn asker(&self) -> Asker<'_> {
+        self.hands.asker(&self.scratch)
+    }
+}
+
+fn reading(upstream: &Upstream, kind: Kind, era: Era, depth_max: usize) -> Reading {
+    let known = upstream.facts.known();
+    let introduction = known.legacy.introduction().filter(|_| era == Era::Legacy);
+    let server_info = introduction.and_then(|introduction| {
+        introduction::server_info(&introduction.result, (&mut Scratch::default(), depth_max))
+    });
+    // Of a server of both eras the modern list decides.
+    let counts_annotations = era == Era::Modern || upstream.lacks(Era::Modern);
+    Reading { kind, era, counts_annotations, server_info }
+}
+
+/// What the gateway says about itself in a modern request, up to the client's capabilities.
+const META_START: &str = concat!(
+    r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""},"io.modelcontextprotocol/clientCapabilities":"#
+);
+
+/// Adds a page and returns the cursor of the next.
+fn add(content: &mut Content, kind: Kind, body: Bytes, page: ReadPage) -> Option<String> {
+    content.is_public &= page.is_public;
+    content.excluded.extend(page.excluded);
+    if content.pages.is_empty() {
+        content.rest = page.rest;
+    }
+    if kind == Kind::Discover {
+        content.result = body.slice(page.result);
+        return None;
+    }
+    content.pages.push(Page { body, items: page.items });
+    page.next_cursor
+}
+
+/// Why the page after these is not asked for.
+fn cut(cursors: &[String], next: &String, pages: usize, pages_max: usize) -> Option<Cut> {
+    if cursors.contains(next) {
+        Some(Cut::Cursor)
+    } else if pages >= pages_max {
+        Some(Cut::Pages)
+    } else {
+        None
+    }
+}
+
+/// True for a status that says more than whatever JSON came with it.
+fn is_failure_of_transport(status: StatusCode) -> bool {
+    [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ]
+    .contains(&status)
+}
+
+fn failure(answer: &Answer) -> UpstreamError {
+    match answer.status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => UpstreamError::Credentials,
+        status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
+            UpstreamError::Busy { status, retry_after_s: None }
+        }
+        _ => UpstreamError::Nonsense,
+    }
+}
+
+/// The `ttlMs` of a result: 0 where it is absent, negative or no integer.
+pub fn ttl_ms(result: Value<'_>) -> u64 {
+    result.get("ttlMs").and_then(Value::as_integer).and_then(|ttl| ttl.try_into().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_newest() {
+        let written = format!("\"{}\"", version::MODERN[0]);
+        assert!(META_START.contains(&written), "{META_START}");
+    }
+
+    #[test]
+    fn a_walk_ends() {
+        let cursors: Vec<String> = ["a", "b"].map(String::from).to_vec();
+        for (next, pages, expected) in [
+            ("c", 3, None),
+            ("", 3, None),
+            ("a", 3, Some(Cut::Cursor)),
+            ("b", 3, Some(Cut::Cursor)),
+            ("c", 5, Some(Cut::Pages)),
+            ("a", 5, Some(Cut::Cursor)),
+        ] {
+            assert_eq!(cut(&cursors, &next.to_owned(), pages, 5), expected, "{next} {pages}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! One part of a list: kept, fetched, or, where that fails, the last one that was good.
+//!
+//! Invalid is not stale. A part that was fetched before a change was heard of is given out only when the fetch fails or
+//! is late; one that is merely old may be given out while it is fetched anew, where the operator allows it.
+//!
+//! Whoever needs a part that is not at hand begins its fetch as a task of its own, which outlives the client that
+//! asked, and everybody waits for that one. Two fetches of a part because of changes are some time apart, however often
+//! an upstream says that it changed. A request never gets what was fetched before a change that it may know of.
+//!
+//! The right to the session that a fetch takes is each request's own, before it joins the fetch: nobody is refused because
+//! another asks for too much.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep_until, timeout_at};
+
+use super::cache::PartKey;
+use super::fetch::{Fetch, Hands};
+use super::flight::{Flight, Joined, Landing};
+use super::part::{Cut, Part};
+use super::tongue::Tongue;
+use crate::session::{ListLease, Payer};
+use crate::upstream::Upstream;
+use protocol::error::UpstreamError;
+
+/// Least time between two fetches of a part because of changes.
+const CHANGES_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a watched list of the legacy era is kept, which has no `ttlMs`. Its upstream tells when it changes, so that
+/// this only bounds what a notice costs that was lost on the way.
+const WATCHED_TTL: Duration = Duration::from_mins(5);
+
+/// What there is of a part.
+#[derive(Clone, Debug)]
+pub enum Had {
+    /// It was kept, and holds.
+    Kept(Arc<Part>),
+    /// It was fetched for this request, or for others meanwhile.
+    Fetched(Arc<Part>),
+    /// It is old: being fetched anew, or the fetch failed.
+    Stale(Arc<Part>, Option<UpstreamError>),
+    /// There is none.
+    Missing(UpstreamError),
+    /// The caller may use nothing of its upstream.
+    Hidden,
+}
+
+type Outcome = Result<Arc<Part>, UpstreamError>;
+
+/// A part that somebody needs.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Whose.
+    pub upstream: Arc<Upstream>,
+    /// Which.
+    pub key: PartKey,
+    /// How to ask for it.
+    pub tongue: Tongue,
+    /// Who is charged for the session that it may take.
+    pub payer: Payer,
+}
+
+impl Had {
+    /// The part, if there is one.
+    pub fn part(&self) -> Option<&Arc<Part>> {
+        match self {
+            Self::Kept(part) | Self::Fetched(part) | Self::Stale(part, _) => Some(part),
+            Self::Missing(_) | Self::Hidden => None,
+        }
+    }
+
+    /// Why there is none, where that is for whoever asks to mend: the list of the others would not be what it asks for.
+    pub fn refused(&self) -> Option<UpstreamError> {
+        match self {
+            Self::Missing(error @ UpstreamError::NoListSession(_)) => Some(error.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Wanted {
+    /// The part, within the upstream's `list_timeout`.
+    pub async fn get(&self, hands: &Hands) -> Had {
+        let parts = &hands.state.catalog.parts;
+        let entered_at = Instant::now();
+        let deadline = entered_at + self.upstream.config.list_timeout;
+        let entered = self.count();
+        let mut lease = None;
+        loop {
+            let (now, count) = (Instant::now(), self.count());
+            if let Some(part) = parts.get(&self.key) {
+                if part.is_fresh(count, now) {
+                    return Had::Kept(part);
+                }
+                let patience = self.upstream.config.stale_while_revalidate;
+                if part.may_revalidate(count, now, patience) {
+                    // Where there is no session for it now, another's request does it.
+                    if let Ok(lease) = self.lease(hands, now).await {
+                        drop(self.join(hands, lease));
+                    }
+                    return Had::Stale(part, None);
+                }
+            }
+            if lease.is_none() {
+                // What is left of the time is for the fetch.
+                match self.lease(hands, entered_at + self.upstream.config.list_timeout / 2).await {
+                    Ok(leased) => lease = Some(leased),
+                    Err(error) => return self.last_good(hands, error),
+                }
+            }
+            let flight = match self.join(hands, lease.clone().flatten()) {
+                Ok(flight) => flight,
+                Err(part) => return Had::Kept(part),
+            };
+            // What it is tried with tells whether it has come back; nobody waits for that.
+            if self.upstream.is_out_of_order() {
+                return self.last_good(hands, UpstreamError::OutOfOrder { retry_after_s: 1 });
+            }
+            let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
+            match timeout_at(deadline.into(), flight.landed()).await {
+                Ok(_) if is_too_early => {}
+                Ok(Some(Ok(part))) => return Had::Fetched(part),
+                Ok(Some(Err(error))) => return self.last_good(hands, error),
+                Ok(None) => return self.last_good(hands, UpstreamError::Reset),
+                Err(_) => return self.last_good(hands, UpstreamError::TimedOut),
+            }
+        }
+    }
+
+    /// Fetches the part whatever is kept, where `may_begin`; else only waits for a fetch that is under way.
+    /// What came of that; `None`: no fetch was under way.
+    pub async fn renew(&self, hands: &Hands, may_begin: bool) -> Option<Result<Arc<Part>, UpstreamError>> {
+        let deadline = Instant::now() + self.upstream.config.list_timeout;
+        let fetching = &hands.state.catalog.fetching;
+        let flight = if may_begin {
+            Some(match fetching.join(&self.key) {
+                Joined::Begin(landing) => self.begin(hands, landing, None),
+                Joined::Wait(flight) => flight,
+            })
+        } else {
+            fetching.under_way(&self.key)
+        };
+        Some(match timeout_at(deadline.into(), flight?.landed()).await {
+            Ok(outcome) => outcome.unwrap_or(Err(UpstreamError::Reset)),
+            Err(_) => Err(UpstreamError::TimedOut),
+        })
+    }
+
+    fn count(&self) -> u64 {
+        self.key.kind.changed().map_or(0, |changed| self.upstream.changes.count(changed))
+    }
+
+    /// Whether the upstream, which cannot say how long the list holds, would tell now that it has changed.
+    fn is_watched(&self) -> bool {
+        let changed = self.key.kind.changed().filter(|_| matches!(self.tongue, Tongue::Legacy(..)));
+        changed.is_some_and(|changed| self.upstream.changes.is_watched(changed))
+    }
+
+    fn last_good(&self, hands: &Hands, error: UpstreamError) -> Had {
+        let kept = hands.state.catalog.parts.get(&self.key);
+        match kept.filter(|part| Instant::now() < part.stale_until) {
+            Some(part) => Had::Stale(part, Some(error)),
+            None => Had::Missing(error),
+        }
+    }
+
+    /// The fetch under way, or a new one. `Err`: one that just ended brought this.
+    fn join(&self, hands: &Hands, lease: Option<Arc<ListLease>>) -> Result<Arc<Flight<Outcome>>, Arc<Part>> {
+        let catalog = &hands.state.catalog;
+        match catalog.fetching.join(&self.key) {
+            Joined::Wait(flight) => Ok(flight),
+            Joined::Begin(landing) => {
+                let kept = catalog.parts.get(&self.key);
+                match kept.filter(|part| part.is_fresh(self.count(), Instant::now())) {
+                    Some(part) => {
+                        landing.land(Ok(Arc::clone(&part)));
+                        Err(part)
+                    }
+                    None => Ok(self.begin(hands, landing, lease)),
+                }
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        hands: &Hands,
+        landing: Landing<PartKey, Outcome>,
+        lease: Option<Arc<ListLease>>,
+    ) -> Arc<Flight<Outcome>> {
+        let flight = Arc::clone(&landing.flight);
+        let (wanted, own) = (self.clone(), hands.clone());
+        hands.client.tasks.spawn(async move {
+            let outcome = wanted.fetch(&own, &landing.flight, lease).await;
+            landing.land(outcome);
+        });
+        flight
+    }
+
+    async fn fetch(&self, hands: &Hands, flight: &Flight<Outcome>, lease: Option<Arc<ListLease>>) -> Outcome {
+        let kept = hands.state.catalog.parts.get(&self.key);
+        if let Some(kept) = kept.filter(|kept| kept.count != self.count()) {
+            sleep_until((kept.asked + CHANGES_INTERVAL).into()).await;
+        }
+        let (count, asked) = (self.count(), Instant::now());
+        // Nobody else sets it.
+        let _ = flight.count.set(count);
+        let was_watched = self.is_watched();
+        let _lease = match lease {
+            Some(lease) => Some(lease),
+            None => self.lease(hands, asked + self.upstream.config.list_timeout / 2).await?,
+        };
+        let fetched = Fetch::new(hands, &self.upstream, self.key.kind, &self.tongue, asked).run().await;
+        let [ok, failed] = &self.upstream.series.list_fetches;
+        match fetched {
+            Ok(mut fetched) => {
+                ok.inc();
+                if was_watched && self.is_watched() {
+                    fetched.ttl = fetched.ttl.max(WATCHED_TTL);
+                }
+                let is_turn = self.compare_with_pins(hands, &mut fetched.content).await;
+                Ok(self.keep(hands, fetched, count + u64::from(is_turn), asked).await)
+            }
+            Err(error) => {
+                failed.inc();
+                if error == UpstreamError::TooLarge {
+                    self.note_cut(hands, Cut::Bytes, true);
+                }
+                tracing::debug!(upstream = self.upstream.config.name, list = self.key.kind.method().label(), %error, "cannot list");
+                Err(error)
+            }
+        }
+    }
+}

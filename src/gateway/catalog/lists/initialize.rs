@@ -1,0 +1,394 @@
+//! The result of `initialize` for an endpoint, from what is remembered of its upstreams: none is asked.
+//!
+//! On a transparent endpoint it is the upstream's own, but that changes of lists are always announced. Elsewhere a
+//! capability is offered if an upstream has it. What an upstream said in the legacy era counts before what it said in
+//! the modern one; one that never said anything counts as having tools, prompts and resources. One that no call of a
+//! session reaches, as it speaks the modern era alone and nothing is translated, is left out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::discover::heading;
+use super::summary::{Capability, Summary};
+use crate::access::policy::Class;
+use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::upstream::Upstream;
+use crate::upstream::facts::{Fact, Introduction};
+use protocol::json::{Document, Kind, Scratch, Value, quote};
+use protocol::route::Style;
+use protocol::version::{Era, LegacyVersion};
+
+/// How long an upstream is waited for that was never asked before.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const SERVER_INFO: &str = concat!(r#"{"name":"trunkline","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+
+/// The version of the session, and the result object as JSON.
+/// A caller of `class` is told of those that it may use something of.
+pub async fn result(
+    snapshot: &Snapshot,
+    endpoint: &Endpoint,
+    class: &Class,
+    requested: &str,
+) -> (LegacyVersion, String) {
+    let members = endpoint.members.iter().enumerate().filter(|(member, _)| class.reaches(*member));
+    let members: Vec<&Upstream> =
+        members.filter_map(|(_, slot)| Some(&**snapshot.upstreams.get(*slot)?)).collect();
+    join_all(members.iter().map(|upstream| heard_of(upstream))).await;
+    let said: Vec<(&Upstream, Said)> =
+        members.iter().filter_map(|upstream| Some((*upstream, Said::by(upstream)?))).collect();
+    let version = negotiate(requested, said.iter().map(|(_, said)| said));
+    let mut scratch = Scratch::default();
+    let depth_max = snapshot.limits.json_depth_max;
+    let result = match &said[..] {
+        [(_, said)] if endpoint.naming.style() == Style::Transparent => {
+            own(version, said, &mut scratch, depth_max)
+        }
+        said => merged(version, endpoint, said, &mut scratch, depth_max),
+    };
+    (version, result)
+}
+
+/// Waits until the upstream has said what is needed of it, for a while.
+async fn heard_of(upstream: &Upstream) {
+    if upstream.era_for(Era::Legacy) == Ok(Era::Modern) {
+        upstream.facts.introduced_within(PATIENCE).await;
+    } else {
+        upstream.facts.tried_within(PATIENCE).await;
+    }
+}
+
+/// What counts as said by an upstream.
+enum Said {
+    InLegacy(Arc<Introduction>),
+    InModern(Arc<Introduction>),
+    Nothing,
+}
+
+impl Said {
+    /// `None`: it cannot be reached in a legacy session.
+    fn by(upstream: &Upstream) -> Option<Self> {
+        let era = upstream.era_for(Era::Legacy).ok()?;
+        let known = upstream.facts.known();
+        Some(match (&known.legacy, &known.modern) {
+            (Fact::Present(introduction), _) if era == Era::Legacy => {
+                Self::InLegacy(Arc::clone(introduction))
+            }
+            (_, Fact::Present(introduction)) => Self::InModern(Arc::clone(introduction)),
+            _ => Self::Nothing,
+        })
+    }
+
+    /// The result object it introduced itself with.
+    fn result<'s>(&'s self, scratch: &'s mut Scratch, depth_max: usize) -> Option<Value<'s>> {
+        let (Self::InLegacy(introduction) | Self::InModern(introduction)) = self else { return None };
+        scratch.index(&introduction.result, depth_max).ok().map(Document::root)
+    }
+}
+
+/// The version that the client asks for, if it is one and no newer than what the upstreams speak; else the newest.
+fn negotiate<'s>(requested: &str, said: impl Iterator<Item = &'s Said>) -> LegacyVersion {
+    // Every upstream was offered the newest.
+    let spoken = said.filter_map(|said| match said {
+        Said::InLegacy(introduction) => LegacyVersion::of(&introduction.version),
+        Said::InModern(_) | Said::Nothing => None,
+    });
+    let newest = spoken.max().unwrap_or(LegacyVersion::NEWEST);
+    LegacyVersion::of(requested).map_or(newest, |requested| requested.min(newest))
+}
+
+/// The one upstream's own result.
+fn own(version: LegacyVersion, said: &Said, scratch: &mut Scratch, depth_max: usize) -> String {
+    let result = said.result(scratch, depth_max);
+    let capabilities = result.and_then(|result| result.get("capabilities"));
+    let capabilities = if let Some(own) = capabilities.filter(|found| found.kind() == Kind::Object) {
+        // Those of the modern era may have come with extensions that have no place here.
+        let is_taken = |name: &str| {
+            matches!(said, Said::InLegacy(_)) || Capability::ALL.iter().any(|known| known.key() == name)
+        };
+        own.entries()
+            .filter_map(|(key, value)| Some((key.decode(own.text())?.into_owned(), value)))
+            .filter(|(name, _)| is_taken(name))
+            .map(|(name, value)| {
+                let settings = announced(&name, value);
+                (name, settings)
+            })
+            .collect()
+    } else {
+        let mut unseen = Summary::default();
+        unseen.assume();
+        offered(&unseen)
+    };
+    let mut members = Members::new(version, &capabilities);
+    match (said, result) {
+        (Said::InLegacy(_), Some(result)) => {
+            for (key, value) in result.entries() {
+                let is_ours = ["protocolVersion", "capabilities"];
+                if !is_ours.iter().any(|ours| key.equals(result.text(), ours))
+                    && let Some(name) = key.decode(result.text())
+                {
+                    members.add(&name, &text(value));
+                }
+            }
+        }
+        (_, result) => {
+            let info = result
+                .and_then(|result| result.get("_meta")?.get("io.modelcontextprotocol/serverInfo"))
+                .filter(|info| info.kind() == Kind::Object);
+            members.add("serverInfo", &info.map_or_else(|| SERVER_INFO.to_owned(), text));
+            if let Some(instructions) = result.and_then(|result| result.get("instructions")) {
+                members.add("instructions", &text(instructions));
+            }
+        }
+    }
+    members.close()
+}
+
+/// The upstreams' results joined.
+fn merged(
+    version: LegacyVersion,
+    endpoint: &Endpoint,
+    said: &[(&Upstream, Said)],
+    scratch: &mut Scratch,
+    depth_max: usize,
+) -> String {
+    let mut summary = Summary::default();
+    for (upstream, said) in said {
+        let is_added = match said {
+            Said::InLegacy(introduction) | Said::InModern(introduction) => {
+                summary.add(&heading(endpoint, upstream), &introduction.result, scratch, depth_max)
+            }
+            Said::Nothing => false,
+        };
+        if !is_added {
+            summary.assume();
+        }
+    }
+    let mut capabilities = offered(&summary);
+    if version >= LegacyVersion::V2025_11_25
+        && let Some(tasks) = summary.tasks()
+    {
+        capabilities.push(("tasks".to_owned(), tasks.to_owned()));
+    }
+    let mut members = Members::new(version, &capabilities);
+    members.add("serverInfo", SERVER_INFO);
+    if let Some(instructions) = summary.instructions(endpoint.config.instructions.as_deref()) {
+        members.add("instructions", &quote(&instructions));
+    }
+    members.close()
+}
+
+fn offered(summary: &Summary) -> Vec<(String, String)> {
+    let offered = Capability::ALL.into_iter().filter(|capability| summary.offers(*capability));
+    offered
+        .map(|capability| {
+            let can_subscribe = capability == Capability::Resources && summary.can_subscribe();
+            let settings = match (has_list(capability.key()), can_subscribe) {
+                (true, true) => r#"{"subscribe":true,"listChanged":true}"#,
+                (true, false) => r#"{"listChanged":true}"#,
+                (false, _) => "{}",
+            };
+            (capability.key().to_owned(), settings.to_owned())
+        })
+        .collect()
+}
+
+/// The settings of a capability as the one upstream wrote them. That a list has changed is always told, as the gateway
+/// notices it itself.
+fn announced(capability: &str, settings: Value<'_>) -> String {
+    if !has_list(capability) || settings.kind() != Kind::Object {
+        return text(settings);
+    }
+    let others = settings
+        .entries()
+        .filter(|(key, _)| !key.equals(settings.text(), "listChanged"))
+        .filter_map(|(key, value)| Some(format!("{}:{}", quote(&key.decode(settings.text())?), text(value))));
+    let mut members: Vec<String> = others.collect();
+    members.push(r#""listChanged":true"#.to_owned());
+    format!("{{{}}}", members.join(","))
+}
+
+fn has_list(capability: &str) -> bool {
+    matches!(capability, "tools" | "prompts" | "resources")
+}
+
+/// A value as it is spelled.
+fn text(value: Value<'_>) -> String {
+    String::from_utf8_lossy(value.raw()).into_owned()
+}
+
+/// The members of a result object as they are written.
+struct Members(String);
+
+impl Members {
+    fn new(version: LegacyVersion, capabilities: &[(String, String)]) -> Self {
+        let capabilities: Vec<String> =
+            capabilities.iter().map(|(name, settings)| format!("{}:{settings}", quote(name))).collect();
+        let version = quote(version.as_str());
+        Self(format!(r#"{{"protocolVersion":{version},"capabilities":{{{}}}"#, capabilities.join(",")))
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        for piece in [",", &quote(name), ":", value] {
+            self.0.push_str(piece);
+        }
+    }
+
+    fn close(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+    use crate::upstream::facts::Known;
+    use config;
+
+    fn present(version: &str, result: &str) -> Fact {
+        let result = result.to_owned().into();
+        Fact::Present(Arc::new(Introduction { version: version.into(), result }))
+    }
+
+    fn legacy(version: &str, result: &str) -> Known {
+        Known { modern: Fact::Unknown, legacy: present(version, result), was_tried: true }
+    }
+
+    fn modern(result: &str) -> Known {
+        Known { modern: present("2026-07-28", result), legacy: Fact::Unknown, was_tried: true }
+    }
+
+    fn nothing() -> Known {
+        Known { was_tried: true, ..Known::default() }
+    }
+
+    /// The result for an endpoint over upstreams of which this is known.
+    async fn of(known: &[Known], requested: &str) -> (LegacyVersion, String) {
+        of_bridged(known, requested, true).await
+    }
+
+    async fn of_bridged(known: &[Known], requested: &str, is_bridged: bool) -> (LegacyVersion, String) {
+        let names: Vec<String> = (0..known.len()).map(|index| format!("\"u{index}\"")).collect();
+        let mut text = format!(
+            "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/\"\nupstreams = [{}]\ninstructions = \"Own.\"\n",
+            names.join(",")
+        );
+        for index in 0..known.len() {
+            let url = format!("http://127.0.0.1:{}/", 9000 + index);
+            let _ = writeln!(text, "[upstream.u{index}]\nurl = \"{url}\"\nbridge.enabled = {is_bridged}");
+        }
+        let config = config::parse(&text).expect("a configuration");
+        let metrics = Metrics::new(10).expect("metrics");
+        let snapshot = Snapshot::build(&config, &metrics, None).expect("a snapshot");
+        for (upstream, known) in snapshot.upstreams.iter().zip(known) {
+            upstream.facts.publish(known.clone());
+        }
+        let class = snapshot.endpoints[0].policy.class_of(&crate::access::auth::Principal::Anonymous);
+        result(&snapshot, &snapshot.endpoints[0], &class, requested).await
+    }
+
+    const INFO: &str = SERVER_INFO;
+    const CHANGES: &str = r#"{"listChanged":true}"#;
+
+    #[tokio::test]
+    async fn the_version_is_one_that_both_sides_speak() {
+        let (new, old) = (legacy("2025-11-25", "{}"), legacy("2025-03-26", "{}"));
+        for (known, requested, expected) in [
+            (vec![new.clone()], "2025-11-25", "2025-11-25"),
+            (vec![new.clone()], "2024-11-05", "2024-11-05"),
+            (vec![new.clone()], "2026-07-28", "2025-11-25"),
+            (vec![new.clone()], "", "2025-11-25"),
+            (vec![old.clone()], "2025-11-25", "2025-03-26"),
+            (vec![old.clone()], "1.0", "2025-03-26"),
+            (vec![old.clone()], "2024-11-05", "2024-11-05"),
+            (vec![old.clone(), new], "2025-06-18", "2025-06-18"),
+            (vec![old, nothing()], "2025-11-25", "2025-03-26"),
+            (vec![nothing()], "2025-06-18", "2025-06-18"),
+            (vec![modern("{}")], "2025-11-25", "2025-11-25"),
+        ] {
+            let (version, result) = of(&known, requested).await;
+            assert_eq!(version.as_str(), expected, "{requested}");
+            assert!(result.starts_with(&format!(r#"{{"protocolVersion":"{expected}","#)), "{result}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_upstream_speaks_for_itself() {
+        let own = r#"{"x":1e400,"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true,"a":[1]},"resources":{"subscribe":true},"tasks":{"list":{}},"logging":{}},"serverInfo":{"name":"é\u0041"},"instructions":"As is."}"#;
+        let discovered = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"extensions":{"e":{}}},"instructions":"As is.","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"n"}},"ttlMs":1}"#;
+        for (known, expected) in [
+            (
+                legacy("2025-11-25", own),
+                r#""capabilities":{"tools":{"a":[1],"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"tasks":{"list":{}},"logging":{}},"x":1e400,"serverInfo":{"name":"é\u0041"},"instructions":"As is.""#.to_owned(),
+            ),
+            (
+                modern(discovered),
+                r#""capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"n"},"instructions":"As is.""#.to_owned(),
+            ),
+            (
+                nothing(),
+                format!(r#""capabilities":{{"tools":{CHANGES},"prompts":{CHANGES},"resources":{CHANGES}}},"serverInfo":{INFO}"#),
+            ),
+        ] {
+            let (_, result) = of(&[known], "2025-06-18").await;
+            assert_eq!(result, format!(r#"{{"protocolVersion":"2025-06-18",{expected}}}"#));
+        }
+    }
+
+    #[tokio::test]
+    async fn several_are_joined() {
+        let first = legacy(
+            "2025-11-25",
+            r#"{"capabilities":{"prompts":{"listChanged":true},"logging":{},"experimental":{}},"instructions":"A \"quoted\""}"#,
+        );
+        let second = modern(r#"{"capabilities":{"tools":{},"completions":{}},"instructions":"B"}"#);
+        let gone = Known {
+            legacy: Fact::Absent,
+            ..modern(r#"{"capabilities":{"resources":{}},"instructions":"C"}"#)
+        };
+        let (_, result) = of_bridged(&[first.clone(), gone.clone()], "2025-11-25", true).await;
+        let ends = r#""instructions":"Own.\n\n## u0 (names start with u0__)\n\nA \"quoted\"\n\n## u1 (names start with u1__)\n\nC"}"#;
+        assert!(result.contains(r#""resources":{"listChanged":true}"#) && result.ends_with(ends), "{result}");
+        let (_, result) = of_bridged(&[first.clone(), gone], "2025-11-25", false).await;
+        assert!(!result.contains("resources") && !result.contains("u1"), "{result}");
+        let (_, result) = of(&[first.clone(), second], "2025-11-25").await;
+        let expected = format!(
+            r#"{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{CHANGES},"prompts":{CHANGES},"completions":{{}},"logging":{{}}}},"serverInfo":{INFO},"instructions":"Own.\n\n## u0 (names start with u0__)\n\nA \"quoted\"\n\n## u1 (names start with u1__)\n\nB"}}"#
+        );
+        assert_eq!(result, expected);
+        let (_, result) = of(&[first, nothing()], "2025-11-25").await;
+        let capabilities =
+            format!(r#"{{"tools":{CHANGES},"prompts":{CHANGES},"resources":{CHANGES},"logging":{{}}}}"#);
+        assert!(result.contains(&capabilities), "{result}");
+        let subscribing = modern(r#"{"capabilities":{"resources":{"subscribe":true}}}"#);
+        let (_, result) = of(&[nothing(), subscribing], "2025-11-25").await;
+        assert!(result.contains(r#""resources":{"subscribe":true,"listChanged":true}"#), "{result}");
+    }
+
+    #[tokio::test]
+    async fn tasks_are_offered_where_the_revision_has_them() {
+        let with_tasks = legacy("2025-11-25", r#"{"capabilities":{"tools":{},"tasks":{ "list":{} }}}"#);
+        for (requested, is_offered) in [("2025-11-25", true), ("2025-06-18", false)] {
+            let (_, result) = of(&[nothing(), with_tasks.clone()], requested).await;
+            assert_eq!(result.contains(r#","tasks":{ "list":{} }}"#), is_offered, "{result}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upstream_that_was_never_asked_is_waited_for_a_second() {
+        let started = Instant::now();
+        of(&[Known::default(), Known::default(), nothing()], "2025-11-25").await;
+        let waited = started.elapsed();
+        assert!(waited >= PATIENCE && waited < PATIENCE * 2, "{waited:?}");
+        let started = Instant::now();
+        of(&[nothing()], "2025-11-25").await;
+        assert!(started.elapsed() < PATIENCE);
+    }
+}

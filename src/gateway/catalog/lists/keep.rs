@@ -1,0 +1,179 @@
+//! Keeping what was fetched, and telling whoever should know: clients of a change that nobody announced, calls of the
+//! mirrored parameters of tools, operators of what was cut off or left out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cache::{DialectKey, PartKey};
+use super::fetch::{Fetched, Hands};
+use super::gather::Wanted;
+use super::part::{Content, Cut, Excluded, Part, Why};
+use super::{Kind, List};
+use crate::telemetry::logs::shorten;
+use crate::telemetry::vec::IntCounterVec;
+use protocol::mapping::Field;
+use protocol::version::Era;
+
+/// Longer contents are compared off the thread.
+const COMPARED_INLINE_BYTES_MAX: usize = 256 * 1024;
+/// How many of the entries that were left out are named in the log.
+const EXCLUDED_LOGGED_MAX: usize = 5;
+
+impl Wanted {
+    /// Keeps what was fetched, and tells whoever should know that it is not what it was.
+    pub(super) async fn keep(
+        &self,
+        hands: &Hands,
+        fetched: Fetched,
+        count: u64,
+        asked: Instant,
+    ) -> Arc<Part> {
+        let catalog = &hands.state.catalog;
+        let config = &self.upstream.config;
+        let before = catalog.parts.get(&self.key);
+        let (content, is_same) = shared(hands, before.as_ref(), fetched.content).await;
+        let ttl = if content.cut.is_some() { Duration::ZERO } else { fetched.ttl.max(config.list_ttl_min) };
+        let fresh_until = fetched.arrived + ttl;
+        // Where it was kept, clients may hold what it was. That which was merged with it, or fetched for other
+        // capabilities, is in doubt as well, unless an announcement put it in doubt already.
+        let is_change = !is_same && before.as_ref().is_some_and(|before| !before.ttl.is_zero());
+        let is_unannounced = is_change && before.is_some_and(|before| before.count == count);
+        let count = match self.key.kind.changed().filter(|_| is_unannounced) {
+            Some(changed) => {
+                self.upstream.changes.note(changed);
+                count + 1
+            }
+            None => count,
+        };
+        let part = Arc::new(Part {
+            ttl,
+            fresh_until,
+            stale_until: fresh_until + config.list_stale_max.max(config.stale_while_revalidate),
+            count,
+            asked,
+            content,
+        });
+        catalog.parts.insert(self.key, Arc::clone(&part));
+        if !is_same {
+            self.publish(&part.content);
+        }
+        self.report(hands, &part.content, is_same);
+        if !is_same {
+            catalog.renewed.notify_one();
+        }
+        // Of a change that the upstream announced, clients are told twice: what put the list in doubt may have been
+        // something that nobody was told.
+        self.tell(hands, is_change);
+        part
+    }
+
+    fn publish(&self, content: &Content) {
+        let is_of_tools = matches!(self.key, PartKey { kind: Kind::List(List::Tools), .. });
+        let is_modern = matches!(self.key.dialect, DialectKey::Modern(_));
+        if !is_of_tools || !(is_modern || self.upstream.lacks(Era::Modern)) {
+            return;
+        }
+        let names = content.pages.iter().flat_map(|page| {
+            page.items.iter().filter_map(|item| {
+                let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+                own.literal.decode(&page.body)
+            })
+        });
+        self.upstream.annotated.publish(names.clone(), &content.annotated);
+        self.upstream.series.tools.publish(names);
+        self.upstream.hinted.publish(content.hints());
+        self.upstream.bridge.as_modern.tools.publish(content.task_only());
+    }
+
+    /// Tells clients of a change that nobody told them of.
+    fn tell(&self, hands: &Hands, is_change: bool) {
+        let Some(changed) = self.key.kind.changed() else { return };
+        let listing = &self.upstream.listing;
+        let has_returned = listing.note_returned(self.key.kind.index());
+        if has_returned || is_change {
+            hands.state.hub.tell(&self.upstream, changed);
+        }
+    }
+
+    fn report(&self, hands: &Hands, content: &Content, is_same: bool) {
+        if let Some(cut) = content.cut {
+            self.note_cut(hands, cut, !is_same);
+        }
+        if is_same || content.excluded.is_empty() {
+            return;
+        }
+        let (ambiguous, invalid): (Vec<&Excluded>, Vec<&Excluded>) =
+            content.excluded.iter().partition(|entry| entry.why == Why::Ambiguous);
+        let (name, list) = (&self.upstream.config.name, self.key.kind.method().label());
+        let lists = &hands.state.metrics.lists;
+        let count = |counter: &IntCounterVec, labels: &[&str], excluded: &[&Excluded]| {
+            if !excluded.is_empty() {
+                counter.with_label_values(labels).inc_by(excluded.len() as u64);
+            }
+        };
+        count(&lists.entries_ambiguous, &[name, list], &ambiguous);
+        count(&lists.tools_excluded, &[name], &invalid);
+        if !self.upstream.listing.log.admits(Instant::now()) {
+            return;
+        }
+        if !ambiguous.is_empty() {
+            let (entries, names) = (ambiguous.len(), named(&ambiguous, |_| String::new()));
+            tracing::warn!(
+                upstream = name,
+                list,
+                entries,
+                names,
+                "entries of a list are left out, as a member of theirs stands twice and readers differ in what it says"
+            );
+        }
+        if !invalid.is_empty() {
+            let why = named(&invalid, |tool| format!(": {}", shorten(&tool.why.to_string())));
+            tracing::warn!(
+                upstream = name,
+                tools = invalid.len(),
+                why,
+                "tools with invalid x-mcp-header annotations are left out"
+            );
+        }
+    }
+
+    /// A list was not followed to its end.
+    pub(super) fn note_cut(&self, hands: &Hands, cut: Cut, is_new: bool) {
+        let name = &self.upstream.config.name;
+        hands.state.metrics.lists.cut.with_label_values(&[name, cut.label()]).inc();
+        if is_new && self.upstream.listing.log.admits(Instant::now()) {
+            let (list, reason) = (self.key.kind.method().label(), cut.label());
+            tracing::warn!(
+                upstream = name,
+                list,
+                reason,
+                "a list was cut off; raise the limit, or mend the server"
+            );
+        }
+    }
+}
+
+/// The first of those that were left out, with what `more` says of each.
+fn named(excluded: &[&Excluded], more: impl Fn(&Excluded) -> String) -> String {
+    let first = excluded.iter().take(EXCLUDED_LOGGED_MAX);
+    let named: Vec<String> = first
+        .map(|entry| {
+            let names: Vec<String> = entry.names.iter().map(|name| shorten(name)).collect();
+            format!("{}{}", names.join(" or "), more(entry))
+        })
+        .collect();
+    named.join("; ")
+}
+
+/// The content that was there if the new one says the same, and whether it does.
+async fn shared(hands: &Hands, before: Option<&Arc<Part>>, content: Content) -> (Arc<Content>, bool) {
+    let content = Arc::new(content);
+    let Some(before) = before.map(|part| Arc::clone(&part.content)) else { return (content, false) };
+    let is_same = if content.bytes() <= COMPARED_INLINE_BYTES_MAX {
+        content.is_same(&before)
+    } else {
+        let (one, other) = (Arc::clone(&content), Arc::clone(&before));
+        hands.client.tasks.compute(move || one.is_same(&other)).await
+    };
+    if is_same { (before, true) } else { (content, false) }
+}

@@ -1,0 +1,110 @@
+//! What can be asked of every upstream at once.
+
+use crate::upstream::changes::Changed;
+use protocol::mapping;
+use protocol::method::Method;
+
+/// The four lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum List {
+    /// `tools/list`
+    Tools,
+    /// `prompts/list`
+    Prompts,
+    /// `resources/list`
+    Resources,
+    /// `resources/templates/list`
+    Templates,
+}
+
+/// What can be asked of every upstream at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A list.
+    List(List),
+    /// `server/discover`
+    Discover,
+}
+
+impl Kind {
+    /// The method that asks for it.
+    pub fn method(self) -> Method {
+        match self {
+            Self::List(list) => list.method(),
+            Self::Discover => Method::Discover,
+        }
+    }
+
+    /// The notices that make it invalid.
+    pub fn changed(self) -> Option<Changed> {
+        match self {
+            Self::List(List::Tools) => Some(Changed::Tools),
+            Self::List(List::Prompts) => Some(Changed::Prompts),
+            Self::List(List::Resources | List::Templates) => Some(Changed::Resources),
+            Self::Discover => None,
+        }
+    }
+
+    /// A number of its own, below 8.
+    pub fn index(self) -> u8 {
+        match self {
+            Self::List(list) => list as u8,
+            Self::Discover => 7,
+        }
+    }
+}
+
+impl List {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
+
+    /// The list a method asks for.
+    pub fn of(method: Method) -> Option<Self> {
+        match method {
+            Method::ToolsList => Some(Self::Tools),
+            Method::PromptsList => Some(Self::Prompts),
+            Method::ResourcesList => Some(Self::Resources),
+            Method::TemplatesList => Some(Self::Templates),
+            _ => None,
+        }
+    }
+
+    /// The method that asks for it.
+    pub fn method(self) -> Method {
+        match self {
+            Self::Tools => Method::ToolsList,
+            Self::Prompts => Method::PromptsList,
+            Self::Resources => Method::ResourcesList,
+            Self::Templates => Method::TemplatesList,
+        }
+    }
+
+    /// The field of the result that holds the entries.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::Templates => "resourceTemplates",
+        }
+    }
+
+    /// The field that an entry is called by.
+    pub fn own_field(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+        }
+    }
+
+    /// What its entries are.
+    pub fn entries(self) -> mapping::List {
+        match self {
+            Self::Tools => mapping::List::Tools,
+            Self::Prompts => mapping::List::Prompts,
+            Self::Resources => mapping::List::Resources,
+            Self::Templates => mapping::List::Templates,
+        }
+    }
+}

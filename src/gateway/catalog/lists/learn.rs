@@ -1,0 +1,225 @@
+//! Learning which upstream offers which names, for endpoints that route by them.
+//!
+//! Runs on the control thread: every upstream of such an endpoint is listed at start, again at intervals and as soon as
+//! it says that its lists changed, and after a failure with growing pauses. Capabilities are claimed in full, so that
+//! no upstream hides a name from us; nothing is ever called. What was listed is kept with all other lists.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use super::fetch::Hands;
+use super::gather::Had;
+use super::part::Content;
+use super::tongue::Tongue;
+use super::{Kind, List, wanted};
+use crate::access::policy::Place;
+use crate::context::snapshot::Snapshot;
+use crate::context::state::State;
+use crate::mapper::kind_of;
+use crate::upstream::changes::Changed;
+use crate::upstream::exchange::Client;
+use crate::upstream::{Upstream, UpstreamId};
+use protocol::error::UpstreamError;
+use protocol::mapping::Field;
+use protocol::route;
+use protocol::route::directory::{Directory, MemberNames};
+
+/// All capabilities a client can have: no upstream hides anything from one that has them. Spelled as they are declared to
+/// servers with sessions.
+pub(super) const CAPABILITIES: &str =
+    r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{"context":{},"tools":{}}}"#;
+
+/// How often names are learned anew.
+const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
+const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
+/// Upstreams listed at once.
+const CONCURRENT_MAX: usize = 32;
+/// How often it is looked whether something is due.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Learns until the process ends.
+pub async fn run(state: Arc<State>, client: Client) {
+    let mut known: HashMap<UpstreamId, Known> = HashMap::new();
+    let mut asked: FuturesUnordered<LocalBoxFuture<'static, Learned>> = FuturesUnordered::new();
+    let mut interval = tokio::time::interval(TICK);
+    let mut published: Option<Arc<Snapshot>> = None;
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = state.catalog.renewed.notified() => {}
+            // Each result counts as soon as it is there: a slow upstream holds up nobody.
+            Some((upstream, names)) = asked.next() => note(&mut known, &upstream, names),
+        }
+        let now = Instant::now();
+        client.pools.sweep(now);
+        let snapshot = state.snapshot.load_full();
+        let needed = needed(&snapshot);
+        let living: HashSet<_> = needed.iter().map(|upstream| upstream.id).collect();
+        known.retain(|id, _| living.contains(id));
+        for upstream in needed {
+            let entry = known.entry(upstream.id).or_insert_with(|| Known::new(now));
+            if asked.len() < CONCURRENT_MAX && entry.is_due(upstream, now) {
+                entry.is_asked = true;
+                entry.changes = changes(upstream);
+                let (state, client) = (Arc::clone(&state), client.clone());
+                let hands = Hands { state, client, snapshot: Arc::clone(&snapshot) };
+                let upstream = Arc::clone(upstream);
+                let learn = async move {
+                    let names = names_of(&hands, &upstream).await;
+                    (upstream, names)
+                };
+                asked.push(learn.boxed_local());
+            }
+        }
+        let is_new = published.as_ref().is_none_or(|published| !Arc::ptr_eq(published, &snapshot));
+        if is_new || known.values().any(|known| known.is_changed) {
+            for known in known.values_mut() {
+                known.is_changed = false;
+            }
+            publish(&snapshot, &known);
+            published = Some(Arc::clone(&snapshot));
+        }
+        for endpoint in &snapshot.endpoints {
+            let directory = endpoint.names.directory().clone();
+            if endpoint.policy.learn(Place { naming: &endpoint.naming, directory: &directory }) {
+                interval.reset_immediately();
+            }
+        }
+    }
+}
+
+type Learned = (Arc<Upstream>, Result<MemberNames, UpstreamError>);
+
+struct Known {
+    names: Option<MemberNames>,
+    due: Instant,
+    failures: u32,
+    /// True until it has answered.
+    is_asked: bool,
+    /// Its changes when it was asked.
+    changes: u64,
+    was_tried: bool,
+    is_changed: bool,
+}
+
+impl Known {
+    fn new(now: Instant) -> Self {
+        Self {
+            names: None,
+            due: now,
+            failures: 0,
+            is_asked: false,
+            changes: 0,
+            was_tried: false,
+            is_changed: true,
+        }
+    }
+
+    fn is_due(&self, upstream: &Upstream, now: Instant) -> bool {
+        !self.is_asked && (self.due <= now || self.changes != changes(upstream))
+    }
+}
+
+fn needed(snapshot: &Snapshot) -> Vec<&Arc<Upstream>> {
+    let mut slots: Vec<usize> = snapshot
+        .endpoints
+        .iter()
+        .filter(|endpoint| endpoint.needs_directory())
+        .flat_map(|endpoint| endpoint.members.iter().copied())
+        .collect();
+    slots.sort_unstable();
+    slots.dedup();
+    slots.into_iter().filter_map(|slot| snapshot.upstreams.get(slot)).collect()
+}
+
+fn changes(upstream: &Upstream) -> u64 {
+    Changed::ALL.into_iter().map(|changed| upstream.changes.count(changed)).sum()
+}
+
+async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
+    let mut names = MemberNames::default();
+    for list in List::ALL {
+        let part = match wanted(upstream, Kind::List(list), Tongue::own(upstream).keyed()).get(hands).await {
+            Had::Missing(error) | Had::Stale(_, Some(error)) => return Err(error),
+            Had::Kept(part) | Had::Fetched(part) | Had::Stale(part, None) => part,
+            Had::Hidden => continue,
+        };
+        let into = match list {
+            List::Tools => &mut names.tools,
+            List::Prompts => &mut names.prompts,
+            List::Resources => &mut names.resources,
+            List::Templates => &mut names.templates,
+        };
+        *into = own_names(&part.content, list);
+        // A call of one that is withheld is told so.
+        into.extend(part.content.withheld.iter().map(ToString::to_string));
+    }
+    Ok(names)
+}
+
+fn own_names(content: &Content, list: List) -> Vec<String> {
+    let is_own = |field: Field| match kind_of(field) {
+        route::Kind::Tool => list == List::Tools,
+        route::Kind::Prompt => list == List::Prompts,
+        route::Kind::Resource => matches!(list, List::Resources | List::Templates),
+        route::Kind::Task => false,
+    };
+    let pages = content.pages.iter();
+    pages
+        .flat_map(|page| page.items.iter().map(move |item| (page, item)))
+        .filter_map(|(page, item)| {
+            let site = item.sites.iter().find(|site| is_own(site.field))?;
+            site.literal.decode(&page.body).map(String::from)
+        })
+        .collect()
+}
+
+fn note(
+    known: &mut HashMap<UpstreamId, Known>,
+    upstream: &Upstream,
+    names: Result<MemberNames, UpstreamError>,
+) {
+    let now = Instant::now();
+    // It may have been removed while it was asked.
+    let Some(entry) = known.get_mut(&upstream.id) else { return };
+    entry.is_asked = false;
+    entry.is_changed |= !entry.was_tried;
+    entry.was_tried = true;
+    match names {
+        Ok(names) => {
+            entry.failures = 0;
+            entry.due = now + REFRESH_INTERVAL;
+            entry.is_changed |= entry.names.as_ref() != Some(&names);
+            entry.names = Some(names);
+        }
+        Err(error) => {
+            if entry.failures == 0 {
+                tracing::warn!(upstream = upstream.config.name, %error, "cannot learn what this upstream offers");
+            }
+            let pause = RETRY_INTERVAL_MIN.saturating_mul(1 << entry.failures.min(16));
+            entry.failures += 1;
+            entry.due = now + pause.min(RETRY_INTERVAL_MAX);
+        }
+    }
+}
+
+/// Gives every endpoint that routes by names what is known now.
+fn publish(snapshot: &Snapshot, known: &HashMap<UpstreamId, Known>) {
+    for endpoint in snapshot.endpoints.iter().filter(|endpoint| endpoint.needs_directory()) {
+        let members: Vec<Option<MemberNames>> = endpoint
+            .members
+            .iter()
+            .map(|member| known.get(&snapshot.upstreams.get(*member)?.id)?.names.clone())
+            .collect();
+        let mut upstreams = endpoint.members.iter().filter_map(|member| snapshot.upstreams.get(*member));
+        let is_settled =
+            upstreams.all(|upstream| known.get(&upstream.id).is_some_and(|known| known.was_tried));
+        endpoint.names.publish(Directory::build(&members, is_settled));
+    }
+}

@@ -1,0 +1,99 @@
+//! The right to the session in which a legacy upstream is asked for a list. Each request has one of its own before it joins
+//! a fetch, and pays for the session if that has to be opened; where there is no room for it, it waits.
+//!
+//! Not here: which session makes room for which (`session::list_pool`), and how one is opened.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+
+use super::Kind;
+use super::fetch::Hands;
+use super::gather::Wanted;
+use super::tongue::{Tongue, own_session};
+use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForList};
+use crate::upstream::Upstream;
+use protocol::error::{NoListSession, UpstreamError};
+
+/// How long closing a session may take that makes room.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Wanted {
+    /// The right to the session that the fetch takes, within its bounds; waits for room until `deadline`. `None`: it takes
+    /// none, or that which the gateway has anyway.
+    pub(super) async fn lease(
+        &self,
+        hands: &Hands,
+        deadline: Instant,
+    ) -> Result<Option<Arc<ListLease>>, UpstreamError> {
+        let Tongue::Legacy(version, capabilities) = &self.tongue else { return Ok(None) };
+        let session = own_session(*version, capabilities);
+        if self.key.kind == Kind::Discover || !session.is_for_lists() {
+            return Ok(None);
+        }
+        let upstream = &self.upstream;
+        let sessions_max = upstream.list_sessions_max();
+        let claim = ListClaim { upstream: &upstream.session_key, session, payer: &self.payer, sessions_max };
+        let [_, refused] = &upstream.series.list_sessions;
+        let leased = lease(hands, upstream, &claim, deadline).await;
+        leased.map(|lease| Some(Arc::new(lease))).map_err(|error| {
+            refused.inc();
+            error.into()
+        })
+    }
+}
+
+async fn lease(
+    hands: &Hands,
+    upstream: &Arc<Upstream>,
+    claim: &ListClaim<'_>,
+    deadline: Instant,
+) -> Result<ListLease, NoListSession> {
+    let sessions = &hands.state.sessions;
+    let mut waiting: Option<WaitingForList> = None;
+    loop {
+        let notify = waiting.as_ref().map(|waiting| Arc::clone(&waiting.released));
+        // Asked for before the look, so that what is released in between is not missed.
+        let released = notify.as_ref().map(|notify| notify.notified());
+        let (mut ousted, now) = (Vec::new(), Instant::now());
+        let leased = sessions.lease_for_list(claim, now, &mut ousted);
+        for (_, session) in ousted {
+            close(hands, upstream, session);
+        }
+        let until = match leased {
+            Ok(lease) => return Ok(lease),
+            Err(NoLease::Rate) => return Err(NoListSession::Rate),
+            Err(NoLease::TooManyOfPrincipal) => return Err(NoListSession::OfPrincipal),
+            Err(NoLease::NoRoom(_)) if now >= deadline => return Err(NoListSession::Busy),
+            Err(NoLease::NoRoom(until)) => until.map_or(deadline, |until| until.min(deadline)),
+        };
+        match released {
+            Some(released) => {
+                // Either way it is tried again.
+                let _ = timeout_at(until.into(), released).await;
+            }
+            None => waiting = Some(sessions.wait_for_list(claim)),
+        }
+    }
+}
+
+/// Closes a session that made room, in a task of its own.
+fn close(hands: &Hands, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
+    let [closed, _] = &upstream.series.list_sessions;
+    closed.inc();
+    tracing::debug!(upstream = upstream.config.name, "a session for lists makes room for another");
+    let (hands, upstream) = (hands.clone(), Arc::clone(upstream));
+    let tasks = hands.client.tasks.clone();
+    tasks.spawn(async move {
+        let Some(id) = &session.id else { return };
+        let scratch = RefCell::default();
+        let (asker, deadline) = (hands.asker(&scratch), Instant::now() + CLOSE_TIMEOUT);
+        let named = (id, session.replica);
+        let closed = asker.close_session(&upstream, session.version.as_str(), named, deadline).await;
+        if let Err(error) = closed {
+            tracing::debug!(upstream = upstream.config.name, %error, "a session was not closed");
+        }
+    });
+}

@@ -1,0 +1,192 @@
+//! Lists and `server/discover` of an endpoint, merged from its upstreams.
+//!
+//! # How a list comes about
+//!
+//! What an upstream gave for one list is a *part* ([`part`]): all its pages, and until when it holds. Parts are
+//! kept ([`cache`]), and fetched ([`fetch`]) where they are missing, old or invalid ([`gather`]), each under a deadline
+//! of its own, so that a dead upstream neither empties nor delays the lists of the others. Parts are merged once
+//! ([`merge`], [`discover`](mod@discover)) and the result is kept too: most requests are answered with bytes that are
+//! at hand, and a head with the request's id and the freshness that is left ([`answer`](cache::Merged::answer)).
+//!
+//! An upstream is asked in an era that it speaks ([`tongue`]), in the legacy era in one of a few sessions (`lease`), and
+//! its part is written for the client's. What an entry
+//! says that the other era does not know is left out of it there, and nothing else is ever changed.
+//!
+//! Order is the configured order of the upstreams, and within each its own; every field of every entry stays as its
+//! upstream wrote it. A list that did not change is the same bytes, whoever asks and however often.
+//!
+//! # When a merged list may be given out
+//!
+//! It is valid while the change counts of its upstreams have the sum that it goes by (they only grow), the names that
+//! lead to things are the same, and its least fresh part is fresh. Nothing is looked up for each upstream.
+//!
+//! Deliberately absent: lists of single principals. There is one for each class of callers, who may use the same.
+
+mod answer;
+pub mod cache;
+pub mod discover;
+pub mod fetch;
+pub mod flight;
+pub mod gather;
+pub mod initialize;
+mod keep;
+pub mod kind;
+pub mod learn;
+mod lease;
+pub mod merge;
+pub mod page;
+pub mod part;
+pub mod pinned;
+pub mod summary;
+#[cfg(test)]
+mod tests;
+pub mod tongue;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::answer::Request;
+use self::cache::{PartKey, Scope};
+use self::fetch::Hands;
+use self::gather::Wanted;
+use self::tongue::Tongue;
+use crate::access::policy::Class;
+use crate::context::call::Call;
+use crate::context::snapshot::Endpoint;
+use crate::context::worker::{View, Worker};
+use crate::session::Payer;
+use crate::upstream::Upstream;
+use protocol::error::{ClientError, Error, UpstreamError};
+use protocol::splice::Segments;
+use protocol::version::{Era, LegacyVersion};
+
+pub use self::cache::Catalog;
+pub use self::kind::{Kind, List};
+
+/// A client's request for a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Which list.
+    pub list: List,
+    /// In which protocol.
+    pub dialect: Dialect<'a>,
+    /// `params.cursor`, decoded; an empty one is one.
+    pub cursor: Option<&'a str>,
+    /// The literal of the request's id.
+    pub id: &'a str,
+    /// What the caller may use.
+    pub class: &'a Arc<Class>,
+    /// Who is charged for what has to be opened; `None`: the gateway.
+    pub asker: Option<&'a Call>,
+}
+
+/// The protocol of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Dialect<'a> {
+    /// The modern era.
+    Modern {
+        /// The client's capabilities: a JSON object, as it wrote it.
+        capabilities: &'a [u8],
+    },
+    /// The legacy era.
+    Legacy {
+        /// What the client speaks.
+        version: LegacyVersion,
+        /// The client's capabilities: a JSON object.
+        capabilities: &'a [u8],
+    },
+}
+
+impl Dialect<'_> {
+    /// Its era.
+    pub fn era(self) -> Era {
+        match self {
+            Self::Modern { .. } => Era::Modern,
+            Self::Legacy { .. } => Era::Legacy,
+        }
+    }
+}
+
+/// Answers a list: the whole JSON-RPC response.
+pub async fn list(
+    worker: &Rc<Worker>,
+    view: &View,
+    endpoint: &Rc<Arc<Endpoint>>,
+    ask: Ask<'_>,
+) -> Result<Segments, Error> {
+    // Without pages no cursor was ever given out.
+    let cursor = match (ask.cursor, endpoint.config.list_page_bytes_max) {
+        (None, _) => None,
+        (Some(_), None) => return Err(ClientError::Cursor.into()),
+        (Some(cursor), Some(_)) => Some(page::Cursor::read(cursor).ok_or(ClientError::Cursor)?),
+    };
+    let request = Request::new(worker, view, (endpoint, ask.class), Kind::List(ask.list), ask.dialect, &[]);
+    let request = request.asked_by(ask.asker);
+    let (merged, ttl_ms) = request.merged().await?;
+    let page = match cursor {
+        // The first page has no cursor.
+        Some(cursor) if cursor.page == 0 || cursor.digest != merged.digest => {
+            return Err(ClientError::Cursor.into());
+        }
+        cursor => cursor.map_or(0, |cursor| cursor.page),
+    };
+    merged.answer(page, ask.id, ttl_ms).ok_or_else(|| ClientError::Cursor.into())
+}
+
+/// Answers `server/discover`: the whole JSON-RPC response. `supported` are the endpoint's versions.
+pub async fn discover(
+    worker: &Rc<Worker>,
+    view: &View,
+    (endpoint, class): (&Rc<Arc<Endpoint>>, &Arc<Class>),
+    capabilities: &[u8],
+    id: &str,
+    supported: &[&str],
+) -> Result<Segments, Error> {
+    let dialect = Dialect::Modern { capabilities };
+    let request = Request::new(worker, view, (endpoint, class), Kind::Discover, dialect, supported);
+    let (merged, ttl_ms) = request.merged().await?;
+    merged.answer(0, id, ttl_ms).ok_or_else(|| UpstreamError::Nonsense.into())
+}
+
+/// Fetches an upstream's tools now, so that [`Upstream::annotated`] is what it says now. At most once in a while for
+/// each upstream; in between it only waits for a fetch that is under way.
+pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
+    let hands = hands(worker, view);
+    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::own(upstream).keyed());
+    // What came of it is kept.
+    let _ = wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
+}
+
+fn hands(worker: &Worker, view: &View) -> Hands {
+    Hands {
+        state: Arc::clone(&worker.state),
+        client: worker.client.clone(),
+        snapshot: Arc::clone(&view.snapshot),
+    }
+}
+
+/// Fetches an upstream's tools in one of the gateway's own ways, after this moment; they are compared with the pins
+/// as they arrive.
+pub async fn look_at_tools(
+    hands: &Hands,
+    upstream: &Arc<Upstream>,
+    dialect: Dialect<'static>,
+) -> Result<(), UpstreamError> {
+    let begun = Instant::now();
+    let tongue = Tongue::of(dialect, hands.snapshot.limits.json_depth_max);
+    let wanted = wanted(upstream, Kind::List(List::Tools), tongue.keyed());
+    loop {
+        match wanted.renew(hands, true).await {
+            Some(Err(error)) => return Err(error),
+            // One that was under way already may be older.
+            Some(Ok(part)) if part.asked < begun => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn wanted(upstream: &Arc<Upstream>, kind: Kind, (tongue, dialect): (Tongue, cache::DialectKey)) -> Wanted {
+    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect };
+    Wanted { upstream: Arc::clone(upstream), key, tongue, payer: Payer::Gateway }
+}

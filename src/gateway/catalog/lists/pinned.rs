@@ -1,0 +1,106 @@
+//! Leaving out of a tools list what its pins do not let through, as it arrives: nothing else of it is ever kept.
+//!
+//! A tool that was left out for another reason is judged as well: a change must not hide behind a mistake.
+
+use super::cache::DialectKey;
+use super::fetch::Hands;
+use super::gather::Wanted;
+use super::learn::CAPABILITIES;
+use super::part::{Content, Item, Page};
+use super::tongue::NO_CAPABILITIES;
+use super::{Dialect, Kind, List};
+use crate::catalog::pins::book::{Definition, Listed, OWN_LISTS, Source};
+use crate::upstream::changes::Changed;
+use protocol::canonical::canonical;
+use protocol::json::Scratch;
+use protocol::mapping::Field;
+use protocol::version::LegacyVersion;
+
+/// Longer lists are hashed off the thread.
+const HASHED_INLINE_BYTES_MAX: usize = 32 * 1024;
+
+/// The protocols in which the gateway asks for lists of its own: clients that can do nothing, and everything.
+pub const OWN_DIALECTS: [Dialect<'static>; OWN_LISTS] = [
+    Dialect::Modern { capabilities: NO_CAPABILITIES.as_bytes() },
+    Dialect::Modern { capabilities: CAPABILITIES.as_bytes() },
+    Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: NO_CAPABILITIES.as_bytes() },
+    Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: CAPABILITIES.as_bytes() },
+];
+
+impl Wanted {
+    /// Leaves out what must not be shown. True if other lists of this upstream are in doubt by what was found.
+    pub(super) async fn compare_with_pins(&self, hands: &Hands, content: &mut Content) -> bool {
+        let Some(pins) = self.upstream.pins.as_ref().filter(|_| self.key.kind == Kind::List(List::Tools))
+        else {
+            return false;
+        };
+        let source = source(self.key.dialect);
+        pins.ready(source, self.upstream.config.list_timeout).await;
+        let depth_max = hands.snapshot.limits.json_depth_max;
+        let taken = std::mem::take(content);
+        let is_short = taken.bytes() <= HASHED_INLINE_BYTES_MAX;
+        let definitions = move || (listed(&taken, depth_max), taken);
+        let (listed, taken) =
+            if is_short { definitions() } else { hands.client.tasks.compute(definitions).await };
+        *content = taken;
+        let looked = pins.look(&self.upstream, source, &listed, content.cut.is_none());
+        leave_out(content, &listed, &looked.shown);
+        if looked.is_doubt {
+            hands.state.pins_due.notify_one();
+        }
+        if looked.is_turn {
+            self.upstream.changes.note(Changed::Tools);
+            hands.state.hub.tell(&self.upstream, Changed::Tools);
+        }
+        looked.is_turn
+    }
+}
+
+fn source(dialect: DialectKey) -> Source {
+    let own = OWN_DIALECTS.iter().position(|own| DialectKey::of(*own) == dialect);
+    own.map_or(Source::Client, Source::Own)
+}
+
+/// The tools of a list in its order, and after them those that were left out already.
+fn listed(content: &Content, depth_max: usize) -> Vec<Listed> {
+    let mut scratch = Scratch::default();
+    let mut define = |name: Option<String>, text: &[u8]| {
+        // Part of a text that was checked, it has a form.
+        let form = canonical(text, &mut scratch, depth_max).unwrap_or_default();
+        Listed { name, definition: Definition::new(form) }
+    };
+    let mut listed = Vec::new();
+    for page in &content.pages {
+        for item in &page.items {
+            let text = page.body.get(item.span.clone()).unwrap_or_default();
+            listed.push(define(name_of(page, item), text));
+        }
+    }
+    for tool in &content.excluded {
+        let first = define(tool.names.first().cloned(), &tool.definition);
+        let others = tool.names.iter().skip(1);
+        listed.extend(others.map(|name| Listed { name: Some(name.clone()), ..first.clone() }));
+        listed.push(first);
+    }
+    listed
+}
+
+fn name_of(page: &Page, item: &Item) -> Option<String> {
+    let site = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+    site.literal.decode(&page.body).map(String::from)
+}
+
+fn leave_out(content: &mut Content, listed: &[Listed], shown: &[bool]) {
+    let mut verdicts = listed.iter().zip(shown);
+    let mut withheld = Vec::new();
+    for page in &mut content.pages {
+        page.items.retain(|_| {
+            let Some((tool, is_shown)) = verdicts.next() else { return false };
+            if !is_shown && let Some(name) = &tool.name {
+                withheld.push(name.as_str().into());
+            }
+            *is_shown
+        });
+    }
+    content.withheld = withheld;
+}

@@ -1,0 +1,310 @@
+//! What is pinned, kept in the state directory: `pins/NAME.json` for each upstream, and the operator's approvals.
+//!
+//! A file of pins has one writer, the gateway, which replaces it whole. An approval is a file of its own that the command
+//! line puts into `pins/approvals` in one step and the gateway takes away once what it approves was written down: a
+//! crash at any moment loses neither. Only their owner may read them. A file that cannot be read, or whose definitions do
+//! not have the hashes it says, is an error and stays as it is: what it would have pinned is never taken on trust again.
+//!
+//! Root runs the command line in a directory of the service's user: below it no link is followed ([`Directory`]).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::book::{Book, Definition, Pending, Tool};
+use crate::directory::Directory;
+use protocol::canonical::{Hash, canonical};
+use protocol::json::Scratch;
+
+/// A longer file is not read; `pins_bytes_max` is at most a GiB.
+const FILE_BYTES_MAX: u64 = 2 << 30;
+const APPROVAL_BYTES_MAX: u64 = 64 << 10;
+/// Approvals that are looked at at once.
+const APPROVALS_MAX: usize = 10_000;
+/// As deep as any configuration lets a message be.
+const DEPTH_MAX: usize = 1100;
+const LAYOUT: u32 = 1;
+
+const PINS: &str = "pins";
+const APPROVALS: &str = "approvals";
+
+/// The place in the state directory, which it holds the path of.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+/// What a file of pins holds.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// All tools.
+    pub tools: BTreeMap<String, Tool>,
+    /// See [`Book::is_complete`].
+    pub is_complete: bool,
+}
+
+/// What an operator approved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approval {
+    /// Whose tool.
+    pub upstream: String,
+    /// Which.
+    pub tool: String,
+    /// The definition, by its hash.
+    pub hash: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    layout: u32,
+    complete: bool,
+    tools: Vec<FileTool>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileTool {
+    name: String,
+    approved: Vec<FileDefinition>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pending: Vec<FileDefinition>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileDefinition {
+    sha256: String,
+    definition: Box<RawValue>,
+}
+
+impl Folder {
+    /// The place in this state directory.
+    pub fn new(state_directory: &Path) -> Self {
+        Self(state_directory.to_owned())
+    }
+
+    /// The file of one upstream, for people.
+    pub fn path(&self, upstream: &str) -> PathBuf {
+        self.0.join(PINS).join(file_name(upstream))
+    }
+
+    /// The directory of all files, which is made if there is none.
+    fn make(&self) -> io::Result<Directory> {
+        let pins = Directory::open(&self.0)?.make_subdirectory(PINS)?;
+        pins.make_subdirectory(APPROVALS)?;
+        Ok(pins)
+    }
+
+    /// The directory of all files; `None`: nothing was ever kept.
+    fn pins(&self) -> io::Result<Option<Directory>> {
+        present(Directory::open(&self.0).and_then(|state| state.subdirectory(PINS)))
+    }
+
+    fn approvals(&self) -> io::Result<Option<Directory>> {
+        let Some(pins) = self.pins()? else { return Ok(None) };
+        present(pins.subdirectory(APPROVALS))
+    }
+
+    /// What is kept of an upstream; `None`: nothing was ever.
+    pub fn read(&self, upstream: &str) -> io::Result<Option<Kept>> {
+        let Some(pins) = self.pins()? else { return Ok(None) };
+        let Some(text) = pins.text(file_name(upstream).as_ref(), FILE_BYTES_MAX)? else { return Ok(None) };
+        let file: File = serde_json::from_str(&text)?;
+        if file.layout != LAYOUT {
+            return Err(io::Error::other("the file is of another version"));
+        }
+        let mut scratch = Scratch::default();
+        let mut kept = Kept { tools: BTreeMap::new(), is_complete: file.complete };
+        for FileTool { name, approved, pending } in file.tools {
+            let tool = Tool {
+                approved: approved.iter().map(|one| one.read(&mut scratch)).collect::<io::Result<_>>()?,
+                pending: pending
+                    .iter()
+                    .map(|one| one.read(&mut scratch).map(Pending::kept))
+                    .collect::<io::Result<_>>()?,
+            };
+            if kept.tools.insert(name, tool).is_some() {
+                return Err(io::Error::other("a tool stands twice"));
+            }
+        }
+        Ok(Some(kept))
+    }
+
+    /// Replaces what is kept of an upstream; `text` is that of [`text_of`].
+    pub fn write(&self, upstream: &str, text: &str) -> io::Result<()> {
+        self.make()?.replace(file_name(upstream).as_ref(), text.as_bytes(), None)
+    }
+
+    /// Leaves an approval for the gateway.
+    pub fn approve(&self, approval: &Approval) -> io::Result<()> {
+        let approvals = self.make()?.subdirectory(APPROVALS)?;
+        let name = Hash::of(&format!("{}\n{}", approval.upstream, approval.tool)).to_string();
+        let name = format!("{}-{}.json", &name[..16], approval.hash);
+        approvals.replace(name.as_ref(), serde_json::to_string(approval)?.as_bytes(), None)
+    }
+
+    /// The approvals that wait, with the names of their files. One that cannot be read is an error of its own.
+    pub fn approvals_left(&self) -> io::Result<Vec<(OsString, io::Result<Approval>)>> {
+        let Some(approvals) = self.approvals()? else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for name in approvals.names()?.take(APPROVALS_MAX) {
+            let name = name?;
+            if Path::new(&name).extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let read = approvals.text(&name, APPROVAL_BYTES_MAX).and_then(|text| {
+                let text = text.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+                Ok(serde_json::from_str(&text)?)
+            });
+            found.push((name, read));
+        }
+        Ok(found)
+    }
+
+    /// Takes approvals away, by the names of their files. Those that are gone, and why the first of the others is not.
+    pub fn remove_approvals(&self, names: Vec<OsString>) -> (Vec<OsString>, io::Result<()>) {
+        let approvals = match self.approvals() {
+            Ok(Some(approvals)) => approvals,
+            Ok(None) => return (names, Ok(())),
+            Err(error) => return (Vec::new(), Err(error)),
+        };
+        let (mut gone, mut first) = (Vec::new(), Ok(()));
+        for name in names {
+            match approvals.remove(&name) {
+                Ok(()) => gone.push(name),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => gone.push(name),
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        (gone, first)
+    }
+}
+
+fn file_name(upstream: &str) -> String {
+    format!("{upstream}.json")
+}
+
+/// What was opened; `None`: there is none.
+fn present(opened: io::Result<Directory>) -> io::Result<Option<Directory>> {
+    match opened {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The text of a file of pins.
+pub fn text_of(book: &Book) -> String {
+    let definition = |definition: &Definition| {
+        let text = RawValue::from_string(definition.text.to_string()).ok()?;
+        Some(FileDefinition { sha256: definition.hash.to_string(), definition: text })
+    };
+    let tools = book.tools().iter().map(|(name, tool)| FileTool {
+        name: name.clone(),
+        approved: tool.approved.iter().filter_map(definition).collect(),
+        pending: tool.pending.iter().filter_map(|pending| definition(&pending.definition)).collect(),
+    });
+    let file = File { layout: LAYOUT, complete: book.is_complete(), tools: tools.collect() };
+    // Nothing in it can fail to be JSON.
+    serde_json::to_string(&file).unwrap_or_default()
+}
+
+impl FileDefinition {
+    fn read(&self, scratch: &mut Scratch) -> io::Result<Definition> {
+        let form = canonical(self.definition.get().as_bytes(), scratch, DEPTH_MAX);
+        let definition = form.map(Definition::new);
+        definition
+            .filter(|definition| definition.hash.to_string() == self.sha256)
+            .ok_or_else(|| io::Error::other("a definition does not have the hash that stands beside it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::super::book::{Listed, Source};
+    use super::*;
+    use config::PinMode;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("trunkline-pins-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).expect("a directory");
+            Self(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn book(definitions: &[(&str, &str)]) -> Book {
+        let mut book = Book::new(1 << 20);
+        let listed: Vec<Listed> = definitions
+            .iter()
+            .map(|(name, text)| {
+                let form = canonical(text.as_bytes(), &mut Scratch::default(), 128).expect("JSON");
+                Listed { name: Some((*name).to_owned()), definition: Definition::new(form) }
+            })
+            .collect();
+        book.look(Source::Own(0), PinMode::Block, &listed, true);
+        book
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let directory = Directory::new("written");
+        let folder = Folder::new(&directory.0);
+        assert!(folder.read("up").expect("a place").is_none());
+        let mut book = book(&[("a", r#"{"name":"a","n":1e400,"s":"\ud800"}"#), ("b", "{}")]);
+        book.complete();
+        folder.write("up", &text_of(&book)).expect("written");
+        let kept = folder.read("up").expect("readable").expect("a file");
+        assert!(kept.is_complete);
+        assert_eq!(&kept.tools, book.tools());
+        let mode = fs::metadata(folder.path("up")).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error() {
+        let directory = Directory::new("damaged");
+        let folder = Folder::new(&directory.0);
+        let good = text_of(&book(&[("a", r#"{"name":"a"}"#)]));
+        folder.write("up", &good).expect("written");
+        assert!(folder.read("up").is_ok());
+        let other = good.replace(r#"{"name":"a"}"#, r#"{"name":"b"}"#);
+        let twice = good.replace(r#""tools":["#, r#""tools":[{"name":"a","approved":[]},"#);
+        assert!(other != good && twice != good);
+        for damaged in ["", "{}", &good[..good.len() - 1], &other, &twice, &good.replace(":1,", ":2,")] {
+            fs::write(folder.path("up"), damaged).expect("written");
+            assert!(folder.read("up").is_err(), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn approvals_wait_until_they_are_taken() {
+        let directory = Directory::new("approvals");
+        let folder = Folder::new(&directory.0);
+        assert!(folder.approvals_left().expect("none").is_empty());
+        let hash = Hash::of("{}").to_string();
+        let approval = Approval { upstream: "up".into(), tool: "../a\n\"".into(), hash };
+        folder.approve(&approval).expect("written");
+        folder.approve(&approval).expect("written again");
+        fs::write(directory.0.join("pins/approvals/broken.json"), "{").expect("written");
+        fs::write(directory.0.join("pins/approvals/half.json.new"), "{").expect("written");
+        let mut left = folder.approvals_left().expect("readable");
+        left.sort_by_key(|(_, read)| read.is_err());
+        assert_eq!(left.len(), 2);
+        assert_eq!(left[0].1.as_ref().ok(), Some(&approval));
+        assert!(left[1].1.is_err());
+    }
+}

@@ -1,0 +1,387 @@
+//! Definitions of tools as they were first seen, and what happens when they change.
+//!
+//! Every tools list that is fetched is compared, as it arrives, with what is pinned ([`book`]): each definition whole, by
+//! the hash of its canonical form ([`protocol::canonical`]). What may not be shown is left out before anything is merged, so that
+//! no cache holds it. The gateway fetches the lists of its own at intervals and after every notice ([`watch`]), and keeps
+//! what is pinned in the state directory ([`mod@file`]).
+//!
+//! A call waits for nothing as long as those lists are younger than `pins_age_max` and no notice came since; what it
+//! needs is then a look at an empty set. Else it waits for them, at most `list_timeout`, and fails if they cannot be had.
+//! So under `quarantine` and `block` a call never reaches a tool that was seen to have changed, nor one whose definition
+//! has not been looked at for longer than that. Within that time a server that does not say that it changed is believed.
+//!
+//! Invariant: with `pins = "off"` there is no [`Pins`], and nothing here runs.
+
+pub mod book;
+pub mod diff;
+
+pub mod file;
+pub mod watch;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
+use self::book::{Book, Finding, Listed, Source, Verdict, What};
+use self::file::Kept;
+use crate::telemetry::logs::shorten;
+use crate::telemetry::pins::PinSeries;
+use crate::upstream::changes::Changed;
+use crate::upstream::{Upstream, UpstreamId};
+use config::PinMode;
+use protocol::canonical::Hash;
+use protocol::error::{Error, PolicyError, UpstreamError};
+
+/// Lines that are logged in a second about one upstream's definitions.
+const LOG_LINES_MAX: usize = 20;
+/// What is told of a name, in characters.
+const NAME_CHARS_MAX: usize = 300;
+
+/// The pins of one upstream; shared by all threads, and by what it becomes on reload.
+#[derive(Debug)]
+pub struct Pins {
+    inner: Mutex<Inner>,
+    current: ArcSwap<Current>,
+    /// Something became known.
+    changed: Notify,
+    series: PinSeries,
+}
+
+#[derive(Debug)]
+struct Inner {
+    book: Book,
+    is_dirty: bool,
+    log_second: Option<Instant>,
+    log_lines: usize,
+}
+
+/// What calls go by.
+#[derive(Clone, Debug)]
+struct Current {
+    standing: Standing,
+    /// True once the upstream has been pinned.
+    is_complete: bool,
+    names: Arc<Names>,
+    round: Option<Round>,
+    /// Why the last round came to nothing.
+    failed: Option<(Instant, UpstreamError)>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    /// These must not be called.
+    refused: HashSet<String>,
+    /// These have an approved definition.
+    approved: HashSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// What was kept has not been read yet.
+    Closed,
+    /// What was kept cannot be read.
+    Unreadable,
+    Open,
+}
+
+/// All of the gateway's own lists were fetched.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// Whose they are: another server may have taken the name since.
+    pub upstream: UpstreamId,
+    /// When the first of them was asked for.
+    pub begun: Instant,
+    /// How often the tools had changed then.
+    pub count: u64,
+}
+
+impl Round {
+    /// Whether these are the lists of this very upstream, and no change of them was noticed since.
+    pub fn is_of(&self, upstream: &Upstream) -> bool {
+        self.upstream == upstream.id && self.count == upstream.changes.count(Changed::Tools)
+    }
+}
+
+/// What a list comes to.
+#[derive(Debug)]
+pub struct Looked {
+    /// For each tool whether it may be shown.
+    pub shown: Vec<bool>,
+    /// True if other tools may be called and listed than before.
+    pub is_turn: bool,
+    /// True if the gateway should look itself.
+    pub is_doubt: bool,
+}
+
+impl Pins {
+    /// Pins that have not been read yet.
+    pub fn new(series: PinSeries) -> Self {
+        let inner = Inner { book: Book::new(0), is_dirty: false, log_second: None, log_lines: 0 };
+        let current = Current {
+            standing: Standing::Closed,
+            is_complete: false,
+            names: Arc::default(),
+            round: None,
+            failed: None,
+        };
+        Self {
+            inner: Mutex::new(inner),
+            current: ArcSwap::from_pointee(current),
+            changed: Notify::new(),
+            series,
+        }
+    }
+
+    /// What was kept is this; `None`: it cannot be read. About `bytes_max` bytes may be pinned.
+    pub fn open(&self, kept: Option<Kept>, bytes_max: usize) {
+        let mut inner = self.inner();
+        let standing = if kept.is_some() { Standing::Open } else { Standing::Unreadable };
+        self.series.unreadable.set(i64::from(kept.is_none()));
+        if let Some(Kept { tools, is_complete }) = kept {
+            inner.book = Book::new(bytes_max).restore(tools, is_complete);
+        }
+        self.publish(&inner, |current| current.standing = standing);
+    }
+
+    /// True once what was kept has been read.
+    pub fn is_open(&self) -> bool {
+        self.current.load().standing == Standing::Open
+    }
+
+    /// Waits until a list of this source can be judged, at most for `patience`.
+    pub async fn ready(&self, source: Source, patience: Duration) {
+        let is_ready = |current: &Current| match current.standing {
+            Standing::Closed => false,
+            Standing::Unreadable => true,
+            Standing::Open => current.is_complete || source != Source::Client,
+        };
+        let ready = async {
+            loop {
+                let changed = self.changed.notified();
+                if is_ready(&self.current.load()) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // Out of patience, the list is judged by what is known.
+        let _ = tokio::time::timeout(patience, ready).await;
+    }
+
+    /// Judges a list as it came from `upstream`. `is_whole`: nothing is missing at its end.
+    pub fn look(&self, upstream: &Upstream, source: Source, listed: &[Listed], is_whole: bool) -> Looked {
+        let pins = upstream.config.pins;
+        let standing = self.current.load().standing;
+        if standing != Standing::Open {
+            // There is nothing to compare with, and nothing may be taken on trust.
+            let shown = vec![!pins.is_strict(); listed.len()];
+            return Looked { shown, is_turn: false, is_doubt: false };
+        }
+        let mut inner = self.inner();
+        let Verdict { shown, findings, is_turn, is_dirty, is_doubt } =
+            inner.book.look(source, pins.mode, listed, is_whole);
+        inner.report(&self.series, upstream, &findings);
+        inner.is_dirty |= is_dirty;
+        if is_turn || is_dirty || is_doubt {
+            self.publish(&inner, |current| {
+                current.round = current.round.filter(|_| !is_doubt);
+            });
+        }
+        Looked { shown, is_turn: is_turn && pins.is_strict(), is_doubt }
+    }
+
+    /// Approves a definition that waits. False if this one does not.
+    pub fn approve(&self, tool: &str, hash: Hash) -> bool {
+        let mut inner = self.inner();
+        let is_approved = inner.book.approve(tool, hash);
+        if is_approved {
+            inner.is_dirty = true;
+            self.publish(&inner, |current| current.round = None);
+        }
+        is_approved
+    }
+
+    /// A round has ended.
+    pub fn end_round(&self, result: Result<Round, UpstreamError>) {
+        let mut inner = self.inner();
+        match result {
+            Ok(round) => {
+                inner.is_dirty |= inner.book.complete();
+                self.publish(&inner, |current| {
+                    current.round = Some(round);
+                    current.failed = None;
+                });
+            }
+            Err(error) => {
+                self.publish(&inner, |current| current.failed = Some((Instant::now(), error)));
+            }
+        }
+    }
+
+    /// How a tool stands: `pinned`, `changed` where another definition waits for approval, `new` where only that does.
+    pub fn state_of(&self, tool: &str) -> Option<&'static str> {
+        self.inner().book.tools().get(tool).map(state)
+    }
+
+    /// Tools with definitions that wait for approval, by name, at most `max` of them.
+    pub fn waiting(&self, max: usize) -> Vec<String> {
+        let inner = self.inner();
+        let waiting = inner.book.tools().iter().filter(|(_, tool)| !tool.pending.is_empty());
+        waiting.take(max).map(|(name, _)| beginning(name)).collect()
+    }
+
+    /// The last round, unless something put it in doubt.
+    pub fn round(&self) -> Option<Round> {
+        self.current.load().round
+    }
+
+    /// True if what is kept is not what is pinned; from now on it is taken to be.
+    pub fn take_dirty(&self) -> bool {
+        std::mem::take(&mut self.inner().is_dirty)
+    }
+
+    /// What is pinned has not been written down.
+    pub fn set_dirty(&self) {
+        self.inner().is_dirty = true;
+    }
+
+    /// Whether what is pinned cannot be written down, for operators.
+    pub fn set_unwritten(&self, is_unwritten: bool) {
+        self.series.unwritten.set(i64::from(is_unwritten));
+    }
+
+    /// The text of its file.
+    pub fn text(&self) -> String {
+        file::text_of(&self.inner().book)
+    }
+
+    /// Other limits hold.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        self.inner().book.set_bytes_max(bytes_max);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells calls what is known now. The lock is held, so that nothing newer is overwritten.
+    fn publish(&self, inner: &Inner, change: impl FnOnce(&mut Current)) {
+        let book = &inner.book;
+        let mut current = Current::clone(&self.current.load());
+        let refused: HashSet<String> = book.refused().into_iter().cloned().collect();
+        let approved = book.tools().iter().filter(|(_, tool)| !tool.approved.is_empty());
+        let approved: HashSet<String> = approved.map(|(name, _)| name.clone()).collect();
+        if refused != current.names.refused || approved != current.names.approved {
+            current.names = Arc::new(Names { refused, approved });
+        }
+        current.is_complete = book.is_complete();
+        change(&mut current);
+        self.series.set(book.counts());
+        self.current.store(Arc::new(current));
+        self.changed.notify_waiters();
+    }
+}
+
+fn state(tool: &book::Tool) -> &'static str {
+    match (tool.approved.is_empty(), tool.pending.is_empty()) {
+        (false, true) => "pinned",
+        (false, false) => "changed",
+        (true, _) => "new",
+    }
+}
+
+/// A name, or its beginning.
+fn beginning(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+/// Whether a tool of `upstream` may be called now. Waits for the gateway's own lists where they are old, and asks for
+/// them by `due`.
+pub async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Result<(), Error> {
+    let Some(pins) = upstream.pins.as_ref().filter(|_| upstream.config.pins.is_strict()) else {
+        return Ok(());
+    };
+    if let Some(verdict) = pins.current.load().judge(upstream, tool) {
+        return verdict;
+    }
+    let entered = Instant::now();
+    let deadline = entered + upstream.config.list_timeout;
+    loop {
+        let changed = pins.changed.notified();
+        let current = pins.current.load_full();
+        if let Some(verdict) = current.judge(upstream, tool) {
+            return verdict;
+        }
+        if let Some((_, error)) = current.failed.as_ref().filter(|(failed, _)| *failed > entered) {
+            return Err(error.clone().into());
+        }
+        due.notify_one();
+        if timeout_at(deadline.into(), changed).await.is_err() {
+            return Err(UpstreamError::TimedOut.into());
+        }
+    }
+}
+
+impl Current {
+    /// `None`: it is not known.
+    fn judge(&self, upstream: &Upstream, tool: &str) -> Option<Result<(), Error>> {
+        if self.standing == Standing::Unreadable {
+            return Some(Err(PolicyError::Pinned.into()));
+        }
+        let pins = upstream.config.pins;
+        let round = self.round?;
+        // A call that began before a reload goes by what was seen after it.
+        let is_replaced = round.upstream.generation > upstream.id.generation;
+        if round.begun.elapsed() >= pins.age_max || !is_replaced && !round.is_of(upstream) {
+            return None;
+        }
+        let Names { refused, approved } = &*self.names;
+        let is_refused = match pins.mode {
+            PinMode::Off | PinMode::Warn => false,
+            PinMode::Quarantine => refused.contains(tool),
+            PinMode::Block => !refused.is_empty() || !approved.contains(tool),
+        };
+        Some(if is_refused { Err(PolicyError::Pinned.into()) } else { Ok(()) })
+    }
+}
+
+impl Inner {
+    fn report(&mut self, series: &PinSeries, upstream: &Upstream, findings: &[Finding]) {
+        let name = &upstream.config.name;
+        for Finding { tool, hash, what } in findings {
+            series.changes.inc();
+            let second = self.log_second.get_or_insert_with(Instant::now);
+            if second.elapsed() >= Duration::from_secs(1) {
+                *second = Instant::now();
+                self.log_lines = 0;
+            }
+            self.log_lines += 1;
+            if self.log_lines > LOG_LINES_MAX {
+                continue;
+            }
+            let (tool, mode) = (shorten(tool), upstream.config.pins.mode.label());
+            let sha256 = tracing::field::display(hash);
+            match what {
+                What::Changed => {
+                    tracing::warn!(upstream = name, tool, sha256, mode, "the definition of a tool changed");
+                }
+                What::New => {
+                    tracing::warn!(upstream = name, tool, sha256, mode, "a new tool waits for approval");
+                }
+                What::NoRoom => {
+                    tracing::error!(
+                        upstream = name,
+                        tool,
+                        sha256,
+                        mode,
+                        "there is no room for the definition of a tool; raise pins_bytes_max"
+                    );
+                }
+            }
+        }
+    }
+}

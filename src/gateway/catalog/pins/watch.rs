@@ -1,0 +1,443 @@
+//! Looking at the definitions of tools at intervals, keeping what is pinned, and taking in approvals.
+//!
+//! Runs on the control thread. A *round* fetches the lists of the gateway's own, in every era that the upstream speaks,
+//! as a client that can do nothing and as one that can do everything. It begins when the last one is half as old as
+//! `pins_age_max`, when the upstream said that its tools changed, and when a call waits for it; two rounds are some time
+//! apart. Files are written off the thread, at most once a second for each upstream.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use super::file::{Approval, Folder, Kept};
+use super::{Pins, Round};
+use crate::catalog::lists::Dialect;
+use crate::catalog::lists::fetch::Hands;
+use crate::catalog::lists::look_at_tools;
+use crate::catalog::lists::pinned::OWN_DIALECTS;
+use crate::context::snapshot::Snapshot;
+use crate::context::state::State;
+use crate::telemetry::logs::shorten;
+use crate::upstream::Upstream;
+use crate::upstream::changes::Changed;
+use crate::upstream::exchange::Client;
+use protocol::error::UpstreamError;
+
+/// How often it is looked whether something is due.
+const TICK: Duration = Duration::from_millis(250);
+/// How often approvals are looked for, and files are written at most.
+const FILES_INTERVAL: Duration = Duration::from_secs(1);
+/// Upstreams looked at at once.
+const CONCURRENT_MAX: usize = 16;
+/// Least time between the beginnings of two rounds.
+const ROUNDS_INTERVAL: Duration = Duration::from_millis(100);
+/// Pause after a round that came to nothing, doubled with each; a call that waits does not wait for its end.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Pause after a file could not be written, doubled with each failure up to [`PAUSE_MAX`].
+const WRITE_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// From this round on an upstream is pinned by the lists that it gives, if some of them fail.
+const ROUNDS_WHOLE: u32 = 3;
+
+/// Watches over the pins of all upstreams.
+pub struct Watcher {
+    state: Arc<State>,
+    client: Client,
+    folder: Option<Folder>,
+    watched: HashMap<String, Watched>,
+    /// The configuration that `watched` goes by.
+    followed: Arc<Snapshot>,
+    files_looked_at: Option<Instant>,
+    /// Files of approvals that were looked at and are still there. Those that hold, with the upstream whose file has to be
+    /// written before.
+    settled: HashMap<OsString, Option<String>>,
+    /// What was told of looking for approvals and of removing them.
+    approvals_read: Complaint,
+    approvals_removed: Complaint,
+}
+
+/// What of an approval there is to do.
+enum Handled {
+    /// Nothing yet.
+    Later,
+    /// Its file is of no use any more.
+    Done,
+    /// It holds, but is not written down.
+    Approved { upstream: String },
+}
+
+/// What was last complained of, so that the log does not repeat itself.
+#[derive(Default)]
+struct Complaint(Option<String>);
+
+impl Complaint {
+    /// Whether this is something new.
+    fn is_news(&mut self, error: &io::Error) -> bool {
+        let error = error.to_string();
+        let is_news = self.0.as_ref() != Some(&error);
+        self.0 = Some(error);
+        is_news
+    }
+
+    /// All is well. Whether it was not.
+    fn end(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").finish_non_exhaustive()
+    }
+}
+
+/// An upstream that has pins.
+struct Watched {
+    upstream: Arc<Upstream>,
+    pins: Arc<Pins>,
+    is_under_way: bool,
+    begun: Option<Instant>,
+    failures: u32,
+    /// No round begins before, unless a call waits.
+    pause_until: Option<Instant>,
+    /// How often its file could not be written, and what was said of it.
+    writes_failed: u32,
+    complaint: Complaint,
+    write_again: Option<Instant>,
+}
+
+type Ended = (String, Arc<Pins>, Result<Round, UpstreamError>);
+
+impl Watcher {
+    /// Reads what was kept of the upstreams there are now, so that it counts before the first call.
+    pub fn new(state: Arc<State>, client: Client, state_directory: Option<&Path>) -> Self {
+        let folder = state_directory.map(Folder::new);
+        let snapshot = state.snapshot.load_full();
+        let mut watched = HashMap::new();
+        for upstream in &snapshot.upstreams {
+            let Some(pins) = &upstream.pins else { continue };
+            if folder.is_none() && watched.is_empty() {
+                tracing::warn!(
+                    "no state_directory: what is pinned of tools is forgotten at the next start, and cannot be approved"
+                );
+            }
+            let name = &upstream.config.name;
+            pins.open(read(folder.as_ref(), name), snapshot.limits.pins_bytes_max);
+            watched.insert(name.clone(), Watched::new(upstream, pins));
+        }
+        Self {
+            state,
+            client,
+            folder,
+            watched,
+            followed: snapshot,
+            files_looked_at: None,
+            settled: HashMap::new(),
+            approvals_read: Complaint::default(),
+            approvals_removed: Complaint::default(),
+        }
+    }
+
+    /// Watches until the process ends.
+    pub async fn run(mut self) {
+        let mut rounds: FuturesUnordered<LocalBoxFuture<'static, Ended>> = FuturesUnordered::new();
+        let mut interval = tokio::time::interval(TICK);
+        loop {
+            let mut is_demanded = false;
+            tokio::select! {
+                _ = interval.tick() => {}
+                () = self.state.pins_due.notified() => is_demanded = true,
+                Some(ended) = rounds.next() => self.end(ended),
+            }
+            self.follow_configuration().await;
+            self.look_at_files().await;
+            let now = Instant::now();
+            for (name, watched) in &mut self.watched {
+                if rounds.len() < CONCURRENT_MAX && watched.is_due(now, is_demanded) {
+                    watched.is_under_way = true;
+                    watched.begun = Some(now);
+                    let (state, client) = (Arc::clone(&self.state), self.client.clone());
+                    let snapshot = state.snapshot.load_full();
+                    let hands = Hands { state, client, snapshot };
+                    let upstream = Arc::clone(&watched.upstream);
+                    let (name, pins) = (name.clone(), Arc::clone(&watched.pins));
+                    let is_lenient = watched.failures + 1 >= ROUNDS_WHOLE;
+                    rounds.push(
+                        async move { (name, pins, look(&hands, &upstream, is_lenient).await) }.boxed_local(),
+                    );
+                }
+            }
+            self.client.pools.sweep(now);
+        }
+    }
+
+    fn end(&mut self, (name, pins, result): Ended) {
+        let watched = self.watched.get_mut(&name).filter(|watched| Arc::ptr_eq(&watched.pins, &pins));
+        if let Some(watched) = watched {
+            watched.is_under_way = false;
+            match &result {
+                Ok(_) => (watched.failures, watched.pause_until) = (0, None),
+                Err(error) => {
+                    if watched.failures == 0 {
+                        tracing::warn!(upstream = name, %error, "the definitions of this upstream's tools cannot be looked at");
+                    }
+                    let pause = PAUSE_MIN.saturating_mul(1 << watched.failures.min(16)).min(PAUSE_MAX);
+                    watched.failures += 1;
+                    watched.pause_until = Some(Instant::now() + pause);
+                }
+            }
+        }
+        pins.end_round(result);
+    }
+
+    /// Upstreams come, go and change with the configuration.
+    async fn follow_configuration(&mut self) {
+        let snapshot = self.state.snapshot.load_full();
+        if Arc::ptr_eq(&self.followed, &snapshot) {
+            return;
+        }
+        self.followed = Arc::clone(&snapshot);
+        let lives = |name: &String, pins: &Arc<Pins>| {
+            let mut upstreams = snapshot.upstreams.iter().filter(|upstream| upstream.config.name == *name);
+            upstreams.any(|upstream| upstream.pins.as_ref().is_some_and(|now| Arc::ptr_eq(now, pins)))
+        };
+        let gone = self.watched.iter().filter(|(name, watched)| !lives(name, &watched.pins));
+        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.write(&name).await;
+            self.watched.remove(&name);
+        }
+        for upstream in &snapshot.upstreams {
+            let Some(pins) = &upstream.pins else { continue };
+            let name = &upstream.config.name;
+            match self.watched.get_mut(name) {
+                Some(known) => known.upstream = Arc::clone(upstream),
+                None => drop(self.watched.insert(name.clone(), Watched::new(upstream, pins))),
+            }
+            if pins.is_open() {
+                pins.set_bytes_max(snapshot.limits.pins_bytes_max);
+                continue;
+            }
+            // New, or unreadable so far: a reload is the moment to try again.
+            let (folder, own) = (self.folder.clone(), name.clone());
+            let kept = self.client.tasks.compute(move || read(folder.as_ref(), &own)).await;
+            pins.open(kept, snapshot.limits.pins_bytes_max);
+            upstream.changes.note(Changed::Tools);
+        }
+    }
+
+    async fn look_at_files(&mut self) {
+        let now = Instant::now();
+        let is_early = self.files_looked_at.is_some_and(|last| now < last + FILES_INTERVAL);
+        if is_early || self.watched.is_empty() {
+            return;
+        }
+        self.files_looked_at = Some(now);
+        let Some(folder) = self.folder.clone() else { return };
+        let reading = folder.clone();
+        let left = self.client.tasks.compute(move || reading.approvals_left()).await;
+        let left = match left {
+            Ok(left) => {
+                self.approvals_read.end();
+                let names: HashSet<&OsString> = left.iter().map(|(file, _)| file).collect();
+                self.settled.retain(|file, _| names.contains(file));
+                left
+            }
+            Err(error) => {
+                if self.approvals_read.is_news(&error) {
+                    tracing::warn!(%error, "approvals cannot be read");
+                }
+                Vec::new()
+            }
+        };
+        for (file, read) in left {
+            if self.settled.contains_key(&file) {
+                continue;
+            }
+            match self.approve(&file, read) {
+                Handled::Later => {}
+                Handled::Done => drop(self.settled.insert(file, None)),
+                Handled::Approved { upstream } => drop(self.settled.insert(file, Some(upstream))),
+            }
+        }
+        let names: Vec<String> = self.watched.keys().cloned().collect();
+        let mut unwritten = Vec::new();
+        for name in names {
+            if !self.write(&name).await {
+                unwritten.push(name);
+            }
+        }
+        // An approval is taken away only when what it approves was written down.
+        let is_done =
+            |upstream: &Option<String>| upstream.as_ref().is_none_or(|name| !unwritten.contains(name));
+        let done = self.settled.iter().filter(|(_, upstream)| is_done(upstream));
+        let done = done.map(|(file, _)| file.clone()).collect();
+        self.remove_approvals(&folder, done).await;
+    }
+
+    async fn remove_approvals(&mut self, folder: &Folder, files: Vec<OsString>) {
+        if files.is_empty() {
+            return;
+        }
+        let folder = folder.clone();
+        let (gone, removed) = self.client.tasks.compute(move || folder.remove_approvals(files)).await;
+        for file in gone {
+            self.settled.remove(&file);
+        }
+        match removed {
+            Err(error) if self.approvals_removed.is_news(&error) => {
+                tracing::warn!(%error, "an approval cannot be removed");
+            }
+            Err(_) => {}
+            Ok(()) => drop(self.approvals_removed.end()),
+        }
+    }
+
+    /// Approves what was read.
+    fn approve(&self, file: &OsStr, read: io::Result<Approval>) -> Handled {
+        let Approval { upstream, tool, hash } = match read {
+            Ok(approval) => approval,
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "an approval that cannot be read is dropped");
+                return Handled::Done;
+            }
+        };
+        let Some(watched) = self.watched.get(&upstream) else {
+            // It may be configured again before anybody looks.
+            let snapshot = self.state.snapshot.load();
+            let is_known = snapshot.upstreams.iter().any(|known| known.config.name == upstream);
+            return if is_known { Handled::Later } else { Handled::Done };
+        };
+        if !watched.pins.is_open() {
+            return Handled::Later;
+        }
+        let is_approved = hash.parse().is_ok_and(|hash| watched.pins.approve(&tool, hash));
+        let tool = shorten(&tool);
+        if is_approved {
+            tracing::info!(target: "audit", act = "approve", by = "trunkline pins", outcome = "done", upstream, tool, sha256 = hash, "the definition of a tool was approved");
+            watched.upstream.changes.note(Changed::Tools);
+            self.state.hub.tell(&watched.upstream, Changed::Tools);
+            return Handled::Approved { upstream };
+        }
+        tracing::warn!(target: "audit", act = "approve", by = "trunkline pins", outcome = "refused", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
+        Handled::Done
+    }
+
+    /// Writes down what is pinned of an upstream, if it was not. False if it could not be.
+    async fn write(&mut self, name: &str) -> bool {
+        let (Some(folder), Some(watched)) = (self.folder.clone(), self.watched.get_mut(name)) else {
+            return true;
+        };
+        if watched.write_again.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
+        let pins = Arc::clone(&watched.pins);
+        if !pins.is_open() || !pins.take_dirty() {
+            return true;
+        }
+        let own = name.to_owned();
+        let writing = Arc::clone(&pins);
+        let written = self.client.tasks.compute(move || folder.write(&own, &writing.text())).await;
+        if written.is_err() {
+            pins.set_dirty();
+        }
+        pins.set_unwritten(written.is_err());
+        watched.note_written(name, &written);
+        written.is_ok()
+    }
+}
+
+impl Watched {
+    fn new(upstream: &Arc<Upstream>, pins: &Arc<Pins>) -> Self {
+        Self {
+            upstream: Arc::clone(upstream),
+            pins: Arc::clone(pins),
+            is_under_way: false,
+            begun: None,
+            failures: 0,
+            pause_until: None,
+            writes_failed: 0,
+            complaint: Complaint::default(),
+            write_again: None,
+        }
+    }
+
+    /// Notes how the writing of its file came out, and says so once, whenever the reason changes, and now and then.
+    fn note_written(&mut self, upstream: &str, written: &io::Result<()>) {
+        let Err(error) = written else {
+            if self.complaint.end() {
+                tracing::info!(upstream, "what is pinned is kept again");
+            }
+            (self.writes_failed, self.write_again) = (0, None);
+            return;
+        };
+        let pause = WRITE_PAUSE_MIN.saturating_mul(1 << self.writes_failed.min(16)).min(PAUSE_MAX);
+        self.write_again = Some(Instant::now() + pause);
+        self.writes_failed = self.writes_failed.saturating_add(1);
+        if self.complaint.is_news(error) || self.writes_failed.is_power_of_two() {
+            let failures = self.writes_failed;
+            tracing::error!(upstream, %error, failures, "what is pinned cannot be kept");
+        }
+    }
+
+    fn is_due(&self, now: Instant, is_demanded: bool) -> bool {
+        let is_early = self.begun.is_some_and(|begun| now < begun + ROUNDS_INTERVAL);
+        let is_pausing = !is_demanded && self.pause_until.is_some_and(|until| now < until);
+        // What it speaks is found out first.
+        if self.is_under_way
+            || is_early
+            || is_pausing
+            || !self.pins.is_open()
+            || self.upstream.eras().is_none()
+        {
+            return false;
+        }
+        self.pins.round().is_none_or(|round| {
+            let is_old = now >= round.begun + self.upstream.config.pins.age_max / 2;
+            is_old || !round.is_of(&self.upstream)
+        })
+    }
+}
+
+/// One round.
+async fn look(hands: &Hands, upstream: &Arc<Upstream>, is_lenient: bool) -> Result<Round, UpstreamError> {
+    let count = upstream.changes.count(Changed::Tools);
+    let round = Round { upstream: upstream.id, begun: Instant::now(), count };
+    let eras = upstream.eras().ok_or(UpstreamError::OtherEra)?;
+    let speaks = |dialect: &Dialect<'_>| match dialect {
+        Dialect::Modern { .. } => eras.modern,
+        Dialect::Legacy { .. } => eras.legacy,
+    };
+    let dialects = OWN_DIALECTS.into_iter().filter(speaks);
+    let mut results = join_all(dialects.map(|dialect| look_at_tools(hands, upstream, dialect))).await;
+    // One era may be broken for good, and the other in use.
+    if is_lenient && results.iter().any(Result::is_ok) {
+        results.retain(Result::is_ok);
+    }
+    results.into_iter().collect::<Result<(), _>>().map(|()| round)
+}
+
+/// What is kept of an upstream; `None`: that cannot be read.
+fn read(folder: Option<&Folder>, upstream: &str) -> Option<Kept> {
+    let Some(folder) = folder else { return Some(Kept::default()) };
+    match folder.read(upstream) {
+        Ok(kept) => Some(kept.unwrap_or_default()),
+        Err(error) => {
+            let path = folder.path(upstream);
+            tracing::error!(
+                upstream,
+                path = %path.display(),
+                %error,
+                "what is pinned of this upstream cannot be read: with quarantine or block no tool of it is let through until the file is mended or removed and the gateway reloaded"
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! One question about one era, and what its answer means.
+//!
+//! An answer that may come from something in between (a proxy, a login, an overload), or none, says nothing of the
+//! server.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::catalog::lists::fetch::ttl_ms;
+use crate::upstream::Upstream;
+use crate::upstream::ask::{Answer, Asker, Question, modern_headers};
+use crate::upstream::facts::{Introduction, RESULT_BYTES_MAX};
+use crate::upstream::initialize::{self, NotOpened, Opened};
+use protocol::ambiguity::is_ambiguous_introduction;
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Kind, Scratch, Value};
+use protocol::method::Method;
+use protocol::version::{Era, LEGACY, LegacyVersion, MODERN};
+
+const DISCOVER: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+    r#""io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""},"io.modelcontextprotocol/clientCapabilities":{}}}}"#
+);
+
+/// Errors that only servers of the modern era know.
+const MODERN_ERRORS: [i64; 3] = [-32020, -32021, -32022];
+
+/// However long a list may take: others wait for their turn, and clients for what an endpoint serves.
+const TIMEOUT_MAX: Duration = Duration::from_secs(10);
+
+/// Servers that keep the session of every question are asked less often.
+const KEPT_SESSION_INTERVAL: Duration = Duration::from_hours(1);
+
+/// What is kept of an introduction that is too long.
+const ESSENTIAL: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilities", "serverInfo", "_meta"];
+
+/// What an answer says of one era.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// The upstream speaks it.
+    Speaks {
+        /// How it introduced itself.
+        introduction: Introduction,
+        /// How long the answer holds.
+        fresh_for: Duration,
+    },
+    /// It does not.
+    Lacks,
+    /// The answer says nothing.
+    Unknown {
+        /// What came instead.
+        why: String,
+    },
+}
+
+impl Finding {
+    /// The word for metrics.
+    pub(super) fn label(&self, era: Era) -> &'static str {
+        match (self, era) {
+            (Self::Speaks { .. }, era) => era.label(),
+            (Self::Lacks, Era::Modern) => "not_modern",
+            (Self::Lacks, Era::Legacy) => "not_legacy",
+            (Self::Unknown { .. }, _) => "unknown",
+        }
+    }
+
+    fn unknown(error: &UpstreamError) -> Self {
+        // The errors' own words are about calls.
+        let why = match error {
+            UpstreamError::Unreachable => "cannot be reached",
+            UpstreamError::Reset => "connection closed",
+            UpstreamError::TimedOut => "no answer in time",
+            UpstreamError::TooLarge => "answer too large",
+            UpstreamError::TooManyConnections => "too many connections",
+            _ => "not an answer of MCP",
+        };
+        Self::Unknown { why: why.into() }
+    }
+}
+
+/// Asks an upstream about one era.
+pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Finding {
+    let now = Instant::now();
+    let patience = if upstream.is_child() {
+        // A process may have to start.
+        upstream.config.reply_timeout
+    } else {
+        upstream.config.list_timeout.min(TIMEOUT_MAX)
+    };
+    match era {
+        Era::Modern => discover(asker, upstream, now + patience).await,
+        Era::Legacy => initialize(asker, upstream, now + patience).await,
+    }
+}
+
+/// `server/discover`.
+pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> Question {
+    Question {
+        headers: modern_headers(MODERN[0], Method::Discover),
+        body: Bytes::from_static(DISCOVER.as_bytes()),
+        is_safe_to_repeat: true,
+        replica: None,
+        bytes_max: asker.limits.reply_bytes_max,
+        deadline,
+    }
+}
+
+async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> Finding {
+    let question = discover_question(asker, deadline);
+    match asker.ask(upstream, question).await {
+        Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
+        // Over a pipe nothing stands in between: silence is the server's own.
+        Err(UpstreamError::TimedOut) if upstream.is_child() => Finding::Lacks,
+        Err(error) => Finding::unknown(&error),
+    }
+}
+
+/// What the answer to `server/discover` says.
+fn judge(answer: &Answer, scratch: &mut Scratch, depth_max: usize) -> Finding {
+    let text = &answer.body;
+    let root = scratch.index(text, depth_max).ok().map(Document::root);
+    let error = root.and_then(|root| root.get("error"));
+    let code = error.and_then(|error| error.get("code")?.as_integer());
+    if code.is_some_and(|code| MODERN_ERRORS.contains(&code)) {
+        // A gateway in front of legacy servers knows the error, too, and says in it what it serves.
+        let supported = error.and_then(|error| error.get("data")?.get("supported"));
+        return match supported.map_or(Some(MODERN[0]), newest_modern) {
+            Some(version) => speaks(version, "{}".into(), Duration::ZERO),
+            None => Finding::Lacks,
+        };
+    }
+    if let Some(status) = inconclusive(answer.status) {
+        return status;
+    }
+    if answer.status.is_client_error() {
+        return Finding::Lacks;
+    }
+    let Some(result) = root.and_then(|root| root.get("result")) else {
+        return match error {
+            Some(_) => Finding::Lacks,
+            None => Finding::Unknown { why: "not an answer of MCP".into() },
+        };
+    };
+    if is_ambiguous_introduction(result) {
+        return Finding::Unknown { why: "members of its introduction stand twice".into() };
+    }
+    match result.get("supportedVersions").and_then(newest_modern) {
+        Some(version) => speaks(version, kept(result), Duration::from_millis(ttl_ms(result))),
+        None => Finding::Lacks,
+    }
+}
+
+async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> Finding {
+    let offer = initialize::Offer::own(LegacyVersion::NEWEST);
+    let mut opened = initialize::open(asker, upstream, offer, deadline).await;
+    if let Some(streams) = upstream.sse()
+        && matches!(&opened, Err(NotOpened::Refused { status, .. }) if hints_at_sse(*status))
+        && !streams.is_spoken()
+        && streams.are_offered(asker.client, deadline).await
+    {
+        streams.learn(true);
+        opened = initialize::open(asker, upstream, offer, deadline).await;
+        // Without a session on it, the stream proves nothing.
+        streams.learn(opened.is_ok());
+        if opened.is_ok() {
+            tracing::info!(upstream = upstream.config.name, "upstream speaks HTTP+SSE");
+        }
+    }
+    match opened {
+        Ok(opened) => {
+            // However long opening took.
+            let closing = deadline.max(Instant::now() + initialize::CLOSE_TIMEOUT);
+            let is_closed = initialize::close(asker, upstream, &opened, closing).await;
+            // Each question may take a process of its own.
+            let fresh_for =
+                if is_closed && !upstream.is_child() { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
+            let Opened { version, result, .. } = opened;
+            let mut scratch = asker.scratch.borrow_mut();
+            let result = scratch.index(&result, asker.limits.json_depth_max).map(|json| kept(json.root()));
+            speaks(version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
+        }
+        Err(NotOpened::Upstream(error)) => Finding::unknown(&error),
+        Err(NotOpened::Refused { status, .. }) => inconclusive(status).unwrap_or(Finding::Lacks),
+    }
+}
+
+/// What a server of HTTP+SSE alone answers to a POST where its stream is.
+fn hints_at_sse(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
+}
+
+fn speaks(version: &str, result: Bytes, fresh_for: Duration) -> Finding {
+    Finding::Speaks { introduction: Introduction { version: version.into(), result }, fresh_for }
+}
+
+/// Statuses that may come from something in between, or pass.
+fn inconclusive(status: StatusCode) -> Option<Finding> {
+    let is_inconclusive = matches!(status.as_u16(), 401 | 403 | 407 | 408 | 429)
+        || status.is_server_error()
+        || status.is_redirection();
+    is_inconclusive.then(|| Finding::Unknown { why: format!("HTTP {}", status.as_u16()) })
+}
+
+/// The version to speak with a server that offers these. Versions that are not known here are of the modern era.
+fn newest_modern(versions: Value<'_>) -> Option<&'static str> {
+    let is_modern = |version: Value<'_>| {
+        let version = version.as_literal();
+        version.is_some_and(|literal| LEGACY.iter().all(|legacy| !literal.equals(versions.text(), legacy)))
+    };
+    let offers = |modern: &str| {
+        let mut offered = versions.items().filter_map(Value::as_literal);
+        offered.any(|literal| literal.equals(versions.text(), modern))
+    };
+    let common = MODERN.iter().copied().find(|modern| offers(modern));
+    common.or_else(|| versions.items().any(is_modern).then_some(MODERN[0]))
+}
+
+/// An introduction in memory of its own, without what is long in it where it is too long.
+fn kept(result: Value<'_>) -> Bytes {
+    if result.kind() != Kind::Object {
+        return Bytes::from_static(b"{}");
+    }
+    if result.raw().len() <= RESULT_BYTES_MAX {
+        return Bytes::copy_from_slice(result.raw());
+    }
+    let essential: Vec<String> = ESSENTIAL
+        .into_iter()
+        .filter_map(|key| Some(format!("\"{key}\":{}", str::from_utf8(result.get(key)?.raw()).ok()?)))
+        .collect();
+    let essential = format!("{{{}}}", essential.join(","));
+    if essential.len() <= RESULT_BYTES_MAX { essential.into() } else { Bytes::from_static(b"{}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn judged(status: u16, body: &str) -> &'static str {
+        let status = StatusCode::from_u16(status).expect("a status");
+        let answer = Answer {
+            status,
+            headers: HeaderMap::new(),
+            body: Bytes::copy_from_slice(body.as_bytes()),
+            is_to_us: true,
+            replica: None,
+        };
+        judge(&answer, &mut Scratch::default(), 128).label(Era::Modern)
+    }
+
+    #[test]
+    fn answers_to_discover() {
+        let error = |code: i64, data: &str| format!(r#"{{"id":1,"error":{{"code":{code},"data":{data}}}}}"#);
+        let versions = |list: &str| format!(r#"{{"id":1,"result":{{"supportedVersions":{list}}}}}"#);
+        for (status, body, expected) in [
+            (200, versions(r#"["2026-07-28"]"#), "modern"),
+            (200, versions(r#"["2027-01-01","2026-07-28","2025-11-25"]"#), "modern"),
+            (200, versions(r#"["2027-01-01"]"#), "modern"),
+            (200, versions(r#"["2025-11-25"]"#), "not_modern"),
+            (200, versions("[]"), "not_modern"),
+            (200, versions("7"), "not_modern"),
+            (200, r#"{"id":1,"result":{}}"#.into(), "not_modern"),
+            (400, error(-32020, "null"), "modern"),
+            (400, error(-32021, "{}"), "modern"),
+            (400, error(-32022, r#"{"supported":["2026-07-28"]}"#), "modern"),
+            (400, error(-32022, "{}"), "modern"),
+            (400, error(-32022, r#"{"supported":["2025-11-25","2025-06-18"]}"#), "not_modern"),
+            (200, error(-32601, "{}"), "not_modern"),
+            (400, error(-32600, "{}"), "not_modern"),
+            (400, String::new(), "not_modern"),
+            (404, String::new(), "not_modern"),
+            (405, String::new(), "not_modern"),
+            (406, "no".into(), "not_modern"),
+            (401, String::new(), "unknown"),
+            (403, String::new(), "unknown"),
+            (407, String::new(), "unknown"),
+            (408, String::new(), "unknown"),
+            (429, error(-32000, "{}"), "unknown"),
+            (500, error(-32601, "{}"), "unknown"),
+            (502, String::new(), "unknown"),
+            (503, String::new(), "unknown"),
+            (302, String::new(), "unknown"),
+            (200, String::new(), "unknown"),
+            (200, "<html>".into(), "unknown"),
+            (200, "[]".into(), "unknown"),
+            (202, String::new(), "unknown"),
+        ] {
+            assert_eq!(judged(status, &body), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn long_introductions_lose_their_instructions() {
+        let long = "x".repeat(RESULT_BYTES_MAX);
+        let short = r#"{"capabilities":{"tools":{}},"serverInfo":{"name":"n"}}"#;
+        for (result, expected) in [
+            (short.to_owned(), short),
+            (format!(r#"{{"instructions":"{long}",{}"#, &short[1..]), short),
+            (format!(r#"{{"serverInfo":"{long}"}}"#), "{}"),
+            ("[]".to_owned(), "{}"),
+        ] {
+            let mut scratch = Scratch::default();
+            let document = scratch.index(result.as_bytes(), 8).expect("JSON");
+            assert_eq!(kept(document.root()), expected);
+        }
+    }
+}

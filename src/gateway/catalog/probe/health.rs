@@ -1,0 +1,352 @@
+//! Whether the replicas of upstreams are fit, off the way of calls: each is asked at intervals, and sooner when calls to
+//! it wait and none is answered. One that gets no calls is asked when its time is over, and gets calls again by its
+//! answers.
+//!
+//! A modern server is asked `server/discover`, a legacy one `ping` in a session of the gateway's own, one of HTTP+SSE
+//! whether it takes a connection. Whatever answers is fit, but for errors of servers in HTTP. While calls to a replica
+//! are answered, no question makes it unfit.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use memchr::memmem;
+use tokio::time::timeout_at;
+
+use super::Asking;
+use super::ask::discover_question;
+use crate::context::snapshot::Snapshot;
+use crate::upstream::ask::{Answer, Asker, Question, legacy_headers};
+use crate::upstream::health::breaker::State as BreakerState;
+use crate::upstream::health::clock_ms;
+use crate::upstream::initialize::{self, NotOpened, Offer, Opened};
+use crate::upstream::{Aim, Replica, ReplicaKey, Upstream, UpstreamId};
+use net::jitter::jittered;
+use protocol::error::UpstreamError;
+use protocol::version::{Eras, LegacyVersion};
+
+/// Pause after a question whose answer has to be confirmed.
+const CONFIRM_INTERVAL: Duration = Duration::from_millis(500);
+/// How long calls may wait before their replica is asked.
+const STALL_MAX: Duration = Duration::from_secs(1);
+/// Questions of stalled calls come at most so often, as a part of the interval.
+const STALL_PART: u32 = 4;
+const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// A replica.
+type Place = (UpstreamId, ReplicaKey);
+
+/// When each replica is asked.
+#[derive(Default)]
+pub(super) struct Checks {
+    entries: HashMap<Place, Entry>,
+    /// What was due at the last look, those first that were not asked for longest.
+    due: VecDeque<Place>,
+    #[cfg(test)]
+    looked_at: usize,
+}
+
+struct Entry {
+    upstream: Arc<Upstream>,
+    replica: Arc<Replica>,
+    /// When it is asked while it is fit.
+    due: Instant,
+    asked: Instant,
+    is_asking: bool,
+    /// In a row.
+    failures: usize,
+    /// In a row.
+    answers: usize,
+    /// Calls it had answered when that was last looked at, and since when there are calls and it is the same.
+    stalled: (u64, Instant),
+    /// The gateway's own session.
+    session: Option<Opened>,
+}
+
+/// What a question came to.
+pub(super) struct Checked {
+    place: Place,
+    verdict: Verdict,
+    session: Option<Opened>,
+    /// Calls the replica had answered before.
+    answered_before: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Fit,
+    Unfit,
+    /// It was not asked at all.
+    Unknown,
+}
+
+impl Checks {
+    /// Takes up the replicas there are and drops those that are gone; gives the sessions that nobody needs any more.
+    pub(super) fn follow(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<(Arc<Upstream>, Opened)> {
+        let mut living = HashSet::with_capacity(snapshot.upstreams.len());
+        for upstream in &snapshot.upstreams {
+            let interval = upstream.config.replicas.health.interval;
+            if interval.is_zero() {
+                continue;
+            }
+            living.insert(upstream.id);
+            for replica in upstream.replicas.load().iter() {
+                let entry = self.entries.entry((upstream.id, replica.key)).or_insert_with(|| {
+                    Entry::new(upstream, replica, now + jittered(interval, 0.5..1.0), now)
+                });
+                // With the settings of now.
+                entry.upstream = Arc::clone(upstream);
+            }
+        }
+        let mut left = Vec::new();
+        self.entries.retain(|(id, _), entry| {
+            let stays = living.contains(id) && !entry.replica.is_gone();
+            if !stays && let Some(session) = entry.session.take() {
+                left.push((Arc::clone(&entry.upstream), session));
+            }
+            stays
+        });
+        left
+    }
+
+    /// Looks at every replica: what is due is asked in this order.
+    pub(super) fn look(&mut self, now: Instant) {
+        let mut due: Vec<(Instant, Place)> = Vec::new();
+        for (place, entry) in &mut self.entries {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
+            let is_stalled = entry.is_stalled(now);
+            if !entry.is_asking && entry.is_due(is_stalled, now) {
+                due.push((entry.asked, *place));
+            }
+        }
+        due.sort_unstable_by_key(|(asked, _)| *asked);
+        self.due = due.into_iter().map(|(_, place)| place).collect();
+    }
+
+    /// Begins to ask what was due first, if anything is left.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Check> {
+        while let Some(place) = self.due.pop_front() {
+            // It may be gone since.
+            let Some(entry) = self.entries.get_mut(&place) else { continue };
+            entry.is_asking = true;
+            entry.asked = now;
+            return Some(Check {
+                place,
+                upstream: Arc::clone(&entry.upstream),
+                replica: Arc::clone(&entry.replica),
+                session: entry.session.take(),
+            });
+        }
+        None
+    }
+
+    /// Takes in an answer, or that there was none. True: the replica answered; `None`: it was not asked.
+    pub(super) fn note(&mut self, checked: Checked, now: Instant) -> Option<(Arc<Upstream>, bool)> {
+        let entry = self.entries.get_mut(&checked.place)?;
+        entry.is_asking = false;
+        entry.session = checked.session;
+        let health = &entry.upstream.config.replicas.health;
+        let is_open = entry.replica.breaker.0.state() == BreakerState::Open;
+        let is_fit = match checked.verdict {
+            Verdict::Fit => true,
+            // Calls know better than questions.
+            Verdict::Unfit if !is_open && entry.replica.load.0.answered() != checked.answered_before => true,
+            Verdict::Unfit => false,
+            Verdict::Unknown => {
+                entry.due = now + CONFIRM_INTERVAL;
+                return None;
+            }
+        };
+        if is_fit {
+            entry.failures = 0;
+            entry.answers = entry.answers.saturating_add(1);
+            if !is_open || entry.answers >= health.healthy_after {
+                entry.replica.note_found(true);
+            }
+        } else {
+            entry.answers = 0;
+            entry.failures = entry.failures.saturating_add(1);
+            if is_open || entry.failures >= health.unhealthy_after {
+                entry.replica.note_found(false);
+            }
+        }
+        let pause = if is_fit { health.interval } else { health.interval.min(CONFIRM_INTERVAL) };
+        entry.due = now + jittered(pause, 0.9..1.1);
+        Some((Arc::clone(&entry.upstream), is_fit))
+    }
+}
+
+impl Entry {
+    fn new(upstream: &Arc<Upstream>, replica: &Arc<Replica>, due: Instant, now: Instant) -> Self {
+        Self {
+            upstream: Arc::clone(upstream),
+            replica: Arc::clone(replica),
+            due,
+            asked: now,
+            is_asking: false,
+            failures: 0,
+            answers: 0,
+            stalled: (0, now),
+            session: None,
+        }
+    }
+
+    fn is_due(&self, is_stalled: bool, now: Instant) -> bool {
+        let breaker = &self.replica.breaker.0;
+        if breaker.state() == BreakerState::Open {
+            return clock_ms(now) >= breaker.until_ms() && now >= self.asked + CONFIRM_INTERVAL;
+        }
+        let interval = self.upstream.config.replicas.health.interval;
+        now >= self.due || (is_stalled && now >= self.asked + interval / STALL_PART)
+    }
+
+    /// Whether calls wait for long and none is answered.
+    fn is_stalled(&mut self, now: Instant) -> bool {
+        let load = &self.replica.load.0;
+        let answered = load.answered();
+        if load.in_flight() == 0 || self.stalled.0 != answered {
+            self.stalled = (answered, now);
+        }
+        now >= self.stalled.1 + STALL_MAX
+    }
+}
+
+/// A question that is due.
+pub(super) struct Check {
+    place: Place,
+    upstream: Arc<Upstream>,
+    replica: Arc<Replica>,
+    session: Option<Opened>,
+}
+
+impl Check {
+    /// Asks.
+    pub(super) fn ask(
+        self,
+        asking: std::rc::Rc<Asking>,
+        snapshot: Arc<Snapshot>,
+    ) -> LocalBoxFuture<'static, Checked> {
+        async move {
+            let Self { place, upstream, replica, mut session } = self;
+            let answered_before = replica.load.0.answered();
+            let asker = asking.asker(&snapshot, Aim::Question(replica.key));
+            let deadline = Instant::now() + upstream.config.replicas.health.timeout;
+            let found = question(&asker, &upstream, &replica, &mut session, deadline);
+            let verdict = timeout_at(deadline.into(), found).await.unwrap_or(Verdict::Unfit);
+            Checked { place, verdict, session, answered_before }
+        }
+        .boxed_local()
+    }
+}
+
+async fn question(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    replica: &Replica,
+    session: &mut Option<Opened>,
+    deadline: Instant,
+) -> Verdict {
+    if upstream.sse().is_some_and(|streams| streams.is_spoken()) {
+        return if replica.open().await.is_ok() { Verdict::Fit } else { Verdict::Unfit };
+    }
+    let is_legacy = matches!(upstream.eras(), Some(Eras { modern: false, legacy: true }));
+    if !is_legacy {
+        return judge(asker.ask(upstream, discover_question(asker, deadline)).await);
+    }
+    let opened = match session {
+        Some(opened) => opened,
+        None => match initialize::open(asker, upstream, Offer::own(LegacyVersion::NEWEST), deadline).await {
+            Ok(opened) => session.insert(opened),
+            Err(NotOpened::Refused { status, .. }) if status.is_server_error() => return Verdict::Unfit,
+            Err(NotOpened::Refused { .. }) => return Verdict::Fit,
+            Err(NotOpened::Upstream(error)) => return judge(Err(error)),
+        },
+    };
+    let ping = Question {
+        headers: legacy_headers(opened.version.as_str(), opened.id.as_ref()),
+        body: bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-health","method":"ping"}"#),
+        is_safe_to_repeat: true,
+        replica: opened.replica,
+        bytes_max: PING_ANSWER_BYTES_MAX,
+        deadline,
+    };
+    let answer = asker.ask(upstream, ping).await;
+    if answer.as_ref().is_ok_and(|answer| answer.status.is_client_error()) {
+        // It may have forgotten the session; the next question opens another.
+        *session = None;
+    }
+    judge(answer)
+}
+
+fn judge(answer: Result<Answer, UpstreamError>) -> Verdict {
+    match answer {
+        Ok(answer) if answer.status == http::StatusCode::SERVICE_UNAVAILABLE => Verdict::Fit,
+        Ok(answer) if answer.status.is_server_error() => {
+            let is_of_mcp = memmem::find(&answer.body, b"\"jsonrpc\"").is_some();
+            if is_of_mcp { Verdict::Fit } else { Verdict::Unfit }
+        }
+        Ok(_) | Err(UpstreamError::TooLarge) => Verdict::Fit,
+        // The fault is ours, or that of whoever gives us tokens.
+        Err(UpstreamError::TooManyConnections | UpstreamError::NoToken) => Verdict::Unknown,
+        Err(_) => Verdict::Unfit,
+    }
+}
+
+/// Closes sessions that nobody needs any more.
+pub(super) async fn close(
+    asking: std::rc::Rc<Asking>,
+    snapshot: Arc<Snapshot>,
+    left: Vec<(Arc<Upstream>, Opened)>,
+) {
+    for (upstream, session) in left {
+        let asker = asking.asker(&snapshot, Aim::Probe);
+        let deadline = Instant::now() + upstream.config.replicas.health.timeout;
+        initialize::close(&asker, &upstream, &session, deadline).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+    use config;
+
+    #[test]
+    fn an_answer_costs_the_same_however_many_replicas_there_are() {
+        const UPSTREAMS: usize = 200;
+        let names: Vec<String> = (0..UPSTREAMS).map(|number| format!("u{number}")).collect();
+        let upstream = |name: &String| format!("[upstream.{name}]\nurl = \"http://127.0.0.1:9/{name}\"\n");
+        let text = format!(
+            "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nnames = \"prefixed\"\n\
+             upstreams = {names:?}\n{}",
+            names.iter().map(upstream).collect::<String>()
+        );
+        let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
+        let snapshot =
+            Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot");
+        let mut now = Instant::now();
+        let mut checks = Checks::default();
+        checks.follow(&snapshot, now);
+        checks.look(now);
+        assert!(checks.begin(now).is_none(), "nothing is due at once");
+        now += Duration::from_hours(1);
+        checks.looked_at = 0;
+        checks.look(now);
+        let mut asked = HashSet::new();
+        while let Some(check) = checks.begin(now) {
+            assert!(asked.insert(check.place), "each is asked once");
+            let answered_before = check.replica.load.0.answered();
+            let checked =
+                Checked { place: check.place, verdict: Verdict::Fit, session: None, answered_before };
+            assert!(checks.note(checked, now).is_some_and(|(_, is_fit)| is_fit));
+        }
+        assert_eq!((asked.len(), checks.looked_at), (UPSTREAMS, UPSTREAMS));
+        checks.look(now);
+        assert!(checks.begin(now).is_none(), "all were asked");
+    }
+}

@@ -1,0 +1,232 @@
+//! What is known of the upstreams, kept in a file across restarts.
+//!
+//! An upstream is recognised by its name and its URLs or its command. Whatever in the file is not understood is left aside: it is a
+//! shortcut, never the truth. Invariant: the file is replaced whole, and only its owner may read it.
+
+use std::cell::Cell;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use crate::context::snapshot::Snapshot;
+use crate::directory::open_own;
+use crate::upstream::Upstream;
+use crate::upstream::facts::{Fact, Introduction, Known, RESULT_BYTES_MAX};
+use config;
+use net::tasks::Tasks;
+use protocol::version::{LegacyVersion, MODERN};
+
+const FILE_NAME: &str = "upstreams.json";
+/// A longer file is not read.
+const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Changes that come together are written together.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// Files of another layout are left aside.
+const LAYOUT: u32 = 1;
+
+/// The file, and what it held at start.
+#[derive(Debug)]
+pub(super) struct Memory {
+    path: Option<PathBuf>,
+    kept: Vec<Kept>,
+    written: Option<Instant>,
+    written_text: Rc<str>,
+    is_changed: bool,
+    is_writing: Rc<Cell<bool>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct File {
+    layout: u32,
+    upstreams: Vec<Kept>,
+}
+
+/// One upstream.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    name: String,
+    /// The digest of its URLs, or of its command.
+    urls: String,
+    /// It was found to speak HTTP+SSE.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    sse: bool,
+    #[serde(default, skip_serializing_if = "KeptFact::is_unknown")]
+    modern: KeptFact,
+    #[serde(default, skip_serializing_if = "KeptFact::is_unknown")]
+    legacy: KeptFact,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum KeptFact {
+    #[default]
+    Unknown,
+    Absent,
+    Present {
+        version: String,
+        result: Box<RawValue>,
+    },
+}
+
+impl Memory {
+    /// Reads the file in `directory`; without one, nothing is kept.
+    pub(super) fn open(directory: Option<PathBuf>) -> Self {
+        let path = directory.map(|directory| directory.join(FILE_NAME));
+        let read = path.as_deref().map(read).transpose().unwrap_or_else(|error| {
+            let path = path.as_deref().map(Path::display).map(tracing::field::display);
+            tracing::warn!(path, %error, "what was known of the upstreams is not used");
+            None
+        });
+        let (text, kept) = read.flatten().unwrap_or_default();
+        let written_text = text.into();
+        Self { path, kept, written: None, written_text, is_changed: false, is_writing: Rc::default() }
+    }
+
+    /// What was known of an upstream at the last stop.
+    pub(super) fn of(&self, config: &config::Upstream) -> Option<Known> {
+        let urls = digest(config);
+        let kept = self.kept.iter().find(|kept| kept.name == config.name && kept.urls == urls)?;
+        let modern = kept.modern.fact(|version| MODERN.contains(&version));
+        let legacy = kept.legacy.fact(|version| LegacyVersion::of(version).is_some());
+        let is_something = modern != Fact::Unknown || legacy != Fact::Unknown;
+        // Half known, it would seem to lack what it had not been asked for yet.
+        let was_tried = modern != Fact::Unknown && legacy != Fact::Unknown;
+        is_something.then_some(Known { modern, legacy, was_tried })
+    }
+
+    /// Whether an upstream was known to speak HTTP+SSE.
+    pub(super) fn speaks_sse(&self, config: &config::Upstream) -> bool {
+        let urls = digest(config);
+        self.kept.iter().any(|kept| kept.name == config.name && kept.urls == urls && kept.sse)
+    }
+
+    /// Something became known.
+    pub(super) fn change(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// Writes the file off this thread if it would change, at most once a second.
+    pub(super) fn save_if_due(&mut self, snapshot: &Snapshot, tasks: &Tasks, now: Instant) {
+        let Some(path) = self.path.clone() else { return };
+        let is_early = self.written.is_some_and(|written| now < written + WRITE_INTERVAL);
+        if !self.is_changed || is_early || self.is_writing.get() {
+            return;
+        }
+        self.is_changed = false;
+        let upstreams = snapshot.upstreams.iter().map(|upstream| Kept::of(upstream)).collect();
+        // Nothing in it can fail to be JSON.
+        let Ok(text) = serde_json::to_string(&File { layout: LAYOUT, upstreams }) else { return };
+        if *text == *self.written_text {
+            return;
+        }
+        self.written = Some(now);
+        self.written_text = text.as_str().into();
+        let is_writing = Rc::clone(&self.is_writing);
+        is_writing.set(true);
+        let blocking = tasks.clone();
+        tasks.spawn(async move {
+            let result = blocking.compute(move || write(&path, text.as_bytes()).map_err(|error| (path, error)));
+            if let Err((path, error)) = result.await {
+                tracing::warn!(path = %path.display(), %error, "what is known of the upstreams cannot be kept");
+            }
+            is_writing.set(false);
+        });
+    }
+}
+
+impl Kept {
+    fn of(upstream: &Upstream) -> Self {
+        let known = upstream.facts.known();
+        Self {
+            name: upstream.config.name.clone(),
+            urls: digest(&upstream.config),
+            sse: upstream.sse().is_some_and(|streams| streams.is_spoken()),
+            modern: KeptFact::of(&known.modern),
+            legacy: KeptFact::of(&known.legacy),
+        }
+    }
+}
+
+impl KeptFact {
+    fn of(fact: &Fact) -> Self {
+        match fact {
+            Fact::Unknown => Self::Unknown,
+            Fact::Absent => Self::Absent,
+            Fact::Present(introduction) => {
+                let result = String::from_utf8(introduction.result.to_vec()).ok();
+                let result = result.and_then(|result| RawValue::from_string(result).ok());
+                let version = introduction.version.to_string();
+                result.map_or(Self::Unknown, |result| Self::Present { version, result })
+            }
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    fn fact(&self, is_known_version: impl Fn(&str) -> bool) -> Fact {
+        match self {
+            Self::Absent => Fact::Absent,
+            Self::Present { version, result }
+                if is_known_version(version)
+                    && result.get().starts_with('{')
+                    && result.get().len() <= RESULT_BYTES_MAX =>
+            {
+                let result = result.get().to_owned().into();
+                Fact::Present(Arc::new(Introduction { version: version.as_str().into(), result }))
+            }
+            Self::Unknown | Self::Present { .. } => Fact::Unknown,
+        }
+    }
+}
+
+fn digest(config: &config::Upstream) -> String {
+    let mut digest = Sha256::new();
+    for url in &config.urls {
+        digest.update(format!("{}\n{}\n", url.authority, url.path_and_query));
+    }
+    if let Some(command) = &config.command {
+        digest.update(format!("{command:?}"));
+    }
+    digest.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
+
+/// The text of the file and what it says; `None` if there is no file.
+fn read(path: &Path) -> io::Result<Option<(String, Vec<Kept>)>> {
+    let file = match open_own(OpenOptions::new().read(true), path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    if file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("the file is too large"));
+    }
+    let file: File = serde_json::from_str(&text)?;
+    if file.layout == LAYOUT {
+        Ok(Some((text, file.upstreams)))
+    } else {
+        Err(io::Error::other("the file is of another version"))
+    }
+}
+
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("json.new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}

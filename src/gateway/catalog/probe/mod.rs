@@ -1,0 +1,444 @@
+//! Finding out which eras every upstream speaks, and so which eras every endpoint serves.
+//!
+//! Runs on the control thread. Every upstream is asked in both eras, each by itself, at start and after a reload that
+//! brings it; again every few minutes; and soon after a call found it to be other than it was known. A server that
+//! does not say is asked again with growing pauses, and what was known stays. What is known is kept across restarts.
+//!
+//! Whatever may bring a question forward is looked at once a tick, for all upstreams; between two ticks an answer is
+//! followed by what was found due then, so that it costs the same however many upstreams there are.
+//!
+//! Invariant: of each upstream at most one question of each era is open, and a slow one delays no other.
+
+mod ask;
+mod endpoints;
+mod health;
+mod memory;
+mod names;
+mod schedule;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::{MissedTickBehavior, timeout};
+
+use self::ask::Finding;
+use self::endpoints::Endpoints;
+use self::health::{Checked, Checks};
+use self::memory::Memory;
+use self::names::Names;
+use self::schedule::Schedule;
+use crate::access::limit::buffered::Buffered;
+use crate::context::snapshot::Snapshot;
+use crate::context::state::State;
+use crate::upstream::Aim;
+use crate::upstream::ask::Asker;
+use crate::upstream::exchange::Client;
+use crate::upstream::facts::{EMPTY, Fact, Introduction, Known};
+use crate::upstream::{Upstream, UpstreamId};
+use protocol::json::Scratch;
+use protocol::version::{Era, Eras, MODERN};
+
+/// Questions open at once.
+const CONCURRENT_MAX: usize = 32;
+/// How long a process may take over `server/discover` before it is asked to `initialize` as well. Its answer counts
+/// whenever it comes before the one to `initialize`: most of that time it may have taken to start.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the start waits for the names of hosts.
+const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often it is looked whether something is due.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Asks upstreams and publishes what they say.
+pub struct Prober {
+    state: Arc<State>,
+    asking: Rc<Asking>,
+    entries: HashMap<UpstreamId, Entry>,
+    /// What was due at the last look, the longest due first.
+    due: VecDeque<(UpstreamId, Era)>,
+    endpoints: Endpoints,
+    memory: Memory,
+    checks: Checks,
+    names: Names,
+    followed: Arc<Snapshot>,
+}
+
+/// What asking needs.
+struct Asking {
+    client: Client,
+    scratch: RefCell<Scratch>,
+    budget: Arc<Buffered>,
+}
+
+/// One upstream; each era that is asked for has its schedule.
+struct Entry {
+    upstream: Arc<Upstream>,
+    modern: Option<Schedule>,
+    legacy: Option<Schedule>,
+}
+
+type Found = (UpstreamId, Era, Finding);
+
+impl std::fmt::Debug for Prober {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prober").finish_non_exhaustive()
+    }
+}
+
+impl Prober {
+    /// Publishes what was kept in `directory`, and says what every endpoint serves by it.
+    pub fn new(state: Arc<State>, client: Client, directory: Option<PathBuf>) -> Self {
+        let snapshot = state.snapshot.load_full();
+        let memory = Memory::open(directory);
+        let budget = Arc::clone(&state.buffered);
+        let asking = Rc::new(Asking { client, scratch: RefCell::default(), budget });
+        let mut prober = Self {
+            state,
+            asking,
+            entries: HashMap::new(),
+            due: VecDeque::new(),
+            endpoints: Endpoints::default(),
+            memory,
+            checks: Checks::default(),
+            names: Names::new(names::by_system()),
+            followed: Arc::clone(&snapshot),
+        };
+        prober.follow(&snapshot, Instant::now());
+        prober.endpoints.refresh(&snapshot);
+        prober
+    }
+
+    /// Looks up the names of hosts before the first call.
+    pub async fn resolve(&mut self) {
+        let now = Instant::now();
+        self.names.follow(&self.followed, now);
+        // Whatever is not found by then is looked up later.
+        let _ = timeout(FIRST_LOOKUPS_TIMEOUT, self.names.look_up_all(now)).await;
+    }
+
+    /// Asks until the process ends.
+    pub async fn run(mut self) {
+        let mut asked: FuturesUnordered<LocalBoxFuture<'static, Found>> = FuturesUnordered::new();
+        let mut checked: FuturesUnordered<LocalBoxFuture<'static, Checked>> = FuturesUnordered::new();
+        let mut interval = tokio::time::interval(TICK);
+        // Where a round takes longer than a tick, those that were missed are not made up for.
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // With many upstreams a round takes long: whoever shares the thread goes on between two of them.
+            tokio::task::yield_now().await;
+            let (mut is_changed, mut is_tick) = (false, false);
+            tokio::select! {
+                _ = interval.tick() => is_tick = true,
+                Some(checked) = checked.next() => self.note_checked(checked),
+                Some(found) = self.names.next() => self.names.take(found, Instant::now()),
+                // Each finding counts as soon as it is there: a slow upstream holds up nobody.
+                Some((id, era, finding)) = asked.next() => is_changed = self.note(id, era, finding),
+            }
+            let now = Instant::now();
+            let snapshot = self.state.snapshot.load_full();
+            if !Arc::ptr_eq(&self.followed, &snapshot) {
+                self.follow(&snapshot, now);
+                self.followed = Arc::clone(&snapshot);
+                (is_changed, is_tick) = (true, true);
+            }
+            if is_tick {
+                self.look(&snapshot, now);
+            }
+            while asked.len() < CONCURRENT_MAX
+                && let Some((upstream, era)) = self.begin(now)
+            {
+                asked.push(Rc::clone(&self.asking).find(upstream, era, Arc::clone(&snapshot)));
+            }
+            while checked.len() < CONCURRENT_MAX
+                && let Some(check) = self.checks.begin(now)
+            {
+                checked.push(check.ask(Rc::clone(&self.asking), Arc::clone(&snapshot)));
+            }
+            self.names.begin(now);
+            if is_changed {
+                self.endpoints.refresh(&snapshot);
+                self.memory.change();
+            }
+            self.memory.save_if_due(&snapshot, &self.asking.client.tasks, now);
+        }
+    }
+
+    /// Looks at every upstream: what is due is asked in this order as others answer.
+    fn look(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
+        self.asking.client.pools.sweep(now);
+        let left = self.checks.follow(snapshot, now);
+        if !left.is_empty() {
+            let closing = health::close(Rc::clone(&self.asking), Arc::clone(snapshot), left);
+            self.asking.client.tasks.spawn(closing);
+        }
+        self.checks.look(now);
+        let mut due = Vec::new();
+        for (id, entry) in &mut self.entries {
+            due.extend(entry.due(now).map(|(at, era)| (at, *id, era)));
+        }
+        due.sort_unstable_by_key(|(at, id, era)| (*at, id.slot, *era == Era::Legacy));
+        self.due = due.into_iter().map(|(_, id, era)| (id, era)).collect();
+    }
+
+    /// Begins with what was due first, if anything is left.
+    fn begin(&mut self, now: Instant) -> Option<(Arc<Upstream>, Era)> {
+        while let Some((id, era)) = self.due.pop_front() {
+            // It may have been asked since, or be gone.
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            if let Some(schedule) = entry.schedule(era).filter(|schedule| schedule.is_due(now)) {
+                schedule.begin(now);
+                return Some((Arc::clone(&entry.upstream), era));
+            }
+        }
+        None
+    }
+
+    fn note_checked(&mut self, checked: Checked) {
+        if let Some((upstream, is_fit)) = self.checks.note(checked, Instant::now()) {
+            let series = &upstream.series.health_checks;
+            series[usize::from(!is_fit)].inc();
+        }
+    }
+
+    /// Takes up the upstreams of the snapshot and drops those that are gone.
+    fn follow(&mut self, snapshot: &Snapshot, now: Instant) {
+        self.names.follow(snapshot, now);
+        let living: HashMap<UpstreamId, &Arc<Upstream>> =
+            snapshot.upstreams.iter().map(|upstream| (upstream.id, upstream)).collect();
+        let metrics = &self.state.metrics;
+        self.entries.retain(|id, entry| {
+            let name = &entry.upstream.config.name;
+            let lives = living.contains_key(id);
+            if !lives && snapshot.upstreams.iter().all(|upstream| upstream.config.name != *name) {
+                for era in Era::ALL {
+                    // It has a series, or never had one.
+                    let _ = metrics.upstream_eras.remove_label_values(&[name, era.label()]);
+                }
+            }
+            lives
+        });
+        for (id, upstream) in living {
+            if self.entries.contains_key(&id) {
+                continue;
+            }
+            if let Some(known) = starting_point(upstream, &self.memory) {
+                upstream.facts.publish(known);
+                if let Some(streams) = upstream.sse().filter(|_| self.memory.speaks_sse(&upstream.config)) {
+                    streams.learn(true);
+                }
+            }
+            self.show(upstream);
+            self.entries.insert(id, Entry::new(upstream, now));
+        }
+        let living: Vec<UpstreamId> = self.entries.keys().copied().collect();
+        self.asking.client.pools.retain(&living);
+    }
+
+    /// Takes in an answer. True if anything is known better than before.
+    fn note(&mut self, id: UpstreamId, era: Era, finding: Finding) -> bool {
+        let Self { state, entries, due, .. } = self;
+        // It may have been removed while it was asked.
+        let Some(entry) = entries.get_mut(&id) else { return false };
+        let upstream = Arc::clone(&entry.upstream);
+        let name = &upstream.config.name;
+        state.metrics.upstream_probes.with_label_values(&[name, finding.label(era)]).inc();
+        let before = Known::clone(&upstream.facts.known());
+        let mut known = before.clone();
+        let is_quiet = entry.failures() > 0;
+        let Some(schedule) = entry.schedule(era) else { return false };
+        let now = Instant::now();
+        match finding {
+            Finding::Speaks { introduction, fresh_for } => {
+                *known.of_mut(era) = Fact::Present(Arc::new(introduction));
+                schedule.settle(now, fresh_for, before.of(era) != known.of(era));
+            }
+            // What the operator fixed is not denied by an answer, and what was known not by one answer.
+            Finding::Lacks if upstream.config.eras.is_none() && schedule.believes_denial(before.of(era)) => {
+                *known.of_mut(era) = Fact::Absent;
+                let other = before.of(if era == Era::Modern { Era::Legacy } else { Era::Modern });
+                if matches!(other, Fact::Present(_)) {
+                    schedule.settle(now, Duration::ZERO, before.of(era) != known.of(era));
+                } else {
+                    schedule.fail(now);
+                }
+            }
+            Finding::Lacks => schedule.deny(now),
+            Finding::Unknown { why } => {
+                schedule.fail(now);
+                if !is_quiet {
+                    let era = era.label();
+                    tracing::warn!(
+                        upstream = name,
+                        era,
+                        why,
+                        "cannot learn whether this upstream speaks an era"
+                    );
+                }
+            }
+        }
+        schedule.note_tried();
+        // A process that waited for this answer is asked the other question at once.
+        if era == Era::Modern {
+            due.extend(entry.due(now).map(|(_, era)| (id, era)));
+        }
+        known.was_tried |= entry.was_tried();
+        let is_changed = known != before;
+        if is_changed {
+            upstream.facts.publish(known.clone());
+        }
+        if era == Era::Modern {
+            upstream.facts.note_asked_modern();
+        }
+        if !is_changed {
+            return false;
+        }
+        if known.was_tried && (!before.was_tried || versions(&before) != versions(&known)) {
+            tell(&upstream, &known);
+        }
+        self.show(&upstream);
+        true
+    }
+
+    fn show(&self, upstream: &Upstream) {
+        let eras = upstream.config.eras.unwrap_or_else(|| upstream.facts.known().eras());
+        for era in Era::ALL {
+            let labels = [upstream.config.name.as_str(), era.label()];
+            self.state.metrics.upstream_eras.with_label_values(&labels).set(eras.contains(era).into());
+        }
+    }
+}
+
+impl Asking {
+    fn asker<'a>(&'a self, snapshot: &'a Snapshot, aim: Aim) -> Asker<'a> {
+        Asker {
+            client: &self.client,
+            scratch: &self.scratch,
+            limits: &snapshot.limits,
+            budget: &self.budget,
+            aim,
+        }
+    }
+
+    fn find(
+        self: Rc<Self>,
+        upstream: Arc<Upstream>,
+        era: Era,
+        snapshot: Arc<Snapshot>,
+    ) -> LocalBoxFuture<'static, Found> {
+        async move {
+            // Fit or not: what it is may be what makes it fit.
+            let asker = self.asker(&snapshot, Aim::Probe);
+            (upstream.id, era, ask::find(&asker, &upstream, era).await)
+        }
+        .boxed_local()
+    }
+}
+
+impl Entry {
+    fn new(upstream: &Arc<Upstream>, now: Instant) -> Self {
+        let fixed = upstream.config.eras;
+        let is_asked = |era| match (fixed, era) {
+            (None, _) => true,
+            // The era is sure, but `initialize` must be answered from what the upstream says there.
+            (Some(eras), Era::Legacy) => eras.legacy,
+            (Some(_), Era::Modern) => false,
+        };
+        let schedule = |era| is_asked(era).then(|| Schedule::new(now));
+        Self { upstream: Arc::clone(upstream), modern: schedule(Era::Modern), legacy: schedule(Era::Legacy) }
+    }
+
+    /// That it is modern may be sure, but what it says there matters as soon as a legacy client comes.
+    fn follow_wish(&mut self, now: Instant) {
+        let is_fixed = self.upstream.config.eras.is_some_and(|eras| eras == Eras::only(Era::Modern));
+        if is_fixed && self.modern.is_none() && self.upstream.facts.is_introduction_wanted() {
+            self.modern = Some(Schedule::new(now));
+        }
+    }
+
+    /// The eras that it is to be asked about now, and since when.
+    fn due(&mut self, now: Instant) -> impl Iterator<Item = (Instant, Era)> {
+        self.follow_wish(now);
+        let is_doubted = self.upstream.facts.take_doubt();
+        let is_awaited = self.awaits_modern(now);
+        Era::ALL.into_iter().filter_map(move |era| {
+            let schedule = self.schedule(era).filter(|_| era == Era::Modern || !is_awaited)?;
+            if is_doubted {
+                schedule.doubt(now);
+            }
+            schedule.due().filter(|at| *at <= now).map(|at| (at, era))
+        })
+    }
+
+    fn schedule(&mut self, era: Era) -> Option<&mut Schedule> {
+        match era {
+            Era::Modern => self.modern.as_mut(),
+            Era::Legacy => self.legacy.as_mut(),
+        }
+    }
+
+    /// A process is asked to `initialize` after `server/discover` was answered, or was not for a while: the same one is
+    /// asked both.
+    fn awaits_modern(&self, now: Instant) -> bool {
+        let awaits = |modern: &Schedule| {
+            !modern.was_tried() && modern.asked().is_none_or(|asked| now < asked + DISCOVER_PATIENCE)
+        };
+        self.upstream.is_child() && self.modern.as_ref().is_some_and(awaits)
+    }
+
+    fn was_tried(&self) -> bool {
+        [&self.modern, &self.legacy].into_iter().flatten().all(Schedule::was_tried)
+    }
+
+    fn failures(&self) -> u32 {
+        [&self.modern, &self.legacy].into_iter().flatten().map(Schedule::failures).sum()
+    }
+}
+
+/// What is known of an upstream before it is asked, where that is more than nothing.
+fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<Known> {
+    let carried = Known::clone(&upstream.facts.known());
+    if carried != Known::default() {
+        return Some(carried);
+    }
+    let kept = memory.of(&upstream.config);
+    let Some(fixed) = upstream.config.eras else { return kept };
+    let mut known = kept.unwrap_or_default();
+    if !fixed.modern {
+        known.modern = Fact::Absent;
+    } else if !matches!(known.modern, Fact::Present(_)) {
+        let introduction = Introduction { version: MODERN[0].into(), result: EMPTY.into() };
+        known.modern = Fact::Present(Arc::new(introduction));
+    }
+    if !fixed.legacy {
+        known.legacy = Fact::Absent;
+    } else if known.legacy == Fact::Absent {
+        known.legacy = Fact::Unknown;
+    }
+    // Where it is not asked, nobody need wait.
+    known.was_tried |= !fixed.legacy;
+    Some(known)
+}
+
+fn versions(known: &Known) -> [Option<&str>; 2] {
+    [&known.modern, &known.legacy].map(|fact| fact.introduction().map(|introduction| &*introduction.version))
+}
+
+fn tell(upstream: &Upstream, known: &Known) {
+    let upstream = upstream.config.name.as_str();
+    match (known.eras(), versions(known)) {
+        (Eras { modern: false, legacy: false }, _) => {
+            if !matches!((&known.modern, &known.legacy), (Fact::Unknown, _) | (_, Fact::Unknown)) {
+                tracing::warn!(upstream, "upstream speaks neither era: is its URL that of an MCP server?");
+            }
+        }
+        (eras, [modern, legacy]) => {
+            tracing::info!(upstream, modern, legacy, "upstream speaks {eras}");
+        }
+    }
+}

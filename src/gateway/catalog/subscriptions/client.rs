@@ -1,0 +1,377 @@
+//! A client's subscription: the body of the response to its `subscriptions/listen`.
+//!
+//! Nothing runs for it. The connection polls it, and any thread that has news wakes the connection. It keeps what it
+//! needs to write messages (the id, the names as the client spells them) and nothing of the request.
+
+use std::borrow::Cow;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Sleep, sleep_until};
+
+use super::feed::{Feed, Offer, Wanted};
+use super::inbox::{Inbox, Standing, Target, Updates};
+use crate::access::limit::buffered::Reservation;
+use crate::access::policy::Class;
+use crate::context::call::Call;
+use crate::context::caller::Caller;
+use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::context::state::State;
+use crate::mapper::kind_of;
+use protocol::error::{Error, GatewayError};
+use protocol::json::{Literal, quote};
+use protocol::mapping::Field;
+use protocol::route::{Kind, Style};
+use protocol::splice::Segments;
+use protocol::sse::data_event;
+use protocol::subscription::{self, Filter, Lists, Notice};
+use protocol::version::Era;
+
+/// How long the acknowledgement waits for upstreams.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a quiet stream gets a comment, so that nobody between takes it for dead, and a client that is gone or
+/// reads nothing is noticed.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// A server-sent comment and the end of its event.
+const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
+/// Names up to here take nothing from the process's budget for messages.
+const UNCOUNTED_BYTES: usize = 1024;
+
+/// A client's subscription.
+pub struct Subscription {
+    state: Arc<State>,
+    inbox: Arc<Inbox>,
+    /// The literal of the request's id.
+    id: Box<str>,
+    lists: Lists,
+    names: Box<[Name]>,
+    feeds: Vec<Joined>,
+    /// Upstreams of the endpoint that were looked at when feeds were joined.
+    joined: usize,
+    stage: Stage,
+    /// First the end of the client's patience, then of silence.
+    clock: Pin<Box<Sleep>>,
+    call: Option<Box<Call>>,
+    key: u64,
+    _held: Option<Reservation>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Opening,
+    Open,
+    Over,
+}
+
+/// A URI or task id.
+struct Name {
+    /// As the client wrote it.
+    literal: Box<str>,
+    /// As its upstream spells it; `None` where that is what the client wrote.
+    inner: Option<Box<str>>,
+    /// The upstream's index in the endpoint.
+    member: u32,
+    is_task: bool,
+    is_honoured: bool,
+}
+
+/// What is heard from one upstream.
+struct Joined {
+    feed: Arc<Feed>,
+    key: u32,
+    member: u32,
+}
+
+/// Opens a subscription to what `filter` asks of `endpoint`, which belongs to `snapshot`, for `caller`, who may use
+/// all that the filter names.
+pub fn open(
+    state: &Arc<State>,
+    snapshot: &Snapshot,
+    (endpoint, caller): (&Arc<Endpoint>, &Caller),
+    id: &str,
+    filter: Filter,
+) -> Result<Box<Subscription>, Error> {
+    let mut held = None;
+    if filter.names_bytes() > UNCOUNTED_BYTES {
+        let reservation = held.insert(state.buffered.reservation());
+        if !reservation.grow(filter.names_bytes()) {
+            return Err(GatewayError::Buffers.into());
+        }
+    }
+    let inbox = Inbox::new(endpoint, caller, None);
+    let key = state.hub.admit(&inbox, &snapshot.limits)?;
+    let lists = filter.lists;
+    let mut subscription = Box::new(Subscription {
+        state: Arc::clone(state),
+        inbox,
+        id: id.into(),
+        lists,
+        names: routed(endpoint, filter),
+        feeds: Vec::new(),
+        joined: endpoint.member_ids().len(),
+        stage: Stage::Opening,
+        clock: Box::pin(sleep_until((Instant::now() + PATIENCE).into())),
+        call: None,
+        key,
+        _held: held,
+    });
+    subscription.join(snapshot, endpoint, &caller.class);
+    // What ended all others may have come just before this one was counted.
+    if state.drain.is_quiet() || !subscription.inbox.go_on(&state.snapshot.load()) {
+        subscription.inbox.end();
+    }
+    Ok(subscription)
+}
+
+/// The names that lead somewhere.
+fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[Name]> {
+    let directory = endpoint.names.directory();
+    let uris = filter.uris.into_iter().map(|uri| (Kind::Resource, uri));
+    let task_ids = filter.task_ids.into_iter().map(|task| (Kind::Task, task));
+    let routed = uris.chain(task_ids).filter_map(|(kind, name)| {
+        let route = endpoint.naming.route(kind, &name.value, &directory).ok()?;
+        let is_as_written = name.literal.get(1..name.literal.len() - 1) == Some(&*route.inner);
+        Some(Name {
+            inner: (!is_as_written).then(|| (*route.inner).into()),
+            literal: name.literal,
+            member: u32::try_from(route.member).unwrap_or(u32::MAX),
+            is_task: kind == Kind::Task,
+            is_honoured: false,
+        })
+    });
+    routed.collect()
+}
+
+impl Subscription {
+    /// The call it answers.
+    pub fn call(&mut self) -> Option<&mut Call> {
+        self.call.as_deref_mut()
+    }
+
+    /// Ties the call to the end of the stream.
+    pub fn carry(&mut self, call: Call) {
+        self.call = Some(Box::new(call));
+    }
+
+    /// The next piece: whole events.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.inbox.register(cx.waker());
+        match self.stage {
+            Stage::Opening => {
+                let is_settled = self.survey();
+                if !is_settled && !self.inbox.has_ended() {
+                    ready!(self.clock.as_mut().poll(cx));
+                }
+                self.stage = Stage::Open;
+                self.inbox.set_acknowledged();
+                self.rest();
+                Poll::Ready(Some(data_event(Bytes::from(self.acknowledgement()))))
+            }
+            Stage::Open if self.inbox.has_ended() => {
+                self.stage = Stage::Over;
+                if let Some(call) = &mut self.call {
+                    call.finish();
+                }
+                Poll::Ready(Some(data_event(Bytes::from(subscription::completion(&self.id)))))
+            }
+            Stage::Open => {
+                self.join_more();
+                let (lists, updates) = self.inbox.take();
+                let told = self.tell(lists, &updates);
+                if !told.is_empty() {
+                    self.rest();
+                    return Poll::Ready(Some(told));
+                }
+                ready!(self.clock.as_mut().poll(cx));
+                self.rest();
+                Poll::Ready(Some(KEEP_ALIVE))
+            }
+            Stage::Over => Poll::Ready(None),
+        }
+    }
+
+    fn join(&mut self, snapshot: &Snapshot, endpoint: &Endpoint, class: &Class) {
+        let mut feeds = Vec::new();
+        for (member, slot) in (0_u32..).zip(&endpoint.members) {
+            let names: Vec<Wanted<'_>> = self.names_of(member).collect();
+            let Some(upstream) = snapshot.upstreams.get(*slot) else { continue };
+            let is_hidden = !class.reaches(member as usize);
+            if !is_hidden && (!self.lists.is_empty() || !names.is_empty()) {
+                let (feed, key) = self.state.hub.join(upstream, &self.inbox, member, self.lists, &names);
+                feeds.push(Joined { feed, key, member });
+            }
+        }
+        self.feeds = feeds;
+    }
+
+    /// Hears of upstreams that a reload has added.
+    fn join_more(&mut self) {
+        if self.inbox.standing().endpoint.member_ids().len() <= self.joined {
+            return;
+        }
+        let snapshot = self.state.snapshot.load();
+        let more = self.state.hub.join_more(&snapshot, &self.inbox, &mut self.joined, self.lists);
+        self.feeds.extend(more.into_iter().map(|(feed, key, member)| Joined { feed, key, member }));
+    }
+
+    /// The names that lead to one upstream.
+    fn names_of(&self, member: u32) -> impl Iterator<Item = Wanted<'_>> {
+        let names = (0..).zip(&self.names).filter(move |(_, name)| name.member == member);
+        names.map(|(index, name)| Wanted { index, is_task: name.is_task, inner: name.inner() })
+    }
+
+    /// Finds out what upstreams say. True if none of them owes an answer.
+    fn survey(&mut self) -> bool {
+        let mut is_settled = true;
+        let mut honoured = vec![false; self.names.len()];
+        for joined in &self.feeds {
+            joined.feed.offers(self.names_of(joined.member), |index, offer| {
+                is_settled &= offer != Offer::Pending;
+                honoured[index as usize] = !matches!(offer, Offer::Refused(_));
+            });
+            for index in self.lists.indexes() {
+                is_settled &= joined.feed.list_offer(index) != Offer::Pending;
+            }
+        }
+        for (name, is_honoured) in self.names.iter_mut().zip(honoured) {
+            name.is_honoured = is_honoured;
+        }
+        is_settled
+    }
+
+    fn offered_lists(&self) -> Lists {
+        // The lists of several upstreams are the gateway's own, and it is the gateway that watches those of the legacy
+        // era.
+        let is_merged = self.inbox.standing().endpoint.naming.style() != Style::Transparent;
+        let is_ours = is_merged || self.feeds.iter().any(|joined| joined.feed.upstream.lacks(Era::Modern));
+        let mut offered = Lists::default();
+        for index in self.lists.indexes() {
+            let is_refused = |joined: &Joined| matches!(joined.feed.list_offer(index), Offer::Refused(_));
+            if is_ours || !self.feeds.iter().all(is_refused) {
+                offered.add(index);
+            }
+        }
+        offered
+    }
+
+    fn acknowledgement(&mut self) -> String {
+        self.lists = self.offered_lists();
+        let names = |is_task| {
+            let names = self.names.iter().filter(move |name| name.is_honoured && name.is_task == is_task);
+            names.map(|name| &*name.literal)
+        };
+        subscription::acknowledgement(&self.id, self.lists, names(false), names(true))
+    }
+
+    /// Starts the clock of silence.
+    fn rest(&mut self) {
+        self.clock.as_mut().reset((Instant::now() + KEEP_ALIVE_INTERVAL).into());
+    }
+
+    /// Writes what has happened.
+    fn tell(&self, lists: Lists, updates: &Updates) -> Bytes {
+        let mut events = BytesMut::new();
+        let counted = &self.state.metrics.notices;
+        for index in lists.and(self.lists).indexes() {
+            counted.lists[index].inc();
+            events.extend_from_slice(&data_event(Bytes::from(subscription::list_changed(&self.id, index))));
+        }
+        for (target, notice) in &updates.notices {
+            if let Some(message) = self.cross(*target, notice) {
+                let is_task = matches!(target, Target::Task(_));
+                if is_task {
+                    counted.tasks.inc();
+                } else {
+                    counted.resources.inc();
+                }
+                events.extend_from_slice(&data_event(message));
+            }
+        }
+        for (index, name) in self.names.iter().enumerate() {
+            let has_changed = updates.everything || updates.has_changed(index);
+            if has_changed && name.is_honoured && !name.is_task {
+                counted.resources.inc();
+                let message = subscription::updated(&self.id, &name.literal);
+                events.extend_from_slice(&data_event(Bytes::from(message)));
+            }
+        }
+        events.freeze()
+    }
+
+    /// An upstream's notification as this client reads it. `None`: it is not for this client.
+    fn cross(&self, target: Target, notice: &Notice) -> Option<Segments> {
+        let standing = self.inbox.standing();
+        let naming = &standing.endpoint.naming;
+        let (member, spelled) = match target {
+            Target::Resource(index) | Target::Task(index) => {
+                let name = self.names.get(index as usize).filter(|name| name.is_honoured)?;
+                let member = name.member as usize;
+                let below = notice.name.strip_prefix(name.inner())?;
+                if below.is_empty() {
+                    (member, name.literal.to_string())
+                } else {
+                    self.public(member, &notice.name)?;
+                    (member, quote(&(name.value()? + below)))
+                }
+            }
+            Target::Other(member) => {
+                let mut uris = self.names.iter().filter(|name| name.member == member && !name.is_task);
+                if !uris.any(|name| name.is_honoured) {
+                    return None;
+                }
+                let member = member as usize;
+                let public = self.public(member, &notice.name)?;
+                // What no client could ask for under this name, none is told of.
+                let directory = standing.endpoint.names.directory();
+                let to = (member, &*notice.name);
+                if !naming.leads_back(Kind::Resource, &public, to, &directory) {
+                    return None;
+                }
+                (member, quote(&public))
+            }
+        };
+        let spell = |field: Field, inner: &str| {
+            if field == Field::TaskId && *inner == *notice.name {
+                return Some(spelled.clone());
+            }
+            let public = naming.spell(kind_of(field), member, inner);
+            (public != inner).then(|| quote(&public))
+        };
+        Some(notice.write(&self.id, &spelled, spell))
+    }
+
+    /// What the client calls a resource. `None`: it may not use it.
+    fn public<'i>(&self, member: usize, inner: &'i str) -> Option<Cow<'i, str>> {
+        let standing = self.inbox.standing();
+        let Standing { endpoint, class } = &**standing;
+        let public = endpoint.naming.public(Kind::Resource, member, inner)?;
+        endpoint.allows(class, Kind::Resource, member, inner).then_some(public)
+    }
+}
+
+impl Name {
+    /// As its upstream spells it.
+    fn inner(&self) -> &str {
+        let as_written = || self.literal.get(1..self.literal.len() - 1).unwrap_or_default();
+        self.inner.as_deref().unwrap_or_else(as_written)
+    }
+
+    /// What the client wrote.
+    fn value(&self) -> Option<String> {
+        let text = self.literal.as_bytes();
+        Literal::at(0..text.len(), text).decode(text).map(String::from)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        for joined in &self.feeds {
+            joined.feed.leave(joined.key, self.names_of(joined.member));
+        }
+        self.state.hub.dismiss(self.key);
+    }
+}

@@ -1,0 +1,191 @@
+//! Names that an upstream may refuse a whole stream for: who wants them, and what becomes of them.
+//!
+//! Which of them are tried together, and when, is decided by the lane that opens streams.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Ask, Feed, Lane, Name, Offer, Shared};
+
+/// A name that the upstream has not agreed to yet.
+#[derive(Clone, Debug)]
+pub(in crate::catalog::subscriptions) struct Suspect {
+    pub(in crate::catalog::subscriptions) is_task: bool,
+    pub(in crate::catalog::subscriptions) inner: Arc<str>,
+    /// Who was first to want it, as a digest.
+    pub(in crate::catalog::subscriptions) source: u64,
+}
+
+impl Feed {
+    /// The pending names that were not taken before.
+    pub(in crate::catalog::subscriptions) fn take_suspects(&self) -> Vec<Suspect> {
+        let mut shared = self.shared();
+        let Shared { clients, uris, task_ids, .. } = &mut *shared;
+        let mut suspects = Vec::new();
+        for (is_task, names) in [(false, uris), (true, task_ids)] {
+            for (inner, name) in names.iter_mut().filter(|(_, name)| !name.is_suspect) {
+                let first = name.clients.first().and_then(|(key, _)| clients.get(*key as usize)?.as_ref());
+                let Some(client) = first.filter(|_| name.offer == Offer::Pending) else { continue };
+                name.is_suspect = true;
+                suspects.push(Suspect { is_task, inner: Arc::clone(inner), source: client.source });
+            }
+        }
+        suspects
+    }
+
+    /// All pending names may be taken again.
+    pub(in crate::catalog::subscriptions) fn return_suspects(&self) {
+        let mut shared = self.shared();
+        let Shared { uris, task_ids, .. } = &mut *shared;
+        uris.values_mut().chain(task_ids.values_mut()).for_each(|name| name.is_suspect = false);
+    }
+
+    /// What a stream is to carry that tries these names: them, as far as they are still wanted and pending, and all that
+    /// the stream carries that it would replace.
+    pub(in crate::catalog::subscriptions) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> Ask {
+        let mut shared = self.shared();
+        suspects.retain(|suspect| {
+            let name = shared.names(suspect.is_task).get(&suspect.inner);
+            name.is_some_and(|name| name.offer == Offer::Pending && !name.clients.is_empty())
+        });
+        shared.forget_unwanted(Lane::Names);
+        let mut ask = Ask::default();
+        let stream = shared.stream;
+        for (names, asked) in [(&shared.uris, &mut ask.uris), (&shared.task_ids, &mut ask.task_ids)] {
+            let honoured = names.iter().filter(|(_, name)| name.is_carried_by(stream));
+            asked.extend(honoured.map(|(inner, _)| Arc::clone(inner)));
+        }
+        for suspect in suspects {
+            let asked = if suspect.is_task { &mut ask.task_ids } else { &mut ask.uris };
+            asked.push(Arc::clone(&suspect.inner));
+        }
+        ask
+    }
+
+    /// Nothing is carried any more, and the upstream may no longer agree to what it had agreed to.
+    pub(in crate::catalog::subscriptions) fn suspect_everything(&self) {
+        let mut shared = self.shared();
+        let stream = shared.stream;
+        shared.lose(stream);
+    }
+
+    /// The open stream is to carry no more: what is new goes into another. Returns the number of the open one.
+    pub(in crate::catalog::subscriptions) fn begin_stream(&self) -> u64 {
+        let mut shared = self.shared();
+        shared.stream += 1;
+        shared.stream - 1
+    }
+
+    /// A stream that carried no more was lost: what it carried is asked for anew.
+    pub(in crate::catalog::subscriptions) fn lose_stream(&self, stream: u64) {
+        self.shared().lose(stream);
+    }
+
+    /// Whether anybody wants anything that a stream carries.
+    pub(in crate::catalog::subscriptions) fn is_stream_wanted(&self, stream: u64) -> bool {
+        let shared = self.shared();
+        let mut names = shared.uris.values().chain(shared.task_ids.values());
+        names.any(|name| name.is_carried_by(stream) && !name.clients.is_empty())
+    }
+
+    /// The upstream refuses this name, even alone. If that cuts off who asked for it, its other names are refused, too.
+    pub(in crate::catalog::subscriptions) fn refuse_name(
+        &self,
+        suspect: &Suspect,
+        until: Instant,
+        now: Instant,
+    ) {
+        let counted = &self.upstream.series.listen_names_refused;
+        let name = &self.upstream.config.name;
+        let mut shared = self.shared();
+        counted.name.inc();
+        if let Some(name) = shared.names(suspect.is_task).get_mut(&suspect.inner) {
+            name.refuse(until);
+        }
+        if shared.refusals.add(suspect.is_task, &suspect.inner, suspect.source, now) {
+            let refused = shared.refuse_cut_off(now);
+            counted.cut_off.inc_by(refused);
+            let principal = shared.principal_of(suspect.source);
+            let principal = principal.as_deref().unwrap_or_default();
+            tracing::warn!(
+                upstream = name,
+                principal,
+                refused,
+                "cut off for a minute from new subscriptions to resources: the upstream refused many of its URIs"
+            );
+        }
+        shared.wake_waiting();
+    }
+
+    /// What is pending is refused; others that come are asked for.
+    pub(in crate::catalog::subscriptions) fn refuse_pending(&self, until: Instant) {
+        let mut shared = self.shared();
+        shared.each(Lane::Names, |_, offer| {
+            if *offer == Offer::Pending {
+                *offer = Offer::Refused(until);
+            }
+        });
+        shared.wake_waiting();
+    }
+
+    /// The upstream takes no more in one stream: what is pending is refused, and what comes before `until`.
+    pub(in crate::catalog::subscriptions) fn refuse_rest(&self, until: Instant) {
+        let mut shared = self.shared();
+        shared.refused_until[Lane::Names as usize] = Some(until);
+        let mut refused = 0;
+        shared.each(Lane::Names, |is_wanted, offer| {
+            if *offer == Offer::Pending {
+                *offer = Offer::Refused(until);
+                refused += u64::from(is_wanted);
+            }
+        });
+        self.upstream.series.listen_names_refused.full.inc_by(refused);
+        shared.wake_waiting();
+    }
+}
+
+impl Name {
+    fn is_carried_by(&self, stream: u64) -> bool {
+        self.offer == Offer::Honoured && self.stream == stream
+    }
+}
+
+impl Shared {
+    /// Whether the stream that may grow carries something that is wanted, and something that is not.
+    pub(super) fn carries(&self) -> (bool, bool) {
+        let names = self.uris.values().chain(self.task_ids.values());
+        let mut carried = names.filter(|name| name.is_carried_by(self.stream));
+        let has = |is_wanted| move |name: &Name| name.clients.is_empty() != is_wanted;
+        (carried.clone().any(has(true)), carried.any(has(false)))
+    }
+
+    /// Whether something wanted is pending that was not taken.
+    pub(super) fn has_newcomers(&self) -> bool {
+        let mut names = self.uris.values().chain(self.task_ids.values());
+        names.any(|name| name.offer == Offer::Pending && !name.is_suspect && !name.clients.is_empty())
+    }
+
+    fn lose(&mut self, stream: u64) {
+        let names = self.uris.values_mut().chain(self.task_ids.values_mut());
+        names.filter(|name| name.is_carried_by(stream)).for_each(|name| name.offer = Offer::Pending);
+    }
+
+    /// Refuses the pending names that only those want who are cut off. Whoever else comes to want them has them asked for.
+    fn refuse_cut_off(&mut self, now: Instant) -> u64 {
+        let Self { clients, uris, task_ids, refusals, .. } = self;
+        let mut refused = 0;
+        for name in uris.values_mut().chain(task_ids.values_mut()) {
+            let mut sources = name.clients.iter().filter_map(|(key, _)| clients.get(*key as usize)?.as_ref());
+            if name.offer == Offer::Pending && sources.all(|client| refusals.is_cut_off(client.source, now)) {
+                name.refuse(now);
+                refused += 1;
+            }
+        }
+        refused
+    }
+
+    fn principal_of(&self, source: u64) -> Option<String> {
+        let client = self.clients.iter().flatten().find(|client| client.source == source)?;
+        Some(client.inbox.principal().id().to_owned())
+    }
+}

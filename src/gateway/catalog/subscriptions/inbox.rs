@@ -1,0 +1,260 @@
+//! What a client's stream has yet to tell, bounded however much happens and however slowly the client reads.
+//!
+//! Written by any thread, emptied by the client's own. A bit for each list and for each URI of the filter; of
+//! notifications whose fields are worth keeping a few, and beyond them only the bit. What happens twice before it
+//! is told is told once.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use arc_swap::ArcSwap;
+use futures_util::task::AtomicWaker;
+
+use crate::access::auth::Principal;
+use crate::access::policy::Class;
+use crate::context::caller::Caller;
+use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::session::desk::Desk;
+use protocol::subscription::{Lists, Notice};
+
+/// Notifications kept whole, in number and in bytes. One is kept however long it is.
+const NOTICES_MAX: usize = 64;
+const NOTICES_BYTES_MAX: usize = 64 * 1024;
+
+const LISTS: u8 = 0b111;
+const UPDATES: u8 = 1 << 3;
+const ACKNOWLEDGED: u8 = 1 << 6;
+const ENDED: u8 = 1 << 7;
+
+/// The inbox of one client's stream.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    /// Whose stream it is.
+    principal: Principal,
+    standing: ArcSwap<Standing>,
+    desk: Option<Arc<Desk>>,
+    flags: AtomicU8,
+    updates: Mutex<Updates>,
+    waker: AtomicWaker,
+}
+
+/// The endpoint that a stream belongs to, and what its client may use there.
+#[derive(Debug)]
+pub(super) struct Standing {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) class: Arc<Class>,
+}
+
+/// What has become of resources and tasks.
+#[derive(Debug, Default)]
+pub(super) struct Updates {
+    /// One bit for each name of the filter that has changed.
+    changed: Vec<u64>,
+    /// True if any resource of the filter may have changed.
+    pub(super) everything: bool,
+    /// Notifications, oldest first, each with what it is for.
+    pub(super) notices: Vec<(Target, Arc<Notice>)>,
+    notices_bytes: usize,
+}
+
+/// Why a client hears of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// It is, or is below, the resource with this index in its filter.
+    Resource(u32),
+    /// It is the task with this index in its filter.
+    Task(u32),
+    /// It is some other resource of the endpoint's upstream with this index.
+    Other(u32),
+}
+
+impl Inbox {
+    /// `desk` is that of the stream's session, if it is one's.
+    pub(super) fn new(endpoint: &Arc<Endpoint>, caller: &Caller, desk: Option<Arc<Desk>>) -> Arc<Self> {
+        let (endpoint, class) = (Arc::clone(endpoint), Arc::clone(&caller.class));
+        Arc::new(Self {
+            principal: caller.principal.clone(),
+            standing: ArcSwap::from_pointee(Standing { endpoint, class }),
+            desk,
+            flags: AtomicU8::new(0),
+            updates: Mutex::default(),
+            waker: AtomicWaker::new(),
+        })
+    }
+
+    /// Whose stream it is.
+    pub(super) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The endpoint it belongs to, and what its client may use there.
+    pub(super) fn standing(&self) -> arc_swap::Guard<Arc<Standing>> {
+        self.standing.load()
+    }
+
+    /// Goes on at the endpoint as `snapshot` has it. False if that is not what it was to this client.
+    pub(super) fn go_on(&self, snapshot: &Snapshot) -> bool {
+        let before = self.standing.load_full();
+        let endpoint = snapshot.endpoint_at(&before.endpoint.config.path);
+        let Some(endpoint) = endpoint.and_then(|index| snapshot.endpoints.get(index)) else { return false };
+        if Arc::ptr_eq(endpoint, &before.endpoint) {
+            return true;
+        }
+        let class = endpoint.goes_on_for(&before.endpoint, &self.principal, &before.class);
+        let Some(class) = class else { return false };
+        if let Some(desk) = &self.desk {
+            desk.set_class(&class);
+        }
+        let has_more = endpoint.member_ids().len() > before.endpoint.member_ids().len();
+        self.standing.store(Arc::new(Standing { endpoint: Arc::clone(endpoint), class }));
+        if has_more {
+            // What they offer is part of its lists. Its thread joins them when it looks.
+            self.raise(LISTS);
+        }
+        true
+    }
+
+    /// A list has changed.
+    pub(super) fn list_changed(&self, index: usize) {
+        self.raise(Lists::one(index).bits());
+    }
+
+    /// The resource with this index in the filter has changed.
+    pub(super) fn resource_changed(&self, index: u32) {
+        self.updates().mark(index);
+        self.raise(UPDATES);
+    }
+
+    /// An upstream has sent a notification.
+    pub(super) fn notice(&self, target: Target, notice: &Arc<Notice>) {
+        self.updates().add(target, notice);
+        self.raise(UPDATES);
+    }
+
+    /// The stream is to end.
+    pub(super) fn end(&self) {
+        self.raise(ENDED);
+    }
+
+    /// Has the client's thread look again.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// From here on the client relies on being told.
+    pub(super) fn set_acknowledged(&self) {
+        self.flags.fetch_or(ACKNOWLEDGED, Ordering::AcqRel);
+    }
+
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & ACKNOWLEDGED != 0
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & ENDED != 0
+    }
+
+    /// Whom to wake. To be called before looking.
+    pub(super) fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// Takes everything that is to be told.
+    pub(super) fn take(&self) -> (Lists, Updates) {
+        let flags = self.flags.fetch_and(!(LISTS | UPDATES), Ordering::AcqRel);
+        let has_updates = flags & UPDATES != 0;
+        let updates = if has_updates { std::mem::take(&mut *self.updates()) } else { Updates::default() };
+        (Lists::from_bits(flags & LISTS), updates)
+    }
+
+    fn raise(&self, flag: u8) {
+        // Whoever raised it before has woken the client's thread.
+        if self.flags.fetch_or(flag, Ordering::AcqRel) & flag == 0 {
+            self.waker.wake();
+        }
+    }
+
+    fn updates(&self) -> MutexGuard<'_, Updates> {
+        self.updates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Updates {
+    /// Whether the name with this index has changed.
+    pub(super) fn has_changed(&self, index: usize) -> bool {
+        self.changed.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+
+    fn mark(&mut self, index: u32) {
+        let (word, bit) = (index as usize / 64, index % 64);
+        if self.changed.len() <= word {
+            self.changed.resize(word + 1, 0);
+        }
+        self.changed[word] |= 1 << bit;
+    }
+
+    fn add(&mut self, target: Target, notice: &Arc<Notice>) {
+        if matches!(target, Target::Resource(index) if self.has_changed(index as usize)) {
+            return;
+        }
+        // Of one thing only the latest counts.
+        let same = self.notices.iter().position(|(known, old)| *known == target && old.name == notice.name);
+        if let Some(same) = same {
+            self.notices_bytes -= self.notices.remove(same).1.bytes();
+        }
+        let is_full = self.notices.len() >= NOTICES_MAX
+            || self.notices_bytes.saturating_add(notice.bytes()) > NOTICES_BYTES_MAX;
+        if self.notices.is_empty() || !is_full {
+            self.notices_bytes += notice.bytes();
+            self.notices.push((target, Arc::clone(notice)));
+            return;
+        }
+        match target {
+            Target::Resource(index) => self.mark(index),
+            Target::Other(_) => self.everything = true,
+            // A task's state cannot be made up; a client that is so far behind asks for it.
+            Target::Task(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::json::Scratch;
+    use protocol::subscription::{Heard, hear, updated};
+
+    fn notice(uri: &str) -> Arc<Notice> {
+        let message = updated("1", &format!("\"{uri}\"")).into();
+        match hear(&mut Scratch::default(), &message, "1", 8) {
+            Ok(Heard::Updated(notice)) => Arc::new(notice),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_nothing_is_forgotten() {
+        let mut updates = Updates::default();
+        for round in 0..3 {
+            for number in 0..1000 {
+                updates.add(Target::Resource(0), &notice(&format!("a/{number}")));
+                updates.add(Target::Resource(1), &notice("b"));
+                updates.add(Target::Other(0), &notice(&format!("c/{number}")));
+            }
+            let [of_a, of_b] = [0, 1].map(|index| {
+                updates.notices.iter().filter(|(target, _)| *target == Target::Resource(index)).count()
+            });
+            assert!(updates.notices.len() <= NOTICES_MAX, "{round}");
+            assert_eq!((of_a > 0, of_b), (true, 1));
+            assert!(updates.has_changed(0) && updates.everything && !updates.has_changed(1));
+        }
+        let long = |end: &str| notice(&("x".repeat(8000) + end));
+        let mut updates = Updates::default();
+        for number in 0..20 {
+            updates.add(Target::Resource(70 + number), &long("/a"));
+        }
+        assert!(updates.notices_bytes <= NOTICES_BYTES_MAX);
+        assert!(updates.has_changed(89) && !updates.has_changed(70));
+    }
+}

@@ -1,0 +1,496 @@
+//! The gateway's own streams to upstreams, two for each that anybody listens to, or, of the legacy era, one
+//! (`watch`). They run on the control thread.
+//!
+//! A stream that is to carry more is replaced: the new one is acknowledged before the old one is closed, and the old
+//! one is read a little longer, because what it was told before the new one began is still on its way. A stream that
+//! is lost is opened again with growing pauses; then everybody is told what may have changed meanwhile. An upstream
+//! that offers no subscriptions is asked again once a minute. One that refuses a stream for what is in it is asked for less
+//! (`trials`).
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future as _, pending, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
+use tokio::time::{sleep, sleep_until};
+
+use self::bisection::Bisection;
+use self::stream::{NotOpened, Stream};
+use self::trials::{Trial, Trials};
+use super::feed::{Ask, Feed, Lane, Need};
+use crate::context::state::State;
+use crate::upstream::Aim;
+use crate::upstream::Upstream;
+use crate::upstream::ask::Asker;
+use crate::upstream::changes::Changed;
+use crate::upstream::exchange::Client;
+use config::Limits;
+use net::jitter::jittered;
+use protocol::error::UpstreamError;
+use protocol::json::Scratch;
+use protocol::subscription::{Acknowledged, Heard, hear};
+
+mod bisection;
+mod promised;
+mod stream;
+mod trials;
+mod watch;
+
+/// How long a stream is kept that nobody wants.
+const LINGER: Duration = Duration::from_secs(5);
+/// How long a stream may carry more than is wanted.
+const UNWANTED_KEPT: Duration = Duration::from_secs(30);
+/// How long the old stream is read after a new one was acknowledged.
+const OVERLAP: Duration = Duration::from_millis(500);
+/// So many streams are read beside the one that may grow; while there are more, none is opened.
+const KEPT_MAX: usize = 12;
+/// New wishes within this time share one new stream.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A stream that lived this long shows that the upstream is well.
+const STEADY_AFTER: Duration = Duration::from_secs(30);
+/// How often an upstream is asked that refuses everything.
+const REFUSED_INTERVAL: Duration = Duration::from_mins(1);
+/// So many messages about resources and tasks, each counted again for every KiB, are read of one stream in this time;
+/// then its upstream has to wait.
+const BURST_INTERVAL: Duration = Duration::from_millis(100);
+const BURST_MAX: usize = 200;
+
+/// Opens and closes streams as clients come and go, until the process ends.
+pub async fn run(state: Arc<State>, client: Client) {
+    let thread = Rc::new(Thread { state, client, scratch: RefCell::default(), next_id: Cell::new(0) });
+    loop {
+        for feed in thread.state.hub.take_new() {
+            let of_feed = Rc::clone(&thread);
+            thread.client.tasks.spawn(async move { of_feed.serve(feed).await });
+        }
+        thread.state.hub.opened.notified().await;
+    }
+}
+
+/// What the streams of the control thread share.
+struct Thread {
+    state: Arc<State>,
+    client: Client,
+    scratch: RefCell<Scratch>,
+    next_id: Cell<u64>,
+}
+
+impl Thread {
+    fn limits(&self) -> Limits {
+        self.state.snapshot.load().limits.clone()
+    }
+
+    fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
+        let Self { state, client, scratch, .. } = self;
+        Asker { client, scratch, limits, budget: &state.buffered, aim: Aim::Any }
+    }
+
+    /// Whether the configuration of now has this upstream.
+    fn is_current(&self, upstream: &Upstream) -> bool {
+        self.state.snapshot.load().upstreams.iter().any(|current| current.id == upstream.id)
+    }
+
+    /// All streams of one upstream, until nobody listens to it any more.
+    async fn serve(self: Rc<Self>, feed: Arc<Feed>) {
+        let lanes = async {
+            let lists = Carrier::new(&self, &feed, Lane::Lists).run();
+            let names = Carrier::new(&self, &feed, Lane::Names).run();
+            tokio::join!(lists, names, watch::run(&self, &feed))
+        };
+        let unused = async {
+            loop {
+                feed.emptied.notified().await;
+                // The streams end first, by their own clocks.
+                sleep(LINGER + OVERLAP).await;
+                if self.state.hub.close(&feed) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            _ = lanes => {}
+            () = unused => {}
+        }
+    }
+}
+
+/// One lane: the streams that carry it.
+struct Carrier {
+    thread: Rc<Thread>,
+    feed: Arc<Feed>,
+    lane: Lane,
+    current: Option<Stream>,
+    /// Those that are read beside it.
+    kept: Vec<Kept>,
+    opening: Option<Opening>,
+    /// Something that was promised could not be heard for a while.
+    has_gap: bool,
+    failures: u32,
+    /// No stream is opened before.
+    not_before: Instant,
+    /// When an upstream that refused everything is asked again.
+    ask_again_at: Instant,
+    unused_since: Option<Instant>,
+    unwanted_since: Option<Instant>,
+    burst: (Instant, usize),
+    /// The names that wait to be tried, after some were refused.
+    bisection: Bisection,
+    trials: Trials,
+}
+
+/// A stream that no other will take the place of.
+struct Kept {
+    stream: Stream,
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Another took its place; it is read until then.
+    Replaced(Instant),
+    /// It is to carry no more than it does. With its number.
+    Complete(u64),
+}
+
+struct Opening {
+    ask: Ask,
+    trial: Trial,
+    opened: LocalBoxFuture<'static, Result<(Stream, Acknowledged), NotOpened>>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "it lives for one step")]
+enum Step {
+    Look,
+    Opened(Result<(Stream, Acknowledged), NotOpened>),
+    Current(Result<Bytes, UpstreamError>),
+    Kept(usize, Result<Bytes, UpstreamError>),
+}
+
+/// How a stream ended.
+enum Ended {
+    Gracefully,
+    Lost(UpstreamError),
+}
+
+impl Kept {
+    fn until(&self) -> Option<Instant> {
+        match self.role {
+            Role::Replaced(until) => Some(until),
+            Role::Complete(_) => None,
+        }
+    }
+}
+
+impl Carrier {
+    fn new(thread: &Rc<Thread>, feed: &Arc<Feed>, lane: Lane) -> Self {
+        let now = Instant::now();
+        Self {
+            thread: Rc::clone(thread),
+            feed: Arc::clone(feed),
+            lane,
+            current: None,
+            kept: Vec::new(),
+            opening: None,
+            has_gap: false,
+            failures: 0,
+            not_before: now,
+            ask_again_at: now,
+            unused_since: None,
+            unwanted_since: None,
+            burst: (now, 0),
+            bisection: Bisection::default(),
+            trials: Trials::new(now),
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            let mut wake = self.arrange(now);
+            let mut consider = |at: Option<Instant>| wake = [wake, at].into_iter().flatten().min();
+            if self.lane == Lane::Lists {
+                consider(self.feed.release(now));
+            }
+            self.kept.iter().for_each(|kept| consider(kept.until()));
+            let is_paused = self.burst.1 >= BURST_MAX && now < self.burst.0 + BURST_INTERVAL;
+            consider(is_paused.then(|| self.burst.0 + BURST_INTERVAL));
+            let Self { feed, lane, current, kept, opening, .. } = &mut self;
+            let step = tokio::select! {
+                () = feed.changed(*lane) => Step::Look,
+                opened = opened(opening) => Step::Opened(opened),
+                heard = next_of(current.as_mut()), if !is_paused => Step::Current(heard),
+                (index, heard) = next_of_kept(kept), if !is_paused => Step::Kept(index, heard),
+                () = until(wake) => Step::Look,
+            };
+            self.take(step);
+        }
+    }
+
+    /// Opens and closes what is due. Returns when to look again.
+    fn arrange(&mut self, now: Instant) -> Option<Instant> {
+        let need = self.feed.need(self.lane);
+        self.kept.retain(|kept| match kept.role {
+            Role::Replaced(until) => until > now,
+            Role::Complete(number) => !need.is_wanted || self.feed.is_stream_wanted(number),
+        });
+        if !need.is_wanted {
+            self.opening = None;
+            self.forget_trials();
+            let close_at = *self.unused_since.get_or_insert(now) + LINGER;
+            if close_at > now {
+                let is_open = self.current.is_some() || !self.kept.is_empty();
+                return is_open.then_some(close_at);
+            }
+            self.current = None;
+            self.kept.clear();
+            self.feed.forget(self.lane);
+            (self.has_gap, self.failures, self.not_before) = (false, 0, now);
+            return None;
+        }
+        self.unused_since = None;
+        if self.opening.is_some() || self.kept.len() >= KEPT_MAX {
+            return None;
+        }
+        let shrink_at = self.shrink_at(need, now);
+        let due_at = match &self.current {
+            _ if need.has_pending => None,
+            Some(_) => Some(shrink_at),
+            None if need.has_carried => None,
+            None => Some(Some(self.ask_again_at)),
+        };
+        if let Some(at) = due_at
+            && at.is_none_or(|at| at > now)
+        {
+            return at;
+        }
+        if self.not_before > now {
+            return Some(self.not_before);
+        }
+        if let Some(at) = self.failed_again_at(need, now) {
+            return Some(at);
+        }
+        self.not_before = now + GROWTH_INTERVAL;
+        self.unwanted_since = None;
+        self.open();
+        None
+    }
+
+    fn shrink_at(&mut self, need: Need, now: Instant) -> Option<Instant> {
+        if !need.has_unwanted {
+            self.unwanted_since = None;
+            return None;
+        }
+        Some(*self.unwanted_since.get_or_insert(now) + UNWANTED_KEPT)
+    }
+
+    fn open(&mut self) {
+        let (ask, trial) = self.next_ask();
+        if ask.is_empty() {
+            return;
+        }
+        let thread = Rc::clone(&self.thread);
+        let id = thread.next_id.get() + 1;
+        thread.next_id.set(id);
+        let (feed, asked) = (Arc::clone(&self.feed), ask.clone());
+        let opened = async move {
+            let Thread { state, client, scratch, .. } = &*thread;
+            stream::open(state, client, scratch, &feed.upstream, &asked, id).await
+        };
+        self.opening = Some(Opening { ask, trial, opened: opened.boxed_local() });
+    }
+
+    fn next_ask(&mut self) -> (Ask, Trial) {
+        // What was refused is asked again when nothing else is left, and lists whenever the upstream comes back.
+        let is_all_refused = self.current.is_none() && self.feed.ask(self.lane).is_empty();
+        if is_all_refused || (self.current.is_none() && self.lane == Lane::Lists) {
+            self.feed.ask_everything(self.lane);
+        }
+        match self.lane {
+            Lane::Lists => (self.feed.ask(self.lane), Trial::Group(Vec::new())),
+            Lane::Names => self.next_trial(),
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Look => {}
+            Step::Opened(opened) => self.opened(opened),
+            Step::Current(heard) => {
+                let id = self.current.as_ref().map(|stream| stream.id.clone()).unwrap_or_default();
+                if let Err(ended) = self.hear(heard, &id) {
+                    self.lost(&ended);
+                }
+            }
+            Step::Kept(index, heard) => {
+                let id = self.kept.get(index).map(|kept| kept.stream.id.clone()).unwrap_or_default();
+                if let Err(ended) = self.hear(heard, &id) {
+                    self.lost_kept(index, &ended);
+                }
+            }
+        }
+    }
+
+    fn opened(&mut self, opened: Result<(Stream, Acknowledged), NotOpened>) {
+        let now = Instant::now();
+        let Some(Opening { ask, trial, .. }) = self.opening.take() else { return };
+        let upstream = Arc::clone(&self.feed.upstream);
+        match opened {
+            Ok((stream, acknowledged)) => {
+                let is_beside = matches!(trial, Trial::Alone(_)) && self.current.is_some();
+                if is_beside && acknowledged.is_empty() {
+                    self.feed.settle(&ask, &acknowledged, false, now);
+                    return;
+                }
+                if is_beside && !self.begin_stream(now) {
+                    return;
+                }
+                let has_gap = std::mem::take(&mut self.has_gap);
+                if let Some(old) = self.current.replace(stream) {
+                    self.kept.push(Kept { stream: old, role: Role::Replaced(now + OVERLAP) });
+                }
+                let changed = self.feed.settle(&ask, &acknowledged, has_gap, now);
+                for index in changed.indexes() {
+                    self.thread.state.hub.list_changed(&upstream, Changed::ALL[index]);
+                }
+                self.trial_accepted(now);
+                tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");
+            }
+            Err(NotOpened::Rejected) if self.lane == Lane::Names => {
+                tracing::debug!(
+                    upstream = upstream.config.name,
+                    names = ask.names(),
+                    "refused a subscription"
+                );
+                self.trial_refused(&ask, trial, now);
+            }
+            Err(NotOpened::Refused | NotOpened::Rejected) => {
+                let until = now + REFUSED_INTERVAL;
+                self.forget_trials();
+                let is_partial = self.feed.refuse(self.lane, until);
+                if !is_partial && self.current.is_none() {
+                    self.ask_again_at = until;
+                }
+                tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, "offers no such subscription");
+            }
+            Err(NotOpened::Failed(error)) => {
+                if self.failures == 0 {
+                    tracing::warn!(upstream = upstream.config.name, %error, "cannot listen to this upstream");
+                }
+                self.trial_failed(trial, &error, now);
+            }
+        }
+    }
+
+    /// A stream is lost that was read beside the one that may grow.
+    fn lost_kept(&mut self, index: usize, ended: &Ended) {
+        let Kept { stream, role } = self.kept.swap_remove(index);
+        let Role::Complete(number) = role else { return };
+        self.feed.lose_stream(number);
+        self.log_loss(&stream, ended);
+        self.back_off(Instant::now());
+    }
+
+    fn lost(&mut self, ended: &Ended) {
+        let Some(stream) = self.current.take() else { return };
+        self.has_gap = true;
+        // A name that is tried alone would take the place of all that was carried.
+        self.opening = match self.opening.take() {
+            Some(Opening { trial: Trial::Alone(suspect), .. }) => {
+                self.trials.alone = Some(suspect);
+                None
+            }
+            opening => opening,
+        };
+        self.log_loss(&stream, ended);
+        self.back_off(Instant::now());
+    }
+
+    fn log_loss(&mut self, stream: &Stream, ended: &Ended) {
+        if stream.since.elapsed() >= STEADY_AFTER {
+            self.failures = 0;
+        }
+        let upstream = &self.feed.upstream;
+        upstream.series.listen_gaps.inc();
+        match ended {
+            Ended::Gracefully => {
+                tracing::debug!(upstream = upstream.config.name, "upstream ended a subscription");
+            }
+            Ended::Lost(error) => {
+                tracing::warn!(upstream = upstream.config.name, %error, "lost a subscription, opening it again");
+            }
+        }
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
+        self.failures += 1;
+        self.not_before = now + jittered(pause, 0.5..1.0);
+    }
+
+    /// Passes on what a stream said.
+    fn hear(&mut self, heard: Result<Bytes, UpstreamError>, id: &str) -> Result<(), Ended> {
+        let message = heard.map_err(Ended::Lost)?;
+        let Thread { state, scratch, .. } = &*self.thread;
+        let depth_max = state.snapshot.load().limits.json_depth_max;
+        let heard = hear(&mut scratch.borrow_mut(), &message, id, depth_max);
+        match heard.map_err(|_| Ended::Lost(UpstreamError::Nonsense))? {
+            Heard::ListChanged(index) => state.hub.list_changed(&self.feed.upstream, Changed::ALL[index]),
+            Heard::Updated(notice) => self.feed.resource_changed(&Arc::new(notice)),
+            Heard::Task(notice) => self.feed.task_changed(&Arc::new(notice)),
+            Heard::Ended => return Err(Ended::Gracefully),
+            Heard::Refused(_) => return Err(Ended::Lost(UpstreamError::Reset)),
+            Heard::Acknowledged(_) | Heard::Other => {}
+        }
+        let now = Instant::now();
+        if now >= self.burst.0 + BURST_INTERVAL {
+            self.burst = (now, 0);
+        }
+        // Changes of lists cost next to nothing, and the last one must not come late.
+        if self.lane == Lane::Names {
+            self.burst.1 += 1 + message.len() / 1024;
+        }
+        Ok(())
+    }
+}
+
+async fn opened(opening: &mut Option<Opening>) -> Result<(Stream, Acknowledged), NotOpened> {
+    match opening {
+        Some(opening) => (&mut opening.opened).await,
+        None => pending().await,
+    }
+}
+
+async fn next_of(stream: Option<&mut Stream>) -> Result<Bytes, UpstreamError> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => pending().await,
+    }
+}
+
+/// The next message of any of them, with its index.
+async fn next_of_kept(kept: &mut [Kept]) -> (usize, Result<Bytes, UpstreamError>) {
+    poll_fn(|cx| {
+        for (index, kept) in kept.iter_mut().enumerate() {
+            if let Poll::Ready(heard) = pin!(kept.stream.next()).poll(cx) {
+                return Poll::Ready((index, heard));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant.into()).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,201 @@
+//! One stream to an upstream: the request, its acknowledgement, and the messages that follow.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use prometheus::IntGauge;
+use tokio::time::timeout_at;
+
+use crate::catalog::subscriptions::feed::Ask;
+use crate::context::state::State;
+use crate::line::relay::{self, Media};
+use crate::upstream::Aim;
+use crate::upstream::Upstream;
+use crate::upstream::ask::modern_headers;
+use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
+use crate::upstream::facts::Fact;
+use crate::upstream::incoming::Incoming;
+use crate::upstream::pool::Lease;
+use protocol::error::UpstreamError;
+use protocol::json::Scratch;
+use protocol::method::Method;
+use protocol::splice::Segments;
+use protocol::sse::Events;
+use protocol::subscription::{self, Acknowledged, Heard, hear};
+use protocol::version::{Era, Eras, MODERN};
+
+/// How long an upstream may take to acknowledge.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest event: a finished task brings its result.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
+/// How much of a refusal is read.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// An acknowledged stream. Dropped, it is closed, which ends the subscription at the upstream.
+pub(super) struct Stream {
+    /// The literal of its request's id.
+    pub(super) id: String,
+    /// When it was acknowledged.
+    pub(super) since: Instant,
+    reader: Reader,
+    _counted: Counted,
+}
+
+/// Why there is no stream.
+#[derive(Debug)]
+pub(super) enum NotOpened {
+    /// The upstream does not offer this.
+    Refused,
+    /// It does not take this request; another it may take.
+    Rejected,
+    /// It could not be asked.
+    Failed(UpstreamError),
+}
+
+struct Reader {
+    body: Incoming,
+    events: Events,
+    /// Keeps the connection, which is never used again.
+    _lease: Option<Lease>,
+}
+
+pub(super) struct Counted(IntGauge);
+
+/// Opens a stream and waits until it is acknowledged.
+pub(super) async fn open(
+    state: &State,
+    client: &Client,
+    scratch: &RefCell<Scratch>,
+    upstream: &Upstream,
+    ask: &Ask,
+    id: u64,
+) -> Result<(Stream, Acknowledged), NotOpened> {
+    if upstream.eras().is_none() {
+        // A refusal would be believed for long.
+        upstream.facts.tried_within(OPEN_TIMEOUT).await;
+    }
+    // Its lists are watched otherwise.
+    let is_only_legacy = upstream.eras() == Some(Eras::only(Era::Legacy));
+    let is_bridged = upstream.config.bridge.is_on && is_only_legacy && ask.lists.is_empty();
+    let is_absent = upstream.facts.known().modern == Fact::Absent || upstream.lacks(Era::Modern);
+    if is_absent && !is_bridged {
+        return Err(NotOpened::Refused);
+    }
+    let now = Instant::now();
+    let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
+    let id = id.to_string();
+    let request = request(ask, &id);
+    let asked_bytes = usize::try_from(request.body().message.len()).unwrap_or(usize::MAX);
+    let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any, asked: None };
+    let reply = client.send(upstream, request, delivery, now, deadline).await.map_err(NotOpened::Failed)?;
+    let limits = state.snapshot.load().limits.clone();
+    let Reply { head, mut body, lease, .. } = reply;
+    let media = relay::media_of(&head.headers);
+    if !head.status.is_success() || media != Media::Sse {
+        let collected = relay::collect(&mut body, REFUSAL_BYTES_MAX, deadline, &state.buffered).await;
+        let answer = collected.map(|(answer, _)| answer).unwrap_or_default();
+        let heard = hear(&mut scratch.borrow_mut(), &answer, &id, limits.json_depth_max);
+        return Err(refusal(head.status, heard.unwrap_or(Heard::Other)));
+    }
+    // The acknowledgement says again what was asked for, and may escape more of it.
+    let event_bytes_max = EVENT_BYTES_MAX.max(asked_bytes.saturating_mul(2));
+    let events = Events::new(limits.reply_bytes_max.min(event_bytes_max));
+    let mut reader = Reader { body, events, _lease: lease };
+    let acknowledged = async {
+        loop {
+            let message = reader.next().await.map_err(NotOpened::Failed)?;
+            let heard = hear(&mut scratch.borrow_mut(), &message, &id, limits.json_depth_max);
+            match heard.map_err(|_| NotOpened::Failed(UpstreamError::Nonsense))? {
+                Heard::Acknowledged(acknowledged) => return Ok(acknowledged),
+                Heard::Refused(code) => return Err(refusal(head.status, Heard::Refused(code))),
+                Heard::Ended => return Err(NotOpened::Failed(UpstreamError::Reset)),
+                _ => {}
+            }
+        }
+    };
+    let acknowledged = timeout_at(deadline.into(), acknowledged).await;
+    let acknowledged = acknowledged.unwrap_or(Err(NotOpened::Failed(UpstreamError::TimedOut)))?;
+    let counted = Counted::new(&upstream.series.listens);
+    Ok((Stream { id, since: Instant::now(), reader, _counted: counted }, acknowledged))
+}
+
+fn request(ask: &Ask, id: &str) -> Request<RequestBody> {
+    let body = subscription::request(
+        id,
+        ask.lists,
+        ask.uris.iter().map(|uri| &**uri),
+        ask.task_ids.iter().map(|task| &**task),
+    );
+    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::from(body))));
+    *request.method_mut() = HttpMethod::POST;
+    let mut headers = modern_headers(MODERN[0], Method::Listen);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    *request.headers_mut() = headers;
+    request
+}
+
+/// What an answer that opens no stream means: that there is nothing to be had, or that it may work later.
+fn refusal(status: StatusCode, heard: Heard) -> NotOpened {
+    match (status, heard) {
+        (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _) => {
+            NotOpened::Failed(UpstreamError::Busy { status, retry_after_s: None })
+        }
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            NotOpened::Failed(UpstreamError::Credentials)
+        }
+        (StatusCode::REQUEST_TIMEOUT, _) => NotOpened::Failed(UpstreamError::TimedOut),
+        (_, Heard::Refused(Some(-32601))) => NotOpened::Refused,
+        // Any other error of JSON-RPC but an internal one is about the request.
+        (_, Heard::Refused(Some(code))) if code != -32603 => NotOpened::Rejected,
+        (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => NotOpened::Refused,
+        (status, _) if status.is_client_error() => NotOpened::Rejected,
+        _ => NotOpened::Failed(UpstreamError::Nonsense),
+    }
+}
+
+impl Stream {
+    /// The next message. Silence is no fault: a dead peer is noticed by TCP. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> Result<Bytes, UpstreamError> {
+        self.reader.next().await
+    }
+}
+
+impl Reader {
+    async fn next(&mut self) -> Result<Bytes, UpstreamError> {
+        loop {
+            while let Some(event) = self.events.next() {
+                if let Some(data) =
+                    event.map_err(|_| UpstreamError::TooLarge)?.data.filter(|data| !data.is_empty())
+                {
+                    return Ok(data);
+                }
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.events.push(frame.into_data().unwrap_or_default()),
+                Some(Err(_)) => return Err(UpstreamError::Reset),
+                None => {
+                    let last = self.events.finish().and_then(|event| event.data);
+                    return last.ok_or(UpstreamError::Reset);
+                }
+            }
+        }
+    }
+}
+
+impl Counted {
+    pub(super) fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,264 @@
+//! One request on its way, from its headers to the end of its reply.
+//!
+//! It knows what a log line and a metric need. Invariant: its metric is recorded exactly once, when it is
+//! dropped; a call that nobody finished was given up by the client.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::HeaderMap;
+
+use crate::access::auth::Principal;
+use crate::access::limit::connections::client_network;
+use crate::context::caller::Caller;
+use crate::context::snapshot::Endpoint;
+use crate::edge::{InCall, Peer};
+use crate::line::message::Seen;
+use crate::session::Payer;
+use crate::telemetry::calls::{Asked, Outcome, Spoken};
+use crate::telemetry::ended::Ended;
+use crate::telemetry::logs::{Failure, cut, shorten};
+use crate::telemetry::metrics::EndpointSeries;
+use crate::telemetry::observers::{Observers, Watch};
+use crate::telemetry::tools::Tool;
+use config::Networks;
+use protocol::error::{Error, PolicyError, Reason};
+use protocol::forwarded;
+use protocol::method::Method;
+use protocol::version::Era;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    Answered,
+    Failed(Reason),
+}
+
+/// One request on its way.
+#[derive(Debug)]
+pub struct Call {
+    /// When its headers were read.
+    pub started: Instant,
+    /// What it asks for, and in which era, as far as it is known.
+    pub seen: Seen,
+    /// Who asks; `None` until its credentials were checked.
+    pub caller: Option<Rc<Caller>>,
+    /// The endpoint that took it.
+    pub endpoint: Option<Rc<Arc<Endpoint>>>,
+    /// The upstream it was sent to, for the log.
+    pub upstream: Option<Rc<str>>,
+    /// True once its `Origin` was checked.
+    pub is_origin_allowed: bool,
+    /// What it calls, as far as it is known; as much of it as is logged.
+    name: Option<String>,
+    /// The revision of the protocol that it is made in, as far as it is known; for the metrics.
+    pub spoken: Cell<Spoken>,
+    /// The tool that it calls, once it is known where that is; for the metrics.
+    pub tool: Option<Tool>,
+    client_address: IpAddr,
+    unmatched: Rc<Arc<EndpointSeries>>,
+    connection: InCall,
+    observers: Rc<Observers>,
+    /// Who looks at it.
+    pub watch: Watch,
+    /// The HTTP status of its answer.
+    pub status: Option<u16>,
+    /// Bytes of its body.
+    pub request_bytes: u64,
+    /// Bytes of its reply's body so far.
+    pub reply_bytes: u64,
+    end: End,
+}
+
+impl Call {
+    /// Starts the clock.
+    pub fn start(
+        connection: InCall,
+        unmatched: Rc<Arc<EndpointSeries>>,
+        observers: Rc<Observers>,
+        headers: &HeaderMap,
+    ) -> Self {
+        let watch = observers.watch(headers);
+        Self::new(connection, unmatched, observers, watch)
+    }
+
+    fn new(
+        connection: InCall,
+        unmatched: Rc<Arc<EndpointSeries>>,
+        observers: Rc<Observers>,
+        watch: Watch,
+    ) -> Self {
+        observers.pulse.enter();
+        Self {
+            started: Instant::now(),
+            seen: Seen { method: Method::Other, era: Era::Modern },
+            caller: None,
+            endpoint: None,
+            upstream: None,
+            is_origin_allowed: false,
+            name: None,
+            spoken: Cell::default(),
+            tool: None,
+            client_address: connection.0.address.ip(),
+            unmatched,
+            connection,
+            observers,
+            watch,
+            status: None,
+            request_bytes: 0,
+            reply_bytes: 0,
+            end: End::Open,
+        }
+    }
+
+    /// One of several that came in the same request.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let connection = self.connection.another();
+        let mut part =
+            Self::new(connection, Rc::clone(&self.unmatched), Rc::clone(&self.observers), self.watch.part());
+        part.caller.clone_from(&self.caller);
+        part.endpoint.clone_from(&self.endpoint);
+        part.is_origin_allowed = self.is_origin_allowed;
+        part.client_address = self.client_address;
+        part.seen.era = self.seen.era;
+        part.spoken = self.spoken.clone();
+        part
+    }
+
+    /// Takes the client's address from `headers`, where a trusted proxy wrote them.
+    pub fn believe(&mut self, headers: &HeaderMap, proxies: &Networks) {
+        if !proxies.is_empty() {
+            let is_trusted = |address| proxies.contain(address);
+            self.client_address = forwarded::client_address(headers, self.client_address, is_trusted);
+        }
+    }
+
+    /// The client's address, behind the proxies that are trusted.
+    pub fn client_address(&self) -> IpAddr {
+        self.client_address
+    }
+
+    /// True if the client connected to a loopback address.
+    pub fn on_loopback(&self) -> bool {
+        self.connection.0.on_loopback
+    }
+
+    /// Who is counted as one client: the principal, or without credentials the network it connects from.
+    pub fn client(&self) -> Cow<'_, str> {
+        match self.principal() {
+            Principal::Anonymous => client_network(self.client_address).to_string().into(),
+            principal @ Principal::Known(_) => principal.id().into(),
+        }
+    }
+
+    /// Who is charged for what is opened for it.
+    pub fn payer(&self) -> Payer {
+        match self.principal() {
+            Principal::Anonymous => Payer::Network((&*self.client()).into()),
+            principal @ Principal::Known(_) => Payer::Principal(principal.id().into()),
+        }
+    }
+
+    /// Who asks, as far as its credentials were checked.
+    pub fn principal(&self) -> &Principal {
+        self.caller.as_ref().map_or(&Principal::Anonymous, |caller| &caller.principal)
+    }
+
+    /// Who asks; an error before its credentials were checked.
+    pub fn caller(&self) -> Result<&Rc<Caller>, PolicyError> {
+        self.caller.as_ref().ok_or(PolicyError::NoCredentials)
+    }
+
+    /// What the request to its upstream is about.
+    pub fn asked(&self) -> Asked {
+        Asked { method: self.seen.method, tool: self.tool }
+    }
+
+    /// It calls this. A name may be as long as a body: what is not logged of it is not kept either.
+    pub fn has_name(&mut self, name: Option<&str>) {
+        self.name = name.map(|name| cut(name).into_owned());
+    }
+
+    /// The other end of its connection.
+    pub fn peer(&self) -> &Rc<Peer> {
+        &self.connection.0
+    }
+
+    /// The call was answered, with a result or with an upstream's own error.
+    pub fn finish(&mut self) {
+        self.end = End::Answered;
+    }
+
+    /// The call failed. Writes its log line.
+    pub fn fail(&mut self, error: &Error) {
+        self.end = End::Failed(error.outcome().reason);
+        let peer = self.connection.0.address;
+        let is_forwarded = peer.ip() != self.client_address;
+        let client = if is_forwarded { self.client_address.to_string() } else { peer.to_string() };
+        self.observers.failures.write(
+            &Failure {
+                request_id: &self.watch.request_id,
+                endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.path),
+                method: self.seen.method.label(),
+                name: &self.name.as_deref().map_or_else(|| "-".into(), shorten),
+                upstream: self.upstream.as_deref().unwrap_or("-"),
+                principal: self.principal().name(),
+                client: &client,
+                error,
+            },
+            Instant::now(),
+        );
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let reason = match self.end {
+            End::Answered => None,
+            End::Failed(reason) => Some(reason),
+            End::Open => Some(Reason::Cancelled),
+        };
+        let series = self.endpoint.as_ref().map_or(&**self.unmatched, |endpoint| &*endpoint.series);
+        let now = Instant::now();
+        let spoken = match self.spoken.get() {
+            // Whatever says nothing of itself and is answered is of the modern era.
+            Spoken::Unknown if reason.is_none() && self.seen.era == Era::Modern => Spoken::Modern,
+            spoken => spoken,
+        };
+        series.observe(&Outcome {
+            method: self.seen.method,
+            spoken,
+            tool: self.tool,
+            reason,
+            seconds: now.duration_since(self.started).as_secs_f64(),
+        });
+        let mut watch = std::mem::take(&mut self.watch);
+        let request_id = std::mem::take(&mut watch.request_id);
+        let ended = Ended {
+            request_id: &request_id,
+            started: self.started,
+            ended: now,
+            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.path),
+            method: self.seen.method.label(),
+            name: self.name.as_deref(),
+            upstream: self.upstream.as_deref(),
+            principal: self.principal(),
+            client: self.client_address,
+            version: Some(spoken.label()).filter(|version| !version.is_empty()),
+            request_bytes: self.request_bytes,
+            reply_bytes: self.reply_bytes,
+            status: self.status,
+            reason,
+            trace_id: watch.span.as_ref().map(|span| span.trace_id()),
+        };
+        self.observers.ended(&mut watch, &ended);
+        self.connection.leave(now);
+        self.observers.pulse.leave();
+    }
+}

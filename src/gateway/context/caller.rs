@@ -1,0 +1,18 @@
+//! Who makes a call at an endpoint, and what follows from it there. Made once for a credential on a connection.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::access::auth::Principal;
+use crate::access::policy::Class;
+
+/// A principal at an endpoint.
+#[derive(Debug)]
+pub struct Caller {
+    /// Who it is.
+    pub principal: Principal,
+    /// What it may use there.
+    pub class: Arc<Class>,
+    /// When its credentials end: what it holds open ends with them.
+    pub ends: Option<Instant>,
+}

@@ -1,0 +1,186 @@
+//! Asking for a reload, and learning what came of it.
+//!
+//! Whoever asks gets the outcome of a reload that began after they asked: what they wrote before counts. However many
+//! ask while one is under way, one more follows; nothing is queued. The reload itself is the
+//! [`gateway`](crate::runtime)'s.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::{Notify, watch};
+
+/// What came of a reload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The new configuration is in force.
+    Reloaded {
+        /// What is different now, a line each; names only.
+        changes: Arc<[String]>,
+        /// Keys and sections that differ but count from the next start on.
+        needs_restart: Arc<[&'static str]>,
+    },
+    /// The old configuration stays in force; why, as `trunkline check` would say it.
+    Refused(Arc<str>),
+    /// The process is about to end, nothing is read any more.
+    Stopping,
+}
+
+impl Outcome {
+    /// True if the new configuration is in force.
+    pub fn is_ok(&self) -> bool {
+        matches!(self, Self::Reloaded { .. })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reloaded { changes, needs_restart } => {
+                f.write_str("reloaded\n")?;
+                if changes.is_empty() {
+                    f.write_str("nothing is different\n")?;
+                }
+                changes.iter().try_for_each(|change| writeln!(f, "{change}"))?;
+                if !needs_restart.is_empty() {
+                    writeln!(f, "from the next start on: {}", needs_restart.join(", "))?;
+                }
+                Ok(())
+            }
+            Self::Refused(why) => {
+                writeln!(f, "not reloaded; the old configuration stays in force\n{}", why.trim_end())
+            }
+            Self::Stopping => f.write_str("not reloaded; the gateway is about to stop\n"),
+        }
+    }
+}
+
+/// Reloads that are asked for, and the last outcome.
+#[derive(Debug)]
+pub struct Reloads {
+    wanted: Notify,
+    progress: watch::Sender<Progress>,
+}
+
+/// As many have ended when none comes any more.
+const STOPPED: u64 = u64::MAX;
+
+#[derive(Debug, Default)]
+struct Progress {
+    begun: u64,
+    ended: u64,
+    outcome: Option<Outcome>,
+    ended_at: Option<SystemTime>,
+}
+
+impl Default for Reloads {
+    fn default() -> Self {
+        Self { wanted: Notify::new(), progress: watch::Sender::new(Progress::default()) }
+    }
+}
+
+impl Reloads {
+    /// Asks for a reload and waits for what comes of it.
+    pub async fn request(&self) -> Outcome {
+        let mut progress = self.progress.subscribe();
+        let mine = progress.borrow().begun.saturating_add(1);
+        self.wanted.notify_one();
+        let ended = progress.wait_for(|progress| progress.ended >= mine).await;
+        let told = ended.ok().filter(|progress| progress.ended != STOPPED);
+        told.and_then(|progress| progress.outcome.clone()).unwrap_or(Outcome::Stopping)
+    }
+
+    /// What came of the last one, and when. `None`: there was none.
+    pub fn last(&self) -> Option<(SystemTime, Outcome)> {
+        let progress = self.progress.borrow();
+        Some((progress.ended_at?, progress.outcome.clone()?))
+    }
+
+    /// Waits until somebody asks.
+    pub async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// A reload begins: those who ask from now on want another.
+    pub fn begin(&self) {
+        self.progress.send_modify(|progress| progress.begun += 1);
+    }
+
+    /// The reload that began last has ended.
+    pub fn end(&self, outcome: Outcome) {
+        self.progress.send_modify(|progress| {
+            progress.ended = progress.begun;
+            progress.outcome = Some(outcome);
+            progress.ended_at = Some(SystemTime::now());
+        });
+    }
+
+    /// No reload comes any more: whoever waits or asks is told so. What came of the last one stays as it was.
+    pub fn stop(&self) {
+        self.progress.send_modify(|progress| progress.ended = STOPPED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reloaded() -> Outcome {
+        Outcome::Reloaded { changes: Arc::new([]), needs_restart: Arc::new([]) }
+    }
+
+    #[tokio::test]
+    async fn a_request_gets_the_outcome_of_a_reload_that_began_after_it() {
+        let reloads = Reloads::default();
+        reloads.begin();
+        let late = reloads.request();
+        let mut late = std::pin::pin!(late);
+        assert!(futures_util::poll!(&mut late).is_pending());
+        reloads.end(reloaded());
+        assert!(
+            futures_util::poll!(&mut late).is_pending(),
+            "what it wrote may have come too late for this one"
+        );
+        reloads.wanted().await;
+        reloads.begin();
+        reloads.end(Outcome::Refused("broken".into()));
+        assert_eq!(late.await, Outcome::Refused("broken".into()));
+    }
+
+    #[tokio::test]
+    async fn many_requests_share_one_reload() {
+        let reloads = Reloads::default();
+        let requests = futures_util::future::join_all((0..10).map(|_| reloads.request()));
+        let serve = async {
+            reloads.wanted().await;
+            reloads.begin();
+            reloads.end(reloaded());
+        };
+        let (outcomes, ()) = tokio::join!(requests, serve);
+        assert!(outcomes.iter().all(Outcome::is_ok), "{outcomes:?}");
+        assert_eq!(reloads.progress.borrow().begun, 1);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_at_the_end_is_told_of_it() {
+        let reloads = Reloads::default();
+        let (waited, ()) = tokio::join!(reloads.request(), async { reloads.stop() });
+        assert_eq!(waited, Outcome::Stopping);
+        assert_eq!(reloads.request().await, Outcome::Stopping);
+        reloads.end(reloaded());
+        reloads.stop();
+        assert_eq!(reloads.last().map(|(_, outcome)| outcome), Some(reloaded()), "it is no refusal");
+    }
+
+    #[test]
+    fn an_outcome_reads_as_lines() {
+        let outcome = Outcome::Reloaded {
+            changes: Arc::new(["upstream b: added".to_owned()]),
+            needs_restart: Arc::new(["workers", "shared"]),
+        };
+        assert_eq!(
+            outcome.to_string(),
+            "reloaded\nupstream b: added\nfrom the next start on: workers, shared\n"
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! What every thread of the process shares: the snapshot, the process-wide limits and counters, the drain.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use crate::access::limit::buffered::Buffered;
+use crate::access::limit::connections::Connections;
+use crate::access::limit::open_files;
+use crate::access::limit::per_address::PerAddress;
+use crate::access::tls::{Servers, Spoken, TlsError};
+use crate::catalog::lists::Catalog;
+use crate::catalog::subscriptions::Hub;
+use crate::context::pulse::Pulses;
+use crate::context::reloads::Reloads;
+use crate::context::snapshot::{Snapshot, SnapshotError};
+use crate::line::sse_endpoint::Lines;
+use crate::redis::{Shared, SharedError};
+use crate::runtime::certificate_expiry;
+use crate::session::Sessions;
+use crate::session::key_file::KeyFileError;
+use crate::session::keys::Keys;
+use crate::session::store::StoreError;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::{self, Traces};
+use crate::upstream::changes::Changed;
+use crate::upstream::health::breaker::State as BreakerState;
+use crate::upstream::health::clock_ms;
+use crate::upstream::pipe;
+use config::Config;
+use net::drain::Drain;
+
+/// Shared by all threads.
+#[derive(Debug)]
+pub struct State {
+    /// The current configuration, resolved.
+    pub snapshot: ArcSwap<Snapshot>,
+    /// All metrics.
+    pub metrics: Metrics,
+    /// Open client connections.
+    pub connections: Arc<Connections>,
+    /// TLS handshakes under way, by address.
+    pub handshakes: Arc<PerAddress>,
+    /// What the listeners speak.
+    pub tls: Servers,
+    /// Bytes of messages held.
+    pub buffered: Arc<Buffered>,
+    /// Lists of upstreams and endpoints.
+    pub catalog: Catalog,
+    /// Change notices.
+    pub hub: Hub,
+    /// Sessions of legacy clients.
+    pub sessions: Arc<Sessions>,
+    /// What replicas share, if anything.
+    pub shared: Option<Arc<Shared>>,
+    /// Streams of clients that speak HTTP+SSE.
+    pub lines: Lines,
+    /// Upstream connections that many calls share.
+    pub pipes: Arc<pipe::host::Shared>,
+    /// The definitions of some upstream's tools have to be looked at.
+    pub pins_due: Notify,
+    /// Where traces go, if anywhere.
+    pub traces: Option<Arc<Traces>>,
+    /// Reloads that are asked for.
+    pub reloads: Reloads,
+    /// Where clients connect, and whether TLS is spoken there, in configured order.
+    pub listeners: ArcSwap<Vec<(SocketAddr, bool)>>,
+    /// How far the end has come.
+    pub drain: Drain,
+    /// Whether the workers live, and what they have under way.
+    pub pulses: Arc<Pulses>,
+}
+
+/// Why a configuration cannot take effect.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It cannot be resolved.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// It promises more connections than the system allows.
+    #[error(transparent)]
+    OpenFiles(#[from] open_files::TooFew),
+    /// A listener cannot speak TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Sessions cannot be kept.
+    #[error(transparent)]
+    Sessions(#[from] StoreError),
+    /// Nothing can be shared.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// Traces cannot go where they should.
+    #[error(transparent)]
+    Traces(#[from] trace::SettingsError),
+    /// There are no keys for session ids.
+    #[error(transparent)]
+    SessionKey(#[from] KeyFileError),
+}
+
+/// A new configuration, resolved against the one in force.
+#[derive(Debug)]
+pub struct Prepared {
+    connections_max: usize,
+    servers: BTreeMap<usize, Spoken>,
+    session_keys: Option<Keys>,
+    old: Arc<Snapshot>,
+    snapshot: Snapshot,
+}
+
+impl Prepared {
+    /// The snapshot in force, and the one that is to be.
+    pub fn snapshots(&self) -> (&Snapshot, &Snapshot) {
+        (&self.old, &self.snapshot)
+    }
+}
+
+impl State {
+    /// The state at start.
+    pub fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
+        let connections_max = open_files::connections_max(config.limits.connections_max)?;
+        let tls = Servers::load(config)?;
+        let snapshot = Snapshot::build(config, &metrics, None)?;
+        snapshot.take_up();
+        let shared =
+            config.shared.as_ref().map(|shared| Shared::new(shared, metrics.shared.clone())).transpose()?;
+        // This one, whether it can be reached or not.
+        metrics.shared.replicas.set(shared.is_some().into());
+        let sessions = Sessions::open_store(
+            config,
+            metrics.journal_records_lost.clone(),
+            metrics.streams.series.clone(),
+            shared.clone(),
+        )?;
+        certificate_expiry::show(&tls, &metrics);
+        let limits = &config.limits;
+        let buffered = Buffered::new(limits.buffered_bytes_max);
+        Ok(Arc::new(Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            connections: Connections::new(connections_max, limits.connections_per_address_max),
+            handshakes: PerAddress::new(limits.handshakes_per_address_max),
+            tls,
+            catalog: Catalog::new(limits.cache_bytes_max),
+            hub: Hub::default(),
+            sessions,
+            shared,
+            lines: Lines::default(),
+            pipes: pipe::host::Shared::new(config, &buffered),
+            buffered,
+            pins_due: Notify::new(),
+            traces: Traces::open(config.trace.as_ref(), &metrics.trace_spans)?,
+            reloads: Reloads::default(),
+            listeners: ArcSwap::default(),
+            drain: Drain::default(),
+            pulses: Arc::default(),
+            metrics,
+        }))
+    }
+
+    /// All of a reload that can fail: `listeners` are the numbers of the listeners of `config`. Nothing is replaced yet.
+    pub fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<Prepared, StateError> {
+        let old = self.snapshot.load_full();
+        Ok(Prepared {
+            connections_max: open_files::connections_max(config.limits.connections_max)?,
+            servers: self.tls.reread(config, listeners)?,
+            session_keys: self.sessions.read_keys(config)?,
+            snapshot: Snapshot::build(config, &self.metrics, Some(&old))?,
+            old,
+        })
+    }
+
+    /// Replaces the configuration by `config`, for which everything is prepared.
+    pub fn take_up(&self, config: &Config, prepared: Prepared) {
+        let Prepared { connections_max, servers, session_keys, old, snapshot: new } = prepared;
+        let limits = &config.limits;
+        self.connections.set_max(connections_max, limits.connections_per_address_max);
+        self.handshakes.set_max(limits.handshakes_per_address_max);
+        self.tls.replace(servers);
+        certificate_expiry::show(&self.tls, &self.metrics);
+        self.buffered.set_max(limits.buffered_bytes_max);
+        self.sessions.reconfigure(&config.session, session_keys);
+        self.pipes.reconfigure(config);
+        let new = Arc::new(new);
+        new.take_up();
+        self.snapshot.store(Arc::clone(&new));
+        new.issuers.wanted.notify_one();
+        for gone in &old.upstreams {
+            if new.upstreams.iter().all(|upstream| !upstream.is_served_with(gone)) {
+                gone.retire();
+            }
+            let same = new.upstreams.iter().find(|upstream| upstream.id == gone.id);
+            if same.is_some_and(|same| same.keeps_lists_unlike(gone)) {
+                for changed in Changed::ALL {
+                    gone.changes.note(changed);
+                }
+            }
+        }
+        let is_gone = |gone: &&str| new.upstreams.iter().all(|upstream| upstream.config.name != **gone);
+        let before = old.upstreams.iter().map(|upstream| upstream.config.name.as_str());
+        before.filter(is_gone).for_each(|gone| self.metrics.forget_upstream(gone));
+        let is_gone = |gone: &&str| new.endpoint_at(gone).is_none();
+        let before = old.endpoints.iter().map(|endpoint| endpoint.config.path.as_str());
+        before.filter(is_gone).for_each(|gone| self.metrics.forget_endpoint(gone));
+        self.hub.reloaded(&new);
+    }
+
+    /// All metrics as text, gauges brought up to date. To be called by one at a time.
+    pub fn render_metrics(&self) -> Result<Vec<u8>, prometheus::Error> {
+        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        self.metrics.process.read();
+        self.metrics.connections_open.set(gauge(self.connections.open()));
+        self.metrics.connections_max.set(gauge(self.connections.max()));
+        self.metrics.buffered_bytes_max.set(gauge(self.buffered.bytes_max()));
+        self.metrics.subscriptions.set(gauge(self.hub.open()));
+        self.metrics.sse_streams.set(gauge(self.lines.open()));
+        self.metrics.lists.bytes.set(i64::try_from(self.catalog.bytes()).unwrap_or(i64::MAX));
+        self.metrics.buffered_bytes.set(gauge(self.buffered.held_bytes()));
+        let counts = self.sessions.counts();
+        for (state, sessions) in [("live", counts.sessions), ("revoked", counts.revoked)] {
+            self.metrics.sessions.with_label_values(&[state]).set(gauge(sessions));
+        }
+        self.metrics.upstream_sessions.set(gauge(counts.upstream_sessions));
+        self.metrics.streams.open.set(gauge(self.sessions.open_streams()));
+        self.metrics.upstream_streams.set(gauge(counts.upstream_streams));
+        let tasks = self.sessions.task_counts();
+        self.metrics.tasks.set(gauge(tasks.known));
+        let forgotten = &self.metrics.tasks_forgotten;
+        forgotten.inc_by(tasks.forgotten.saturating_sub(forgotten.get()));
+        let snapshot = self.snapshot.load();
+        snapshot.rates.observe();
+        snapshot
+            .upstreams
+            .iter()
+            .filter_map(|upstream| upstream.gate.as_ref())
+            .for_each(|gate| gate.observe());
+        self.count_replicas();
+        self.metrics.render()
+    }
+
+    fn count_replicas(&self) {
+        let Metrics { breakers, replica_in_flight, upstream_replicas, .. } = &self.metrics;
+        // Without those that are gone.
+        breakers.reset();
+        replica_in_flight.reset();
+        upstream_replicas.reset();
+        for upstream in &self.snapshot.load().upstreams {
+            let name = upstream.config.name.as_str();
+            let replicas = upstream.replicas.load();
+            let now_ms = clock_ms(Instant::now());
+            let fit =
+                replicas.iter().filter(|replica| replica.breaker.0.is_fit(&replica.rules, now_ms)).count();
+            for (state, count) in [("fit", fit), ("unfit", replicas.len() - fit)] {
+                if !replicas.is_empty() {
+                    let count = i64::try_from(count).unwrap_or(i64::MAX);
+                    upstream_replicas.with_label_values(&[name, state]).set(count);
+                }
+            }
+            for replica in replicas.iter() {
+                let state = replica.breaker.0.state();
+                for each in BreakerState::ALL {
+                    let labels = [name, &*replica.label, each.label()];
+                    breakers.with_label_values(&labels).set((each == state).into());
+                }
+                let in_flight = i64::try_from(replica.load.0.in_flight()).unwrap_or(i64::MAX);
+                replica_in_flight.with_label_values(&[name, &*replica.label]).set(in_flight);
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! An HTTP connection from its first byte to its end, with its clocks.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncReadExt as _;
+use tokio::time::{sleep, timeout};
+
+use super::peer::Peer;
+use super::stream::Stream;
+use crate::context::worker::Worker;
+use crate::line::proxy::Proxy;
+use config::Limits;
+use net::drain::Drain;
+use net::framing::{Framed, Sender};
+use net::socket::Observed;
+
+/// What every HTTP/2 connection starts with (RFC 9113 §3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The clocks of a connection are looked at this often, or more often where a clock is shorter.
+const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(5);
+/// How many times more seldom they are looked at while a call is under way.
+const PAUSE_PERIODS_MAX: u32 = 4;
+
+/// Why a connection ended.
+pub(super) enum Ended {
+    ByPeer,
+    Clock(&'static str),
+}
+
+/// What TLS settled on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Serves a connection to its end. Without `protocol`, its first bytes tell HTTP/1.1 from HTTP/2.
+pub(super) async fn serve(
+    worker: &Rc<Worker>,
+    proxy: Rc<Proxy>,
+    (mut stream, protocol): (Stream, Option<Protocol>),
+    peer: &Rc<Peer>,
+    limits: &Limits,
+) -> Ended {
+    let start = tokio::select! {
+        start = timeout(limits.header_timeout, read_start(&mut stream)) => match start {
+            Ok(Ok(start)) if !start.is_empty() => start,
+            Ok(_) => return Ended::ByPeer,
+            Err(_) => return Ended::Clock("header_timeout"),
+        },
+        () = proxy.drain().closing() => return Ended::ByPeer,
+    };
+    let is_http2 = match protocol {
+        Some(protocol) => protocol == Protocol::Http2,
+        None => start.starts_with(&HTTP2_PREFACE[..3]),
+    };
+    peer.begin(is_http2);
+    let of_connection = Rc::clone(&proxy);
+    let drain = of_connection.drain();
+    let noted = Rc::clone(peer);
+    let stream = Observed::new(start, stream, move |_| noted.received());
+    let service = service_fn(|request| {
+        let proxy = Rc::clone(&proxy);
+        let connection = peer.enter();
+        // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
+        async move { Ok::<_, Infallible>(Box::pin(proxy.handle(connection, request)).await) }
+    });
+    if is_http2 {
+        let mut builder = hyper::server::conn::http2::Builder::new(worker.client.tasks.clone());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams_per_connection_max)
+            .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
+            .keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(20));
+        let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let age_max = Some(jitter(limits.connection_age_max, peer.address.port()));
+        watch(
+            drain,
+            peer,
+            limits,
+            connection,
+            hyper::server::conn::http2::Connection::graceful_shutdown,
+            age_max,
+        )
+        .await
+    } else {
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder
+            .max_header_size(limits.header_bytes_max)
+            .max_headers(limits.headers_max)
+            .header_read_timeout(None)
+            .timer(TokioTimer::new());
+        let io = TokioIo::new(Framed::new(stream, Sender::Client));
+        let connection = pin!(builder.serve_connection(io, service));
+        watch(
+            drain,
+            peer,
+            limits,
+            connection,
+            hyper::server::conn::http1::Connection::graceful_shutdown,
+            None,
+        )
+        .await
+    }
+}
+
+/// Drives a connection to its end, watching its clocks and the drain.
+async fn watch<C: Future<Output = hyper::Result<()>>>(
+    drain: &Drain,
+    peer: &Peer,
+    limits: &Limits,
+    mut connection: Pin<&mut C>,
+    shut_down: impl Fn(Pin<&mut C>),
+    age_max: Option<Duration>,
+) -> Ended {
+    let is_http2 = age_max.is_some();
+    let mut quiet = pin!(drain.quiet());
+    let mut closing = pin!(drain.closing());
+    let mut old = pin!(sleep(age_max.unwrap_or(Duration::MAX)));
+    let period = limits.header_timeout.min(limits.idle_timeout).div_f32(4.0).min(WATCH_INTERVAL_MAX);
+    let period = period.max(Duration::from_millis(5));
+    let mut pause = period;
+    let mut clocks = pin!(sleep(pause));
+    let (mut is_quiet, mut is_closing, mut is_old) = (false, false, false);
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut connection => {
+                if let Err(error) = result {
+                    tracing::debug!(client = %peer.address, %error, "connection ended");
+                }
+                return Ended::ByPeer;
+            }
+            () = &mut clocks => {
+                // No clock runs while a call does, and most of those that take so long are idle streams.
+                pause = if peer.is_busy() { (pause * 2).min(period * PAUSE_PERIODS_MAX) } else { period };
+                clocks.as_mut().reset((Instant::now() + pause).into());
+                match peer.overdue(Instant::now(), limits) {
+                    None => {}
+                    // A call may be on the wire: GOAWAY lets its client send it elsewhere.
+                    Some(_) if is_http2 && !is_old => {
+                        is_old = true;
+                        shut_down(connection.as_mut());
+                    }
+                    Some(clock) => return Ended::Clock(clock),
+                }
+            }
+            // HTTP/1.1 connections are asked to close by their next reply, HTTP/2 ones by GOAWAY.
+            () = &mut quiet, if is_http2 && !is_quiet => {
+                is_quiet = true;
+                shut_down(connection.as_mut());
+            }
+            () = &mut closing, if !is_closing => {
+                is_closing = true;
+                shut_down(connection.as_mut());
+            }
+            () = &mut old, if is_http2 && !is_old => {
+                is_old = true;
+                shut_down(connection.as_mut());
+            }
+        }
+    }
+}
+
+/// ±10 %, so that connections opened together do not all end together.
+fn jitter(age_max: Duration, seed: u16) -> Duration {
+    let tenths = f64::from(seed % 201) / 1000.0;
+    age_max.mul_f64(0.9 + tenths)
+}
+
+/// The bytes that tell HTTP/2 from HTTP/1.1: as many as agree with the preface's first three, and one more.
+async fn read_start(stream: &mut Stream) -> io::Result<Vec<u8>> {
+    let mut start = Vec::with_capacity(3);
+    while start.len() < 3 && HTTP2_PREFACE.starts_with(&start) {
+        let mut byte = [0];
+        if stream.read(&mut byte).await? == 0 {
+            break;
+        }
+        start.push(byte[0]);
+    }
+    Ok(start)
+}

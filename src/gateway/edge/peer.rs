@@ -1,0 +1,169 @@
+//! The other end of a connection: what is known of it, and its clocks.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::pki_types::CertificateDer;
+
+use crate::access::auth::certificate::ClientCertificate;
+use crate::access::auth::remembered::Remembered;
+use crate::access::tls::names::Names;
+use crate::access::tls::{Server, Servers};
+use config::Limits;
+
+/// What is known of the other end of a connection, and its clocks.
+#[derive(Debug)]
+pub struct Peer {
+    /// The client's address, or that of the proxy whose requests say for whom they are.
+    pub address: SocketAddr,
+    proof: Option<Proof>,
+    /// Who called last on it.
+    pub remembered: Remembered,
+    /// True if the listener is bound to a loopback address.
+    pub on_loopback: bool,
+    /// The name that the client asked for, and whose certificates there are, where it speaks TLS.
+    pub shown: Option<Shown>,
+    is_http2: Cell<bool>,
+    calls: Cell<usize>,
+    /// When the first byte of an unfinished head arrived.
+    head_since: Cell<Option<Instant>>,
+    idle_since: Cell<Instant>,
+}
+
+/// What the certificate of a connection was chosen by.
+#[derive(Debug)]
+pub struct Shown {
+    /// The name that the client asked for.
+    pub name: Option<Box<str>>,
+    /// The names of all certificates of the listener.
+    pub names: Arc<Names>,
+}
+
+/// A client's certificate, and who believed it.
+#[derive(Debug)]
+pub(super) struct Proof {
+    certificate: ClientCertificate,
+    chain: Box<[CertificateDer<'static>]>,
+    /// The listener's number.
+    place: usize,
+    believed_by: RefCell<Arc<Server>>,
+}
+
+impl Proof {
+    /// `chain` was believed by `server`, the TLS of the listener with the number `place`; `certificate` is the first of it.
+    pub(super) fn new(
+        certificate: ClientCertificate,
+        chain: &[CertificateDer<'static>],
+        place: usize,
+        server: &Arc<Server>,
+    ) -> Self {
+        let believed_by = RefCell::new(Arc::clone(server));
+        Self { certificate, chain: chain.into(), place, believed_by }
+    }
+
+    fn certificate(&self, servers: &Servers) -> Option<&ClientCertificate> {
+        // What is connected to a listener that is gone ends as it began.
+        let Some(spoken) = servers.get(self.place) else { return Some(&self.certificate) };
+        let server = spoken.tls?;
+        let mut believed_by = self.believed_by.borrow_mut();
+        if !Arc::ptr_eq(&believed_by, &server) {
+            if !server.trusts(&self.chain) {
+                return None;
+            }
+            *believed_by = server;
+        }
+        Some(&self.certificate)
+    }
+}
+
+impl Peer {
+    /// A connection that has just begun.
+    pub(super) fn new(
+        address: SocketAddr,
+        on_loopback: bool,
+        proof: Option<Proof>,
+        shown: Option<Shown>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            address,
+            proof,
+            remembered: Remembered::default(),
+            on_loopback,
+            shown,
+            is_http2: Cell::new(false),
+            calls: Cell::new(0),
+            head_since: Cell::new(None),
+            idle_since: Cell::new(Instant::now()),
+        })
+    }
+
+    /// The certificate that the connection showed, if it would still be believed by its listener.
+    pub fn certificate(&self, servers: &Servers) -> Option<&ClientCertificate> {
+        self.proof.as_ref().and_then(|proof| proof.certificate(servers))
+    }
+
+    /// Whether a request for `host`, without its port, belongs on this connection.
+    pub fn is_for(&self, host: &str) -> bool {
+        self.shown.as_ref().is_none_or(|shown| shown.names.agree(shown.name.as_deref(), host))
+    }
+
+    /// The first byte of a request came.
+    pub(super) fn begin(&self, is_http2: bool) {
+        self.head_since.set(Some(Instant::now()));
+        self.is_http2.set(is_http2);
+    }
+
+    /// Whether a call is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.calls.get() > 0
+    }
+
+    pub(super) fn enter(self: &Rc<Self>) -> InCall {
+        self.calls.set(self.calls.get() + 1);
+        self.head_since.set(None);
+        InCall(Rc::clone(self))
+    }
+
+    /// Bytes came: between two calls they are the beginning of a head.
+    pub(super) fn received(&self) {
+        if self.calls.get() == 0 && self.head_since.get().is_none() {
+            self.head_since.set(Some(Instant::now()));
+        }
+    }
+
+    /// Which clock ran out.
+    pub(super) fn overdue(&self, now: Instant, limits: &Limits) -> Option<&'static str> {
+        if self.calls.get() > 0 {
+            return None;
+        }
+        // Frames of an idle HTTP/2 connection are no beginning of a request.
+        if self.is_http2.get() {
+            self.head_since.set(None);
+        }
+        if self.head_since.get().is_some_and(|since| now.duration_since(since) >= limits.header_timeout) {
+            return Some("header_timeout");
+        }
+        (now.duration_since(self.idle_since.get()) >= limits.idle_timeout).then_some("idle_timeout")
+    }
+}
+
+/// Counts a call on its connection from its head to the end of its reply.
+#[derive(Debug)]
+pub struct InCall(pub Rc<Peer>);
+
+impl InCall {
+    /// Counts another call of the same request.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        self.0.enter()
+    }
+
+    /// The call has ended. Only its [`Call`](crate::context::call::Call) says so, once.
+    pub fn leave(&self, now: Instant) {
+        self.0.calls.set(self.0.calls.get().saturating_sub(1));
+        self.0.idle_since.set(now);
+    }
+}

@@ -1,0 +1,76 @@
+//! The gateway: fleets of MCP clients connect to one address; behind it stand many shared tool servers.
+//!
+//! The folders are its floors, from the one that begins a call down to what all stand on. Imports point down only;
+//! `tests/layers.py` holds the order.
+//!
+//! | floor | what it is |
+//! |---|---|
+//! | [`runtime`] | the process: workers, the control thread, reload, what replicas tell each other |
+//! | [`admin`] | metrics, health, `/status` and the page |
+//! | [`edge`] | connections of clients: PROXY protocol, TLS, HTTP |
+//! | [`mod@line`] | the way of a call: head, admission, body, upstream, reply; sessions of the legacy era |
+//! | [`catalog`] | what servers offer: merged lists, subscriptions, pinned definitions, probes |
+//! | [`mapper`] | names between clients and upstreams where an endpoint has prefixes |
+//! | [`context`] | what a request sees: the snapshot, its worker, its caller, its record |
+//! | [`session`] | sessions of the legacy era, and what waits for their clients |
+//! | [`upstream`] | replicas, connections, child processes, HTTP+SSE, the bridge between the eras |
+//! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
+//! | [`redis`] | what replicas of the gateway share |
+//! | [`telemetry`] | metrics, logs, traces |
+//!
+//! # The way of a call
+//!
+//! 1. A connection is accepted by one of the *workers* ([`context::worker`], [`edge`]): threads that share nothing
+//!    on the request path, each with its own connections to upstreams.
+//! 2. [`line::proxy::Proxy::handle`] reads top to bottom. It reads the headers once ([`protocol::head`]), checks where
+//!    the request comes from ([`access::auth::origin`]) and who makes it ([`access::auth`]), and finds the upstream from the
+//!    `Mcp-Name` header alone ([`protocol::route`]): what can be refused is refused before the body arrives.
+//! 3. The body is taken in under limits ([`line::intake`]), checked by simd-json ([`protocol::json`]) and compared
+//!    with the headers ([`line::message`], [`protocol::agreement`]). Nothing reaches an upstream that was not checked.
+//! 4. The very bytes that came in go out ([`upstream::exchange`]): over HTTP, or to a process of the gateway's own
+//!    ([`upstream::stdio`]), which looks like a server over HTTP from here ([`upstream::pipe`]). On endpoints over
+//!    several upstreams names are replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
+//! 5. The reply is handed on as it comes ([`line::relay`]); where names must be mapped, [`mapper`] does it.
+//!
+//! Lists and `server/discover` leave the line for the [`catalog::lists`], `subscriptions/listen` leaves it for [`catalog::subscriptions`].
+//! Whatever goes wrong is a [`protocol::error::Error`], rendered in one place.
+//!
+//! # Sessions
+//!
+//! A client of the legacy era has a session whose id holds what `initialize` settled ([`session`]); with each upstream
+//! it calls, the gateway has one for it ([`line::legacy`]). What upstreams say beside their replies comes in on streams of
+//! their own ([`line::legacy::upstream_stream`]), crosses in one place ([`line::legacy::crossing`]), waits on the session's desk
+//! ([`session::desk`]) and goes out on the client's stream ([`line::legacy::client_stream`], or [`line::sse_endpoint`] for HTTP+SSE).
+//!
+//! # Two eras
+//!
+//! A client is served in its own era wherever the upstream speaks that. Where it does not, [`upstream::bridge`] stands
+//! between them as a server of the client's era that lives in this process, so that nothing above it differs; what the
+//! messages are in the other era is in [`protocol::translation`]. Lists and introductions do not pass by there: the
+//! [`catalog::lists`] asks for them in an era that the upstream speaks.
+//!
+//! # Who owns what
+//!
+//! The configuration ([`config`]) is resolved into a [`context::snapshot`]: plain data behind one atomic pointer, swapped
+//! whole on reload. Connections, scratch memory and pools belong to one worker. What is process-wide is in
+//! [`context::state`], legacy sessions ([`session`]) among it. The control thread ([`runtime`]) handles signals, serves the
+//! admin listener ([`admin`]), finds out which eras upstreams speak ([`catalog::probe`]), learns names ([`catalog::lists::learn`])
+//! and listens to upstreams ([`catalog::subscriptions::upstream`]); it is never on the way of a call. What replicas share goes through it,
+//! too (`runtime::replicas`, over [`redis`]): a call at most waits for an answer that comes by there, for a bounded time.
+//!
+//! Held to in few places: simd-json is named in `protocol::json` alone, error bodies are written in `protocol::error`
+//! alone, tasks are spawned through [`net::tasks`] alone, and whatever starts a program does so under a [`net::guardian`].
+
+pub mod access;
+pub mod admin;
+pub mod catalog;
+pub mod context;
+pub mod directory;
+pub mod edge;
+pub mod line;
+pub mod mapper;
+pub mod redis;
+pub mod runtime;
+pub mod session;
+pub mod telemetry;
+pub mod upstream;

@@ -1,0 +1,45 @@
+//! What browsers must be told before they let a page of another origin read a reply.
+//!
+//! Whether an origin is allowed at all is decided before, by `auth::origin`.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, ORIGIN,
+    VARY,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use crate::line::relay::ReplyBody;
+
+const METHODS: HeaderValue = HeaderValue::from_static("POST, OPTIONS");
+const METHODS_OF_SESSIONS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
+const EXPOSED: HeaderValue =
+    HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate, Retry-After, RateLimit, RateLimit-Policy");
+const MAX_AGE_S: HeaderValue = HeaderValue::from_static("600");
+const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");
+
+/// Lets the page of an allowed `origin` read `response`.
+pub fn allow(response: &mut Response<ReplyBody>, origin: HeaderValue) {
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    headers.insert(VARY, VARY_ORIGIN);
+}
+
+/// The answer to OPTIONS from an allowed origin, or from no origin; [`allow`] is still to be called. `has_sessions`:
+/// the endpoint serves revisions with sessions.
+pub fn preflight(request: &HeaderMap, has_sessions: bool) -> Response<ReplyBody> {
+    let methods = if has_sessions { METHODS_OF_SESSIONS } else { METHODS };
+    let mut response = Response::new(ReplyBody::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(ALLOW, methods.clone());
+    if request.contains_key(ORIGIN) {
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+        headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE_S);
+        if let Some(asked) = request.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+        }
+    }
+    response
+}

@@ -1,0 +1,129 @@
+//! Taking in a client's message: bounded in bytes, time and by what the whole process may hold.
+//!
+//! A message that arrives in one piece is used as it came, without a copy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use crate::access::limit::buffered::{Buffered, Reservation};
+use config::Limits;
+use net::pieces::Pieces;
+use protocol::error::{ClientError, Error, GatewayError};
+
+/// Up to here a message fits the connection's own read buffer and takes nothing from the process's budget.
+const UNCOUNTED_BYTES: usize = 8 * 1024;
+/// How much memory is set aside for a message on its sender's word.
+const JOINED_BYTES_MAX: usize = 64 * 1024;
+/// How much of a refused message is read to find its id.
+const REFUSED_BYTES_MAX: usize = 64 * 1024;
+/// How long a refused message may take to arrive.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A client's message, still arriving or arrived.
+#[derive(Debug)]
+pub struct Intake {
+    incoming: Option<Incoming>,
+    bytes: Option<Bytes>,
+    is_broken: bool,
+    reservation: Option<Reservation>,
+}
+
+impl Intake {
+    /// Nothing is read before it is asked for.
+    pub fn new(incoming: Incoming) -> Self {
+        Self { incoming: Some(incoming), bytes: None, is_broken: false, reservation: None }
+    }
+
+    /// The whole message.
+    pub async fn collect(&mut self, limits: &Limits, budget: &Arc<Buffered>) -> Result<Bytes, Error> {
+        let bytes_max = limits.body_bytes_max;
+        let Some(incoming) = self.incoming.as_ref() else {
+            return Ok(self.bytes.clone().unwrap_or_default());
+        };
+        let announced = incoming.size_hint().lower();
+        if announced > bytes_max as u64 {
+            return Err(ClientError::TooLarge { bytes_max }.into());
+        }
+        let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+        let result = timeout(limits.body_timeout, self.read(announced, bytes_max, Some(budget))).await;
+        if result.is_err() {
+            self.is_broken = true;
+        }
+        result.unwrap_or(Err(ClientError::TooSlow.into()))
+    }
+
+    /// What a refusal needs: the message if it is small and there at once. Never fails.
+    pub async fn collect_refused(&mut self) -> Option<Bytes> {
+        if let Some(bytes) = &self.bytes {
+            return Some(bytes.clone());
+        }
+        let announced = self.incoming.as_ref()?.size_hint().lower();
+        if self.is_broken || announced > REFUSED_BYTES_MAX as u64 {
+            return None;
+        }
+        let announced = usize::try_from(announced).unwrap_or(REFUSED_BYTES_MAX);
+        timeout(REFUSED_TIMEOUT, self.read(announced, REFUSED_BYTES_MAX, None)).await.ok()?.ok()
+    }
+
+    /// What the message takes of the budget, for who holds it for longer than this.
+    pub fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
+    }
+
+    /// True if bytes of the message are still on the connection, so that it cannot be used again.
+    pub fn is_unread(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
+    }
+
+    /// Counts what has arrived: what is only announced costs its sender nothing.
+    fn count(&mut self, length: usize, budget: &Arc<Buffered>) -> Result<(), Error> {
+        if length <= UNCOUNTED_BYTES {
+            return Ok(());
+        }
+        let reservation = self.reservation.get_or_insert_with(|| budget.reservation());
+        if reservation.grow_to(length) { Ok(()) } else { Err(GatewayError::Buffers.into()) }
+    }
+
+    async fn read(
+        &mut self,
+        announced: usize,
+        bytes_max: usize,
+        budget: Option<&Arc<Buffered>>,
+    ) -> Result<Bytes, Error> {
+        let mut pieces = Pieces::default();
+        while let Some(incoming) = self.incoming.as_mut() {
+            let frame = match incoming.frame().await {
+                None => break,
+                Some(Ok(frame)) => frame,
+                Some(Err(_)) => {
+                    self.is_broken = true;
+                    return Err(ClientError::Aborted.into());
+                }
+            };
+            let is_last = incoming.is_end_stream();
+            let Ok(data) = frame.into_data() else { continue };
+            let length = pieces.len() + data.len();
+            if length > bytes_max {
+                self.is_broken = true;
+                return Err(ClientError::TooLarge { bytes_max }.into());
+            }
+            if let Some(budget) = budget {
+                self.count(length, budget).inspect_err(|_| self.is_broken = true)?;
+            }
+            pieces.push(data, announced.min(JOINED_BYTES_MAX));
+            if is_last {
+                break;
+            }
+        }
+        let bytes = pieces.into_bytes();
+        self.incoming = None;
+        self.bytes = Some(bytes.clone());
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,50 @@
+//! What the gateway itself answers to requests of upstreams.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{InSession, messages};
+use crate::context::worker::Worker;
+use protocol::asking::NotAsked;
+use protocol::json::quote;
+
+/// Nobody is left to ask.
+const NO_CLIENT: NotAsked = NotAsked { code: -32000, message: "the client is not reachable" };
+/// As the official SDKs call a request that timed out.
+pub(super) const TOO_LATE: NotAsked = NotAsked { code: -32001, message: "the client did not answer in time" };
+
+/// Answers a ping. `id` is the literal of the upstream's own id.
+pub(super) fn pong(worker: &Rc<Worker>, session: &InSession, id: &[u8]) {
+    let id = String::from_utf8_lossy(id);
+    answer(worker, session, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+}
+
+/// Answers a request with an error. `id` is the literal of the upstream's own id.
+pub(super) fn refuse(worker: &Rc<Worker>, session: &InSession, id: &[u8], why: NotAsked) {
+    let id = String::from_utf8_lossy(id);
+    let NotAsked { code, message } = why;
+    let message = quote(message);
+    answer(
+        worker,
+        session,
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#),
+    );
+}
+
+/// Takes a request back that could not be put to the client, and tells its upstream.
+pub fn undeliverable(worker: &Rc<Worker>, session: &InSession, public_id: &str) {
+    if let Some(question) = session.desk.take_question(public_id) {
+        session.upstream.series.questions.refused.inc();
+        refuse(worker, session, question.inner_id.as_bytes(), NO_CLIENT);
+    }
+}
+
+fn answer(worker: &Rc<Worker>, session: &InSession, message: String) {
+    messages::send_if_room(
+        worker,
+        &session.desk,
+        &session.upstream,
+        Arc::clone(&session.upstream_session),
+        message.into(),
+    );
+}

@@ -1,0 +1,66 @@
+//! What becomes of `notifications/cancelled`: its upstream is told by the id that it knows, once the call was sent to it.
+//!
+//! The client may have sent it through another gateway than its call, which told this one ([`run`]).
+//!
+//! Deliberately not here: whether the call ends. Its upstream answers it or not, and the client ignores what it answers.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::messages::{room_for, send, send_if_room, upstream_of};
+use crate::context::worker::Worker;
+use crate::session::cancelled::Cancelled;
+use crate::session::desk::{Addressee, InFlight};
+use protocol::error::GatewayError;
+
+/// Cancels what clients have cancelled at other gateways and is in flight here, for as long as the worker runs.
+pub async fn run(worker: &Rc<Worker>) {
+    loop {
+        let cancelled = worker.state.sessions.next_cancelled().await;
+        if let Err(error) = cancel(worker, cancelled) {
+            tracing::debug!(%error, "a cancellation from another gateway is dropped");
+        }
+    }
+}
+
+/// Cancels a call. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end. Gives
+/// back what is not in flight here.
+pub fn cancel(worker: &Rc<Worker>, cancelled: Cancelled) -> Result<Option<Cancelled>, GatewayError> {
+    let desk = worker.state.sessions.desk_if_any(cancelled.session);
+    let call = desk.and_then(|desk| Some((desk.pending_call(&cancelled.id)?, desk)));
+    let Some((call, desk)) = call else { return Ok(Some(cancelled)) };
+    if let Some(InFlight { addressee: Addressee { upstream, session }, sent_id }) = call.in_flight
+        && call.sending.is_behind()
+    {
+        let view = worker.view();
+        let Some(upstream) = upstream_of(&view, &upstream) else { return Ok(None) };
+        let note = note(&sent_id, &cancelled.reason);
+        let room = room_for(worker, &desk, upstream, note.len())?;
+        send(worker, (&desk, room), upstream, session, note);
+        return Ok(None);
+    }
+    // One is enough, which also bounds them.
+    if !desk.withdraw(&cancelled.id) {
+        return Ok(None);
+    }
+    let sender = Rc::clone(worker);
+    worker.client.tasks.spawn(async move {
+        if !call.sending.behind().await {
+            return;
+        }
+        let Some(InFlight { addressee, sent_id }) = desk.working_on(&cancelled.id) else { return };
+        if let Some(upstream) = upstream_of(&sender.view(), &addressee.upstream) {
+            let note = note(&sent_id, &cancelled.reason);
+            send_if_room(&sender, &desk, upstream, addressee.session, note);
+        }
+    });
+    Ok(None)
+}
+
+/// `notifications/cancelled` with nothing in it but the request and the reason.
+pub fn note(id: &str, reason: &str) -> Bytes {
+    let reason = if reason.is_empty() { String::new() } else { format!(r#","reason":{reason}"#) };
+    let params = format!(r#"{{"requestId":{id}{reason}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()
+}

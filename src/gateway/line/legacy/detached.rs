@@ -1,0 +1,83 @@
+//! Exchanges whose client has left. Leaving is no cancellation in the legacy era, so that what an upstream has begun it
+//! may end: its reply is read to the end and dropped, and its connection is used again.
+//!
+//! Nothing is spawned while the client stays. Bounded in number, and each by the deadline it had anyway, by the end of its
+//! session, and by the drain once connections are closed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::context::worker::Worker;
+use crate::session::UpstreamSession;
+
+/// How many exchanges of one worker may go on without their client.
+const DETACHED_MAX: usize = 256;
+
+/// A future that goes on when it is dropped before its end.
+pub struct Detachable<T: 'static> {
+    worker: Rc<Worker>,
+    ended: CancellationToken,
+    unfinished: Option<Pin<Box<dyn Future<Output = T>>>>,
+}
+
+impl<T> Detachable<T> {
+    /// Wraps a future, which ends with its session.
+    pub fn new(
+        worker: &Rc<Worker>,
+        session: &UpstreamSession,
+        future: impl Future<Output = T> + 'static,
+    ) -> Self {
+        let (worker, ended) = (Rc::clone(worker), session.ended.clone());
+        Self { worker, ended, unfinished: Some(Box::pin(future)) }
+    }
+}
+
+impl<T> Future for Detachable<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(unfinished) = &mut self.unfinished else { return Poll::Pending };
+        let output = ready!(unfinished.as_mut().poll(cx));
+        self.unfinished = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T> Drop for Detachable<T> {
+    fn drop(&mut self) {
+        if let Some(unfinished) = self.unfinished.take() {
+            let ended = std::mem::take(&mut self.ended);
+            go_on(&self.worker, ended, async { drop(unfinished.await) });
+        }
+    }
+}
+
+/// Lets `future` go on by itself until the session has `ended`, where there is room for one more.
+pub fn go_on(
+    worker: &Rc<Worker>,
+    session_ended: CancellationToken,
+    future: impl Future<Output = ()> + 'static,
+) {
+    let counter = |result| worker.state.metrics.exchanges_detached.with_label_values(&[result]);
+    if Rc::strong_count(&worker.detached) > DETACHED_MAX {
+        return counter("dropped").inc();
+    }
+    counter("kept").inc();
+    let (turn, ended) = (Rc::clone(&worker.detached), counter("ended"));
+    let state = Arc::clone(&worker.state);
+    worker.client.tasks.spawn(async move {
+        tokio::select! {
+            () = future => {}
+            () = session_ended.cancelled() => {}
+            // Nobody waits for it, so the end of the process does not either.
+            () = state.drain.closing() => {}
+        }
+        ended.inc();
+        drop(turn);
+    });
+}

@@ -1,0 +1,372 @@
+//! The gateway's legacy sessions with upstreams, as calls use them: opened when first needed, by one caller for all
+//! who wait; told what the gateway does not do; closed when nobody needs them.
+//!
+//! A client's session has one of its own with each upstream, so that what a server keeps for one client is never
+//! seen by another. It is opened with what the client said of itself, so that a server may ask what the client can
+//! answer. Upstreams that give no session id keep nothing: one opening in the gateway's own name serves everybody.
+
+pub mod answers;
+pub mod cancellation;
+pub mod client_stream;
+pub mod crossing;
+pub mod detached;
+pub mod messages;
+pub mod owed;
+mod processes;
+pub mod upstream_stream;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http::HeaderValue;
+
+use crate::context::snapshot::Endpoint;
+use crate::context::worker::{View, Worker};
+use crate::session::desk::Desk;
+use crate::session::{OpenError, Owner, Session, SessionId, UpstreamSession};
+use crate::upstream::Upstream;
+use crate::upstream::ask::{Question, legacy_headers};
+use crate::upstream::initialize::{NotOpened, Offer};
+use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
+use protocol::json::quote;
+use protocol::level::Level;
+use protocol::version::LegacyVersion;
+
+/// How long an upstream may take over a message whose answer nobody waits for.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many subscriptions an upstream is told of at once.
+const SUBSCRIBING_MAX: usize = 4;
+/// How many sessions one worker closes at once.
+const CLOSING_MAX: usize = 16;
+/// What it may answer to one.
+const MESSAGE_ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// For whom an upstream session is opened.
+#[derive(Clone, Debug)]
+pub enum Holder {
+    /// A client.
+    Client(Session),
+    /// All clients that speak this version, with upstreams that keep no sessions.
+    All(LegacyVersion),
+}
+
+impl Holder {
+    /// The client's session, or one of the gateway's own.
+    fn id(&self) -> SessionId {
+        match self {
+            Self::Client(session) => session.grant.id,
+            Self::All(version) => SessionId::shared(*version),
+        }
+    }
+
+    /// When it ends at the latest.
+    fn expires_s(&self) -> u64 {
+        match self {
+            Self::Client(session) => session.grant.expires_s,
+            Self::All(_) => u64::MAX,
+        }
+    }
+
+    fn owner(&self) -> Owner<'_> {
+        let principal = match self {
+            Self::Client(session) => &*session.grant.principal,
+            Self::All(_) => "",
+        };
+        Owner { session: self.id(), expires_s: self.expires_s(), principal }
+    }
+
+    /// What upstreams are offered first.
+    fn version(&self) -> LegacyVersion {
+        match self {
+            Self::Client(session) => session.grant.version,
+            Self::All(version) => *version,
+        }
+    }
+
+    fn offer(&self) -> Offer<'_> {
+        match self {
+            Self::All(version) => Offer::own(*version),
+            Self::Client(Session { grant, .. }) => Offer {
+                version: grant.version,
+                capabilities: &grant.capabilities,
+                client_name: &grant.client.name,
+                client_title: &grant.client.title,
+                client_version: &grant.client.version,
+                principal: &grant.principal,
+            },
+        }
+    }
+}
+
+/// Where a message of an upstream belongs: whom it comes from, and which client's session it is part of.
+#[derive(Clone, Debug)]
+pub struct InSession {
+    /// The upstream that speaks.
+    pub upstream: Arc<Upstream>,
+    /// The gateway's session with it.
+    pub upstream_session: Arc<UpstreamSession>,
+    /// The client's session.
+    pub session: Session,
+    /// What is on its way in the client's session.
+    pub desk: Arc<Desk>,
+    /// The endpoint that the client's session belongs to.
+    pub endpoint: Rc<Arc<Endpoint>>,
+    /// The upstream's place in the endpoint.
+    pub member: usize,
+}
+
+impl InSession {
+    /// What the client speaks.
+    pub fn client_version(&self) -> LegacyVersion {
+        self.session.grant.version
+    }
+
+    /// Whether the client comes back for the rest of a reply that breaks off. Clients before 2025-11-25 need not, and
+    /// take the empty event that only carries an id for a broken message.
+    pub fn client_resumes(&self) -> bool {
+        self.session.has_resumption && self.client_version() >= LegacyVersion::V2025_11_25
+    }
+}
+
+/// The holder's session with an upstream. An opening that has begun goes on even if nobody waits for it any more, so
+/// that no upstream is left with a session that the gateway forgot.
+pub async fn upstream_session(
+    worker: &Rc<Worker>,
+    view: &Rc<View>,
+    upstream: &Arc<Upstream>,
+    holder: &Holder,
+) -> Result<Arc<UpstreamSession>, Error> {
+    let key = &upstream.session_key;
+    if upstream.is_sessionless.load(Ordering::Relaxed) {
+        let shared = Holder::All(holder.version());
+        let opened = worker.state.sessions.opened(shared.id(), key);
+        let opened = match opened {
+            Some(opened) => opened,
+            None => open_apart(worker, view, upstream, &shared).await?,
+        };
+        if opened.id.is_none() {
+            return Ok(opened);
+        }
+        // It keeps sessions by now: this one is nobody's.
+        upstream.is_sessionless.store(false, Ordering::Relaxed);
+        forget(worker, view, upstream, &shared, &opened);
+    }
+    if let Some(opened) = worker.state.sessions.opened(holder.id(), key) {
+        return Ok(opened);
+    }
+    let opened = open_apart(worker, view, upstream, holder).await?;
+    if opened.id.is_none() {
+        // From the next call on, one serves all. This call has one that ends with nobody.
+        worker.state.sessions.lose(holder.id(), key, &opened);
+        return Ok(Arc::new(UpstreamSession::new(None, opened.version)));
+    }
+    Ok(opened)
+}
+
+/// Forgets a session that its upstream does not know, and counts that.
+pub fn lose(
+    worker: &Rc<Worker>,
+    view: &View,
+    upstream: &Upstream,
+    holder: &Holder,
+    lost: &Arc<UpstreamSession>,
+) {
+    if forget(worker, view, upstream, holder, lost) {
+        upstream.series.sessions_lost.inc();
+    }
+}
+
+/// Forgets a session that is of no use, and tells its upstream, in case it knows it. False, and nothing is done, if
+/// that was done already.
+fn forget(
+    worker: &Rc<Worker>,
+    view: &View,
+    upstream: &Upstream,
+    holder: &Holder,
+    lost: &Arc<UpstreamSession>,
+) -> bool {
+    let sessions = &worker.state.sessions;
+    let holders = [holder.id(), SessionId::shared(holder.version())];
+    let was_held = holders.map(|holder| sessions.lose(holder, &upstream.session_key, lost));
+    let was_held = was_held.contains(&true);
+    if was_held {
+        close(worker, view, vec![((&*upstream.session_key).into(), Arc::clone(lost))]);
+    }
+    was_held
+}
+
+/// Ends a client's session: its id does not open again.
+pub async fn end(worker: &Rc<Worker>, view: &View, session: &Session) {
+    let closed = worker.state.sessions.end(session.grant.id, session.grant.expires_s);
+    worker.state.sessions.kept().await;
+    close(worker, view, closed);
+}
+
+/// Opens a session in a task of its own.
+async fn open_apart(
+    worker: &Rc<Worker>,
+    view: &Rc<View>,
+    upstream: &Arc<Upstream>,
+    holder: &Holder,
+) -> Result<Arc<UpstreamSession>, Error> {
+    // Whoever has to wait for another's opening does so at the cost of its own time.
+    let deadline = Instant::now() + upstream.config.reply_timeout;
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let (worker_of_task, view, upstream) = (Rc::clone(worker), Rc::clone(view), Arc::clone(upstream));
+    let holder = holder.clone();
+    worker.client.tasks.spawn(async move {
+        let is_wanted = || !sender.is_closed();
+        let opened = open(&worker_of_task, &view, &upstream, &holder, deadline, is_wanted).await;
+        // The caller may have left.
+        let _ = sender.send(opened);
+    });
+    receiver.await.unwrap_or(Err(UpstreamError::Reset.into()))
+}
+
+async fn open(
+    worker: &Rc<Worker>,
+    view: &View,
+    upstream: &Upstream,
+    holder: &Holder,
+    deadline: Instant,
+    is_wanted: impl Fn() -> bool,
+) -> Result<Arc<UpstreamSession>, Error> {
+    let sessions = &worker.state.sessions;
+    let told_level = Cell::new(None);
+    let told_uris = Cell::new(Vec::new());
+    let open = async || {
+        if !is_wanted() || Instant::now() >= deadline {
+            return Err(UpstreamError::TimedOut);
+        }
+        let found = sessions.find(holder.id(), &upstream.session_key).await;
+        if let Some(opened) = found.usable {
+            return Ok(opened);
+        }
+        let opened = processes::open(worker, view, upstream, holder, deadline).await;
+        if matches!(opened, Err(NotOpened::Refused { .. })) {
+            upstream.facts.doubt();
+        }
+        let opened = opened.map_err(UpstreamError::from)?;
+        upstream.is_sessionless.store(opened.id.is_none(), Ordering::Relaxed);
+        upstream.series.sessions_opened.inc();
+        let opened = UpstreamSession::new(opened.id, opened.version).at(opened.replica);
+        let place = (holder.id(), holder.expires_s());
+        if let Some(other) = sessions.put(place, &upstream.session_key, &found, &opened).await {
+            close(worker, view, vec![((&*upstream.session_key).into(), Arc::new(opened))]);
+            return Ok(other);
+        }
+        told_level.set(sessions.level(holder.id()));
+        if let Some(level) = told_level.get() {
+            set_level(worker, view, upstream, &opened, level).await;
+        }
+        let uris = sessions.subscribed(holder.id(), &upstream.session_key);
+        let subscribe = async |uri: Box<str>| subscribe(worker, view, upstream, &opened, &uri).await;
+        stream::iter(uris.clone()).for_each_concurrent(SUBSCRIBING_MAX, subscribe).await;
+        told_uris.set(uris);
+        Ok(opened)
+    };
+    let opened = sessions.upstream_session(holder.owner(), &upstream.session_key, open).await;
+    // Whoever set the level meanwhile did not see this session.
+    if let (Ok(opened), Some(level)) = (&opened, sessions.level(holder.id()))
+        && told_level.get() != Some(level)
+    {
+        set_level(worker, view, upstream, opened, level).await;
+    }
+    if let (Ok(opened), Holder::Client(session)) = (&opened, holder) {
+        // Nobody told of what changed while there was no session.
+        upstream_stream::announce_updates(worker, view, upstream, session, opened, told_uris.take());
+    }
+    // A session is used only once a restart would know of it.
+    sessions.kept().await;
+    opened.map_err(|error| match error {
+        OpenError::Failed(error) => Error::Upstream(error),
+        OpenError::TooMany => GatewayError::Sessions.into(),
+        OpenError::TooManyOfPrincipal => PolicyError::Sessions.into(),
+        OpenError::Ended => ClientError::SessionGone.into(),
+    })
+}
+
+/// Tells an upstream the log level of a session. One that refuses logs as it likes.
+pub async fn set_level(
+    worker: &Rc<Worker>,
+    view: &View,
+    upstream: &Upstream,
+    session: &UpstreamSession,
+    level: Level,
+) {
+    let level = quote(level.as_str());
+    let message = format!(
+        r#"{{"jsonrpc":"2.0","id":"trunkline-level","method":"logging/setLevel","params":{{"level":{level}}}}}"#
+    );
+    tell(worker, view, upstream, session, message.into()).await;
+}
+
+/// Tells an upstream again what the client wants to be told of.
+async fn subscribe(
+    worker: &Rc<Worker>,
+    view: &View,
+    upstream: &Upstream,
+    session: &UpstreamSession,
+    uri: &str,
+) {
+    let uri = quote(uri);
+    let message = format!(
+        r#"{{"jsonrpc":"2.0","id":"trunkline-subscribe","method":"resources/subscribe","params":{{"uri":{uri}}}}}"#
+    );
+    tell(worker, view, upstream, session, message.into()).await;
+}
+
+async fn tell(
+    worker: &Rc<Worker>,
+    view: &View,
+    upstream: &Upstream,
+    session: &UpstreamSession,
+    message: Bytes,
+) {
+    let question = Question {
+        headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
+        body: message,
+        is_safe_to_repeat: true,
+        replica: session.replica,
+        bytes_max: MESSAGE_ANSWER_BYTES_MAX,
+        deadline: Instant::now() + MESSAGE_TIMEOUT,
+    };
+    if let Err(error) = worker.asker(view).ask(upstream, question).await {
+        tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream failed");
+    }
+}
+
+/// Ends sessions with upstreams, a few at a time: each upstream is asked to forget its own.
+pub fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<UpstreamSession>)>) {
+    let known = |key: &str| view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key);
+    let closing: Vec<_> = closed
+        .into_iter()
+        .filter_map(|(key, session)| {
+            let id = (session.id.clone()?, session.replica);
+            Some((Arc::clone(known(&key)?), id, session.version))
+        })
+        .collect();
+    if closing.is_empty() {
+        return;
+    }
+    let owner = Rc::clone(worker);
+    worker.client.tasks.spawn(async move {
+        let view = owner.view();
+        let close =
+            async |(upstream, (id, replica), version): (Arc<Upstream>, (HeaderValue, _), LegacyVersion)| {
+                let deadline = Instant::now() + MESSAGE_TIMEOUT;
+                let asker = owner.asker(&view);
+                if let Err(error) =
+                    asker.close_session(&upstream, version.as_str(), (&id, replica), deadline).await
+                {
+                    tracing::debug!(upstream = upstream.config.name, %error, "a session was not closed");
+                }
+            };
+        stream::iter(closing).for_each_concurrent(CLOSING_MAX, close).await;
+    });
+}

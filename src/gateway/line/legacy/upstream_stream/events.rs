@@ -1,0 +1,90 @@
+//! The events of one stream, and what becomes of each.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::context::worker::Worker;
+use crate::line::legacy::crossing::{self, Crossing};
+use crate::line::legacy::{InSession, answers};
+use crate::mapper::Mapper;
+use crate::session::desk::Parcel;
+use crate::upstream::unasked;
+use protocol::error::UpstreamError;
+use protocol::json::quote;
+use protocol::method::Method;
+use protocol::route::Style;
+use protocol::sse::Event;
+
+/// A shorter message is copied out of the chunk it came in, which it would keep in memory while it waits.
+const COPIED_BYTES_MAX: usize = 4096;
+
+/// How a stream ended.
+pub(super) enum Ended {
+    /// Properly.
+    Closed,
+    /// In the middle.
+    Failed(UpstreamError),
+    /// What came after this event is wanted once more.
+    Resumed(Bytes),
+    /// Its messages belong nowhere any more.
+    Unknown,
+}
+
+/// Gives an event to the client's stream. Returns the id to go on after.
+pub(super) fn hand_on(
+    worker: &Rc<Worker>,
+    session: &InSession,
+    event: Event,
+) -> Result<Option<Bytes>, UpstreamError> {
+    let id = unasked::id(&event);
+    let Some(data) = unasked::message(event) else { return Ok(id) };
+    if data.is_empty() {
+        if id.is_some() && session.desk.has_client() {
+            let _ = session.desk.deliver(parcel(session, id.clone(), data, None));
+        }
+        return Ok(id);
+    }
+    let mapper = mapper(worker, session);
+    let (data, question) = match crossing::to_client(worker, session, mapper.as_ref(), &data)? {
+        Crossing::Withheld => return Ok(id),
+        Crossing::AsItIs => (data, None),
+        Crossing::Mapped { message, question } => (message.to_bytes(), question),
+    };
+    let is_small = data.len() <= COPIED_BYTES_MAX;
+    let data = if is_small { Bytes::copy_from_slice(&data) } else { data };
+    let delivered = session.desk.deliver(parcel(session, id.clone(), data, question.clone()));
+    if let (Err(undelivered), Some(public_id)) = (delivered, question) {
+        tracing::debug!(upstream = session.upstream.config.name, %undelivered, "a client cannot be asked");
+        answers::undeliverable(worker, session, &public_id);
+    }
+    Ok(id)
+}
+
+/// Tells the client that a resource has changed. `uri` as the upstream spells it.
+pub(super) fn announce_update(worker: &Rc<Worker>, session: &InSession, uri: &str) {
+    if !crossing::may_use(session, uri) {
+        return;
+    }
+    let uri = quote(uri);
+    let message = Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":{uri}}}}}"#
+    ));
+    let mapper = mapper(worker, session);
+    let public = mapper.and_then(|mapper| mapper.map(&mut worker.scratch.borrow_mut(), &message).ok()?);
+    let data = public.map_or(message, |public| public.to_bytes());
+    // Where there is no room there is no client that reads.
+    let _ = session.desk.deliver(parcel(session, None, data, None));
+}
+
+fn parcel(session: &InSession, event_id: Option<Bytes>, data: Bytes, question: Option<Box<str>>) -> Parcel {
+    Parcel { upstream: session.upstream.config.name.as_str().into(), event_id, data, question }
+}
+
+fn mapper(worker: &Worker, session: &InSession) -> Option<Mapper> {
+    let InSession { endpoint, member, .. } = session;
+    let depth_max = worker.json_depth_max();
+    (endpoint.naming.style() != Style::Transparent)
+        .then(|| Mapper::new(Rc::clone(endpoint), *member, Method::Other, depth_max))
+        .map(|mapper| mapper.for_owner(&worker.state.sessions, &session.session.grant.principal))
+}

@@ -1,0 +1,354 @@
+//! The stream on which an upstream speaks to a session unasked: the answer to a GET, held open by a task of the worker
+//! that opened it, and opened again when it breaks.
+//!
+//! There is one for each upstream session that needs it: its client holds a stream of its own, takes requests of
+//! servers, or subscribed to resources. It stands before the first call of the session goes out, because some servers
+//! drop what they have to say where there is no stream to say it on.
+//!
+//! Invariant: a stream keeps no session from being idle. It holds its upstream session only while an event is handed on.
+
+mod events;
+mod lost;
+
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::events::Ended;
+pub use self::lost::{announce_updates, come_back};
+use super::InSession;
+use crate::context::worker::{View, Worker};
+use crate::session::desk::Desk;
+use crate::session::heard::Heard;
+use crate::session::{Place, Session, UpstreamSession};
+use crate::upstream::ReplicaKey;
+use crate::upstream::Upstream;
+use crate::upstream::ask::Named;
+use crate::upstream::exchange::Reply;
+use crate::upstream::unasked::{self, Messages};
+use net::jitter::jittered;
+use protocol::error::UpstreamError;
+
+/// How long a call waits for the stream to stand.
+const STANDING_PATIENCE: Duration = Duration::from_secs(1);
+/// When a broken stream is opened again, unless the upstream says.
+const RETRY: Duration = Duration::from_secs(1);
+/// The longest pause of one that cannot be opened.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A stream that lived this long shows that the upstream is well.
+const STEADY_AFTER: Duration = Duration::from_secs(30);
+/// How long an upstream is kept waiting by a client that has as much to read as may wait. Then the client counts as one
+/// that does not read.
+const ROOM_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Opens the stream of this upstream session unless it is open. `after`: the id of the last event that the client has
+/// seen; the upstream repeats what came later.
+pub fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Bytes>) {
+    let InSession { upstream_session, .. } = session;
+    let Some(id) = upstream_session.id.clone() else { return };
+    let heard = &upstream_session.heard;
+    if !heard.claim() {
+        if let Some(after) = after {
+            heard.resume_after(after);
+        }
+        return;
+    }
+    let Some(place) = worker.state.sessions.place_for_stream() else {
+        worker.state.metrics.upstream_streams_refused.inc();
+        heard.release();
+        return;
+    };
+    let listening = Listening {
+        worker: Rc::clone(worker),
+        upstream: Arc::clone(&session.upstream),
+        upstream_session: Arc::downgrade(upstream_session),
+        id,
+        version: upstream_session.version.as_str(),
+        replica: upstream_session.replica,
+        ended: upstream_session.ended.clone(),
+        heard: Claim { heard: Arc::clone(heard), is_held: true },
+        session: session.session.clone(),
+        desk: Arc::clone(&session.desk),
+        after,
+        retry: RETRY,
+        failures: 0,
+        was_open: false,
+        _place: place,
+    };
+    worker.client.tasks.spawn(listening.run());
+}
+
+/// Returns when a call may go out: where a stream is needed it stands, or cannot be had soon.
+pub async fn stand(worker: &Rc<Worker>, session: &InSession) {
+    let InSession { upstream_session, .. } = session;
+    if upstream_session.id.is_none() || upstream_session.heard.is_settled() {
+        return;
+    }
+    if is_needed(worker, session) {
+        ensure(worker, session, None);
+        // It is as good as it gets.
+        let _ = timeout(STANDING_PATIENCE, upstream_session.heard.settled()).await;
+    }
+}
+
+fn is_needed(worker: &Worker, session: &InSession) -> bool {
+    takes_requests(&session.session.grant.capabilities) || is_awaited(worker, session)
+}
+
+/// Whether the client waits for what the upstream says, calls or not.
+fn is_awaited(worker: &Worker, session: &InSession) -> bool {
+    let key = &session.upstream.session_key;
+    session.desk.has_client() || worker.state.sessions.is_subscribed(session.session.grant.id, key)
+}
+
+/// Whether servers may ask a client with these capabilities. What merely looks like it costs no more than a stream.
+fn takes_requests(capabilities: &str) -> bool {
+    [r#""sampling""#, r#""elicitation""#, r#""roots""#].iter().any(|name| capabilities.contains(name))
+}
+
+/// The task's hold of the stream.
+struct Claim {
+    heard: Arc<Heard>,
+    is_held: bool,
+}
+
+impl Claim {
+    /// Lets others have it.
+    fn give_up(&mut self) {
+        if std::mem::take(&mut self.is_held) && !self.heard.is_refused() {
+            self.heard.release();
+        }
+    }
+
+    /// Takes it back. False if another has it by now.
+    fn take_back(&mut self) -> bool {
+        self.is_held = self.heard.claim();
+        self.is_held
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// One stream, through all its connections.
+struct Listening {
+    worker: Rc<Worker>,
+    upstream: Arc<Upstream>,
+    upstream_session: Weak<UpstreamSession>,
+    id: HeaderValue,
+    version: &'static str,
+    replica: Option<ReplicaKey>,
+    ended: CancellationToken,
+    heard: Claim,
+    session: Session,
+    desk: Arc<Desk>,
+    /// The id of the last event.
+    after: Option<Bytes>,
+    retry: Duration,
+    failures: u32,
+    was_open: bool,
+    _place: Place,
+}
+
+/// Why a stream is not opened again.
+enum Over {
+    /// Nobody needs it, or there is none.
+    Done,
+    /// The upstream does not know the session.
+    Lost,
+}
+
+/// What came of a GET.
+enum Opened {
+    Stream(Box<Reply>),
+    Refused,
+    /// The upstream knows the session, but not the event to go on after.
+    UnknownEvent,
+    Lost,
+    Failed(Option<UpstreamError>),
+}
+
+impl Listening {
+    async fn run(mut self) {
+        let (worker, ended) = (Rc::clone(&self.worker), self.ended.clone());
+        let over = tokio::select! {
+            () = ended.cancelled() => Over::Done,
+            () = worker.state.drain.closing() => Over::Done,
+            over = self.listen() => over,
+        };
+        if matches!(over, Over::Lost) {
+            Box::pin(lost::take(self)).await;
+        }
+    }
+
+    async fn listen(&mut self) -> Over {
+        loop {
+            // While the stream is only read, nothing of its opening is held.
+            match Box::pin(self.open()).await {
+                Opened::Stream(reply) => {
+                    self.was_open = true;
+                    let since = Instant::now();
+                    let ended = self.read(*reply).await;
+                    if since.elapsed() >= STEADY_AFTER {
+                        self.failures = 0;
+                    }
+                    match ended {
+                        Ended::Resumed(after) => {
+                            self.after = Some(after);
+                            continue;
+                        }
+                        Ended::Closed => {}
+                        Ended::Failed(error) => {
+                            tracing::debug!(upstream = self.upstream.config.name, %error, "a stream broke");
+                        }
+                        Ended::Unknown => return Over::Done,
+                    }
+                }
+                Opened::Refused => {
+                    self.heard.heard.refuse();
+                    return Over::Done;
+                }
+                Opened::UnknownEvent => {
+                    // What came after it cannot be had, but what comes from now on can.
+                    self.after = None;
+                    continue;
+                }
+                Opened::Lost => return Over::Lost,
+                Opened::Failed(error) => {
+                    let name = &self.upstream.config.name;
+                    tracing::debug!(upstream = name, ?error, "a stream cannot be opened");
+                }
+            }
+            self.heard.heard.settle();
+            if !self.is_needed() {
+                self.heard.give_up();
+                // Who came to need it just before found it taken.
+                if !self.is_needed() || !self.heard.take_back() {
+                    return Over::Done;
+                }
+                self.heard.heard.settle();
+            }
+            let pause = self.retry.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX).max(self.retry);
+            self.failures += 1;
+            tokio::select! {
+                () = sleep(jittered(pause, 1.0..1.25)) => {}
+                after = self.heard.heard.resumed() => self.after = Some(after),
+            }
+        }
+    }
+
+    /// Asks for the stream. Whoever waits for it is let go when it stands, or after a moment.
+    async fn open(&self) -> Opened {
+        let mut opening = Box::pin(self.get());
+        let opened = if let Ok(opened) = timeout(STANDING_PATIENCE, &mut opening).await {
+            opened
+        } else {
+            self.heard.heard.settle();
+            opening.await
+        };
+        if matches!(opened, Opened::Stream(_)) {
+            self.heard.heard.settle();
+        }
+        opened
+    }
+
+    async fn get(&self) -> Opened {
+        let session = Named { id: Some(&self.id), version: self.version, replica: self.replica };
+        let opened = unasked::open(&self.worker.client, &self.upstream, session, self.after.as_ref()).await;
+        match opened {
+            unasked::Opened::Stream(reply) => Opened::Stream(reply),
+            unasked::Opened::Refused => Opened::Refused,
+            unasked::Opened::Failed(error) => Opened::Failed(error),
+            unasked::Opened::Doubtful => {
+                let view = self.worker.view();
+                let asker = self.worker.asker(&view);
+                match unasked::is_session_known(&asker, &self.upstream, session).await {
+                    Some(false) => Opened::Lost,
+                    Some(true) if self.after.is_some() => Opened::UnknownEvent,
+                    Some(true) if !self.was_open => Opened::Refused,
+                    _ => Opened::Failed(None),
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self, reply: Reply) -> Ended {
+        // The connection belongs to the stream, and is closed with it.
+        let Reply { body, lease, .. } = reply;
+        let bytes_max = self.worker.limits().reply_bytes_max;
+        let mut messages = Messages::new(body, bytes_max, &self.worker.state.buffered);
+        let heard = Arc::clone(&self.heard.heard);
+        let ended = loop {
+            let event = tokio::select! {
+                event = messages.next() => event,
+                after = heard.resumed() => break Ended::Resumed(after),
+            };
+            match event {
+                Ok(Some(event)) => {
+                    self.failures = 0;
+                    self.retry = unasked::retry(&event).unwrap_or(self.retry);
+                    wait_for_room(&self.desk).await;
+                    let view = self.worker.view();
+                    let Some(session) = self.in_session(&view) else { break Ended::Unknown };
+                    match events::hand_on(&self.worker, &session, event) {
+                        Ok(id) => self.after = id.or(self.after.take()),
+                        Err(error) => break Ended::Failed(error),
+                    }
+                }
+                Ok(None) => break Ended::Closed,
+                Err(error) => break Ended::Failed(error),
+            }
+        };
+        drop(lease);
+        ended
+    }
+
+    fn is_needed(&self) -> bool {
+        let view = self.worker.view();
+        self.in_session(&view).is_some_and(|session| is_needed(&self.worker, &session))
+    }
+
+    /// Where its messages belong now. `None`: nowhere any more.
+    fn in_session(&self, view: &View) -> Option<InSession> {
+        let upstream_session = self.upstream_session.upgrade()?;
+        in_session(view, &self.upstream, &self.session, &self.desk, upstream_session)
+    }
+}
+
+/// The place of an upstream's session in the configuration of now, which may have changed since it was opened.
+fn in_session(
+    view: &View,
+    upstream: &Upstream,
+    session: &Session,
+    desk: &Arc<Desk>,
+    upstream_session: Arc<UpstreamSession>,
+) -> Option<InSession> {
+    let upstreams = &view.snapshot.upstreams;
+    let endpoint = view.endpoints.iter().find(|endpoint| *endpoint.config.path == *session.grant.endpoint)?;
+    let key = &upstream.session_key;
+    let is_it = |slot: &usize| upstreams.get(*slot).is_some_and(|member| member.session_key == *key);
+    let member = endpoint.members.iter().position(is_it)?;
+    let upstream = Arc::clone(upstreams.get(*endpoint.members.get(member)?)?);
+    Some(InSession {
+        upstream,
+        upstream_session,
+        session: session.clone(),
+        desk: Arc::clone(desk),
+        endpoint: Rc::clone(endpoint),
+        member,
+    })
+}
+
+/// Lets a client that reads catch up: an upstream may say more at once than may wait.
+async fn wait_for_room(desk: &Desk) {
+    // One that does not catch up loses its stream.
+    let _ = timeout(ROOM_PATIENCE, desk.room()).await;
+}

@@ -1,0 +1,185 @@
+//! A client's message, read and compared with its headers. Nothing that is not one of these is forwarded.
+//!
+//! Large messages are parsed off the worker, whose other calls would wait for them.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use bytes::Bytes;
+
+use net::tasks::Tasks;
+use protocol::agreement::{self, name_in_body};
+use protocol::envelope::{Envelope, EnvelopeError, find_id};
+use protocol::error::ClientError;
+use protocol::head::Head;
+use protocol::json::{JsonError, Scratch, Span};
+use protocol::method::Method;
+use protocol::subscription::{self, Filter};
+use protocol::version::{Era, Eras, Version};
+
+/// Up to here a message is parsed where it is.
+const PARSED_INLINE_BYTES_MAX: usize = 256 * 1024;
+/// The revision of a client that names none (Streamable HTTP "Protocol Version Header").
+pub const UNNAMED_VERSION: &str = "2025-03-26";
+
+/// A message that agrees with its headers.
+#[derive(Debug)]
+pub struct Message {
+    /// As it came.
+    pub body: Bytes,
+    /// What was found in it.
+    pub envelope: Envelope,
+    /// Its method.
+    pub method: Method,
+    /// The era it is written in.
+    pub era: Era,
+}
+
+/// What became known of a message before it was read to its end, or refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Its method: the header's, until the body's is known.
+    pub method: Method,
+    /// Its era: the headers', until the body has shown it.
+    pub era: Era,
+}
+
+/// What reading messages needs.
+#[derive(Clone, Copy)]
+pub struct Reader<'r> {
+    /// Memory for checking JSON.
+    pub scratch: &'r RefCell<Scratch>,
+    /// Where large messages are parsed.
+    pub tasks: &'r Tasks,
+    /// `json_depth_max`
+    pub depth_max: usize,
+    /// The eras the endpoint serves.
+    pub served: Eras,
+}
+
+impl Message {
+    /// The literal of its id.
+    pub fn id(&self) -> &str {
+        let id = self.envelope.id.clone().and_then(|id| self.body.get(id));
+        id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or("null")
+    }
+
+    /// Its cursor, if it has one.
+    pub fn cursor(&self) -> Option<Cow<'_, str>> {
+        self.envelope.cursor.as_ref()?.decode(&self.body)
+    }
+
+    /// The name it is routed by, for the log.
+    pub fn public_name(&self) -> Option<Cow<'_, str>> {
+        let literal = name_in_body(&self.envelope, self.method.subject()?)?;
+        literal.decode(&self.body)
+    }
+}
+
+impl Reader<'_> {
+    /// Parses a body and checks that it agrees with the headers. `seen` is brought up to date as soon as the body
+    /// shows more, whatever comes of it.
+    pub async fn read(self, head: &Head<'_>, body: Bytes, seen: &mut Seen) -> Result<Message, ClientError> {
+        let envelope = self.parse(&body).await.map_err(|error| client_error(&error))?;
+        let name = envelope.method.as_ref().and_then(|literal| literal.decode(&body));
+        let method = name.map_or(Method::Other, |name| Method::of(&name));
+        let era = era_of(head, &envelope, &body);
+        *seen = Seen { method, era };
+        if !self.served.contains(era) {
+            return Err(self.not_served(head, &envelope, &body));
+        }
+        match era {
+            Era::Modern => agreement::check(head, &envelope, method, &body, self.served)?,
+            Era::Legacy => agreement::check_legacy(head, &envelope, method, &body)?,
+        }
+        Ok(Message { body, envelope, method, era })
+    }
+
+    /// What a `subscriptions/listen` asks for.
+    pub async fn filter(self, message: &Message, names_max: usize) -> Result<Filter, ClientError> {
+        let depth_max = self.depth_max;
+        if message.body.len() <= PARSED_INLINE_BYTES_MAX {
+            read_filter(&mut self.scratch.borrow_mut(), &message.body, depth_max, names_max)
+        } else {
+            let body = message.body.clone();
+            let read = move || read_filter(&mut Scratch::default(), &body, depth_max, names_max);
+            Box::pin(self.tasks.compute(read)).await
+        }
+    }
+
+    /// The id of a message that is refused, if it has one beyond doubt.
+    pub async fn find_id(self, body: &Bytes) -> Option<Span> {
+        let depth_max = self.depth_max;
+        if body.len() <= PARSED_INLINE_BYTES_MAX {
+            return find_id(&mut self.scratch.borrow_mut(), body, depth_max);
+        }
+        let body = body.clone();
+        self.tasks.compute(move || find_id(&mut Scratch::default(), &body, depth_max)).await
+    }
+
+    async fn parse(self, body: &Bytes) -> Result<Envelope, EnvelopeError> {
+        let depth_max = self.depth_max;
+        if body.len() <= PARSED_INLINE_BYTES_MAX {
+            return Envelope::parse(&mut self.scratch.borrow_mut(), body, depth_max);
+        }
+        let body = body.clone();
+        let parse = move || Envelope::parse(&mut Scratch::default(), &body, depth_max);
+        Box::pin(self.tasks.compute(parse)).await
+    }
+
+    /// The era is not served; clients that can fall back learn what is.
+    fn not_served(self, head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> ClientError {
+        let in_meta = || {
+            let version = envelope.meta.as_ref()?.protocol_version.as_ref()?;
+            version.decode(body).map(String::from)
+        };
+        let requested = head.version.as_str().map(str::to_owned).or_else(in_meta);
+        let requested = requested.or_else(|| self.offered_version(envelope, body));
+        let requested = requested.unwrap_or_else(|| UNNAMED_VERSION.to_owned());
+        ClientError::Version { requested, served: self.served }
+    }
+
+    /// What `initialize` offers.
+    fn offered_version(self, envelope: &Envelope, body: &[u8]) -> Option<String> {
+        let params = body.get(envelope.params.clone()?)?;
+        let mut scratch = self.scratch.borrow_mut();
+        let root = scratch.index(params, self.depth_max).ok()?.root();
+        root.get("protocolVersion")?.as_literal()?.decode(params).map(String::from)
+    }
+}
+
+/// The era a message is written in: a legacy header over a modern body is a mismatch, which the agreement finds.
+fn era_of(head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> Era {
+    let meta_version = envelope.meta.as_ref().and_then(|meta| meta.protocol_version.as_ref());
+    let is_modern_body = match head.era() {
+        Some(Era::Modern) => true,
+        Some(Era::Legacy) => meta_version
+            .and_then(|version| version.decode(body))
+            .is_some_and(|version| Version::of(&version) == Version::Modern),
+        None => meta_version.is_some(),
+    };
+    if is_modern_body { Era::Modern } else { Era::Legacy }
+}
+
+fn read_filter(
+    scratch: &mut Scratch,
+    body: &[u8],
+    depth_max: usize,
+    names_max: usize,
+) -> Result<Filter, ClientError> {
+    let root = scratch.index(body, depth_max).map_err(|_| ClientError::NotJson)?.root();
+    let filter = Filter::read(root, names_max).map_err(|why| ClientError::Params { why })?;
+    if !filter.task_ids.is_empty() && !subscription::knows_tasks(root) {
+        return Err(ClientError::Capability { required: subscription::TASKS_CAPABILITY });
+    }
+    Ok(filter)
+}
+
+fn client_error(error: &EnvelopeError) -> ClientError {
+    match error {
+        EnvelopeError::Json(JsonError::NotJson) => ClientError::NotJson,
+        EnvelopeError::Json(JsonError::TooDeep) => ClientError::TooDeep,
+        EnvelopeError::Batch => ClientError::NotJsonRpc { why: "send one message, not a batch" },
+        EnvelopeError::NotJsonRpc { why, .. } => ClientError::NotJsonRpc { why },
+    }
+}

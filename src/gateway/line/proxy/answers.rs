@@ -1,0 +1,202 @@
+//! What clients send within a session beside requests: answers to what upstreams asked them, and notifications.
+//!
+//! None of it is ever refused for what it says: what belongs to nobody goes nowhere, and the client learns nothing. It is
+//! refused where there is no room for it, and then nothing has happened: it may be sent again.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Proxy;
+use crate::context::snapshot::Endpoint;
+use crate::context::worker::View;
+use crate::line::legacy::cancellation;
+use crate::line::legacy::messages::{self, upstream_of};
+use crate::line::message::Message;
+use crate::mapper::Mapper;
+use crate::session::cancelled::{Cancelled, ID_BYTES_MAX, REASON_BYTES_MAX};
+use crate::session::{Session, SessionId, UpstreamSession};
+use crate::upstream::Upstream;
+use protocol::error::GatewayError;
+use protocol::foreign_id::ForeignId;
+use protocol::json::{Document, Literal, Value};
+use protocol::route::Style;
+use protocol::splice::{Edit, splice};
+
+impl Proxy {
+    /// The answer to a request of an upstream, which gets it with its own id.
+    pub(super) fn take_answer(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+        session: &Session,
+    ) -> Result<(), GatewayError> {
+        let Some((public_id, id)) = public_id_of(message) else { return Ok(()) };
+        let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
+        let Some(asker) = desk.asker_of(&public_id) else { return Ok(()) };
+        let Some((member, upstream)) = member_of(view, endpoint, &asker.upstream) else { return Ok(()) };
+        let room = messages::room_for(&self.worker, &desk, upstream, message.body.len())?;
+        let Some(question) = desk.take_question(&public_id) else { return Ok(()) };
+        upstream.series.questions.answered.inc();
+        let mut edits =
+            vec![Edit { span: id.span, with: Bytes::copy_from_slice(question.inner_id.as_bytes()) }];
+        edits.extend(self.names_in_answer(view, (endpoint, member), message, session));
+        edits.sort_by_key(|edit| edit.span.start);
+        let body = splice(&message.body, &edits).to_bytes();
+        messages::send(&self.worker, (&desk, room), upstream, question.from.session, body);
+        Ok(())
+    }
+
+    fn names_in_answer(
+        &self,
+        view: &View,
+        (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
+        message: &Message,
+        session: &Session,
+    ) -> Vec<Edit> {
+        if endpoint.naming.style() == Style::Transparent {
+            return Vec::new();
+        }
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let mapper = Mapper::new(Rc::clone(endpoint), member, message.method, depth_max)
+            .for_owner(&self.worker.state.sessions, &session.grant.principal);
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let root = scratch.index(&message.body, depth_max).map(Document::root);
+        root.map(|root| mapper.names_in_answer(root)).unwrap_or_default()
+    }
+
+    /// A notification, which goes to whomever it is about.
+    pub(super) fn take_notification(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+        session: &Session,
+    ) -> Result<(), GatewayError> {
+        let is =
+            |name| message.envelope.method.as_ref().is_some_and(|method| method.equals(&message.body, name));
+        if is("notifications/cancelled") {
+            self.cancel(view, message, session)
+        } else if is("notifications/progress") {
+            self.progress(view, endpoint, message, session)
+        } else if is("notifications/roots/list_changed")
+            || (endpoint.naming.style() == Style::Transparent
+                && is_notification(message)
+                && !is("notifications/initialized"))
+        {
+            self.tell_all(view, session, &message.body)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Told to every upstream that the session has a session with now, or to none.
+    fn tell_all(&self, view: &View, session: &Session, message: &[u8]) -> Result<(), GatewayError> {
+        let sessions = &self.worker.state.sessions;
+        let Some(desk) = sessions.desk_if_any(session.grant.id) else { return Ok(()) };
+        let mut told = Vec::new();
+        for (key, opened) in sessions.all_opened(session.grant.id) {
+            if let Some(upstream) = upstream_of(view, &key) {
+                told.push((
+                    messages::room_for(&self.worker, &desk, upstream, message.len())?,
+                    upstream,
+                    opened,
+                ));
+            }
+        }
+        // It may be a piece of a batch, or of what its connection has read.
+        let message = Bytes::copy_from_slice(message);
+        for (room, upstream, opened) in told {
+            messages::send(&self.worker, (&desk, room), upstream, opened, message.clone());
+        }
+        Ok(())
+    }
+
+    /// `notifications/cancelled`, for who works on the request. Where that is not known here, another gateway may have sent
+    /// the call, and all upstreams are told: who does not know the request ignores it.
+    fn cancel(&self, view: &View, message: &Message, session: &Session) -> Result<(), GatewayError> {
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let Some(cancelled) = self.cancelled(message, session, depth_max) else { return Ok(()) };
+        let Some(cancelled) = cancellation::cancel(&self.worker, cancelled)? else { return Ok(()) };
+        self.worker.state.sessions.share_cancelled(&cancelled);
+        self.tell_all(view, session, &cancellation::note(&cancelled.id, &cancelled.reason))
+    }
+
+    /// Which call is cancelled, and why.
+    fn cancelled(&self, message: &Message, session: &Session, depth_max: usize) -> Option<Cancelled> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let params = scratch.index(&message.body, depth_max).ok()?.root().get("params")?;
+        let text = |value: Value<'_>| std::str::from_utf8(value.raw()).ok().map(String::from);
+        let id = text(params.get("requestId")?)
+            .filter(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[']))?;
+        let reason = params.get("reason").filter(|reason| reason.as_literal().is_some()).and_then(text);
+        let reason = reason.filter(|reason| reason.len() <= REASON_BYTES_MAX).unwrap_or_default();
+        Some(Cancelled { session: session.grant.id, id, reason })
+    }
+
+    /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.
+    fn progress(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        message: &Message,
+        session: &Session,
+    ) -> Result<(), GatewayError> {
+        let Some((upstream, opened, note)) = self.progress_for(view, endpoint, message, session) else {
+            return Ok(());
+        };
+        let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
+        let room = messages::room_for(&self.worker, &desk, &upstream, note.len())?;
+        messages::send(&self.worker, (&desk, room), &upstream, opened, note);
+        Ok(())
+    }
+
+    fn progress_for(
+        &self,
+        view: &View,
+        endpoint: &Endpoint,
+        message: &Message,
+        session: &Session,
+    ) -> Option<(Arc<Upstream>, Arc<UpstreamSession>, Bytes)> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let root = scratch.index(&message.body, view.snapshot.limits.json_depth_max).ok()?.root();
+        let token = root.get("params")?.get("progressToken")?.as_literal()?;
+        let public = token.decode(&message.body)?;
+        let foreign = ForeignId::read(&public)?;
+        let mut upstreams = endpoint.members.iter().filter_map(|slot| view.snapshot.upstreams.get(*slot));
+        let upstream = upstreams.find(|upstream| upstream.config.name == foreign.upstream)?;
+        let sessions = &self.worker.state.sessions;
+        let grant = &session.grant;
+        let opened = sessions
+            .opened(grant.id, &upstream.session_key)
+            .or_else(|| sessions.opened(SessionId::shared(grant.version), &upstream.session_key))
+            .filter(|opened| opened.generation == foreign.generation)?;
+        let edit = Edit { span: token.span.clone(), with: foreign.inner_literal().into() };
+        Some((Arc::clone(upstream), opened, splice(&message.body, &[edit]).to_bytes()))
+    }
+}
+
+/// Whether it says that it is a notification, and not only by its want of an id: a server may do what a request asks for
+/// without one, and nobody has checked whether the client may.
+fn is_notification(message: &Message) -> bool {
+    let method = message.envelope.method.as_ref().and_then(|method| method.decode(&message.body));
+    method.is_some_and(|method| method.starts_with("notifications/"))
+}
+
+/// The id of a request that an upstream may have asked, and where it stands.
+fn public_id_of(message: &Message) -> Option<(String, Literal)> {
+    let span = message.envelope.id.clone()?;
+    let is_text = message.body.get(span.clone())?.starts_with(b"\"");
+    let id = is_text.then(|| Literal::at(span, &message.body))?;
+    Some((id.decode(&message.body)?.into_owned(), id))
+}
+
+/// The upstream's place in the endpoint, and the upstream.
+fn member_of<'v>(view: &'v View, endpoint: &Endpoint, key: &str) -> Option<(usize, &'v Arc<Upstream>)> {
+    let upstreams = endpoint.members.iter().map(|slot| view.snapshot.upstreams.get(*slot));
+    upstreams
+        .enumerate()
+        .find_map(|(member, upstream)| Some((member, upstream.filter(|up| *up.session_key == *key)?)))
+}

@@ -1,0 +1,215 @@
+//! Several messages in one body, which sessions of 2025-03-26 may send: each takes the same line as if it had come
+//! alone, and they are answered on one stream in the order in which they finish.
+//!
+//! What is wrong with one is its own answer; what is wrong with the batch is the whole one's.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use tokio::sync::mpsc;
+
+use super::legacy::no_state;
+use super::{Decision, Proxy, accepted};
+use crate::access::limit::buffered::Reservation;
+use crate::context::call::Call;
+use crate::context::snapshot::Endpoint;
+use crate::context::worker::View;
+use crate::line::batch::{self, Batch, Bounds, Waiting};
+use crate::line::relay::{ReplyBody, batch_response, json_response};
+use crate::session::Session;
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::{ClientError, Error};
+use protocol::head::Head;
+use protocol::json::JsonError;
+use protocol::version::{Era, LegacyVersion};
+
+/// One message of a batch, and what it takes to serve it.
+struct Part {
+    proxy: Proxy,
+    view: Rc<View>,
+    endpoint: Rc<Arc<Endpoint>>,
+    headers: Rc<HeaderMap>,
+    session: Session,
+    body: Bytes,
+    /// What the whole batch takes of the budget for bodies: a part of it keeps all of it in memory.
+    held: Rc<Option<Reservation>>,
+    call: Call,
+    /// The first one was counted as the body that all of them came in.
+    is_first: bool,
+}
+
+/// What one of a batch is, as far as its place in the order goes.
+enum InBatch {
+    /// A request with this id literal.
+    Request(Box<str>),
+    /// A notification or a response.
+    Unanswered,
+    /// Nothing of the kind; it is told so.
+    Fault,
+}
+
+/// Whether the session may send batches.
+pub(super) fn has_batches(session: &Session) -> bool {
+    session.grant.version == LegacyVersion::V2025_03_26
+}
+
+impl Proxy {
+    /// Takes a batch apart. `call` stands for all of it, and is of no method.
+    pub(super) async fn batch(
+        &self,
+        view: &Rc<View>,
+        endpoint: &Rc<Arc<Endpoint>>,
+        (head, headers): (&Head<'_>, &HeaderMap),
+        (body, reservation): (&Bytes, Option<Reservation>),
+        session: &Session,
+        call: &Call,
+    ) -> Result<Decision, Error> {
+        if head.method.is_present() || head.name.is_present() || head.has_param {
+            return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
+        }
+        let messages = self.messages(view, body)?;
+        let desk = self.worker.state.sessions.desk(session.grant.owner()).map_err(no_state)?;
+        let (mut has_answers, mut refused) = (false, None);
+        let headers = Rc::new(headers.clone());
+        let reservation = Rc::new(reservation);
+        let (events, waiting) = mpsc::channel(batch::EVENTS_MAX);
+        for (index, body) in messages.into_iter().enumerate() {
+            let body_bytes = body.len() as u64;
+            let request = self.request_in(view, &body);
+            has_answers |= !matches!(request, InBatch::Unanswered);
+            let part = Part {
+                proxy: Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)),
+                view: Rc::clone(view),
+                endpoint: Rc::clone(endpoint),
+                headers: Rc::clone(&headers),
+                session: session.clone(),
+                body,
+                held: Rc::clone(&reservation),
+                call: {
+                    let mut part = call.part();
+                    part.request_bytes = body_bytes;
+                    part
+                },
+                is_first: index == 0,
+            };
+            // A cancellation further on finds its call.
+            let announced = match request {
+                InBatch::Request(id) => Some(desk.announce(&id)),
+                InBatch::Unanswered => {
+                    // What has no answer is taken at once, and so in the order in which it stands here.
+                    if let Some(Error::Gateway(error)) = part.serve(&events).await {
+                        refused.get_or_insert(error);
+                    }
+                    continue;
+                }
+                InBatch::Fault => None,
+            };
+            let events = events.clone();
+            self.worker.client.tasks.spawn(async move {
+                tokio::select! {
+                    _ = part.serve(&events) => {}
+                    // As when the connection of a single call is closed.
+                    () = events.closed() => {}
+                }
+                drop(announced);
+            });
+        }
+        drop(events);
+        let mut batch = Batch::new(waiting);
+        if has_answers {
+            return Ok(Decision::Answer(batch_response(batch)));
+        }
+        while std::future::poll_fn(|cx| batch.poll(cx)).await.is_some() {}
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
+        Ok(Decision::Answer(accepted()))
+    }
+
+    fn messages(&self, view: &View, body: &Bytes) -> Result<Vec<Bytes>, ClientError> {
+        let mut scratch = self.worker.scratch.borrow_mut();
+        let document = scratch.index(body, view.snapshot.limits.json_depth_max);
+        let document = document.map_err(|error| match error {
+            JsonError::NotJson => ClientError::NotJson,
+            JsonError::TooDeep => ClientError::TooDeep,
+        })?;
+        let spans = batch::messages(document.root()).map_err(|why| ClientError::NotJsonRpc { why })?;
+        Ok(spans.into_iter().map(|span| body.slice(span)).collect())
+    }
+
+    fn request_in(&self, view: &View, message: &[u8]) -> InBatch {
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let envelope = Envelope::parse(&mut self.worker.scratch.borrow_mut(), message, depth_max);
+        let Ok(envelope) = envelope else { return InBatch::Fault };
+        if envelope.kind != MessageKind::Request {
+            return InBatch::Unanswered;
+        }
+        let id = envelope.id.and_then(|id| std::str::from_utf8(message.get(id)?).ok());
+        id.map_or(InBatch::Fault, |id| InBatch::Request(id.into()))
+    }
+
+    /// A request has an answer, and so has what is no message.
+    fn has_answer(&self, view: &View, message: &[u8]) -> bool {
+        let depth_max = view.snapshot.limits.json_depth_max;
+        let envelope = Envelope::parse(&mut self.worker.scratch.borrow_mut(), message, depth_max);
+        envelope.map_or(true, |envelope| envelope.kind == MessageKind::Request)
+    }
+}
+
+impl Part {
+    /// Serves it. Returns what is wrong with one that has no answer to say it.
+    async fn serve(mut self, events: &mpsc::Sender<Waiting>) -> Option<Error> {
+        let reader = self.proxy.reader(&self.view, self.endpoint.eras());
+        let id = reader.find_id(&self.body).await;
+        let id = id.and_then(|id| std::str::from_utf8(self.body.get(id)?).ok()).map(str::to_owned);
+        let has_answer = self.proxy.has_answer(&self.view, &self.body);
+        let bytes_max = self.view.snapshot.limits.reply_bytes_max;
+        let answer = self.answer().await;
+        let Self { proxy, body, held, mut call, .. } = self;
+        drop((body, held));
+        let response = match answer {
+            Ok(mut response) => {
+                call.status = Some(response.status().as_u16());
+                response.body_mut().carry(call);
+                response
+            }
+            Err(error) => {
+                let body = error.body(id.as_deref(), Era::Legacy);
+                (call.status, call.reply_bytes) = (Some(StatusCode::OK.as_u16()), body.len() as u64);
+                call.fail(&error);
+                if !has_answer {
+                    return Some(error);
+                }
+                json_response(StatusCode::OK, body)
+            }
+        };
+        if has_answer {
+            let budget = &proxy.worker.state.buffered;
+            batch::write(response, id.as_deref(), Bounds { bytes_max, budget }, events).await;
+        }
+        None
+    }
+
+    async fn answer(&mut self) -> Result<Response<ReplyBody>, Error> {
+        let Self { proxy, view, endpoint, headers, session, body, held: _, call, is_first } = self;
+        if !*is_first {
+            proxy.admit_message(view, endpoint, call).await?;
+        }
+        let head = Head::read(headers);
+        let reader = proxy.reader(view, endpoint.eras());
+        let message = reader.read(&head, body.clone(), &mut call.seen).await?;
+        if message.era != Era::Legacy {
+            return Err(ClientError::NotJsonRpc { why: "a message of another revision is in a batch" }.into());
+        }
+        let session = Some(session.clone());
+        let decision =
+            proxy.dispatch_legacy(view, endpoint, (&head, headers), message, session, call).await?;
+        match decision {
+            Decision::Answer(response) => Ok(response),
+            Decision::Aside(_) => Err(ClientError::Method.into()),
+            Decision::Send(outbound) => proxy.send(view, outbound, HeaderMap::clone(headers), call).await,
+        }
+    }
+}

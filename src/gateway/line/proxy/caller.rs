@@ -1,0 +1,120 @@
+//! Who calls: the credentials of a request, checked before its body is awaited.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::Proxy;
+use crate::access::auth::Principal;
+use crate::access::auth::authenticator::{Checked, Refused};
+use crate::access::auth::refusal::Refusal;
+use crate::access::auth::remembered::{Known, digest};
+use crate::context::call::Call;
+use crate::context::caller::Caller;
+use crate::context::snapshot::Endpoint;
+use crate::context::worker::View;
+use crate::session::now_s;
+use protocol::error::{Error, GatewayError, PolicyError};
+use protocol::head::{Field, Head};
+
+impl Proxy {
+    /// Finds out who calls at the endpoint of this index, or why it is refused.
+    pub(super) async fn authenticate(
+        &self,
+        view: &View,
+        index: usize,
+        head: &Head<'_>,
+        call: &mut Call,
+    ) -> Result<Rc<Caller>, Error> {
+        let endpoint = &view.endpoints[index];
+        if endpoint.auth.is_open() {
+            let caller = &view.anonymous[index];
+            call.caller = Some(Rc::clone(caller));
+            return Ok(Rc::clone(caller));
+        }
+        let is_presented = endpoint.auth.goes_by(head.authorization);
+        let credential = match head.authorization {
+            Field::One(value) if is_presented => Some(value.as_bytes()),
+            _ => None,
+        };
+        // What is no credential at all must not pass for the certificate.
+        let is_known_kind = credential.is_some() || !is_presented;
+        let remembered = &call.peer().remembered;
+        let found = remembered.find(endpoint.id, credential, call.started).filter(|_| is_known_kind);
+        let caller = match found {
+            Some(caller) => caller,
+            None => Box::pin(self.check(endpoint, head, credential, call)).await?,
+        };
+        call.caller = Some(Rc::clone(&caller));
+        Ok(caller)
+    }
+
+    /// Checks what this connection has not presented before.
+    async fn check(
+        &self,
+        endpoint: &Endpoint,
+        head: &Head<'_>,
+        credential: Option<&[u8]>,
+        call: &Call,
+    ) -> Result<Rc<Caller>, Error> {
+        let digest = credential.map(digest);
+        if let Some(digest) = digest
+            && let Some(known) = self.worker.callers.borrow_mut().find(endpoint.id, digest, call.started)
+        {
+            call.peer().remembered.keep(Rc::clone(&known));
+            return Ok(Rc::clone(&known.caller));
+        }
+        let Checked { principal, keys, ends_s } = self.identify(endpoint, head, call).await?;
+        require_scopes(endpoint, &principal)?;
+        let ends = ends_s.and_then(|ends_s| {
+            Instant::now().checked_add(Duration::from_secs(ends_s.saturating_sub(now_s())))
+        });
+        let class = endpoint.policy.class_of(&principal);
+        let caller = Rc::new(Caller { principal, class, ends });
+        let known = Rc::new(Known {
+            endpoint: endpoint.id,
+            credential: credential.map(Box::from),
+            caller: Rc::clone(&caller),
+            keys,
+        });
+        if let Some(digest) = digest {
+            self.worker.callers.borrow_mut().keep(digest, Rc::clone(&known));
+        }
+        call.peer().remembered.keep(known);
+        Ok(caller)
+    }
+
+    async fn identify(&self, endpoint: &Endpoint, head: &Head<'_>, call: &Call) -> Result<Checked, Error> {
+        let peer = call.peer();
+        let servers = &self.worker.state.tls;
+        let check = || endpoint.auth.check(head.authorization, peer.certificate(servers), now_s());
+        let mut checked = check();
+        if let Err(Refused::AskIssuer(issuer)) = &checked {
+            issuer.ask().await;
+            checked = check();
+        }
+        let refusal = match checked {
+            Ok(checked) => return Ok(checked),
+            Err(Refused::Missing) => return Err(PolicyError::NoCredentials.into()),
+            Err(Refused::AskIssuer(issuer)) if !issuer.has_keys() => {
+                return Err(GatewayError::TokenKeys.into());
+            }
+            Err(Refused::AskIssuer(_)) => Refusal::UnknownKey,
+            Err(Refused::Wrong(refusal)) => refusal,
+        };
+        self.worker.state.metrics.identity.refused(refusal);
+        tracing::debug!(client = %peer.address, why = refusal.label(), "credentials refused");
+        Err(PolicyError::BadCredentials.into())
+    }
+}
+
+/// What the endpoint asks of everybody.
+fn require_scopes(endpoint: &Endpoint, principal: &Principal) -> Result<(), PolicyError> {
+    let required = &endpoint.config.scopes;
+    if required.iter().all(|scope| principal.has_scope(scope)) {
+        Ok(())
+    } else if principal.may_get_scopes() {
+        Err(PolicyError::Scope { required: required.join(" ").into() })
+    } else {
+        Err(PolicyError::Forbidden)
+    }
+}

@@ -1,0 +1,288 @@
+//! Clients that speak HTTP+SSE: their stream, and the messages that they send to its address.
+//!
+//! A request is accepted with 202 once it is known to be one, and takes the line of every other from there in a task
+//! of its own; what it is answered with goes to the stream, message by message. What has no answer is accepted once it has
+//! its place in the order of the session. The session lives as long as the stream: its id never leaves the process.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use http_body_util::BodyExt as _;
+
+use super::{Decision, Proxy, accepted};
+use crate::access::limit::buffered::Reservation;
+use crate::catalog::subscriptions;
+use crate::context::call::Call;
+use crate::context::snapshot::Endpoint;
+use crate::context::worker::{View, Worker};
+use crate::line::intake::Intake;
+use crate::line::legacy;
+use crate::line::message::Message;
+use crate::line::relay::{self, Media, ReplyBody, media_of};
+use crate::line::sse_endpoint::LineId;
+use crate::line::sse_endpoint::line::{Line, LineCall, Outgoing};
+use crate::line::sse_endpoint::stream::{Stream, message_event};
+use crate::session::desk::CallInFlight;
+use crate::session::{Session, now_s};
+use crate::upstream::ask::SESSION_ID;
+use net::pieces::Pieces;
+use protocol::envelope::MessageKind;
+use protocol::error::{ClientError, Error, GatewayError, UpstreamError};
+use protocol::head::Head;
+use protocol::method::Method;
+use protocol::sse::Events;
+use protocol::version::{Era, Eras};
+
+/// For how long a session that is over must not come back by a call that was still under way.
+const ENDED_S: u64 = 600;
+/// Up to here a message takes nothing from the process's budget.
+const UNCOUNTED_BYTES: usize = 8 * 1024;
+
+/// A request whose answer goes to a stream.
+pub(super) struct Posted {
+    line: Arc<Line>,
+    /// Counts it until it is answered.
+    counted: LineCall,
+    /// What its cancellation finds it by.
+    announced: Option<CallInFlight>,
+    endpoint: Rc<Arc<Endpoint>>,
+    message: Message,
+    /// Its share of the memory for messages.
+    share: Option<Reservation>,
+}
+
+impl Proxy {
+    /// GET without a session: a stream, and an address for what its client has to say.
+    pub(super) fn open_line(
+        &self,
+        view: &View,
+        endpoint: &Rc<Arc<Endpoint>>,
+        call: &mut Call,
+    ) -> Result<Decision, Error> {
+        call.seen.era = Era::Legacy;
+        let state = &self.worker.state;
+        if state.drain.is_quiet() {
+            return Err(GatewayError::Draining.into());
+        }
+        let principal = call.principal().id();
+        let place = state.sessions.admit_stream(&endpoint.config.path, principal).ok_or_else(|| {
+            state.metrics.streams.refused.inc();
+            GatewayError::Streams
+        })?;
+        let id = LineId::random().map_err(|error| {
+            tracing::error!(%error, "no stream can be opened");
+            GatewayError::Sessions
+        })?;
+        let line = Line::new(id, Arc::clone(endpoint), principal);
+        state.lines.add(&line);
+        self.worker.client.tasks.spawn(keep(Rc::clone(&self.worker), Arc::clone(&line)));
+        let news = subscriptions::session::join(state, &view.snapshot, (endpoint, call.caller()?), None);
+        let stream = Stream::new(Arc::clone(state), line, place, news, view.snapshot.keep_alive_interval);
+        Ok(Decision::Answer(relay::line_response(stream)))
+    }
+
+    /// POST to the address of a stream.
+    pub(super) async fn post_to_line(
+        &self,
+        view: &Rc<View>,
+        (id, endpoint): (LineId, &Rc<Arc<Endpoint>>),
+        head: &Head<'_>,
+        intake: &mut Intake,
+        call: &mut Call,
+    ) -> Result<Decision, Error> {
+        call.seen.era = Era::Legacy;
+        let lines = &self.worker.state.lines;
+        let line = lines.find(id, &endpoint.config.path, call.principal().id());
+        let line = line.ok_or(ClientError::SessionGone)?;
+        let limits = &view.snapshot.limits;
+        let body = intake.collect(limits, &self.worker.state.buffered).await?;
+        let only_legacy = Eras { modern: false, legacy: true };
+        let message = self.reader(view, only_legacy).read(head, body, &mut call.seen).await?;
+        if message.envelope.kind != MessageKind::Request {
+            return self.take_unanswered(view, (&line, endpoint), &message, call);
+        }
+        let calls_max = usize::try_from(limits.streams_per_connection_max).unwrap_or(usize::MAX);
+        let counted = line.begin(calls_max).ok_or(GatewayError::LineCalls)?;
+        let announced = line.session().and_then(|Session { grant, .. }| {
+            let desk = self.worker.state.sessions.desk(grant.owner()).ok()?;
+            Some(desk.announce(message.id()))
+        });
+        let share = intake.take_reservation();
+        let endpoint = Rc::clone(endpoint);
+        Ok(Decision::Aside(Posted { line, counted, announced, endpoint, message, share }))
+    }
+
+    /// What has no answer has its place in the order before it is accepted.
+    fn take_unanswered(
+        &self,
+        view: &Rc<View>,
+        (line, endpoint): (&Line, &Rc<Arc<Endpoint>>),
+        message: &Message,
+        call: &mut Call,
+    ) -> Result<Decision, Error> {
+        match line.session() {
+            None => call.fail(&ClientError::NoSession.into()),
+            Some(session) if message.envelope.kind == MessageKind::Notification => {
+                self.take_notification(view, endpoint, message, &session)?;
+            }
+            Some(session) => self.take_answer(view, endpoint, message, &session)?,
+        }
+        Ok(Decision::Answer(accepted()))
+    }
+
+    /// Accepts a message and has it answered on its stream.
+    pub(super) fn answer_aside(
+        &self,
+        view: &Rc<View>,
+        posted: Posted,
+        headers: HeaderMap,
+        call: Call,
+    ) -> Response<ReplyBody> {
+        let (proxy, view) = (Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)), Rc::clone(view));
+        self.worker.client.tasks.spawn(async move {
+            let line = Arc::clone(&posted.line);
+            tokio::select! {
+                () = line.closed() => {}
+                () = proxy.answer_on_line(&view, posted, headers, call) => {}
+            }
+        });
+        accepted()
+    }
+
+    async fn answer_on_line(&self, view: &Rc<View>, posted: Posted, headers: HeaderMap, mut call: Call) {
+        let Posted { line, counted, announced, endpoint, message, share } = posted;
+        let id: Box<str> = message.id().into();
+        let answer = Box::pin(self.answer(view, (&line, &endpoint), message, headers, &mut call)).await;
+        let failure = match answer {
+            Ok(mut response) => {
+                response.body_mut().carry(call);
+                hand_on(&self.worker, &line, response).await.err()
+            }
+            Err(error) => {
+                call.fail(&error);
+                Some(error)
+            }
+        };
+        if let Some(error) = failure {
+            let events = message_event(Bytes::from(error.body(Some(&id), Era::Legacy)));
+            // A client that is gone needs no answer.
+            let _ = line.send(Outgoing { events, held: None }).await;
+        }
+        drop((counted, announced, share));
+    }
+
+    /// What the message would be answered with by Streamable HTTP.
+    async fn answer(
+        &self,
+        view: &Rc<View>,
+        (line, endpoint): (&Line, &Rc<Arc<Endpoint>>),
+        message: Message,
+        headers: HeaderMap,
+        call: &mut Call,
+    ) -> Result<Response<ReplyBody>, Error> {
+        let opens = message.method == Method::Initialize;
+        let turn = if opens {
+            let twice = ClientError::NotJsonRpc { why: "this stream has its session already" };
+            Some(line.start_opening().ok_or(twice)?)
+        } else {
+            None
+        };
+        let head = Head::read(&headers);
+        let session = line.session();
+        let decided = self.dispatch_legacy(view, endpoint, (&head, &headers), message, session, call).await?;
+        let mut response = match decided {
+            Decision::Answer(response) => response,
+            Decision::Send(outbound) => return self.send(view, outbound, headers, call).await,
+            Decision::Aside(_) => return Err(ClientError::Method.into()),
+        };
+        if let Some(turn) = turn {
+            let token = response.headers_mut().remove(SESSION_ID).ok_or(GatewayError::Sessions)?;
+            let token = token.to_str().map_err(|_| GatewayError::Sessions)?;
+            let (path, sessions) = (&endpoint.config.path, &self.worker.state.sessions);
+            let session = sessions.open(token, path, &line.principal, now_s());
+            let session = session.map_err(|_| GatewayError::Sessions)?;
+            let session = Session { has_resumption: false, ..session };
+            if turn.finish(session.clone()).is_err() {
+                end(&self.worker, &session);
+            }
+        }
+        Ok(response)
+    }
+}
+
+/// Ends what was the client's when its stream is over, or the process.
+async fn keep(worker: Rc<Worker>, line: Arc<Line>) {
+    tokio::select! {
+        () = line.closed() => {}
+        () = worker.state.drain.quiet() => line.close(),
+    }
+    worker.state.lines.remove(line.id);
+    if let Some(session) = line.session() {
+        end(&worker, &session);
+    }
+}
+
+/// The id of the session was never given out, so it need not be known as ended for as long as it would open.
+fn end(worker: &Rc<Worker>, session: &Session) {
+    let closed = worker.state.sessions.end(session.grant.id, now_s().saturating_add(ENDED_S));
+    legacy::close(worker, &worker.view(), closed);
+}
+
+/// Puts every message of a response on the stream.
+async fn hand_on(worker: &Worker, line: &Line, response: Response<ReplyBody>) -> Result<(), Error> {
+    let bytes_max = worker.limits().reply_bytes_max;
+    let media = media_of(response.headers());
+    let mut body = response.into_body();
+    if media == Media::Sse {
+        let mut events = Events::new(bytes_max);
+        while let Some(frame) = body.frame().await {
+            events.push(frame?.into_data().unwrap_or_default());
+            while let Some(event) = events.next() {
+                let event = event.map_err(|_| UpstreamError::TooLarge)?;
+                send(worker, line, event.data.unwrap_or_default()).await?;
+            }
+        }
+        if let Some(event) = events.finish() {
+            send(worker, line, event.data.unwrap_or_default()).await?;
+        }
+        return Ok(());
+    }
+    let mut pieces = Pieces::default();
+    let mut held = None;
+    while let Some(frame) = body.frame().await {
+        let data = frame?.into_data().unwrap_or_default();
+        let length = pieces.len() + data.len();
+        if length > bytes_max {
+            return Err(UpstreamError::TooLarge.into());
+        }
+        hold(worker, &mut held, length)?;
+        pieces.push(data, 0);
+    }
+    put(line, pieces.into_bytes(), held).await
+}
+
+async fn send(worker: &Worker, line: &Line, message: Bytes) -> Result<(), Error> {
+    let mut held = None;
+    hold(worker, &mut held, message.len())?;
+    put(line, message, held).await
+}
+
+/// Puts a message on the stream, if there is one: events that only carry an id, and 202s, have none.
+async fn put(line: &Line, message: Bytes, held: Option<Reservation>) -> Result<(), Error> {
+    if !message.is_empty() {
+        // A client that is gone needs no answer.
+        let _ = line.send(Outgoing { events: message_event(message), held }).await;
+    }
+    Ok(())
+}
+
+/// Counts what waits for the client.
+fn hold(worker: &Worker, held: &mut Option<Reservation>, length: usize) -> Result<(), GatewayError> {
+    if length <= UNCOUNTED_BYTES {
+        return Ok(());
+    }
+    let held = held.get_or_insert_with(|| worker.state.buffered.reservation());
+    if held.grow_to(length) { Ok(()) } else { Err(GatewayError::Buffers) }
+}

@@ -1,0 +1,51 @@
+//! What a client subscribed to within its session, so that an upstream that lost the session is told again.
+//!
+//! It is remembered before it is sent, and forgotten if the upstream refuses: here where the whole reply is at hand, and
+//! by the relay where it is an event.
+
+use http::Response;
+
+use super::legacy::no_state;
+use crate::line::relay::ReplyBody;
+use crate::session::{Grant, NotSubscribed, Sessions};
+use protocol::error::{ClientError, Error, GatewayError};
+use protocol::method::Method;
+
+/// A resource that a client wants to be told of, or no longer wants to be told of.
+pub(super) struct Subscription<'s> {
+    pub(super) sessions: &'s Sessions,
+    pub(super) grant: &'s Grant,
+    pub(super) upstream: &'s str,
+    /// As the upstream spells it.
+    pub(super) uri: &'s str,
+}
+
+impl Subscription<'_> {
+    /// Remembers it, so that the upstream's stream is open before it is asked, or forgets it. True if it is to be
+    /// forgotten again should the upstream refuse.
+    pub(super) fn note(&self, method: Method, uris_max: usize) -> Result<bool, Error> {
+        if method == Method::Unsubscribe {
+            self.forget();
+            return Ok(false);
+        }
+        let noted = self.sessions.subscribe(self.grant.owner(), (self.upstream, self.uri), uris_max);
+        noted.map_err(|error| match error {
+            NotSubscribed::TooMany => GatewayError::Subscriptions.into(),
+            NotSubscribed::TooLong => ClientError::Params { why: "params.uri is too long to be kept" }.into(),
+            NotSubscribed::NoState(none) => no_state(none),
+        })
+    }
+
+    pub(super) fn forget(&self) {
+        self.sessions.unsubscribe(self.grant.id, self.upstream, self.uri);
+    }
+}
+
+/// Whether a subscription was refused, as far as that can be told without waiting for the rest of the reply.
+pub(super) fn is_refused(result: &Result<Response<ReplyBody>, Error>) -> bool {
+    match result.as_ref().map(Response::body) {
+        Ok(ReplyBody::Whole(reply, _)) => memchr::memmem::find(&reply.to_bytes(), b"\"error\"").is_some(),
+        Ok(_) => false,
+        Err(_) => true,
+    }
+}

@@ -1,0 +1,372 @@
+//! The events of a reply: which of them the client sees, as what, and where the stream stands.
+//!
+//! In the legacy era a client gets one answer and nothing after it. A stream that ends before the answer is taken up
+//! again with the id of its last event, by the client where it can, else here; a stream without ids cannot be.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::LazyLock;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use memchr::memmem::Finder;
+use prometheus::IntCounter;
+
+use super::Plan;
+use super::new_task::NewTask;
+use super::reopen::{self, Reopening};
+use crate::context::worker::Worker;
+use crate::line::legacy::crossing::{self, Awaited, Crossing};
+use crate::line::legacy::{InSession, answers};
+use crate::mapper::Mapper;
+use crate::session::streams::StreamPlace;
+use crate::upstream::exchange::Reply;
+use crate::upstream::own_id::OwnId;
+use protocol::answer_id::{AnswerId, Verdict};
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::UpstreamError;
+use protocol::event_id;
+use protocol::splice::{Edit, Segments, splice};
+use protocol::sse::{Boundary, Event, Events};
+use protocol::version::Era;
+
+/// How often in a row a stream is taken up again without anything new on it.
+const FRUITLESS_MAX: u32 = 100;
+
+/// The events of a reply.
+pub(super) struct EventStream {
+    idle: Duration,
+    reply_timeout: Duration,
+    id: Box<str>,
+    /// The id that the upstream was sent, where that is not the client's.
+    own_id: Option<OwnId>,
+    event_bytes_max: usize,
+    /// Where the bytes sent so far end.
+    boundary: Boundary,
+    /// Where events must be looked at one by one.
+    events: Option<Events>,
+    mapper: Option<Mapper>,
+    session: Option<InSession>,
+    /// What is forgotten as subscribed to if the answer is an error.
+    subscribing: Option<Box<str>>,
+    /// Whose the task is that the answer may make.
+    new_task: Option<Box<NewTask>>,
+    _place: Option<StreamPlace>,
+    /// What is sent before anything else that is ready.
+    waiting: VecDeque<Bytes>,
+    has_answered: bool,
+    /// The answer of a modern upstream was seen; it may end its stream when it likes.
+    is_answer_seen: bool,
+    mismatched: IntCounter,
+    /// The id of the last event, in the upstream's spelling.
+    last_id: Option<Bytes>,
+    retry: Option<Duration>,
+    reopening: Option<Reopening>,
+    /// How often it was taken up again since the last message.
+    fruitless: u32,
+}
+
+/// What the clean end of a stream means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtEnd {
+    /// All is said, or the client comes back for the rest.
+    Over,
+    /// There is more, and the client cannot come back for it.
+    Reopen,
+    /// There will be no answer.
+    Unanswered,
+}
+
+impl EventStream {
+    pub(super) fn new(plan: Plan<'_>, event_bytes_max: usize) -> Self {
+        let is_read = plan.mapper.is_some() || plan.is_checked();
+        Self {
+            idle: plan.upstream.config.stream_idle_timeout,
+            reply_timeout: plan.upstream.config.reply_timeout,
+            id: plan.id.into(),
+            own_id: plan.own_id.cloned(),
+            event_bytes_max,
+            boundary: Boundary::default(),
+            events: is_read.then(|| Events::new(event_bytes_max)),
+            mapper: plan.mapper,
+            session: plan.session,
+            subscribing: plan.subscribing,
+            new_task: plan.new_task,
+            _place: plan.place,
+            waiting: VecDeque::new(),
+            has_answered: false,
+            is_answer_seen: false,
+            mismatched: plan.upstream.series.mismatched.clone(),
+            last_id: None,
+            retry: None,
+            reopening: None,
+            fruitless: 0,
+        }
+    }
+
+    /// The literal of the id of the call.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn era(&self) -> Era {
+        if self.session.is_some() { Era::Legacy } else { Era::Modern }
+    }
+
+    pub(super) fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// Whether the client has its answer.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// Whether the client can take the stream up again, as it may have done before.
+    pub(super) fn is_resumable(&self) -> bool {
+        self.last_id.is_some() || self.id.is_empty()
+    }
+
+    /// Whether the client stands between two events.
+    pub(super) fn at_boundary(&self) -> bool {
+        self.events.is_some() || self.boundary.at_boundary()
+    }
+
+    /// Nobody listens any more. How long the rest may take.
+    pub(super) fn detach(&mut self) -> Duration {
+        self.waiting.clear();
+        self.reopening = None;
+        self.reply_timeout
+    }
+
+    /// Adds bytes of the upstream; gives them back where they are not looked at.
+    pub(super) fn push(&mut self, worker: &Worker, data: Bytes) -> Option<Bytes> {
+        if let Some(events) = &mut self.events {
+            events.push(data);
+            return None;
+        }
+        self.boundary.push(&data);
+        if let Some(new_task) = &mut self.new_task {
+            new_task.push_events(&mut worker.scratch.borrow_mut(), data.clone());
+        }
+        Some(data)
+    }
+
+    /// Adds what the client is sent after everything else.
+    pub(super) fn push_last(&mut self, event: Bytes) {
+        self.events = self.events.take().map(|_| Events::new(0));
+        self.waiting.push_back(event);
+    }
+
+    /// The next event as the client is to see it.
+    pub(super) fn next(
+        &mut self,
+        worker: &Rc<Worker>,
+        is_detached: bool,
+    ) -> Option<Result<Bytes, UpstreamError>> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(Ok(event));
+            }
+            let Ok(event) = self.events.as_mut()?.next()? else { return Some(Err(UpstreamError::TooLarge)) };
+            if let Some(passed) = self.pass(worker, event, is_detached).transpose() {
+                return Some(passed);
+            }
+        }
+    }
+
+    /// The upstream has ended the stream.
+    pub(super) fn end(&mut self, worker: &Rc<Worker>, is_detached: bool) -> AtEnd {
+        if self.events.is_none()
+            && let Some(mut new_task) = self.new_task.take()
+        {
+            new_task.end(&mut worker.scratch.borrow_mut());
+        }
+        // An event without its blank line is none; one that a final CR ended is.
+        let last = self.events.as_mut().and_then(Events::finish);
+        let passed = last.and_then(|event| self.pass(worker, event, is_detached).transpose());
+        match passed {
+            Some(Ok(event)) => self.waiting.push_back(event),
+            Some(Err(_)) => return AtEnd::Unanswered,
+            None => {}
+        }
+        let Some(session) = &self.session else { return AtEnd::Over };
+        match (self.has_answered, &self.last_id) {
+            (true, _) => AtEnd::Over,
+            (false, None) => AtEnd::Unanswered,
+            (false, Some(_)) if session.client_resumes() => AtEnd::Over,
+            (false, Some(_)) => AtEnd::Reopen,
+        }
+    }
+
+    /// Begins to take the stream up again. False: it cannot be.
+    pub(super) fn reopen(&mut self, worker: &Rc<Worker>) -> bool {
+        let (Some(session), Some(last_id)) = (&self.session, &self.last_id) else { return false };
+        if self.has_answered || self.fruitless >= FRUITLESS_MAX {
+            return false;
+        }
+        let Some(reopening) = reopen::begin(worker, session, last_id, self.retry) else { return false };
+        self.fruitless += 1;
+        self.events = Some(Events::new(self.event_bytes_max));
+        self.reopening = Some(reopening);
+        true
+    }
+
+    pub(super) fn is_reopening(&self) -> bool {
+        self.reopening.is_some()
+    }
+
+    pub(super) fn poll_reopened(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, UpstreamError>> {
+        let Some(reopening) = &mut self.reopening else { return Poll::Ready(Err(UpstreamError::Reset)) };
+        let reopened = std::task::ready!(reopening.as_mut().poll(cx));
+        self.reopening = None;
+        Poll::Ready(reopened)
+    }
+
+    /// An event as the client is to see it, with the public names. `None`: it is not for the client.
+    fn pass(
+        &mut self,
+        worker: &Rc<Worker>,
+        event: Event,
+        is_detached: bool,
+    ) -> Result<Option<Bytes>, UpstreamError> {
+        if self.session.is_some() {
+            return self.pass_in_session(worker, &event, is_detached);
+        }
+        let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
+            return Ok(Some(event.raw));
+        };
+        let id = match answer_in(worker, data, self.own_id.as_ref()) {
+            AnswerIn::None => None,
+            AnswerIn::Ours(id) => {
+                self.is_answer_seen = true;
+                Some(id)
+            }
+            // Clients read no other events than messages.
+            AnswerIn::Others if event.event.as_ref().is_some_and(|kind| kind != "message") => None,
+            AnswerIn::Others => {
+                self.mismatched.inc();
+                return if self.is_answer_seen { Ok(None) } else { Err(UpstreamError::Nonsense) };
+            }
+        };
+        if let Some(new_task) = &self.new_task {
+            new_task.read(&mut worker.scratch.borrow_mut(), data);
+        }
+        let mapped = match (&self.mapper, id) {
+            (Some(mapper), id) => mapper.map_with(&mut worker.scratch.borrow_mut(), data, id),
+            (None, id) => Ok(id.map(|id| splice(data, &[id]))),
+        };
+        match mapped {
+            Ok(None) => Ok(Some(event.raw)),
+            Ok(Some(data)) => Ok(Some(event.with_data(data))),
+            Err(_) => Err(UpstreamError::Nonsense),
+        }
+    }
+
+    fn pass_in_session(
+        &mut self,
+        worker: &Rc<Worker>,
+        event: &Event,
+        is_detached: bool,
+    ) -> Result<Option<Bytes>, UpstreamError> {
+        let Some(session) = &self.session else { return Ok(None) };
+        if self.has_answered {
+            if event.data.as_ref().is_some_and(|data| !data.is_empty()) {
+                session.upstream.series.withheld.inc();
+            }
+            return Ok(None);
+        }
+        if let Some(retry_ms) = event.retry_ms {
+            self.retry = Some(Duration::from_millis(retry_ms));
+        }
+        let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
+            self.last_id = next_id(self.last_id.take(), event);
+            let is_priming = event.data.is_some();
+            let is_refused = is_priming && !session.client_resumes();
+            return Ok((!is_refused).then(|| with_public_id(session, event, None)));
+        };
+        let own_id = self.own_id.as_ref();
+        let sent_id = own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent());
+        let awaited = if self.id.is_empty() { Awaited::AnyAnswer } else { Awaited::Answer(sent_id, own_id) };
+        let mapper = self.mapper.as_ref();
+        let note_task = || {
+            if let Some(new_task) = &self.new_task {
+                new_task.read(&mut worker.scratch.borrow_mut(), data);
+            }
+        };
+        let (crossing, is_answer) = crossing::in_reply(worker, session, mapper, data, awaited, note_task)?;
+        // Only what was dealt with is not asked for again.
+        self.last_id = next_id(self.last_id.take(), event);
+        self.fruitless = 0;
+        self.has_answered = is_answer;
+        if is_answer
+            && let Some(uri) = self.subscribing.take()
+            && memchr::memmem::find(data, b"\"error\"").is_some()
+        {
+            let key = &session.upstream.session_key;
+            worker.state.sessions.unsubscribe(session.session.grant.id, key, &uri);
+        }
+        Ok(match crossing {
+            Crossing::Mapped { question: Some(question), .. } if is_detached => {
+                answers::undeliverable(worker, session, &question);
+                None
+            }
+            Crossing::AsItIs => Some(with_public_id(session, event, None)),
+            Crossing::Mapped { message, .. } => Some(with_public_id(session, event, Some(message))),
+            Crossing::Withheld => None,
+        })
+    }
+}
+
+/// What a message is to a call whose upstream knows it by an id of the gateway's own.
+enum AnswerIn {
+    /// No answer.
+    None,
+    /// Its answer, once the client's id is put back.
+    Ours(Edit),
+    /// The answer to another request, or nothing that can be read.
+    Others,
+}
+
+fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>) -> AnswerIn {
+    static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
+    let Some(own_id) = own_id else { return AnswerIn::None };
+    let mut scan = AnswerId::default();
+    scan.push(message, own_id.sent());
+    match scan.verdict() {
+        Verdict::Ours => return AnswerIn::Ours(own_id.restored(scan.span(own_id.sent()))),
+        Verdict::Others if METHOD.find(message).is_none() => return AnswerIn::Others,
+        _ => {}
+    }
+    let depth_max = worker.json_depth_max();
+    match Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max) {
+        Ok(Envelope { kind: MessageKind::Response, id: Some(id), .. })
+            if message.get(id.clone()) == Some(own_id.sent()) =>
+        {
+            AnswerIn::Ours(own_id.restored(id))
+        }
+        Ok(Envelope { kind: MessageKind::Response, .. }) | Err(_) => AnswerIn::Others,
+        Ok(_) => AnswerIn::None,
+    }
+}
+
+/// An empty id takes the one before back.
+fn next_id(last: Option<Bytes>, event: &Event) -> Option<Bytes> {
+    match &event.id {
+        Some(id) => Some(id.clone()).filter(|id| !id.is_empty()),
+        None => last,
+    }
+}
+
+/// The bytes of an event, with an id that says which upstream it comes from where there are several.
+fn with_public_id(session: &InSession, event: &Event, data: Option<Segments>) -> Bytes {
+    let id = event.id.as_ref().filter(|id| !id.is_empty() && session.endpoint.members.len() > 1);
+    let public = id.map(|id| event_id::spell_post(&session.upstream.config.name, id));
+    // The client would send a longer one back in vain.
+    let public = public.map(|id| if id.len() <= event_id::ID_BYTES_MAX { id } else { Bytes::new() });
+    match (data, &public) {
+        (None, None) => event.raw.clone(),
+        (data, id) => event.with(data, id.as_deref()),
+    }
+}

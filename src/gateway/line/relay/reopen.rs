@@ -1,0 +1,72 @@
+//! Taking the event stream of a reply up again where it broke off: a GET with the id of the last event.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderName, HeaderValue, Request};
+
+use super::{Media, SSE, media_of};
+use crate::context::worker::Worker;
+use crate::line::legacy::InSession;
+use crate::upstream::ask::legacy_headers;
+use crate::upstream::exchange::{Delivery, Reply, RequestBody};
+use protocol::error::UpstreamError;
+use protocol::splice::Segments;
+
+/// How often it is tried.
+const ATTEMPTS_MAX: u32 = 3;
+/// How long is waited where the upstream does not say.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MIN: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// A stream that is being taken up again.
+pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<Reply, UpstreamError>>>>;
+
+/// Begins. `retry`: how long the upstream asked to wait. `None`: no header can hold the id.
+pub(super) fn begin(
+    worker: &Rc<Worker>,
+    session: &InSession,
+    last_id: &Bytes,
+    retry: Option<Duration>,
+) -> Option<Reopening> {
+    let last_id = HeaderValue::from_bytes(last_id).ok()?;
+    let wait = retry.unwrap_or(RETRY).clamp(RETRY_MIN, RETRY_MAX);
+    Some(Box::pin(reopen(Rc::clone(worker), session.clone(), last_id, wait)))
+}
+
+async fn reopen(
+    worker: Rc<Worker>,
+    session: InSession,
+    last_id: HeaderValue,
+    wait: Duration,
+) -> Result<Reply, UpstreamError> {
+    let InSession { upstream, upstream_session, .. } = session;
+    for _ in 0..ATTEMPTS_MAX {
+        tokio::time::sleep(wait).await;
+        let version = upstream_session.version.as_str();
+        let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
+        *request.headers_mut() = legacy_headers(version, upstream_session.id.as_ref());
+        request.headers_mut().insert(ACCEPT, SSE);
+        request.headers_mut().insert(LAST_EVENT_ID, last_id.clone());
+        let now = Instant::now();
+        let deadline = now + upstream.config.reply_timeout;
+        let delivery =
+            Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
+        match worker.client.send(&upstream, request, delivery, now, deadline).await {
+            Ok(reply) if reply.head.status.is_success() && media_of(&reply.head.headers) == Media::Sse => {
+                upstream.series.resumed.inc();
+                return Ok(reply);
+            }
+            // It does not know what is asked for, and will not learn it.
+            Ok(reply) if reply.head.status.is_client_error() => break,
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Err(UpstreamError::Reset)
+}

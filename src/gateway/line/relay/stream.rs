@@ -1,0 +1,473 @@
+//! A reply that is still arriving from an upstream, on its way to the client piece by piece.
+//!
+//! A fault in the middle of an event stream becomes an error event where the client stands between two events,
+//! else its connection is cut.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body as _, SizeHint};
+use tokio::time::{Sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::Plan;
+use super::body::{FRAME_BYTES_MAX, Held};
+use super::events::{AtEnd, EventStream};
+use super::gather::Gather;
+use super::new_task::NewTask;
+use crate::access::limit::concurrency::Permit;
+use crate::context::call::Call;
+use crate::context::worker::Worker;
+use crate::session::desk::CallInFlight;
+use crate::telemetry::calls::UpstreamDurations;
+use crate::upstream::exchange::Reply;
+use crate::upstream::incoming::Incoming;
+use crate::upstream::pool::{self, Lease};
+use protocol::answer_id::AnswerId;
+use protocol::error::{Error, UpstreamError};
+use protocol::splice::Segments;
+use protocol::sse::data_event;
+
+/// How long the end of a stream is waited for once the client has its answer.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client that takes so long to ask for more has used up time that was the upstream's.
+const SLOW_CLIENT_MIN: Duration = Duration::from_millis(500);
+
+/// A reply that is still arriving.
+pub(super) struct Stream {
+    worker: Rc<Worker>,
+    incoming: Incoming,
+    lease: Option<Lease>,
+    call: Option<Call>,
+    /// In the legacy era.
+    in_flight: Option<CallInFlight>,
+    permit: Option<Rc<Permit>>,
+    /// Likewise.
+    session_ended: Option<CancellationToken>,
+    durations: Arc<UpstreamDurations>,
+    /// The end of our patience: with the whole of a JSON reply, with the silence between events.
+    clock: Pin<Box<Sleep>>,
+    /// When the whole of an event stream must be there.
+    answer_by: Option<Instant>,
+    source: Source,
+    is_over: bool,
+    /// The client has left.
+    is_detached: bool,
+    /// When the client was last given something.
+    given: Option<Instant>,
+    /// The client was slow: that the reply is late says nothing of the upstream.
+    is_client_slow: bool,
+    /// What was read since the client left or has its answer.
+    unheard_bytes: usize,
+    /// Whose the task is that a reply in JSON may make.
+    new_task: Option<Box<NewTask>>,
+    gather: Gather,
+}
+
+enum Source {
+    Json {
+        /// The first pieces, already read.
+        first: Segments,
+        /// What is counted of them until they are with the client.
+        _held: Held,
+        /// What is checked of the reply, and the literal of the id it must have.
+        check: Option<(AnswerId, Box<[u8]>)>,
+    },
+    Events(Box<EventStream>),
+}
+
+/// A JSON reply that has begun.
+pub(super) struct Begun {
+    /// Its first pieces.
+    pub(super) pieces: Segments,
+    /// What they said of whose it is, where that is checked.
+    pub(super) check: Option<AnswerId>,
+    /// What is counted of them.
+    pub(super) held: Held,
+}
+
+/// What ends with a reply.
+struct Ties {
+    deadline: Instant,
+    answer_by: Option<Instant>,
+    in_flight: Option<CallInFlight>,
+    permit: Option<Rc<Permit>>,
+    session_ended: Option<CancellationToken>,
+    durations: Arc<UpstreamDurations>,
+}
+
+impl Ties {
+    fn of(plan: &mut Plan<'_>, deadline: Instant) -> Self {
+        let session_ended = plan.session.as_ref().map(|session| session.upstream_session.ended.clone());
+        Self {
+            deadline,
+            answer_by: None,
+            in_flight: plan.in_flight.take(),
+            permit: plan.permit.take(),
+            session_ended,
+            durations: Arc::clone(&plan.upstream.series.durations),
+        }
+    }
+}
+
+/// What came from an upstream.
+enum Arrival {
+    Data(Bytes),
+    /// The end as it should be.
+    End,
+    /// The end as it should not be.
+    Break,
+    /// The stream goes on with another reply.
+    Reopened(Box<Reply>),
+    /// It does not.
+    NotReopened,
+}
+
+pub(super) type Polled = Poll<Option<Result<Bytes, UpstreamError>>>;
+
+impl Stream {
+    /// A JSON reply that has begun; all of it before the plan's deadline.
+    pub(super) fn json(
+        worker: &Rc<Worker>,
+        begun: Begun,
+        incoming: Incoming,
+        lease: Option<Lease>,
+        mut plan: Plan<'_>,
+    ) -> Box<Self> {
+        let deadline = plan.deadline;
+        let ties = Ties::of(&mut plan, deadline);
+        let Begun { pieces: first, check, held } = begun;
+        let check = check.map(|check| (check, plan.sent_id().into()));
+        let mut new_task = plan.new_task.take();
+        if let Some(new_task) = &mut new_task {
+            first.iter().for_each(|piece| new_task.push_json(piece));
+        }
+        let source = Source::Json { first, _held: held, check };
+        let mut stream = Self::boxed(worker, incoming, lease, ties, source);
+        stream.new_task = new_task;
+        stream
+    }
+
+    /// A reply of server-sent events.
+    pub(super) fn events(
+        worker: &Rc<Worker>,
+        incoming: Incoming,
+        lease: Option<Lease>,
+        mut plan: Plan<'_>,
+    ) -> Box<Self> {
+        let (now, config) = (Instant::now(), &plan.upstream.config);
+        let answer_timeout = Some(config.answer_timeout).filter(|timeout| !timeout.is_zero());
+        let answer_by = answer_timeout.map(|timeout| now + timeout);
+        let deadline = now + config.stream_idle_timeout;
+        let ties = Ties { answer_by, ..Ties::of(&mut plan, at_most(deadline, answer_by)) };
+        let events = EventStream::new(plan, worker.limits().reply_bytes_max);
+        Self::boxed(worker, incoming, lease, ties, Source::Events(Box::new(events)))
+    }
+
+    fn boxed(
+        worker: &Rc<Worker>,
+        incoming: Incoming,
+        lease: Option<Lease>,
+        ties: Ties,
+        source: Source,
+    ) -> Box<Self> {
+        let Ties { deadline, answer_by, in_flight, permit, session_ended, durations } = ties;
+        Box::new(Self {
+            worker: Rc::clone(worker),
+            incoming,
+            lease,
+            call: None,
+            in_flight,
+            permit,
+            session_ended,
+            durations,
+            clock: Box::pin(sleep_until(deadline.into())),
+            answer_by,
+            source,
+            is_over: false,
+            is_detached: false,
+            given: None,
+            is_client_slow: false,
+            unheard_bytes: 0,
+            new_task: None,
+            gather: Gather::default(),
+        })
+    }
+
+    /// Ties the call to the end of the reply.
+    pub(super) fn carry(&mut self, call: Call) {
+        self.call = Some(call);
+    }
+
+    /// The call it answers, as long as nothing went wrong.
+    pub(super) fn call(&mut self) -> Option<&mut Call> {
+        self.call.as_mut()
+    }
+
+    /// The thread it is on.
+    pub(super) fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// The client has left. Gives the end of its session if the reply is to be read on until then at most: where
+    /// leaving means nothing, and where the client cannot come back for the rest. What comes is for nobody, and it may
+    /// take no longer than a call.
+    pub(super) fn detach(&mut self) -> Option<CancellationToken> {
+        let ended = self.session_ended.take().filter(|_| !self.is_over)?;
+        self.is_detached = true;
+        self.call = None;
+        if let Source::Events(events) = &mut self.source {
+            if events.is_resumable() && !events.has_answered() {
+                return None;
+            }
+            let patience = if events.has_answered() { END_PATIENCE } else { events.detach() };
+            self.clock.as_mut().reset((Instant::now() + patience).into());
+        }
+        Some(ended)
+    }
+
+    /// The next piece, or several events.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+        if let Some(given) = self.given.take() {
+            self.is_client_slow |= given.elapsed() >= SLOW_CLIENT_MIN;
+        }
+        let polled = self.poll_pieces(cx);
+        if !self.is_over && polled.is_ready() {
+            self.given = Some(Instant::now());
+        }
+        polled
+    }
+
+    fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Polled {
+        if matches!(self.source, Source::Json { .. }) {
+            return self.poll_piece(cx);
+        }
+        let mut gather = std::mem::take(&mut self.gather);
+        let polled = gather.poll(cx, |cx| self.poll_piece(cx));
+        self.gather = gather;
+        polled
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Polled {
+        loop {
+            if let Some(ready) = self.take_ready() {
+                return match ready {
+                    Ok(data) => Poll::Ready(Some(Ok(data))),
+                    Err(error) => self.fail(error),
+                };
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match self.poll_upstream(cx) {
+                Poll::Ready(Arrival::Data(data)) => {
+                    if self.is_too_much(&data) {
+                        return self.fail(UpstreamError::TimedOut);
+                    }
+                    if let Some(passed) = self.take(data) {
+                        return passed;
+                    }
+                }
+                Poll::Ready(Arrival::Reopened(reply)) => {
+                    self.lease = reply.lease;
+                    self.incoming = reply.body;
+                }
+                Poll::Ready(Arrival::End) => self.end(),
+                Poll::Ready(Arrival::Break) if self.reopen() => {}
+                Poll::Ready(Arrival::Break) => return self.fail(self.incoming.fault()),
+                Poll::Ready(Arrival::NotReopened) => return self.fail(UpstreamError::Reset),
+                Poll::Pending => {
+                    ready!(self.clock.as_mut().poll(cx));
+                    if !self.has_answered() {
+                        return self.fail(UpstreamError::TimedOut);
+                    }
+                    // An upstream that keeps the stream open has nothing more to say on it.
+                    self.lease = None;
+                    self.finish();
+                }
+            }
+        }
+    }
+
+    /// What comes from the upstream next.
+    fn poll_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+        if let Source::Events(events) = &mut self.source
+            && events.is_reopening()
+        {
+            let reopened = ready!(events.poll_reopened(cx));
+            return Poll::Ready(
+                reopened.map_or(Arrival::NotReopened, |reply| Arrival::Reopened(Box::new(reply))),
+            );
+        }
+        Poll::Ready(match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            Some(Ok(frame)) => Arrival::Data(frame.into_data().unwrap_or_default()),
+            Some(Err(_)) => Arrival::Break,
+            None => Arrival::End,
+        })
+    }
+
+    /// Takes a piece of the reply. `None`: nothing of it can be handed on at once.
+    fn take(&mut self, data: Bytes) -> Option<Polled> {
+        match &mut self.source {
+            Source::Json { .. } if data.is_empty() => None,
+            Source::Json { check, .. } => {
+                if let Some((check, id)) = check {
+                    check.push(&data, id);
+                    if check.is_others() {
+                        return Some(self.fail(UpstreamError::Nonsense));
+                    }
+                }
+                if let Some(new_task) = &mut self.new_task {
+                    new_task.push_json(&data);
+                }
+                if self.incoming.is_end_stream() {
+                    // HTTP/1.1 does not ask for more once it has sent what `Content-Length` promised.
+                    self.finish();
+                }
+                Some(Poll::Ready(Some(Ok(data))))
+            }
+            Source::Events(events) => {
+                if !self.is_detached && !events.has_answered() {
+                    let deadline = at_most(Instant::now() + events.idle(), self.answer_by);
+                    self.clock.as_mut().reset(deadline.into());
+                }
+                events.push(&self.worker, data).map(|data| Poll::Ready(Some(Ok(data))))
+            }
+        }
+    }
+
+    /// What nobody hears is read for its time and up to the size of a reply, and what somebody hears for its time, even
+    /// if it never pauses.
+    fn is_too_much(&mut self, data: &Bytes) -> bool {
+        if !self.is_detached && !self.has_answered() {
+            return self.answer_by.is_some_and(|bound| Instant::now() >= bound);
+        }
+        self.unheard_bytes += data.len();
+        self.unheard_bytes > self.worker.limits().reply_bytes_max
+            || Instant::now() >= self.clock.deadline().into_std()
+    }
+
+    /// What can be sent without waiting: the first piece of JSON, or the next event.
+    fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
+        match &mut self.source {
+            Source::Json { first, .. } => first.pop_at_most(FRAME_BYTES_MAX).map(Ok),
+            Source::Events(events) => {
+                let had_answered = events.has_answered();
+                let next = events.next(&self.worker, self.is_detached);
+                if !had_answered && events.has_answered() {
+                    // What else its server has to say keeps nobody from calling it.
+                    self.permit = None;
+                    self.clock.as_mut().reset((Instant::now() + END_PATIENCE).into());
+                }
+                next
+            }
+        }
+    }
+
+    /// The upstream's clean end.
+    fn end(&mut self) {
+        let at_end = match &mut self.source {
+            Source::Json { .. } => AtEnd::Over,
+            Source::Events(events) => events.end(&self.worker, self.is_detached),
+        };
+        match at_end {
+            AtEnd::Over => self.finish(),
+            AtEnd::Reopen if self.reopen() => {}
+            AtEnd::Reopen | AtEnd::Unanswered => self.break_off(UpstreamError::Reset),
+        }
+    }
+
+    /// Takes the stream up again where it broke off, if that can be done.
+    fn reopen(&mut self) -> bool {
+        let Source::Events(events) = &mut self.source else { return false };
+        if self.is_detached || !events.reopen(&self.worker) {
+            return false;
+        }
+        // What came last need not have ended cleanly.
+        self.lease = None;
+        self.incoming = Incoming::Whole(None);
+        true
+    }
+
+    fn has_answered(&self) -> bool {
+        matches!(&self.source, Source::Events(events) if events.has_answered())
+    }
+
+    fn finish(&mut self) {
+        self.is_over = true;
+        if let Some(mut new_task) = self.new_task.take() {
+            new_task.end(&mut self.worker.scratch.borrow_mut());
+        }
+        self.in_flight = None;
+        self.permit = None;
+        pool::give_back(self.lease.take(), Instant::now());
+        if let Some(call) = &mut self.call {
+            call.finish();
+        }
+    }
+
+    /// Tells the client what happened if it stands between two events, else cuts its connection.
+    fn fail(&mut self, error: UpstreamError) -> Polled {
+        if self.has_answered() {
+            // It has what it asked for.
+            self.lease = None;
+            self.finish();
+            return Poll::Ready(None);
+        }
+        let can_tell = matches!(&self.source, Source::Events(events) if events.at_boundary());
+        self.break_off(error.clone());
+        match self.take_ready() {
+            Some(event) if can_tell => Poll::Ready(Some(event)),
+            _ => Poll::Ready(Some(Err(error))),
+        }
+    }
+
+    /// Ends the reply with an error, which is put after what waits to be sent.
+    fn break_off(&mut self, error: UpstreamError) {
+        self.is_over = true;
+        let is_upstreams = !(self.is_client_slow && error == UpstreamError::TimedOut);
+        if is_upstreams {
+            pool::note_error(self.lease.as_mut(), &error);
+        }
+        self.lease = None;
+        self.in_flight = None;
+        self.permit = None;
+        let failure = Error::from(error);
+        if is_upstreams {
+            self.durations.note_broken(&failure);
+        }
+        if let Some(mut call) = self.call.take() {
+            call.fail(&failure);
+        }
+        // A client that has come back for the rest of a reply is cut off, and comes back again.
+        if let Source::Events(events) = &mut self.source
+            && !events.id().is_empty()
+        {
+            let body = failure.body(Some(events.id()), events.era());
+            events.push_last(data_event(Bytes::from(body)));
+        }
+    }
+
+    /// What is known of the length.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Json { first, .. } => {
+                let first = first.len();
+                match self.incoming.size_hint().exact() {
+                    Some(rest) => SizeHint::with_exact(first + rest),
+                    None => SizeHint::default(),
+                }
+            }
+            Source::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn at_most(deadline: Instant, bound: Option<Instant>) -> Instant {
+    bound.map_or(deadline, |bound| deadline.min(bound))
+}

@@ -1,0 +1,279 @@
+//! Names in replies that cross an aggregating endpoint: from the upstream's spelling to the public one.
+//!
+//! Only the literals that are names change; every other byte of a reply stays as it was. A reply without
+//! any such literal is handed on as it came. Where names stand is `protocol::mapping`'s knowledge, what they
+//! become is `route`'s.
+//!
+//! On any endpoint whose callers differ in what they may use, two more things change: what completes a resource
+//! template ([`completion`]), and who may keep a resource (`cache_scope`).
+//!
+//! The id of a task is sealed for its owner where tasks have one ([`TaskNames`]). That is done for tasks that are known
+//! to be his, and for the one that he asked for: whoever is told of another's task cannot use what he is told.
+
+mod cache_scope;
+pub mod completion;
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::context::snapshot::Endpoint;
+use crate::session::Sessions;
+use crate::session::tasks::TaskOf;
+use crate::upstream::own_id::OwnId;
+use protocol::ambiguity::{RESPONSE, is_ambiguous, is_there_once};
+use protocol::json::{JsonError, Literal, Scratch, Value, quote};
+use protocol::mapping::{self, Field, Reply, Shape, Site};
+use protocol::method::Method;
+use protocol::route::{Kind, Style};
+use protocol::splice::{Edit, Segments, splice};
+
+pub use self::completion::Completion;
+
+/// How ids of tasks are spelled for their owner alone.
+#[derive(Clone, Debug)]
+pub struct TaskNames {
+    sessions: Arc<Sessions>,
+    /// The owner; empty for nobody.
+    principal: Box<str>,
+    /// The task that was asked for, as the upstream spells it and as the client did.
+    asked: Option<(Box<str>, Box<str>)>,
+}
+
+/// Maps the messages of one upstream to one endpoint.
+#[derive(Clone, Debug)]
+pub struct Mapper {
+    endpoint: Rc<Arc<Endpoint>>,
+    member: usize,
+    reply: Reply,
+    restriction: Option<Restriction>,
+    depth_max: usize,
+    tasks: Option<Box<TaskNames>>,
+}
+
+/// What else is written otherwise in a reply, as not everybody may have what is in it.
+#[derive(Clone, Debug)]
+pub enum Restriction {
+    /// Values that complete a template to what the caller may not use are left out.
+    Completion(Rc<Completion>),
+    /// No cache may give it to anybody else.
+    Private,
+}
+
+impl Restriction {
+    fn edits(&self, reply: Value<'_>) -> Vec<Edit> {
+        match self {
+            Self::Completion(completion) => completion.edits(reply),
+            Self::Private => cache_scope::make_private(reply),
+        }
+    }
+}
+
+impl Mapper {
+    /// `member` is the upstream's place in the endpoint, `method` what was asked.
+    pub fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
+        Self { endpoint, member, reply: reply_to(method), restriction: None, depth_max, tasks: None }
+    }
+
+    /// As [`new`](Self::new), where nobody remembers what was asked.
+    pub fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
+        Self { endpoint, member, reply: Reply::Any, restriction: None, depth_max, tasks: None }
+    }
+
+    /// One that restricts the reply as well.
+    #[must_use]
+    pub fn restricting(self, restriction: Restriction) -> Self {
+        Self { restriction: Some(restriction), ..self }
+    }
+
+    /// Spells ids of tasks for this principal, where they are for who made them alone.
+    #[must_use]
+    pub fn for_owner(mut self, sessions: &Arc<Sessions>, principal: &str) -> Self {
+        let names = || TaskNames { sessions: Arc::clone(sessions), principal: principal.into(), asked: None };
+        let is_mapped = self.endpoint.naming.style() != Style::Transparent;
+        self.tasks = (is_mapped && self.endpoint.binds_tasks).then(|| Box::new(names()));
+        self
+    }
+
+    /// The request is about this task: by the upstream's spelling, and by the client's, which the reply keeps.
+    #[must_use]
+    pub fn about(mut self, inner: &str, public: &str) -> Self {
+        if let Some(tasks) = &mut self.tasks {
+            tasks.asked = Some((inner.into(), public.into()));
+        }
+        self
+    }
+
+    /// Maps a message before the reply, or one whose id stays. `None`: nothing in it has another name here.
+    pub fn map(&self, scratch: &mut Scratch, message: &Bytes) -> Result<Option<Segments>, JsonError> {
+        self.map_with(scratch, message, None)
+    }
+
+    /// Maps the reply, or a message before it, and puts back the client's id where `id` says so.
+    pub fn map_with(
+        &self,
+        scratch: &mut Scratch,
+        message: &Bytes,
+        id: Option<Edit>,
+    ) -> Result<Option<Segments>, JsonError> {
+        let mut edits = Vec::new();
+        if self.restriction.is_some() || mapping::may_contain_names(message) {
+            let root = scratch.index(message, self.depth_max)?.root();
+            if self.restriction.is_some() && is_ambiguous(root, RESPONSE) {
+                return Err(JsonError::NotJson);
+            }
+            edits = self.public_names(root);
+        }
+        edits.extend(id);
+        edits.sort_unstable_by_key(|edit| edit.span.start);
+        Ok((!edits.is_empty()).then(|| splice(message, &edits)))
+    }
+
+    /// The names in a message of the upstream, as the client is to see them.
+    pub fn public_names(&self, root: Value<'_>) -> Vec<Edit> {
+        let shape = match (root.get("method"), root.get("id")) {
+            (Some(_), Some(_)) => Shape::Asked,
+            (Some(_), None) => Shape::Notification,
+            (None, _) => Shape::Reply(self.reply),
+        };
+        let mut sites = Vec::new();
+        mapping::sites(root, shape, &mut sites);
+        let names = sites.iter().filter_map(|site| self.to_public(site, root.text()));
+        let Some(restriction) = self.restriction.as_ref().filter(|_| matches!(shape, Shape::Reply(_))) else {
+            return names.collect();
+        };
+        let restricted = restriction.edits(root);
+        // A name in what is left out is left out with it.
+        let is_left = |name: &Edit| {
+            !restricted.iter().any(|edit| name.span.start < edit.span.end && edit.span.start < name.span.end)
+        };
+        let mut edits: Vec<Edit> = names.filter(is_left).chain(restricted.iter().cloned()).collect();
+        edits.sort_unstable_by_key(|edit| edit.span.start);
+        edits
+    }
+
+    /// The names in a client's answer to a request of the upstream, as the upstream spells them.
+    pub fn names_in_answer(&self, root: Value<'_>) -> Vec<Edit> {
+        let mut sites = Vec::new();
+        mapping::sites(root, Shape::AnswerToAsked, &mut sites);
+        sites.iter().filter_map(|site| self.to_inner(site, root.text())).collect()
+    }
+
+    /// Maps the one message of a reply, which must answer the request that the upstream knows by the literal `id`: a
+    /// connection that is out of step must not give one client's reply to another. `own`: where that is not the client's.
+    pub fn map_reply(
+        &self,
+        scratch: &mut Scratch,
+        message: &Bytes,
+        (id, own): (&[u8], Option<&OwnId>),
+    ) -> Result<Option<Segments>, NotMapped> {
+        let document = scratch.index(message, self.depth_max)?;
+        let found = document.root().get("id").ok_or(JsonError::NotJson)?;
+        let is_ours = found.raw() == id || is_same_text(found.raw(), id);
+        // Of two ids many clients take the second.
+        if !is_ours || !is_there_once(document.root(), "id") {
+            return Err(NotMapped::OtherId);
+        }
+        let span = found.span();
+        Ok(self.map_with(scratch, message, own.map(|own| own.restored(span)))?)
+    }
+
+    /// The names in a request beside the one it is routed by, as its upstream spells them.
+    pub fn inner_names(&self, scratch: &mut Scratch, message: &Bytes) -> Vec<Edit> {
+        if !mapping::may_contain_names(message) {
+            return Vec::new();
+        }
+        let Ok(document) = scratch.index(message, self.depth_max) else { return Vec::new() };
+        let mut sites = Vec::new();
+        mapping::sites(document.root(), Shape::Request, &mut sites);
+        sites.iter().filter_map(|site| self.to_inner(site, message)).collect()
+    }
+
+    fn to_inner(&self, site: &Site, message: &[u8]) -> Option<Edit> {
+        let public = site.literal.decode(message)?;
+        let directory = self.endpoint.names.directory();
+        let mut route = self.endpoint.naming.route(kind_of(site.field), &public, &directory).ok()?;
+        if site.field == Field::TaskId
+            && let Some(tasks) = &self.tasks
+        {
+            route.inner = tasks.sessions.open_task(self.task(tasks, ""), &route.inner)?.id.into();
+        }
+        (route.member == self.member && route.inner != public)
+            .then(|| Edit { span: site.literal.span.clone(), with: quote(&route.inner).into() })
+    }
+
+    fn to_public(&self, site: &Site, message: &[u8]) -> Option<Edit> {
+        let inner = site.literal.decode(message)?;
+        let public = match &self.tasks {
+            Some(tasks) if site.field == Field::TaskId => Cow::Owned(self.spell_task(tasks, &inner)),
+            _ => self.endpoint.naming.spell(kind_of(site.field), self.member, &inner),
+        };
+        (public != inner).then(|| Edit { span: site.literal.span.clone(), with: quote(&public).into() })
+    }
+}
+
+/// Why a reply is not mapped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotMapped {
+    /// It cannot be read.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// It answers another request, or none.
+    #[error("it answers another request")]
+    OtherId,
+}
+
+impl Mapper {
+    /// What the owner calls a task. One that is not his gets a name that is of no use to him.
+    fn spell_task(&self, tasks: &TaskNames, inner: &str) -> String {
+        if let Some((_, public)) = tasks.asked.as_ref().filter(|(asked, _)| **asked == *inner) {
+            return public.to_string();
+        }
+        let task = self.task(tasks, inner);
+        let origin = tasks.sessions.task(task);
+        let sealed = origin.and_then(|origin| tasks.sessions.seal_task(task, &origin.tool));
+        let inner = sealed.as_deref().unwrap_or(inner);
+        self.endpoint.naming.spell(Kind::Task, self.member, inner).into_owned()
+    }
+
+    fn task<'a>(&'a self, tasks: &'a TaskNames, id: &'a str) -> TaskOf<'a> {
+        let config = &self.endpoint.config;
+        let upstream = config.upstreams.get(self.member).map(String::as_str).unwrap_or_default();
+        TaskOf { endpoint: &config.path, principal: &tasks.principal, upstream, id }
+    }
+}
+
+/// What a field names.
+pub fn kind_of(field: Field) -> Kind {
+    match field {
+        Field::ToolName => Kind::Tool,
+        Field::PromptName => Kind::Prompt,
+        Field::Uri => Kind::Resource,
+        Field::TaskId => Kind::Task,
+    }
+}
+
+/// Whether two string literals spell the same text.
+pub fn is_same_text(one: &[u8], other: &[u8]) -> bool {
+    let decode = |text: &[u8]| {
+        let literal = Literal { span: 0..text.len(), escaped: true };
+        text.starts_with(b"\"").then(|| literal.decode(text).map(Cow::into_owned)).flatten()
+    };
+    decode(one).is_some_and(|one| decode(other) == Some(one))
+}
+
+fn reply_to(method: Method) -> Reply {
+    match method {
+        Method::ToolsCall => Reply::ToolsCall,
+        Method::PromptsGet => Reply::PromptsGet,
+        Method::ResourcesRead => Reply::ResourcesRead,
+        Method::Complete => Reply::Completion,
+        Method::TasksGet => Reply::TasksGet,
+        Method::TasksResult => Reply::TasksResult,
+        Method::TasksList => Reply::TasksList,
+        Method::TasksUpdate | Method::TasksCancel => Reply::TasksOther,
+        _ => Reply::Other,
+    }
+}

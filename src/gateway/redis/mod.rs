@@ -1,0 +1,276 @@
+//! What replicas of the gateway share through Redis or Valkey: state of sessions, their ends, changes of lists, and
+//! leases of rate limits.
+//!
+//! Here is the way there, for all threads; what is said is decided by those who share it. [`run`](run::run) keeps one
+//! connection on the control thread: commands of any thread go over it, and what other replicas tell comes in on it.
+//!
+//! # Nobody waits for long
+//!
+//! Each operation is bounded by `timeout`. After a few failures in a row, or one that says that nothing else can be
+//! expected, the connection is given up, and from then on every operation fails at once, until a new one has proven
+//! that it can read, write and listen. What cannot be said meanwhile is told by who asked; see [`Shared::tell`] for what
+//! is said later.
+//!
+//! Deliberately not here: Redis Cluster (one server, or one address that leads to the primary, is expected), and any
+//! word on what a call does when there is no answer.
+//!
+//! Invariants: at most one connection is in use; nothing is sent over it before the replica has subscribed, so that
+//! between what was read and what is told nothing is missed; no secret, name of a principal or address is sent in clear.
+
+pub mod lease;
+pub mod news;
+mod outbox;
+pub mod peers;
+pub mod run;
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Script, ServerErrorKind};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+
+use crate::telemetry::shared::Series;
+use config;
+use net::secret::{Secret, SecretError};
+use net::tls::{Connector, SettingsError};
+
+use self::outbox::Outbox;
+pub use self::outbox::Urgency;
+
+/// After so many failures in a row the connection is given up.
+const FAILURES_MAX: u32 = 3;
+/// Keeps digests apart from those of other programs and purposes.
+const DIGEST_DOMAIN: &[u8] = b"trunkline shared\0";
+
+/// The way to what replicas share.
+#[derive(Debug)]
+pub struct Shared {
+    config: config::Shared,
+    password: Option<Secret>,
+    link: ArcSwapOption<Link>,
+    /// The link was given up.
+    broken: Notify,
+    /// There is a new one.
+    joined: Notify,
+    /// How often a link was made. What was learned over an earlier one may be out of date.
+    epoch: AtomicU64,
+    /// Tells this process from the other replicas.
+    replica: u64,
+    outbox: Outbox,
+    /// Leases of limits.
+    pub leases: lease::Desk,
+    connector: Option<Arc<Connector>>,
+    /// What is counted.
+    pub series: Series,
+}
+
+/// A connection that can be used.
+#[derive(Debug)]
+struct Link {
+    connection: MultiplexedConnection,
+    /// In a row.
+    failures: AtomicU32,
+}
+
+/// Why nothing can be shared.
+#[derive(Debug, thiserror::Error)]
+pub enum SharedError {
+    /// The password cannot be read.
+    #[error("[shared] password: {0}")]
+    Password(#[from] SecretError),
+    /// It is no text.
+    #[error("[shared] password: it is not text in UTF-8")]
+    PasswordNotText,
+    /// It is not known whom to trust.
+    #[error("[shared] {0}")]
+    Trust(#[from] SettingsError),
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// There is no connection.
+    #[error("there is no connection")]
+    Away,
+    /// It took too long.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The server refused, or answered something else.
+    #[error("the server refused")]
+    Refused,
+}
+
+impl Unavailable {
+    /// The word for metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::TimedOut => "timeout",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl Shared {
+    /// Reads the password and whom to trust; connects nowhere yet.
+    pub fn new(config: &config::Shared, series: Series) -> Result<Arc<Self>, SharedError> {
+        let password = config.password.as_ref().map(Secret::read).transpose()?;
+        if password.as_ref().is_some_and(|password| std::str::from_utf8(password.expose()).is_err()) {
+            return Err(SharedError::PasswordNotText);
+        }
+        let is_tls = matches!(config.address, config::RedisAddress::Tcp { is_tls: true, .. });
+        let connector = is_tls.then(|| Connector::trusting(config.ca.as_deref())).transpose()?;
+        Ok(Arc::new(Self {
+            config: config.clone(),
+            password,
+            link: ArcSwapOption::empty(),
+            broken: Notify::new(),
+            joined: Notify::new(),
+            epoch: AtomicU64::new(0),
+            // Two replicas with the same number would not hear each other; randomness fails at start or never.
+            replica: getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())),
+            outbox: Outbox::new(),
+            leases: lease::Desk::new(),
+            connector,
+            series,
+        }))
+    }
+
+    /// Whether operations have a chance.
+    pub fn is_connected(&self) -> bool {
+        self.link.load().is_some()
+    }
+
+    /// Changes whenever something may have been missed.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// How many replicas are expected to share.
+    pub fn replicas(&self) -> usize {
+        self.config.replicas
+    }
+
+    /// The longest that an operation takes.
+    pub fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    /// The key of `kind` for what `pieces` name. What they say cannot be read off it.
+    pub fn key(&self, kind: &str, pieces: &[&[u8]]) -> String {
+        format!("{}{kind}:{}", self.config.prefix, digest(pieces))
+    }
+
+    /// The name of something there is one of.
+    fn name(&self, what: &str) -> String {
+        format!("{}{what}", self.config.prefix)
+    }
+
+    /// Runs one command.
+    pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Unavailable> {
+        self.bounded(async |mut connection| command.query_async(&mut connection).await).await
+    }
+
+    /// Runs several commands, one after the other.
+    pub async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Unavailable> {
+        self.bounded(async |mut connection| pipeline.query_async(&mut connection).await).await
+    }
+
+    /// Runs a script, which happens at once or not at all.
+    pub async fn script<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<T, Unavailable> {
+        let mut call = script.prepare_invoke();
+        for key in keys {
+            call.key(key);
+        }
+        for argument in arguments {
+            call.arg(argument);
+        }
+        self.bounded(async |mut connection| call.invoke_async(&mut connection).await).await
+    }
+
+    async fn bounded<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        ask: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, Unavailable> {
+        let Some(link) = self.link.load_full() else {
+            self.series.failed(Unavailable::Away);
+            return Err(Unavailable::Away);
+        };
+        let started = Instant::now();
+        let answer = tokio::time::timeout(self.config.timeout, ask(link.connection.clone())).await;
+        let failure = match answer {
+            Ok(Ok(answer)) => {
+                self.series.duration.observe(started.elapsed().as_secs_f64());
+                link.failures.store(0, Ordering::Relaxed);
+                return Ok(answer);
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "an operation on what replicas share failed");
+                if is_final(&error) {
+                    self.give_up(&link, &error.to_string());
+                }
+                Unavailable::Refused
+            }
+            Err(_) => Unavailable::TimedOut,
+        };
+        self.series.failed(failure);
+        if link.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX {
+            self.give_up(&link, &failure.to_string());
+        }
+        Err(failure)
+    }
+
+    /// From now on operations fail at once.
+    fn give_up(&self, link: &Arc<Link>, why: &str) {
+        let before = self.link.compare_and_swap(link, None);
+        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, link)) {
+            tracing::warn!(why, "the connection to what replicas share is given up");
+            self.series.connected.set(0);
+            self.broken.notify_one();
+        }
+    }
+}
+
+/// Whether the connection is of no more use: it is gone, or leads to a server that cannot serve.
+fn is_final(error: &RedisError) -> bool {
+    use redis::ErrorKind::Server;
+    let has_moved = matches!(
+        error.kind(),
+        Server(
+            ServerErrorKind::ReadOnly
+                | ServerErrorKind::BusyLoading
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::Moved
+        )
+    );
+    has_moved
+        || error.code() == Some("NOAUTH")
+        || error.is_unrecoverable_error()
+        || error.is_connection_dropped()
+}
+
+/// Half of a SHA-256 in hexadecimal digits, of pieces that are kept apart.
+pub fn digest(pieces: &[&[u8]]) -> String {
+    let mut sha256 = Sha256::new_with_prefix(DIGEST_DOMAIN);
+    for piece in pieces {
+        sha256.update((piece.len() as u64).to_le_bytes());
+        sha256.update(piece);
+    }
+    let whole = sha256.finalize();
+    whole.iter().take(16).fold(String::with_capacity(32), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

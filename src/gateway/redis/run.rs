@@ -1,0 +1,231 @@
+//! Keeping the connection, on the control thread.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
+
+use super::news::News;
+use super::peers::Peers;
+use super::{Link, Shared};
+use config::RedisAddress;
+use net::jitter::jittered;
+use net::lookup;
+use net::tls;
+
+/// How long a connection may take until it can be used, if operations may not take longer.
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// Between two attempts to connect: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Between two log lines of connections that fail for the same reason.
+const LOG_PAUSE: Duration = Duration::from_mins(1);
+/// How often it is found out whether the connection still works.
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// Commands of all threads that wait to be written.
+const COMMANDS_MAX: usize = 1024;
+/// Messages of other replicas that wait to be heard. Beyond, the connection is made anew.
+const NEWS_MAX: usize = 4096;
+
+/// What is heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// From now on everything is heard. What was told before may have been missed.
+    Joined,
+    /// What another replica tells.
+    News(News),
+}
+
+/// Why there is no connection. Says nothing of passwords.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the server did not answer in time")]
+    TimedOut,
+    #[error("cannot connect: {0}")]
+    Connect(#[from] std::io::Error),
+    #[error("no TLS: {0}")]
+    Tls(#[from] tls::Fault),
+    #[error("{0}")]
+    Redis(#[from] RedisError),
+    #[error("the connection was closed")]
+    Closed,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Connects, and connects again, for as long as the process runs. `keys` says what the other replicas are told of this
+/// one's keys.
+pub async fn run(shared: Arc<Shared>, keys: impl Fn() -> String, hear: impl Fn(Heard)) {
+    tokio::join!(shared.say(), shared.lease(), shared.stay_connected(keys, hear));
+}
+
+impl Shared {
+    async fn stay_connected(self: &Arc<Self>, keys: impl Fn() -> String, hear: impl Fn(Heard)) {
+        let mut pause = PAUSE_MIN;
+        let mut logged: Option<(String, Instant)> = None;
+        loop {
+            let started = Instant::now();
+            let epoch = self.epoch();
+            let result = self.serve(&keys, &hear).await;
+            self.link.store(None);
+            self.series.connected.set(0);
+            if self.epoch() != epoch {
+                logged = None;
+                if started.elapsed() > PAUSE_MAX {
+                    pause = PAUSE_MIN;
+                }
+            }
+            if let Err(failure) = result {
+                let reason = failure.to_string();
+                let is_known =
+                    |(before, at): &(String, Instant)| *before == reason && at.elapsed() < LOG_PAUSE;
+                if !logged.as_ref().is_some_and(is_known) {
+                    tracing::warn!(
+                        reason,
+                        "no connection to what replicas share: each goes by what it knows"
+                    );
+                    logged = Some((reason, Instant::now()));
+                }
+            }
+            sleep(jittered(pause, 0.5..1.0)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Makes a connection and uses it to its end.
+    async fn serve(
+        self: &Arc<Self>,
+        keys: &impl Fn() -> String,
+        hear: &impl Fn(Heard),
+    ) -> Result<(), Failure> {
+        let (sender, mut news) = mpsc::channel(NEWS_MAX);
+        let patience = CONNECT_TIMEOUT_MIN.max(self.timeout() * 4);
+        let (login, settings) = (self.login(), self.settings(sender));
+        let connect = async {
+            let stream = self.stream().await?;
+            Ok::<_, Failure>(MultiplexedConnection::new_with_config(&login, stream, settings).await?)
+        };
+        let (mut connection, driver) = timeout(patience, connect).await.map_err(|_| Failure::TimedOut)??;
+        let mut driver = pin!(driver);
+        let prepare = async {
+            connection.subscribe(self.channel()).await?;
+            self.first_beat(&mut connection, &keys()).await
+        };
+        let peers = tokio::select! {
+            () = &mut driver => return Err(Failure::Closed),
+            prepared = timeout(patience, prepare) => prepared.map_err(|_| Failure::TimedOut)??,
+        };
+        // Of an earlier connection.
+        let _ = timeout(Duration::ZERO, self.broken.notified()).await;
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.link.store(Some(Arc::new(Link { connection, failures: AtomicU32::new(0) })));
+        self.series.connected.set(1);
+        tracing::info!(replicas = peers.count + 1, "connected to what replicas share");
+        self.meet(None, peers);
+        hear(Heard::Joined);
+        self.joined.notify_waiters();
+        let listen = async {
+            while let Some(message) = news.recv().await {
+                if let Some(news) = self.read_news(&message) {
+                    hear(Heard::News(news));
+                }
+            }
+        };
+        tokio::select! {
+            () = driver => Err(Failure::Closed),
+            () = self.broken.notified() => Ok(()),
+            () = self.beat_on(keys, peers) => Ok(()),
+            () = listen => Err(Failure::Closed),
+        }
+    }
+
+    async fn beat_on(&self, keys: &impl Fn() -> String, mut before: Peers) {
+        let mut interval = tokio::time::interval(BEAT_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.is_connected() {
+            interval.tick().await;
+            if let Some(peers) = self.beat(&keys()).await {
+                self.meet(Some(before), peers);
+                before = peers;
+            }
+        }
+    }
+
+    async fn stream(&self) -> Result<Box<dyn Stream>, Failure> {
+        Ok(match &self.config.address {
+            RedisAddress::Tcp { host, port, .. } => {
+                let stream = lookup::connect(host, *port).await?;
+                stream.set_nodelay(true)?;
+                match &self.connector {
+                    Some(connector) => Box::new(connector.connect(stream, host).await?),
+                    None => Box::new(stream),
+                }
+            }
+            RedisAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        })
+    }
+
+    fn login(&self) -> RedisConnectionInfo {
+        let mut login = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_db(i64::from(self.config.database))
+            .set_skip_set_lib_name();
+        if let Some(username) = &self.config.username {
+            login = login.set_username(username);
+        }
+        if let Some(password) = &self.password {
+            login = login.set_password(String::from_utf8_lossy(password.expose()));
+        }
+        login
+    }
+
+    fn settings(self: &Arc<Self>, news: mpsc::Sender<Vec<u8>>) -> AsyncConnectionConfig {
+        let shared = Arc::downgrade(self);
+        let hear = move |pushed: PushInfo| {
+            let Some(message) = message_of(pushed) else { return Ok(()) };
+            news.try_send(message).inspect_err(|_| {
+                // What is missed is made up for after a new start.
+                if let Some(shared) = shared.upgrade() {
+                    shared.broken.notify_one();
+                }
+            })
+        };
+        AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(COMMANDS_MAX)
+            .set_push_sender(hear)
+    }
+
+    /// Waits for the first connection; at most for as long as an operation may take.
+    pub async fn first_connection(&self) {
+        let _ = timeout(self.timeout(), self.connected_after(0)).await;
+    }
+
+    /// Waits for a connection after the one of `epoch`.
+    pub(super) async fn connected_after(&self, epoch: u64) {
+        loop {
+            let joined = self.joined.notified();
+            if self.epoch() != epoch && self.is_connected() {
+                return;
+            }
+            joined.await;
+        }
+    }
+}
+
+fn message_of(pushed: PushInfo) -> Option<Vec<u8>> {
+    match (pushed.kind, pushed.data.into_iter().nth(1)) {
+        (PushKind::Message, Some(Value::BulkString(message))) => Some(message),
+        _ => None,
+    }
+}

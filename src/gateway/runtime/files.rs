@@ -1,0 +1,140 @@
+//! What a configuration names outside of its text, opened as a start of the gateway does: for `trunkline check`.
+//!
+//! Each part is made by the very function that makes it at a start, so that what is found here is what would be refused
+//! there, and all of it is found at once. Nothing is listened at, connected to, started, or written.
+//!
+//! What only the process of the service can know is not held against the configuration, but said: its credentials, and
+//! its environment. `ExecReload=` of the unit runs in the environment of the service, which [`is_of_service`] tells.
+
+use std::io;
+
+use super::OpenError;
+use crate::access::auth::jwt::issuer::Issuers;
+use crate::access::auth::operator::Operators;
+use crate::access::limit::open_files;
+use crate::access::tls::{Server, TlsError};
+use crate::context::snapshot::Snapshot;
+use crate::redis::{Shared, SharedError};
+use crate::session::key_file::{self, KeyFileError};
+use crate::session::store::KEY_FILE;
+use crate::telemetry::logs;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::Traces;
+use crate::upstream::credentials::{Access, AccessError, Material};
+use crate::upstream::stdio::program;
+use config::Config;
+use net::secret::SecretError;
+use net::tls::Connectors;
+
+/// What is wrong with what a configuration names.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// A gateway would not start.
+    pub errors: Vec<String>,
+    /// It would start, or it cannot be told from here.
+    pub warnings: Vec<String>,
+    /// Secrets that only the service has.
+    unknown: usize,
+}
+
+impl Findings {
+    /// Opens everything that `config` names.
+    pub fn of(config: &Config) -> Result<Self, OpenError> {
+        let mut findings = Self::default();
+        let metrics = Metrics::of(&config.metrics)?;
+        for listener in &config.listeners {
+            let server = listener.tls.as_ref().map(|tls| Server::load(tls, None)).transpose();
+            findings.part(&format!("listener {}: ", listener.address), server, |error| match error {
+                TlsError::Key(error) => Some(error),
+                _ => None,
+            });
+        }
+        let operators = Operators::read(config.admin.as_ref(), None).map_err(AccessError::Secret);
+        findings.part("admin: ", operators, secret_of);
+        for issuer in &config.jwt {
+            let issuers = Issuers::new(std::slice::from_ref(issuer), None);
+            findings.part("", issuers, |_| None);
+        }
+        for upstream in &config.upstreams {
+            let access = Material::read(upstream)
+                .and_then(|material| Access::new(upstream, material, &mut Connectors::default()));
+            findings.part(&format!("upstream {}: ", upstream.name), access, secret_of);
+            if let Some(Err(error)) = upstream.command.as_ref().map(program::find) {
+                findings.warnings.push(format!("upstream {}: {error}", upstream.name));
+            }
+        }
+        let shared = config.shared.as_ref().map(|shared| Shared::new(shared, metrics.shared.clone()));
+        findings.part("", shared.transpose(), |error| match error {
+            SharedError::Password(error) => Some(error),
+            _ => None,
+        });
+        findings.part("", Traces::open(config.trace.as_ref(), &metrics.trace_spans), |_| None);
+        // With its reason, which is another error.
+        let logs = logs::look(&config.log).into_iter().map(anyhow::Error::from);
+        findings.errors.extend(logs.map(|error| format!("{error:#}")));
+        findings.session_key(config);
+        if let Err(error) = open_files::connections_max(config.limits.connections_max) {
+            findings.warnings.push(error.to_string());
+        }
+        // Whatever goes beyond the parts.
+        if findings.errors.is_empty() && findings.unknown == 0 {
+            findings.part("", Snapshot::build(config, &metrics, None), |_| None);
+        }
+        Ok(findings)
+    }
+
+    /// Notes how a part came out; `secret` finds out whether it is for want of a secret.
+    fn part<T, E: std::fmt::Display>(
+        &mut self,
+        what: &str,
+        made: Result<T, E>,
+        secret: impl Fn(&E) -> Option<&SecretError>,
+    ) {
+        let Err(error) = made else { return };
+        let is_known = |error: &SecretError| match error {
+            SecretError::NoCredentials(_) => false,
+            SecretError::NotSet(_) => is_of_service(),
+            _ => true,
+        };
+        let text = format!("{what}{error}");
+        if secret(&error).is_none_or(is_known) {
+            self.errors.push(text);
+        } else {
+            self.unknown += 1;
+            self.warnings.push(format!("{text} (not checked: the service may have it)"));
+        }
+    }
+
+    /// The keys of sessions. Where they are in the state directory, the first start makes them, and nobody but the service
+    /// may have to be able to read them.
+    fn session_key(&mut self, config: &Config) {
+        let own = config.state_directory.as_ref().map(|folder| folder.join(KEY_FILE));
+        let named = config.session.key_file.as_ref();
+        let Some(path) = named.or(own.as_ref()) else { return };
+        let Err(error) = key_file::load(path) else { return };
+        let reason = match &error {
+            KeyFileError::Read { reason, .. } if named.is_none() => Some(reason.kind()),
+            _ => None,
+        };
+        match reason {
+            Some(io::ErrorKind::NotFound) => {}
+            Some(io::ErrorKind::PermissionDenied) => {
+                self.warnings.push(format!("{error} (not checked: the service can)"));
+            }
+            _ => self.errors.push(error.to_string()),
+        }
+    }
+}
+
+fn secret_of(error: &AccessError) -> Option<&SecretError> {
+    match error {
+        AccessError::Secret(error) => Some(error),
+        _ => None,
+    }
+}
+
+/// Whether this process has the environment of the service: systemd says to what controls a service which process is its
+/// main one, and to nobody else.
+fn is_of_service() -> bool {
+    std::env::var_os("MAINPID").is_some()
+}

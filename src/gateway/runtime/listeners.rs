@@ -1,0 +1,156 @@
+//! What is listened at, and how that changes while the gateway runs.
+//!
+//! A listener is known by its number, which is never used twice. New sockets are opened before anything changes, and
+//! handed to the workers when nothing can fail any more. A listener that is no longer configured stops accepting, and
+//! what is connected there is drained by the same clocks as at the end of the process. A socket that the service
+//! manager opened is its own: it cannot be left while the process runs.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use tokio::sync::mpsc;
+
+use super::sockets;
+use crate::context::worker::Change;
+use config::{Config, Drain, Listener};
+use net::socket::Listening;
+
+/// Changes that a worker has not taken up yet. A worker takes them up at once.
+pub(super) const CHANGES_WAITING_MAX: usize = 16;
+
+/// The listeners of the process.
+#[derive(Clone, Debug)]
+pub(super) struct Listeners {
+    open: Vec<Open>,
+    next: usize,
+    changes: Vec<mpsc::Sender<Change>>,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    number: usize,
+    /// As it was configured, with the port that the system chose for port 0 in `address`.
+    configured: SocketAddr,
+    address: SocketAddr,
+    has_tls: bool,
+    outlives_us: bool,
+}
+
+/// What is to be listened at, with sockets that are open already.
+pub(super) struct Plan {
+    /// The number of each configured listener.
+    pub(super) numbers: Vec<usize>,
+    next: usize,
+    kept: Vec<Open>,
+    opened: Vec<(Open, Listener, Vec<Listening>)>,
+    closed: Vec<Open>,
+}
+
+impl Listeners {
+    /// Those that the process started with; `changes` lead to the workers.
+    pub(super) fn new(
+        config: &Config,
+        addresses: &[SocketAddr],
+        of_one_worker: &[(Listener, Listening)],
+        changes: Vec<mpsc::Sender<Change>>,
+    ) -> Self {
+        let open = config.listeners.iter().zip(addresses).zip(of_one_worker).enumerate();
+        let open = open.map(|(number, ((listener, address), (_, listening)))| Open {
+            number,
+            configured: listener.address,
+            address: *address,
+            has_tls: listener.tls.is_some(),
+            outlives_us: listening.outlives_us,
+        });
+        Self { open: open.collect(), next: config.listeners.len(), changes }
+    }
+
+    /// Where clients connect, and whether TLS is spoken there, in configured order.
+    pub(super) fn places(&self) -> Vec<(SocketAddr, bool)> {
+        self.open.iter().map(|open| (open.address, open.has_tls)).collect()
+    }
+
+    /// What `config` needs beside what is open. Opens every new socket, or none.
+    pub(super) fn plan(&self, config: &Config) -> anyhow::Result<Plan> {
+        let mut left = self.open.clone();
+        // Those that say their port first, so that no other takes it for port 0.
+        let mut taken: Vec<Option<Open>> = config
+            .listeners
+            .iter()
+            .map(|listener| take(&mut left, |open| open.address == listener.address))
+            .collect();
+        for (listener, taken) in config.listeners.iter().zip(&mut taken) {
+            if taken.is_none() {
+                *taken = take(&mut left, |open| open.configured == listener.address);
+            }
+        }
+        if let Some(passed) = left.iter().find(|open| open.outlives_us) {
+            anyhow::bail!(
+                "the listener at {} cannot be left while the gateway runs, as the service manager opened its socket: \
+                 take it out of the socket unit, too, and restart",
+                passed.address
+            );
+        }
+        let mut plan =
+            Plan { numbers: Vec::new(), next: self.next, kept: Vec::new(), opened: Vec::new(), closed: left };
+        for (listener, taken) in config.listeners.iter().zip(taken) {
+            let number = match taken {
+                Some(open) => {
+                    let number = open.number;
+                    let has_tls = listener.tls.is_some();
+                    plan.kept.push(Open { configured: listener.address, has_tls, ..open });
+                    number
+                }
+                None => plan.open(listener, self.changes.len())?,
+            };
+            plan.numbers.push(number);
+        }
+        Ok(plan)
+    }
+
+    /// Has the workers do what was planned.
+    pub(super) async fn follow(&mut self, plan: Plan, drain: &Drain) {
+        let Plan { numbers, next, kept, opened, closed } = plan;
+        self.next = next;
+        self.open = kept;
+        for (open, listener, sockets) in opened {
+            for (worker, socket) in self.changes.iter().zip(sockets) {
+                // A worker that is gone ends the process.
+                let _ = worker.send(Change::Open(open.number, listener.clone(), socket)).await;
+            }
+            tracing::info!(address = %open.address, "listening");
+            self.open.push(open);
+        }
+        self.open.sort_by_key(|open| numbers.iter().position(|number| *number == open.number));
+        for open in closed {
+            for worker in &self.changes {
+                let _ = worker.send(Change::Close(open.number, drain.clone())).await;
+            }
+            tracing::info!(address = %open.address, "no longer listening");
+        }
+    }
+}
+
+impl Plan {
+    /// Whether a network can still reach what is connected to a listener that is left.
+    pub(super) fn leaves_to_network(&self) -> bool {
+        self.closed.iter().any(|open| !open.address.ip().to_canonical().is_loopback())
+    }
+
+    fn open(&mut self, listener: &Listener, count: usize) -> anyhow::Result<usize> {
+        let mut address = listener.address;
+        let sockets = sockets::own(&mut address, count)
+            .with_context(|| format!("cannot listen at {}", listener.address))?;
+        let number = self.next;
+        self.next += 1;
+        let has_tls = listener.tls.is_some();
+        let open = Open { number, configured: listener.address, address, has_tls, outlives_us: false };
+        self.opened.push((open, Listener { address, ..listener.clone() }, sockets));
+        Ok(number)
+    }
+}
+
+fn take(left: &mut Vec<Open>, is_it: impl Fn(&Open) -> bool) -> Option<Open> {
+    let place = left.iter().position(is_it)?;
+    Some(left.remove(place))
+}

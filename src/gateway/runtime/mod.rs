@@ -1,0 +1,392 @@
+//! The process: sockets, worker threads, the control thread, signals, reload and drain.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `sockets.rs` | what the gateway listens at |
+//! | `passed.rs` | sockets that were open before the process |
+//! | `control.rs` | signals, and the three clocks of the end |
+//! | `reload.rs`, `difference.rs` | a new configuration, completely or not at all |
+//! | `listeners.rs` | what is listened at, as that changes |
+//! | `files.rs` | whether what a configuration names can be used |
+//! | `watch.rs` | files that change |
+//! | `notify.rs`, `watchdog.rs` | what the service manager is told |
+//! | `supervisor.rs` | the end where the control thread hangs |
+//!
+//! Only this module handles signals and starts threads. The control thread serves the admin listener, learns the eras
+//! and names of upstreams, listens to them, reloads on SIGHUP and drains on SIGTERM or SIGINT; it is never on the path
+//! of a call.
+
+pub mod certificate_expiry;
+mod control;
+mod difference;
+mod files;
+mod listeners;
+mod notify;
+mod passed;
+mod reload;
+mod replicas;
+mod sockets;
+mod supervisor;
+mod watch;
+mod watchdog;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context as _;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::sync::mpsc::Receiver;
+
+use crate::access::auth::jwt::refresh;
+use crate::access::limit::open_files;
+use crate::admin;
+use crate::catalog::pins::watch::Watcher;
+use crate::catalog::probe::Prober;
+use crate::catalog::{lists, subscriptions};
+use crate::context::state::{State, StateError};
+use crate::context::worker::{Change, Worker};
+use crate::telemetry::logs;
+use crate::telemetry::metrics::Metrics;
+use crate::upstream::exchange::Client;
+use crate::upstream::pipe::host::Host;
+use config::{self, Config, Listener};
+use net::socket::Listening;
+use net::tasks::Tasks;
+
+use self::control::{Control, Signals};
+use self::listeners::{CHANGES_WAITING_MAX, Listeners};
+use self::notify::Notifier;
+use self::passed::Passed;
+use self::reload::Reloader;
+use self::sockets::Sockets;
+use self::supervisor::{Journal, LEAVE_MAX, Supervisor};
+
+pub use self::control::End;
+pub use self::files::Findings;
+pub use self::passed::PassedError;
+pub use self::reload::warn_about;
+pub use self::sockets::SocketsError;
+pub use self::supervisor::EXIT_BUG;
+
+/// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
+const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
+/// Threads of each worker's pool for long computations and name lookups.
+const BLOCKING_THREADS_MAX: usize = 2;
+
+/// A gateway that listens.
+#[derive(Debug)]
+pub struct Gateway {
+    state: Arc<State>,
+    config: Config,
+    source: Option<PathBuf>,
+    addresses: Vec<SocketAddr>,
+    sockets: Vec<Vec<(Listener, Listening)>>,
+    admin: Option<admin::socket::Socket>,
+    sockets_outlive_us: bool,
+}
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Sockets(#[from] SocketsError),
+    /// The configuration cannot take effect.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The system does not say how many files may be open.
+    #[error("cannot raise the limit of open files: {0}")]
+    OpenFiles(#[from] std::io::Error),
+    /// The system refuses to hand out signals.
+    #[error("cannot wait for signals: {0}")]
+    Signals(std::io::Error),
+    /// Two metrics have the same name.
+    #[error("cannot register metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// Reads and checks a configuration file. The error is ready to be shown, with lines and carets.
+pub fn load(path: &Path) -> anyhow::Result<Config> {
+    let text = read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut config = config::parse(&text)
+        .map_err(|errors| anyhow::anyhow!(errors.render(&path.display().to_string(), &text)))?;
+    adopt_environment(&mut config);
+    Ok(config)
+}
+
+/// Takes from the environment what the text leaves to it.
+pub fn adopt_environment(config: &mut Config) {
+    config.state_directory = config.state_directory.take().or_else(state_directory_of_environment);
+}
+
+/// The text of a configuration file.
+pub fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(config::FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > config::FILE_BYTES_MAX {
+        return Err(std::io::Error::other(format!("it is longer than {} bytes", config::FILE_BYTES_MAX)));
+    }
+    Ok(text)
+}
+
+/// The first directory that systemd's `StateDirectory=` names.
+fn state_directory_of_environment() -> Option<PathBuf> {
+    let directories = std::env::var_os("STATE_DIRECTORY")?;
+    std::env::split_paths(&directories).next().filter(|first| first.is_absolute())
+}
+
+impl Gateway {
+    /// Resolves the configuration and opens every socket. `source` is read again on SIGHUP.
+    pub fn open(config: Config, source: Option<PathBuf>) -> Result<Self, OpenError> {
+        let passed = Passed::take().map_err(SocketsError::from)?;
+        local_runtime()
+            .and_then(|runtime| runtime.block_on(async { control::catch_hangup() }))
+            .map_err(OpenError::Signals)?;
+        open_files::raise_limit()?;
+        let metrics = Metrics::of(&config.metrics)?;
+        logs::count_in(&metrics.log_lines_dropped);
+        let state = State::new(&config, metrics)?;
+        let Sockets { addresses, workers: sockets, admin, outlive_us: sockets_outlive_us } =
+            Sockets::open(&config, passed, worker_count(&config))?;
+        Ok(Self { state, config, source, addresses, sockets, admin, sockets_outlive_us })
+    }
+
+    /// Where clients connect.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal. Where this thread
+    /// hangs, the process ends from here.
+    pub fn run(self) -> anyhow::Result<End> {
+        let (journal, watchdog) = (Journal::default(), watchdog::of_environment());
+        let supervisor = || {
+            let (state, drain, journal) =
+                (Arc::clone(&self.state), self.config.drain.clone(), Arc::clone(&journal));
+            Supervisor { state, drain, journal, watchdog }
+        };
+        let (watching, in_our_place) = (supervisor(), supervisor());
+        let (running, stop) = std::sync::mpsc::channel();
+        let runtime = local_runtime()?;
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let supervise = move || watching.run(&stop);
+            runtime.block_on(self.control(&journal, watchdog, supervise))
+        }));
+        drop(running);
+        // A file that hangs must not hold up the end.
+        runtime.shutdown_timeout(LEAVE_MAX);
+        ended.unwrap_or_else(|_| {
+            tracing::error!("the control thread ended with a panic, which is a bug; stopping without it");
+            in_our_place.end_in_order();
+            Ok(End::ControlDied)
+        })
+    }
+
+    /// The control thread. `supervise` is for a thread that watches it.
+    async fn control(
+        self,
+        journal: &Journal,
+        watchdog: Option<Duration>,
+        supervise: impl FnOnce() + Send + 'static,
+    ) -> anyhow::Result<End> {
+        let Self { state, config, source, addresses, sockets, admin, sockets_outlive_us } = self;
+        let (started, since) = (SystemTime::now(), Instant::now());
+        // Signals are caught before anybody is told that we are ready.
+        let signals = Signals::new()?;
+        let notifier = Rc::new(Notifier::from_environment());
+        let watchdog = watchdog.filter(|_| notifier.is_heard());
+        let tasks = Tasks::new(state.metrics.panics.clone());
+        let (beating, interval) = (Arc::clone(&state), watchdog::beat_interval(watchdog));
+        tasks.spawn(async move { beating.pulses.control.beat(interval).await });
+        let pipes = Host::new(&state.pipes, state.metrics.panics.clone());
+        let client = |open_max| Client {
+            pools: Rc::default(),
+            tasks: tasks.clone(),
+            open: Rc::default(),
+            open_max,
+            pipes: Rc::clone(&pipes),
+        };
+        let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        // What is remembered counts before the first call.
+        let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
+        prober.resolve().await;
+        let channels = || tokio::sync::mpsc::channel(CHANGES_WAITING_MAX);
+        let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
+        let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
+        let listeners = Listeners::new(&config, &addresses, first, to_workers);
+        state.listeners.store(Arc::new(listeners.places()));
+        let file = source.clone();
+        let mut reloader = Reloader::new(&state, &config, source, listeners);
+        if let Some(shared) = &state.shared {
+            tasks.spawn(replicas::run(Arc::clone(&state), Arc::clone(shared)));
+            // The first call may be of a session that another replica carries on.
+            shared.first_connection().await;
+        }
+        let workers = sockets
+            .into_iter()
+            .zip(of_workers)
+            .enumerate()
+            .map(|(number, sockets)| spawn_worker(number, &state, &config, sockets, watchdog))
+            .collect::<Result<Vec<_>, _>>()?;
+        *journal.lock().unwrap_or_else(PoisonError::into_inner) = spawn_journal(&state)?;
+        let supervisor = std::thread::Builder::new().name("supervisor".into());
+        supervisor.spawn(supervise).context("the supervisor cannot start")?;
+        if let Some(admin) = admin {
+            tracing::info!(address = %admin, "admin listening");
+            let process = admin::Process { started, since, source: file, workers: workers.len() };
+            let serving = admin::serve(Arc::clone(&state), tasks.clone(), admin, process);
+            let pulses = Arc::clone(&state.pulses);
+            tasks.spawn_vital(serving, move || pulses.give_up());
+        }
+        if let Some(traces) = &state.traces {
+            tasks.spawn(Arc::clone(traces).run(tasks.clone()));
+        }
+        tasks.spawn(certificate_expiry::watch(Arc::clone(&state)));
+        tasks.spawn(prober.run());
+        let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        tasks.spawn(lists::learn::run(Arc::clone(&state), learning));
+        tasks.spawn(refresh::run(Arc::clone(&state), tasks.clone()));
+        let listening = client(open_files::listening_connections_max());
+        let looking = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        let watcher = Watcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
+        tasks.spawn(watcher.run());
+        tasks.spawn(subscriptions::upstream::run(Arc::clone(&state), listening));
+        if notifier.is_heard() {
+            tasks.spawn(watchdog::report(Arc::clone(&state), Rc::clone(&notifier)));
+        }
+        if let Some(watchdog) = watchdog {
+            tasks.spawn(watchdog::watch(Arc::clone(&state), Rc::clone(&notifier), watchdog));
+        }
+        for address in addresses {
+            tracing::info!(%address, "listening");
+        }
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
+        notifier.ready(&state);
+        let control = Control {
+            state: &state,
+            started_with: &config,
+            workers: &workers,
+            notifier: &notifier,
+            sockets_outlive_us,
+        };
+        let end = control.run(signals, &mut reloader).await;
+        pipes.finish(&state.drain).await;
+        if let Some(traces) = &state.traces {
+            traces.finish().await;
+        }
+        let is_written = state.sessions.stop_writer();
+        let thread = journal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if is_written
+            && let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the journal's thread ended with a panic; this is a bug");
+        }
+        tracing::info!("stopped");
+        Ok(end)
+    }
+}
+
+fn spawn_worker(
+    number: usize,
+    state: &Arc<State>,
+    config: &Config,
+    (sockets, changes): (Vec<(Listener, Listening)>, Receiver<Change>),
+    watchdog: Option<Duration>,
+) -> anyhow::Result<JoinHandle<()>> {
+    let state = Arc::clone(state);
+    let (pulse, life) = state.pulses.add();
+    let beat_interval = watchdog::beat_interval(watchdog);
+    let log = config.log.clone();
+    // As many as client connections, so that both together stay within the limit of open files.
+    let upstream_connections_max = state.connections.max().div_ceil(worker_count(config));
+    let runtime_failed = "a worker cannot start";
+    std::thread::Builder::new()
+        .name(format!("worker-{number}"))
+        .spawn(move || match local_runtime() {
+            Ok(runtime) => {
+                // Dropped before the runtime, which may wait for a name lookup that hangs, by a panic.
+                let life = life;
+                runtime.block_on(async {
+                    let worker = Worker::new(state, Arc::clone(&pulse), &log, upstream_connections_max);
+                    tokio::select! {
+                        () = worker.run(sockets, changes) => {}
+                        () = pulse.beat(beat_interval) => {}
+                    }
+                });
+                // A name lookup that hangs must not hold up the end.
+                runtime.shutdown_background();
+                life.end();
+            }
+            Err(error) => tracing::error!(%error, "{runtime_failed}"),
+        })
+        .context(runtime_failed)
+}
+
+/// The thread that keeps the session journal, where there is one.
+fn spawn_journal(state: &State) -> anyhow::Result<Option<JoinHandle<()>>> {
+    let thread = std::thread::Builder::new().name("journal".into());
+    let writer = state.sessions.take_writer();
+    writer.map(|writer| thread.spawn(|| writer.run())).transpose().context("the session journal cannot start")
+}
+
+fn local_runtime() -> std::io::Result<LocalRuntime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build_local(LocalOptions::default())
+}
+
+fn worker_count(config: &Config) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    config.workers.map_or_else(cores, std::num::NonZeroUsize::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_death_of_a_worker_is_the_end_of_a_drain() {
+        let text = "[listener]\naddress = \"127.0.0.1:0\"\n[drain]\nquiet = \"10ms\"\n\
+                    [[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
+                    [upstream.up]\nurl = \"http://127.0.0.1:1/\"\neras = [\"modern\"]";
+        let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
+        let gateway = Gateway::open(config, None).expect("it listens");
+        let state = Arc::clone(&gateway.state);
+        let (_, life) = state.pulses.add();
+        let died = std::thread::spawn(move || {
+            let _life = life;
+            panic!("a bug");
+        });
+        assert!(died.join().is_err());
+        assert_eq!(gateway.run().expect("it runs"), End::WorkerDied);
+        assert_eq!(state.drain.phase(), "cut", "it was drained before");
+    }
+
+    #[test]
+    fn the_workers_are_drained_without_the_control_thread() {
+        let text = "workers = 2\n[listener]\naddress = \"127.0.0.1:0\"\n[drain]\nquiet = \"10ms\"\n\
+                    [[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
+                    [upstream.up]\nurl = \"http://127.0.0.1:1/\"\neras = [\"modern\"]";
+        let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
+        let gateway = Gateway::open(config.clone(), None).expect("it listens");
+        let state = Arc::clone(&gateway.state);
+        let (sender, changes) = tokio::sync::mpsc::channel(1);
+        let sockets = gateway.sockets.into_iter().next().expect("those of a worker");
+        let worker = spawn_worker(0, &state, &config, (sockets, changes), None).expect("it starts");
+        let drain = config.drain.clone();
+        Supervisor { state: Arc::clone(&state), drain, journal: Journal::default(), watchdog: None }
+            .end_in_order();
+        assert_eq!(state.drain.phase(), "cut");
+        worker.join().expect("it has ended in order");
+        drop(sender);
+    }
+}

@@ -1,0 +1,221 @@
+//! A new configuration in place of the old one, completely or not at all.
+//!
+//! Everything that can fail comes first, on the blocking pool: reading files, resolving, opening sockets. Then the new
+//! configuration takes effect at once, on the control thread, so that nothing does once a drain has begun. Reloads never overlap, and those that are asked for while one runs, or shortly
+//! after, are one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::time::{Instant, sleep_until};
+
+use super::difference::{difference, renewed};
+use super::listeners::{Listeners, Plan};
+use super::load;
+use super::watch::FileWatch;
+use crate::context::reloads::Outcome;
+use crate::context::state::{Prepared, State};
+use crate::telemetry::{audit, logs};
+use config::Config;
+
+/// Between two reloads, however many are asked for.
+const INTERVAL_MIN: Duration = Duration::from_millis(200);
+/// Differences that are told one by one.
+const DIFFERENCES_TOLD_MAX: usize = 100;
+
+/// Replaces the configuration.
+pub(super) struct Reloader {
+    state: Arc<State>,
+    source: Option<PathBuf>,
+    started_with: Arc<Config>,
+    current: Arc<Config>,
+    listeners: Listeners,
+    watch: FileWatch,
+    not_before: Instant,
+}
+
+/// A configuration that can take effect.
+struct Ready {
+    config: Config,
+    plan: Plan,
+    logs: logs::Opened,
+    prepared: Prepared,
+    changes: Vec<String>,
+}
+
+impl Reloader {
+    /// The process has started with `config`, which was read from `source`, if from a file.
+    pub(super) fn new(
+        state: &Arc<State>,
+        config: &Config,
+        source: Option<PathBuf>,
+        listeners: Listeners,
+    ) -> Self {
+        let config = Arc::new(config.clone());
+        Self {
+            state: Arc::clone(state),
+            watch: FileWatch::new(&config, source.as_deref()),
+            source,
+            started_with: Arc::clone(&config),
+            current: config,
+            listeners,
+            not_before: Instant::now(),
+        }
+    }
+
+    /// The configuration in force.
+    pub(super) fn current(&self) -> &Config {
+        &self.current
+    }
+
+    /// Waits until a file has changed that is to be watched.
+    pub(super) async fn changed(&self) {
+        self.watch.changed().await;
+    }
+
+    /// Reads the configuration again. True: the new one is in force.
+    pub(super) async fn reload(&mut self) -> bool {
+        // Whoever moved the files away asks with the same signal, whatever has become of the configuration.
+        logs::reopen();
+        sleep_until(self.not_before).await;
+        self.state.reloads.begin();
+        let outcome = match self.attempt().await {
+            Ok(ready) => self.take_up(ready).await,
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "not reloaded; the old configuration stays in force");
+                audit::act("reload", "refused");
+                Outcome::Refused(error.into())
+            }
+        };
+        let is_ok = outcome.is_ok();
+        self.state.metrics.reloads.count(is_ok);
+        self.state.reloads.end(outcome);
+        self.not_before = Instant::now() + INTERVAL_MIN;
+        is_ok
+    }
+
+    async fn attempt(&mut self) -> anyhow::Result<Ready> {
+        let source = self.source.clone().context("this gateway has no configuration file")?;
+        let (state, current) = (Arc::clone(&self.state), Arc::clone(&self.current));
+        let (listeners, watch) = (self.listeners.clone(), self.watch.clone());
+        let work = move || {
+            // As they are before they are read: what changes meanwhile is noticed.
+            let prints = watch.look();
+            (prints, prepare(&state, &source, &current, &listeners))
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok((prints, ready)) => {
+                // A file that is wrong is not read again before it changes.
+                self.watch.note(prints);
+                ready
+            }
+            Err(error) => {
+                self.state.metrics.panics.inc();
+                Err(anyhow::anyhow!("the reload ended with a panic, which is a bug: {error}"))
+            }
+        }
+    }
+
+    async fn take_up(&mut self, ready: Ready) -> Outcome {
+        let Ready { config, plan, logs, prepared, mut changes } = ready;
+        if catch_unwind(AssertUnwindSafe(|| self.state.take_up(&config, prepared))).is_err() {
+            self.state.metrics.panics.inc();
+            // Half of it may be in force: nobody should go on with that for long.
+            let why = "the reload ended with a panic half-way, which is a bug; stopping";
+            tracing::error!("{why}");
+            audit::act("reload", "refused");
+            self.state.pulses.give_up();
+            return Outcome::Refused(why.into());
+        }
+        logs.take_effect();
+        self.listeners.follow(plan, &config.drain).await;
+        self.state.listeners.store(Arc::new(self.listeners.places()));
+        self.watch = self.watch.follow(&config, self.source.as_deref());
+        warn_about(&config);
+        for change in changes.iter().take(DIFFERENCES_TOLD_MAX) {
+            tracing::info!("{change}");
+        }
+        if changes.len() > DIFFERENCES_TOLD_MAX {
+            let left_out = changes.len() - DIFFERENCES_TOLD_MAX;
+            changes.truncate(DIFFERENCES_TOLD_MAX);
+            changes.push(format!("and {left_out} more"));
+            tracing::info!("and {left_out} more");
+        }
+        let needs_restart = needs_restart(&config, &self.started_with);
+        if !needs_restart.is_empty() {
+            tracing::warn!("from the next start on: {}", needs_restart.join(", "));
+        }
+        audit::act("reload", "done");
+        tracing::info!(
+            endpoints = config.endpoints.len(),
+            upstreams = config.upstreams.len(),
+            changes = changes.len(),
+            "reloaded"
+        );
+        self.current = Arc::new(config);
+        Outcome::Reloaded { changes: changes.into(), needs_restart: needs_restart.into() }
+    }
+}
+
+/// All that can fail.
+fn prepare(
+    state: &State,
+    source: &std::path::Path,
+    current: &Config,
+    listeners: &Listeners,
+) -> anyhow::Result<Ready> {
+    let metadata = std::fs::metadata(source).with_context(|| format!("cannot read {}", source.display()))?;
+    // A pipe might have nothing to say for ever.
+    anyhow::ensure!(metadata.is_file(), "cannot read {}: it is not a file", source.display());
+    let config = load(source)?;
+    let plan = listeners.plan(&config)?;
+    refuse_to_open(&config, &plan)?;
+    let logs = logs::open(&config.log)?;
+    let prepared = state.prepare(&config, &plan.numbers)?;
+    let mut changes = difference(current, &config);
+    let (old, new) = prepared.snapshots();
+    changes.extend(renewed(old, new));
+    Ok(Ready { config, plan, logs, prepared, changes })
+}
+
+/// The new configuration was judged by its own listeners, but what is connected to one that is left goes on a while.
+fn refuse_to_open(config: &Config, plan: &Plan) -> anyhow::Result<()> {
+    let open =
+        config.endpoints.iter().find(|endpoint| endpoint.auth.is_empty() && !endpoint.allow_unauthenticated);
+    match open {
+        Some(endpoint) if plan.leaves_to_network() => anyhow::bail!(
+            "endpoint {} would be open to a network until a listener that is left has drained: remove the listener \
+             first, and open the endpoint by another reload",
+            endpoint.path
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// What counts from the next start on.
+fn needs_restart(config: &Config, started_with: &Config) -> Vec<&'static str> {
+    let differs = [
+        ("admin", config.admin != started_with.admin),
+        ("limits.cache_bytes_max", config.limits.cache_bytes_max != started_with.limits.cache_bytes_max),
+        ("metrics", config.metrics != started_with.metrics),
+        ("shared", config.shared != started_with.shared),
+        ("state_directory", config.state_directory != started_with.state_directory),
+        ("trace", config.trace != started_with.trace),
+        ("workers", config.workers != started_with.workers),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()
+}
+
+/// Logs what is allowed but probably not meant.
+pub fn warn_about(config: &Config) {
+    for warning in &config.warnings {
+        tracing::warn!("{}", warning.message);
+    }
+    if config.state_directory.is_none() {
+        tracing::warn!("no state_directory: sessions of legacy clients end with this process");
+    }
+}

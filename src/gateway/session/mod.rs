@@ -1,0 +1,521 @@
+//! Sessions of the legacy era, as one value that all threads share. No sockets, no HTTP, no clock: callers say
+//! what time it is, in seconds of Unix time.
+//!
+//! What `initialize` settled is in the session id itself ([`token`]), so that a session costs nothing until it
+//! is used and lives as long as its key ([`keys`]), not as long as this process. What changes afterwards is
+//! *state*: upstream sessions, the log level, and that a session was ended. State is held in memory, in
+//! shards, and written behind to a journal ([`journal`]) that is read back at start ([`store`]).
+//!
+//! State is dropped when its session expires, is ended, or was idle for long. A client session whose state was
+//! dropped goes on: its id still opens, and its upstream sessions are opened anew. What an idle client asked for, its
+//! log level and its subscriptions, is kept as long as less than half of the sessions that may have state do.
+//!
+//! # Bounds
+//!
+//! Sessions with state and upstream sessions are bounded, for each principal, too; beyond, nothing new is
+//! kept and the caller is told. The gateway's own sessions always have room. What was read back at start is not counted
+//! against its principals, whom the journal does not name.
+//! Ending a session is never refused: when a shard has as many ended sessions as it can remember, it forgets
+//! the one that expires next. That one's id opens again for the rest of its time, for the same principal at
+//! the same endpoint, which is less harm than to end sessions of others. It is counted and logged.
+//!
+//! Invariants: no shard or entry is locked across an await; a session that was ended gets no new state; an
+//! upstream session is either kept in one entry, or was handed out to be closed.
+
+pub mod cancelled;
+pub mod desk;
+pub mod entry;
+pub mod grant;
+pub mod heard;
+pub mod journal;
+pub mod key_file;
+pub mod keys;
+pub mod list_lease;
+mod list_pool;
+pub mod message_queue;
+pub mod oust;
+mod rate;
+pub mod room;
+pub mod shared;
+pub mod store;
+pub mod streams;
+mod subscribed;
+mod sweep;
+mod table;
+pub mod task_id;
+pub mod tasks;
+#[cfg(test)]
+#[cfg(test)]
+mod tests;
+pub mod token;
+mod writer;
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+
+pub use self::entry::{Closed, UpstreamSession};
+pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Opening, Session, SessionId};
+pub use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
+pub use self::room::Place;
+pub use self::subscribed::NotSubscribed;
+pub use self::writer::Writer;
+pub use protocol::level::Level;
+
+use self::desk::Desk;
+use self::entry::{Entry, Slot};
+use self::journal::Record;
+use self::keys::{Keys, NONCE_BYTES};
+use self::list_lease::Pools;
+use self::rate::Rate;
+use self::room::{Places, Principals, Room};
+use self::streams::{StreamPlace, Streams};
+use self::table::Table;
+use self::writer::Journal;
+use crate::redis::Shared;
+
+/// Seconds since 1970: sessions outlive the process, so their times are those of the calendar.
+pub fn now_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Why a session gets no state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoState {
+    /// As many as there may be have state already.
+    #[error("too many sessions have state")]
+    TooMany,
+    /// The principal has as many as it may.
+    #[error("too many sessions of one principal have state")]
+    TooManyOfPrincipal,
+    /// It was ended meanwhile.
+    #[error("the session was ended")]
+    Ended,
+}
+
+/// Why there is no upstream session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError<E> {
+    /// It could not be opened.
+    #[error(transparent)]
+    Failed(E),
+    /// There are as many as there may be, or as many sessions with state.
+    #[error("too many sessions")]
+    TooMany,
+    /// The principal has as many as it may.
+    #[error("too many sessions of one principal")]
+    TooManyOfPrincipal,
+    /// The client's session was ended meanwhile.
+    #[error("the session was ended")]
+    Ended,
+}
+
+/// Whose upstream session it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// The client's session, or one of the gateway's own.
+    pub session: SessionId,
+    /// When it ends at the latest.
+    pub expires_s: u64,
+    /// Who opened it; empty for clients without credentials, who are not bounded one by one, and where that is not known.
+    pub principal: &'a str,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions with state.
+    pub sessions: usize,
+    /// Upstream sessions, with those that wait to be closed.
+    pub upstream_sessions: usize,
+    /// Streams of upstreams.
+    pub upstream_streams: usize,
+    /// Sessions that were ended before they expired.
+    pub revoked: usize,
+}
+
+/// All sessions of the process.
+#[derive(Debug)]
+pub struct Sessions {
+    keys: ArcSwap<Keys>,
+    table: Table,
+    room: Arc<Room>,
+    /// Whose sessions with state there are.
+    principals: Principals,
+    upstream_room: Arc<Room>,
+    /// Whose upstream sessions there are.
+    upstream_principals: Principals,
+    streams: Arc<Streams>,
+    stream_room: Arc<Room>,
+    initialize_rate: Rate,
+    /// Which of the gateway's own sessions are used for lists.
+    list_pools: Pools,
+    /// Opened for sessions that were gone by then; closed by the next sweep.
+    stranded: Mutex<Vec<(Closed, Option<Places>)>>,
+    /// Cancelled at other gateways.
+    cancelled: cancelled::Heard,
+    /// Idle here, and perhaps used elsewhere; asked for by and by.
+    unsure: Mutex<Vec<SessionId>>,
+    expiry_s: AtomicU64,
+    idle_s: AtomicU64,
+    /// The latest time that was heard of.
+    now_s: AtomicU64,
+    /// When the last sweep was.
+    swept_s: AtomicU64,
+    /// Over which link sweeps have asked last, and since when there was that one.
+    joined_epoch: AtomicU64,
+    joined_s: AtomicU64,
+    /// The calendar at the last sweep.
+    clock: Mutex<Option<(Instant, u64)>>,
+    /// Forgotten before they expired, since the last sweep.
+    forgotten: AtomicU64,
+    journal: Journal,
+    shared: Option<Arc<Shared>>,
+    store: store::Store,
+    tasks: Mutex<tasks::Table>,
+    tasks_max: AtomicUsize,
+    tasks_per_principal_max: AtomicUsize,
+    task_expiry_s: AtomicU64,
+}
+
+impl Sessions {
+    /// A new session and its id for the client. It has no state yet, and costs nothing.
+    pub fn issue(&self, opening: &Opening<'_>, now_s: u64) -> Result<(Session, String), IssueError> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce)?;
+        let mut grant = Grant {
+            id: SessionId::random()?,
+            endpoint: opening.endpoint.into(),
+            version: opening.version,
+            client: ClientInfo {
+                name: token::cut(opening.client_name).into(),
+                title: token::cut(opening.client_title).into(),
+                version: token::cut(opening.client_version).into(),
+            },
+            capabilities: opening.capabilities.into(),
+            principal: opening.principal.into(),
+            issued_s: now_s,
+            expires_s: now_s.saturating_add(self.expiry_s.load(Ordering::Relaxed)),
+        };
+        grant.capabilities = token::fit_capabilities(&grant);
+        let token = token::seal(&self.keys.load(), nonce, &grant).ok_or(IssueError::Cipher)?;
+        Ok((Session { grant: Arc::new(grant), has_resumption: true }, token))
+    }
+
+    /// Opens a session id for a request of `principal` to `endpoint`.
+    pub fn open(
+        &self,
+        token: &str,
+        endpoint: &str,
+        principal: &str,
+        now_s: u64,
+    ) -> Result<Session, NoSession> {
+        let grant = token::open(&self.keys.load(), token, endpoint, principal)?;
+        if grant.id.is_own() {
+            return Err(NoSession::Unknown);
+        }
+        if grant.expires_s <= now_s {
+            return Err(NoSession::Expired);
+        }
+        self.hear_time(now_s);
+        let shard = self.table.shard(grant.id);
+        if shard.is_revoked(grant.id) {
+            return Err(NoSession::Revoked);
+        }
+        if let Some(entry) = shard.live.get(&grant.id) {
+            entry.touch(now_s);
+            self.tell_use(grant.id, entry, now_s);
+        }
+        Ok(Session { grant: Arc::new(grant), has_resumption: true })
+    }
+
+    /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.
+    pub fn end(&self, session: SessionId, expires_s: u64) -> Vec<Closed> {
+        let mut shard = self.table.shard(session);
+        let entry = shard.live.remove(&session);
+        if shard.revoke(session, expires_s) {
+            self.forgotten.fetch_add(1, Ordering::Relaxed);
+        }
+        let closed = entry.map(|entry| entry.close()).unwrap_or_default();
+        self.note_end(session, expires_s, &closed);
+        closed
+    }
+
+    /// The session's session with an upstream: the one there is, or the one that `open` opens. Of several
+    /// callers one opens and the others wait; if it fails or is dropped, the next one tries.
+    ///
+    /// While the result is held, the session does not count as idle.
+    pub async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
+        &self,
+        owner: Owner<'_>,
+        upstream: &str,
+        open: impl FnOnce() -> F,
+    ) -> Result<Arc<UpstreamSession>, OpenError<E>> {
+        let Owner { session, principal, .. } = owner;
+        let entry = self.entry(owner)?;
+        let slot = entry.lock().slot(upstream);
+        if let Some(opened) = slot.session() {
+            return Ok(opened);
+        }
+        let _turn = slot.turn.lock().await;
+        if let Some(opened) = slot.session() {
+            return Ok(opened);
+        }
+        if entry.lock().is_closed {
+            return Err(OpenError::Ended);
+        }
+        let of_principal = match principal {
+            "" => None,
+            _ => Some(self.upstream_principals.take(principal).ok_or(OpenError::TooManyOfPrincipal)?),
+        };
+        let place = place_for(session, &self.upstream_room).ok_or(OpenError::TooMany)?;
+        let opened = Arc::new(open().await.map_err(OpenError::Failed)?);
+        let places = Places::new(place, of_principal, principal);
+        let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
+        if is_kept { Ok(opened) } else { Err(OpenError::Ended) }
+    }
+
+    /// The session's session with an upstream, if it is open.
+    pub fn opened(&self, session: SessionId, upstream: &str) -> Option<Arc<UpstreamSession>> {
+        self.table.entry(session)?.lock().opened(upstream)
+    }
+
+    /// The session's sessions with all upstreams.
+    pub fn all_opened(&self, session: SessionId) -> Vec<Closed> {
+        self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
+    }
+
+    /// Forgets an upstream session that its upstream no longer knows. False if that was done already.
+    pub fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) -> bool {
+        let Some(entry) = self.table.entry(session) else { return false };
+        let mut changing = entry.lock();
+        let is_lost = changing.slot(upstream).forget(lost);
+        if is_lost {
+            // To others it stays what it was, until another is in its place.
+            self.journal.write(&Record::Lost { session, upstream });
+        }
+        is_lost
+    }
+
+    /// Takes one of the gateway's own sessions away, and its state with it. It is the caller's to close.
+    fn take_own(&self, session: SessionId, upstream: &str) -> Option<Closed> {
+        let opened = self.opened(session, upstream)?;
+        if !self.lose(session, upstream, &opened) {
+            return None;
+        }
+        let mut shard = self.table.shard(session);
+        let is_empty =
+            |entry: &Arc<Entry>| Arc::strong_count(entry) == 1 && entry.lock().all_opened().is_empty();
+        if shard.live.get(&session).is_some_and(is_empty) {
+            shard.live.remove(&session);
+            self.note(&Record::Dropped { session });
+        }
+        Some((upstream.into(), opened))
+    }
+
+    /// Room for one more stream of an upstream; `None`: there are as many as there may be.
+    pub fn place_for_stream(&self) -> Option<Place> {
+        self.stream_room.take()
+    }
+
+    /// Remembers that the client wants to be told when a resource of an upstream changes. `uri` as the upstream
+    /// spells it. False if that was known.
+    pub fn subscribe(
+        &self,
+        owner: Owner<'_>,
+        (upstream, uri): (&str, &str),
+        uris_max: usize,
+    ) -> Result<bool, NotSubscribed> {
+        let Owner { session, expires_s, .. } = owner;
+        let entry = self.entry(owner)?;
+        let mut changing = entry.lock();
+        if changing.is_closed {
+            return Err(NoState::Ended.into());
+        }
+        let is_new = changing.subscribed.add(upstream, uri, uris_max)?;
+        if is_new {
+            self.note(&Record::Subscribed { session, expires_s, upstream, uri });
+        }
+        Ok(is_new)
+    }
+
+    /// Forgets what [`Sessions::subscribe`] remembered.
+    pub fn unsubscribe(&self, session: SessionId, upstream: &str, uri: &str) {
+        let Some(entry) = self.table.entry(session) else { return };
+        let mut changing = entry.lock();
+        if changing.subscribed.remove(upstream, uri) {
+            self.note(&Record::Unsubscribed { session, upstream, uri });
+        }
+    }
+
+    /// What of an upstream the client is to be told of.
+    pub fn subscribed(&self, session: SessionId, upstream: &str) -> Vec<Box<str>> {
+        self.table.entry(session).map(|entry| entry.lock().subscribed.of(upstream)).unwrap_or_default()
+    }
+
+    /// Whether that is anything at all.
+    pub fn is_subscribed(&self, session: SessionId, upstream: &str) -> bool {
+        self.table.entry(session).is_some_and(|entry| entry.lock().subscribed.has_any_of(upstream))
+    }
+
+    /// What is on its way in the session.
+    pub fn desk(&self, owner: Owner<'_>) -> Result<Arc<Desk>, NoState> {
+        Ok(Arc::clone(&self.entry(owner)?.desk))
+    }
+
+    /// What is on its way in the session, if it has state.
+    pub fn desk_if_any(&self, session: SessionId) -> Option<Arc<Desk>> {
+        Some(Arc::clone(&self.table.entry(session)?.desk))
+    }
+
+    /// Sets the session's log level.
+    pub fn set_level(&self, owner: Owner<'_>, level: Level) -> Result<(), NoState> {
+        let Owner { session, expires_s, .. } = owner;
+        let entry = self.entry(owner)?;
+        let mut changing = entry.lock();
+        if changing.is_closed {
+            return Err(NoState::Ended);
+        }
+        changing.level = Some(level);
+        self.note(&Record::Level { session, expires_s, level });
+        Ok(())
+    }
+
+    /// The session's log level, if it was set.
+    pub fn level(&self, session: SessionId) -> Option<Level> {
+        self.table.entry(session)?.lock().level
+    }
+
+    /// Whether one more session may be opened by `who` now.
+    pub fn admit(&self, who: &str, now: Instant) -> bool {
+        self.initialize_rate.admit(who, now)
+    }
+
+    /// Waits until every change so far would survive the end of the process, and others know of it.
+    pub async fn kept(&self) {
+        self.journal.written().await;
+        if let Some(shared) = &self.shared {
+            shared.said().await;
+        }
+    }
+
+    /// How many there are.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.room.taken(),
+            upstream_sessions: self.upstream_room.taken(),
+            upstream_streams: self.stream_room.taken(),
+            revoked: self.table.shards().map(|shard| shard.revoked.len()).sum(),
+        }
+    }
+
+    /// Counts in a stream that is there before its session. `None`: there are as many as there may be.
+    pub fn admit_stream(&self, endpoint: &str, principal: &str) -> Option<StreamPlace> {
+        self.streams.admit_for(endpoint, principal)
+    }
+
+    /// How many streams clients hold open.
+    pub fn open_streams(&self) -> usize {
+        self.streams.open()
+    }
+
+    /// The state of a session, made where there is none.
+    fn entry(&self, Owner { session, expires_s, principal }: Owner<'_>) -> Result<Arc<Entry>, NoState> {
+        let now_s = self.now_s.load(Ordering::Relaxed);
+        let mut shard = self.table.shard(session);
+        if let Some(entry) = shard.live.get(&session) {
+            entry.touch(now_s);
+            return Ok(Arc::clone(entry));
+        }
+        if shard.is_revoked(session) {
+            return Err(NoState::Ended);
+        }
+        let of_principal = match principal {
+            "" => None,
+            _ => Some(self.principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
+        };
+        let place = place_for(session, &self.room).ok_or(NoState::TooMany)?;
+        let entry = Arc::new(Entry::new(expires_s, now_s, (place, of_principal), &self.streams));
+        shard.live.insert(session, Arc::clone(&entry));
+        self.tell_use(session, &entry, now_s);
+        Ok(entry)
+    }
+
+    /// Writes a change down, and tells others.
+    fn note(&self, record: &Record<'_>) {
+        self.journal.write(record);
+        self.share(record);
+    }
+
+    /// A session is over, and these are closed by this process.
+    fn note_end(&self, session: SessionId, expires_s: u64, closed: &[Closed]) {
+        self.journal.write(&Record::Ended { session, expires_s });
+        self.share_end(session, expires_s, closed);
+    }
+
+    /// Tells others that a session was used just now, unless they were told a moment ago.
+    fn tell_use(&self, session: SessionId, entry: &Entry, now_s: u64) {
+        if self.can_tell() && entry.note_told(now_s, self.tell_interval_s()) && !self.share_use(session, 0) {
+            entry.note_untold();
+        }
+    }
+
+    /// How often others are told that a session is used: four times while it would become idle.
+    fn tell_interval_s(&self) -> u64 {
+        (self.idle_s.load(Ordering::Relaxed) / 4).max(1)
+    }
+
+    /// Leaves upstream sessions to the next sweep to be closed.
+    fn strand(&self, closed: Vec<Closed>) {
+        let mut stranded = self.stranded.lock().unwrap_or_else(PoisonError::into_inner);
+        stranded.extend(closed.into_iter().map(|closed| (closed, None)));
+    }
+
+    /// False: the session was ended meanwhile.
+    fn keep(&self, session: SessionId, entry: &Entry, slot: &Slot, opened: Closed, places: Places) -> bool {
+        let changing = entry.lock();
+        if changing.is_closed {
+            opened.1.ended.cancel();
+            self.stranded.lock().unwrap_or_else(PoisonError::into_inner).push((opened, Some(places)));
+            return false;
+        }
+        let (upstream, opened) = opened;
+        slot.keep(Arc::clone(&opened), places);
+        let expires_s = entry.expires_s;
+        self.note(&Record::Opened { session, expires_s, upstream: &upstream, opened: &opened });
+        true
+    }
+
+    fn hear_time(&self, now_s: u64) {
+        // All threads read it, so that it is written once a second and not at every call.
+        if self.now_s.load(Ordering::Relaxed) < now_s {
+            self.now_s.store(now_s, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<E> From<NoState> for OpenError<E> {
+    fn from(none: NoState) -> Self {
+        match none {
+            NoState::TooMany => Self::TooMany,
+            NoState::TooManyOfPrincipal => Self::TooManyOfPrincipal,
+            NoState::Ended => Self::Ended,
+        }
+    }
+}
+
+/// Some of the gateway's own sessions are few, and clients cannot take their places.
+fn place_for(session: SessionId, room: &Arc<Room>) -> Option<Place> {
+    if session.is_one_of_few() { Some(room.take_beyond()) } else { room.take() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,243 @@
+//! Where sessions are kept: the key file and the journal in the state directory, for one process at a time.
+//!
+//! Without a state directory sessions end with the process: the key is made at start and written nowhere.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use prometheus::IntCounter;
+
+use super::entry::Entry;
+use super::journal::Replay;
+use super::key_file::{self, KeyFileError};
+use super::keys::Keys;
+use super::list_lease::Pools;
+use super::now_s;
+use super::rate::Rate;
+use super::room::{Places, Principals, Room};
+use super::streams::{StreamSeries, Streams};
+use super::table::Table;
+use super::writer::{Journal, Writer};
+use super::{Sessions, place_for};
+use crate::directory::open_own;
+use crate::redis::Shared;
+use config::{self, Config};
+
+/// Of the keys of sessions, in the state directory.
+pub(crate) const KEY_FILE: &str = "session.key";
+const JOURNAL_FILE: &str = "sessions.journal";
+const LOCK_FILE: &str = "lock";
+
+/// What belongs to the process that keeps the sessions.
+#[derive(Debug)]
+pub(super) struct Store {
+    folder: Option<PathBuf>,
+    /// Locked for as long as it is open.
+    _lock: Option<File>,
+    writer: Mutex<Option<Writer>>,
+}
+
+/// Why sessions cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No key.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// The directory cannot be used.
+    #[error("cannot use the state directory {}: {reason}", path.display())]
+    Folder {
+        /// The directory or the file in it.
+        path: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// Another process keeps its sessions there.
+    #[error("the state directory {} is used by another process: give each its own", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The journal cannot be read or written.
+    #[error("cannot keep the session journal {}: {reason}", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+}
+
+impl Sessions {
+    /// The sessions as the last process left them. Counts in `lost` what the journal could not take, and
+    /// in `series` what becomes of streams.
+    pub fn open_store(
+        config: &Config,
+        lost: IntCounter,
+        series: StreamSeries,
+        shared: Option<Arc<Shared>>,
+    ) -> Result<Arc<Self>, StoreError> {
+        let Some(folder) = &config.state_directory else {
+            let keys = match &config.session.key_file {
+                Some(file) => key_file::load(file)?,
+                None => Keys::ephemeral().map_err(KeyFileError::Randomness)?,
+            };
+            let store = Store { folder: None, _lock: None, writer: Mutex::default() };
+            let journal = Journal::none(lost);
+            return Ok(Arc::new(Self::new(&config.session, keys, journal, (store, shared), series)));
+        };
+        let lock = lock(folder)?;
+        let keys = match &config.session.key_file {
+            Some(file) => key_file::load(file)?,
+            None => key_file::load_or_create(&folder.join(KEY_FILE))?,
+        };
+        let path = folder.join(JOURNAL_FILE);
+        let (journal, writer, replay) =
+            Writer::open(&path, now_s(), lost).map_err(|reason| StoreError::Journal { path, reason })?;
+        let store =
+            Store { folder: Some(folder.clone()), _lock: Some(lock), writer: Mutex::new(Some(writer)) };
+        let sessions = Self::new(&config.session, keys, journal, (store, shared), series);
+        sessions.restore(replay);
+        Ok(Arc::new(sessions))
+    }
+
+    /// The key file of a new configuration, to be taken over by [`Sessions::reconfigure`]. `None` where there
+    /// is no file, and the key stays what it is.
+    pub fn read_keys(&self, config: &Config) -> Result<Option<Keys>, KeyFileError> {
+        let in_folder = || self.store.folder.as_ref().map(|folder| folder.join(KEY_FILE));
+        config.session.key_file.clone().or_else(in_folder).map(|file| key_file::load(&file)).transpose()
+    }
+
+    /// Takes a new configuration over; what it bounds more tightly than before shrinks by and by. Where sessions
+    /// are kept does not change.
+    pub fn reconfigure(&self, config: &config::Session, keys: Option<Keys>) {
+        if let Some(keys) = keys {
+            self.keys.store(Arc::new(keys));
+        }
+        self.expiry_s.store(config.expiry.as_secs(), Ordering::Relaxed);
+        self.idle_s.store(config.idle_timeout.as_secs(), Ordering::Relaxed);
+        self.room.set_max(config.sessions_max);
+        self.upstream_room.set_max(config.upstream_sessions_max);
+        self.principals.set_max(config.sessions_per_principal_max);
+        self.upstream_principals.set_max(config.upstream_sessions_per_principal_max);
+        let per_principal_max = config.streams_per_principal_max;
+        self.streams.set_max(config.streams_max, per_principal_max, config.stream_queue_bytes_max);
+        self.stream_room.set_max(config.upstream_streams_max);
+        self.initialize_rate.set_max(config.initialize_rate_max);
+        self.tasks_max.store(config.tasks_max, Ordering::Relaxed);
+        self.tasks_per_principal_max.store(config.tasks_per_principal_max, Ordering::Relaxed);
+        self.task_expiry_s.store(config.task_expiry.as_secs(), Ordering::Relaxed);
+    }
+
+    /// What writes the journal, for the thread that will; `None` if there is no journal, or it was taken.
+    pub fn take_writer(&self) -> Option<Writer> {
+        self.store.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Asks the journal's writer to end once it has written what was told before. False if it cannot be asked.
+    pub fn stop_writer(&self) -> bool {
+        self.journal.stop()
+    }
+
+    fn new(
+        config: &config::Session,
+        keys: Keys,
+        journal: Journal,
+        (store, shared): (Store, Option<Arc<Shared>>),
+        series: StreamSeries,
+    ) -> Self {
+        let sessions = Self {
+            keys: ArcSwap::from_pointee(keys),
+            table: Table::default(),
+            room: Room::new(0),
+            upstream_room: Room::new(0),
+            principals: Principals::default(),
+            upstream_principals: Principals::default(),
+            streams: Streams::new(series),
+            stream_room: Room::new(0),
+            initialize_rate: Rate::default(),
+            list_pools: Pools::default(),
+            stranded: Mutex::default(),
+            cancelled: super::cancelled::Heard::default(),
+            unsure: Mutex::default(),
+            expiry_s: AtomicU64::new(0),
+            idle_s: AtomicU64::new(0),
+            now_s: AtomicU64::new(now_s()),
+            swept_s: AtomicU64::new(0),
+            joined_epoch: AtomicU64::new(0),
+            joined_s: AtomicU64::new(0),
+            clock: Mutex::default(),
+            forgotten: AtomicU64::new(0),
+            journal,
+            shared,
+            store,
+            tasks: Mutex::default(),
+            tasks_max: AtomicUsize::new(0),
+            tasks_per_principal_max: AtomicUsize::new(0),
+            task_expiry_s: AtomicU64::new(0),
+        };
+        sessions.reconfigure(config, None);
+        sessions
+    }
+
+    fn restore(&self, replay: Replay) {
+        let now_s = self.now_s.load(Ordering::Relaxed);
+        let mut left_out = 0;
+        self.restore_tasks(replay.tasks);
+        for (session, expires_s) in replay.revoked {
+            left_out += usize::from(self.table.shard(session).revoke(session, expires_s));
+        }
+        for (session, replayed) in replay.sessions {
+            let Some(place) = place_for(session, &self.room) else {
+                left_out += 1;
+                continue;
+            };
+            // Whose they are the journal does not say.
+            let entry = Entry::new(replayed.expires_s, now_s, (place, None), &self.streams);
+            let mut changing = entry.lock();
+            changing.level = replayed.level;
+            changing.subscribed = replayed.subscribed;
+            let mut kept = Vec::new();
+            for (upstream, opened) in replayed.upstreams {
+                match place_for(session, &self.upstream_room) {
+                    Some(place) => {
+                        changing.slot(&upstream).keep(Arc::new(opened), Places::new(place, None, ""));
+                        kept.push(upstream);
+                    }
+                    None => left_out += 1,
+                }
+            }
+            drop(changing);
+            self.table.shard(session).live.insert(session, Arc::new(entry));
+            for upstream in &kept {
+                self.restore_for_list(session, upstream);
+            }
+        }
+        let lines_skipped = replay.lines_skipped;
+        if left_out > 0 || lines_skipped > 0 {
+            tracing::warn!(lines_skipped, left_out, "the session journal was not read back completely");
+        }
+    }
+}
+
+/// Keeps other processes out, and finds out whether the directory can be written.
+fn lock(folder: &Path) -> Result<File, StoreError> {
+    let unusable = |path: &Path| {
+        let path = path.to_owned();
+        move |reason| StoreError::Folder { path, reason }
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unusable(folder))?;
+    let path = folder.join(LOCK_FILE);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = open_own(&options, &path).map_err(unusable(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: folder.to_owned() }),
+        Err(TryLockError::Error(reason)) => Err(StoreError::Folder { path, reason }),
+    }
+}

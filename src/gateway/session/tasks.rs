@@ -1,0 +1,398 @@
+//! Whose tasks are whose: a table of who made which task, of clients of both eras.
+//!
+//! An entry says that a task of this id at this upstream was made by this principal at this endpoint, with which tool,
+//! and in which session. What is asked is only ever whether the caller is an owner, so an entry is found by a digest of
+//! all four, and nobody's tasks can be told from the table. Servers whose ids repeat (one process for each session)
+//! get along: a task of one owner does not hide that of another.
+//!
+//! Written to the journal as state of sessions is, and told to the other replicas, who ask Redis for a task that they
+//! do not know. Both forget it when its time is over, which is the task's own, and bounded.
+//!
+//! Invariants: there are at most `tasks_max` entries, and at most `tasks_per_principal_max` of one principal. Who has more
+//! loses his own oldest; where there is no room at all, it is the oldest of whoever has most. So nobody makes the tasks of
+//! others nobody's. That a task is forgotten is safe, as one without a known owner is nobody's. Clients without credentials
+//! count as one principal that is bounded by `tasks_max` alone.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use redis::{cmd, pipe};
+use sha2::{Digest as _, Sha256};
+
+use super::journal::{read_task, task_line};
+use super::shared::{open, seal};
+use super::{SessionId, Sessions, now_s};
+use crate::redis::{Shared, Urgency};
+use protocol::task::ID_BYTES_MAX;
+
+/// Bytes of the digest that an entry is found by.
+pub(super) const KEY_BYTES: usize = 16;
+const KEY_DOMAIN: &[u8] = b"trunkline task\0";
+const OWNER_DOMAIN: &[u8] = b"trunkline task owner\0";
+const SEALED_CLEAR: &[u8] = b"trunkline task ";
+/// A task may be asked for some time after it should be gone.
+const GRACE_S: u64 = 60;
+/// A longer name is not remembered: no rule about tools would find it.
+const TOOL_BYTES_MAX: usize = 1024;
+/// So many tasks are asked for at once.
+const ASKED_MAX: usize = 256;
+
+/// What an entry is found by.
+pub(super) type TaskKey = [u8; KEY_BYTES];
+
+/// Who a task counts for: a digest of the principal, so that a file does not name anybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Owner(pub(super) u64);
+
+/// What is kept of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) owner: Owner,
+    pub(super) expires_s: u64,
+    pub(super) origin: Origin,
+}
+
+/// How many tasks there may be.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    tasks_max: usize,
+    per_principal_max: usize,
+}
+
+/// A task, and who asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskOf<'a> {
+    /// The path of the endpoint.
+    pub endpoint: &'a str,
+    /// The principal; empty for nobody.
+    pub principal: &'a str,
+    /// The name of the upstream.
+    pub upstream: &'a str,
+    /// The id, as the upstream spells it.
+    pub id: &'a str,
+}
+
+/// How a task was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The session in which it was made, in the legacy era.
+    pub session: Option<SessionId>,
+    /// The tool that made it, as the upstream spells it; empty where that is not known.
+    pub tool: Box<str>,
+}
+
+/// How many tasks there are, and how many were forgotten before their time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Tasks whose owner is known.
+    pub known: usize,
+    /// Forgotten for want of room, ever.
+    pub forgotten: u64,
+}
+
+/// The entries, and the order in which each owner's came.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: HashMap<TaskKey, Entry>,
+    owners: HashMap<Owner, BTreeMap<u64, TaskKey>>,
+    /// Owners by how many tasks they have; of those who have as many, he who has the oldest comes last.
+    ranks: BTreeMap<(usize, Reverse<u64>), Owner>,
+    next: u64,
+    forgotten: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    record: Record,
+}
+
+impl Owner {
+    /// Those whose principal is not known: they have no credentials, or an older version wrote the task down.
+    const UNKNOWN: Self = Self(0);
+
+    fn of(principal: &str) -> Self {
+        if principal.is_empty() {
+            return Self::UNKNOWN;
+        }
+        let digest = Sha256::new().chain_update(OWNER_DOMAIN).chain_update(principal).finalize();
+        Self(digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte)))
+    }
+}
+
+impl TaskOf<'_> {
+    fn key(&self) -> TaskKey {
+        let mut digest = Sha256::new().chain_update(KEY_DOMAIN);
+        for piece in [self.endpoint, self.principal, self.upstream, self.id] {
+            digest.update((piece.len() as u64).to_be_bytes());
+            digest.update(piece);
+        }
+        let mut key = [0; KEY_BYTES];
+        key.copy_from_slice(&digest.finalize()[..KEY_BYTES]);
+        key
+    }
+}
+
+impl Table {
+    fn put(&mut self, key: TaskKey, record: Record, bounds: Bounds) {
+        let number = self.next;
+        self.next += 1;
+        self.remove(&key);
+        let owner = record.owner;
+        self.entries.insert(key, Entry { number, record });
+        self.change(owner, |tasks| tasks.insert(number, key));
+        while owner != Owner::UNKNOWN && self.count_of(owner) > bounds.per_principal_max {
+            self.forget_oldest_of(owner);
+        }
+        while self.entries.len() > bounds.tasks_max {
+            let Some((_, owner)) = self.ranks.last_key_value() else { break };
+            self.forget_oldest_of(*owner);
+        }
+    }
+
+    fn get(&self, key: &TaskKey, now_s: u64) -> Option<&Origin> {
+        let record = self.entries.get(key).map(|entry| &entry.record);
+        record.filter(|record| record.expires_s > now_s).map(|record| &record.origin)
+    }
+
+    /// Forgets tasks whose time is over.
+    pub(super) fn sweep(&mut self, now_s: u64) {
+        let is_over = |entry: &Entry| entry.record.expires_s <= now_s;
+        let over = self.entries.iter().filter(|(_, entry)| is_over(entry)).map(|(key, _)| *key);
+        for key in over.collect::<Vec<_>>() {
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &TaskKey) {
+        if let Some(Entry { number, record }) = self.entries.remove(key) {
+            self.change(record.owner, |tasks| tasks.remove(&number));
+        }
+    }
+
+    fn forget_oldest_of(&mut self, owner: Owner) {
+        if let Some((_, oldest)) = self.change(owner, BTreeMap::pop_first) {
+            self.entries.remove(&oldest);
+            self.forgotten += 1;
+        }
+    }
+
+    fn count_of(&self, owner: Owner) -> usize {
+        self.owners.get(&owner).map_or(0, BTreeMap::len)
+    }
+
+    /// Changes what an owner has, and with it his rank.
+    fn change<T>(&mut self, owner: Owner, change: impl FnOnce(&mut BTreeMap<u64, TaskKey>) -> T) -> T {
+        let rank = |tasks: &BTreeMap<u64, TaskKey>| {
+            tasks.first_key_value().map(|(oldest, _)| (tasks.len(), Reverse(*oldest)))
+        };
+        let tasks = self.owners.entry(owner).or_default();
+        if let Some(before) = rank(tasks) {
+            self.ranks.remove(&before);
+        }
+        let changed = change(tasks);
+        if let Some(after) = rank(tasks) {
+            self.ranks.insert(after, owner);
+        } else {
+            self.owners.remove(&owner);
+        }
+        changed
+    }
+}
+
+impl Sessions {
+    /// Remembers who made a task. It is forgotten after `ttl_ms`, or as long as any task is remembered.
+    /// Who does not know its tool leaves what is known of that.
+    pub fn note_task(&self, task: TaskOf<'_>, mut origin: Origin, ttl_ms: Option<u64>) {
+        if task.id.len() > ID_BYTES_MAX || origin.tool.len() > TOOL_BYTES_MAX {
+            return;
+        }
+        let max_s = self.task_expiry_s.load(Ordering::Relaxed);
+        let lives_s = ttl_ms.map_or(max_s, |ttl_ms| (ttl_ms / 1000).saturating_add(GRACE_S).min(max_s));
+        let expires_s = now_s().saturating_add(lives_s);
+        let is_tool_known = !origin.tool.is_empty();
+        if let Some(known) = self.task(task).filter(|_| !is_tool_known) {
+            origin.tool = known.tool;
+        }
+        let key = task.key();
+        let record = Record { owner: Owner::of(task.principal), expires_s, origin };
+        let line = task_line(&key, &record);
+        self.share_task(&key, &line, (lives_s, is_tool_known));
+        self.journal.write_line(line);
+        self.put_task(key, record);
+    }
+
+    /// How the task was made, if by who asks for it.
+    pub fn task(&self, task: TaskOf<'_>) -> Option<Origin> {
+        self.task_table().get(&task.key(), now_s()).cloned()
+    }
+
+    /// Asks the other replicas for tasks that are not known here, for so many at most. Returns for how many.
+    pub async fn learn_tasks<'a>(&self, tasks: impl Iterator<Item = TaskOf<'a>>, asked_max: usize) -> usize {
+        let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else { return 0 };
+        let now_s = now_s();
+        let keys = tasks.map(|task| task.key());
+        let unknown = keys.filter(|key| self.task_table().get(key, now_s).is_none());
+        let unknown: Vec<TaskKey> = unknown.take(asked_max).collect();
+        for keys in unknown.chunks(ASKED_MAX) {
+            let mut pipeline = pipe();
+            for key in keys {
+                pipeline.get(name(shared, key));
+            }
+            let Ok(answers) = shared.pipeline::<Vec<Option<Vec<u8>>>>(&pipeline).await else { break };
+            for (key, sealed) in keys.iter().zip(answers) {
+                let line = sealed.and_then(|sealed| open(&self.keys.load(), &clear_of(key), &sealed));
+                if let Some(record) = line.and_then(|line| read_task(&line, key)) {
+                    self.put_task(*key, record);
+                }
+            }
+        }
+        unknown.len()
+    }
+
+    /// Waits until the other replicas can know of the tasks that were noted.
+    pub async fn tasks_told(&self) {
+        if let Some(shared) = &self.shared {
+            shared.said().await;
+        }
+    }
+
+    /// How many tasks are known.
+    pub fn task_counts(&self) -> TaskCounts {
+        let table = self.task_table();
+        TaskCounts { known: table.entries.len(), forgotten: table.forgotten }
+    }
+
+    /// Puts in what the journal says, in the order in which it expires: in which it came nobody knows.
+    pub(super) fn restore_tasks(&self, tasks: HashMap<TaskKey, Record>) {
+        let mut tasks: Vec<_> = tasks.into_iter().collect();
+        tasks.sort_unstable_by_key(|(_, record)| record.expires_s);
+        for (key, record) in tasks {
+            self.put_task(key, record);
+        }
+    }
+
+    pub(super) fn task_table(&self) -> MutexGuard<'_, Table> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put_task(&self, key: TaskKey, record: Record) {
+        let bounds = Bounds {
+            tasks_max: self.tasks_max.load(Ordering::Relaxed),
+            per_principal_max: self.tasks_per_principal_max.load(Ordering::Relaxed),
+        };
+        self.task_table().put(key, record, bounds);
+    }
+
+    fn share_task(&self, key: &TaskKey, line: &str, (lives_s, is_tool_known): (u64, bool)) {
+        let Some(shared) = &self.shared else { return };
+        let Some(sealed) = seal(&self.keys.load(), &clear_of(key), line.as_bytes()) else { return };
+        let mut command = cmd("SET");
+        command.arg(name(shared, key)).arg(sealed).arg("EX").arg(lives_s.max(1));
+        if !is_tool_known {
+            // Another replica may know it.
+            command.arg("NX");
+        }
+        shared.tell(vec![command], Urgency::Dropped);
+    }
+}
+
+fn name(shared: &Shared, key: &TaskKey) -> String {
+    shared.key("task", &[key])
+}
+
+/// A record belongs to its task alone.
+fn clear_of(key: &TaskKey) -> Vec<u8> {
+    [SEALED_CLEAR, key].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(tool: &str) -> Origin {
+        Origin { session: None, tool: tool.into() }
+    }
+
+    fn key(byte: u8) -> TaskKey {
+        [byte; KEY_BYTES]
+    }
+
+    fn put(table: &mut Table, byte: u8, (owner, expires_s, tool): (u64, u64, &str), bounds: [usize; 2]) {
+        let [tasks_max, per_principal_max] = bounds;
+        let record = Record { owner: Owner(owner), expires_s, origin: origin(tool) };
+        table.put(key(byte), record, Bounds { tasks_max, per_principal_max });
+        let ranked: usize = table.ranks.keys().map(|(count, _)| count).sum();
+        let numbered: usize = table.owners.values().map(BTreeMap::len).sum();
+        assert_eq!((ranked, numbered), (table.entries.len(), table.entries.len()));
+        assert_eq!(table.ranks.len(), table.owners.len());
+    }
+
+    fn has(table: &Table) -> Vec<u8> {
+        let mut has: Vec<u8> = table.entries.keys().map(|key| key[0]).collect();
+        has.sort_unstable();
+        has
+    }
+
+    #[test]
+    fn the_oldest_goes_and_what_expired_is_gone() {
+        let mut table = Table::default();
+        for byte in 0..4 {
+            put(&mut table, byte, (1, 10 + u64::from(byte), "a"), [3, 3]);
+        }
+        assert_eq!((table.entries.len(), table.forgotten), (3, 1));
+        assert_eq!(table.get(&key(0), 0), None);
+        assert_eq!(table.get(&key(1), 0), Some(&origin("a")));
+        assert_eq!(table.get(&key(1), 11), None, "its time is over");
+        put(&mut table, 1, (1, 20, "b"), [3, 3]);
+        put(&mut table, 4, (1, 20, "a"), [3, 3]);
+        assert_eq!(table.get(&key(1), 0), Some(&origin("b")), "it is no longer the oldest");
+        assert_eq!(table.get(&key(2), 0), None);
+        table.sweep(13);
+        assert_eq!((table.entries.len(), table.owners[&Owner(1)].len()), (2, 2));
+        table.sweep(20);
+        assert_eq!((table.entries.len(), table.owners.len(), table.ranks.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_has_more_than_his_share_loses_his_own() {
+        let mut table = Table::default();
+        put(&mut table, 0, (1, 10, ""), [9, 2]);
+        for byte in 1..5 {
+            put(&mut table, byte, (2, 99, ""), [9, 2]);
+        }
+        assert_eq!((has(&table), table.forgotten), (vec![0, 3, 4], 2));
+    }
+
+    #[test]
+    fn where_there_is_no_room_who_has_most_loses_his_oldest() {
+        let mut table = Table::default();
+        for byte in 0..4 {
+            put(&mut table, byte, (0, 99, ""), [4, 1]);
+        }
+        assert_eq!(has(&table), [0, 1, 2, 3], "those of whom nothing is known have no share of their own");
+        for byte in 4..8 {
+            put(&mut table, byte, (byte.into(), 10, ""), [4, 1]);
+        }
+        assert_eq!(has(&table), [4, 5, 6, 7]);
+        put(&mut table, 8, (8, 10, ""), [4, 1]);
+        assert_eq!(has(&table), [5, 6, 7, 8], "where all have as many it is the oldest of all");
+    }
+
+    #[test]
+    fn every_part_tells_tasks_apart() {
+        let task = TaskOf { endpoint: "/a", principal: "key:b", upstream: "c", id: "d" };
+        let others = [
+            TaskOf { endpoint: "/ak", principal: "ey:b", ..task },
+            TaskOf { principal: "key:", upstream: "bc", ..task },
+            TaskOf { upstream: "cd", id: "", ..task },
+            TaskOf { id: "D", ..task },
+            TaskOf { principal: "", ..task },
+        ];
+        for other in others {
+            assert_ne!(other.key(), task.key(), "{other:?}");
+        }
+    }
+}

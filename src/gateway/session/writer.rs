@@ -1,0 +1,363 @@
+//! The journal's file: one thread writes it, behind those who change sessions.
+//!
+//! A change is a line in a bounded channel; a full channel drops it and counts it, so that a slow disk never
+//! delays a call. The writer hands lines to the kernel as they come and forces nothing to the disk: a stopped
+//! process loses what was in the channel, a stopped machine also what the kernel had not written. At start,
+//! and when it has grown to several times what it needs, the file is written anew and swapped in.
+//!
+//! Invariant: the file never exceeds [`JOURNAL_BYTES_MAX`]; beyond it changes are kept in memory only.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use prometheus::IntCounter;
+use tokio::sync::oneshot;
+
+use super::journal::{Record, Replay};
+use super::now_s;
+use crate::directory::open_own;
+
+/// The largest journal.
+pub(super) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// A smaller journal is not worth writing anew.
+const COMPACTED_BYTES_MIN: u64 = 1 << 20;
+/// Growth after which a journal is written anew.
+const GROWTH: u64 = 4;
+/// Between two attempts, so that a journal full of what is needed is not written over and over.
+const COMPACTION_PAUSE: Duration = Duration::from_secs(10);
+/// Between two log lines about a journal that cannot be written.
+const LOG_PAUSE: Duration = Duration::from_mins(1);
+/// Changes that wait to be written.
+const CHANNEL_LINES: usize = 16 << 10;
+/// Lines are written together as far as they are there, up to this many bytes.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// How long somebody waits at most for the writer.
+const WRITTEN_PATIENCE: Duration = Duration::from_secs(1);
+
+enum Message {
+    Line(String),
+    /// To be answered once all lines before it are written.
+    Written(oneshot::Sender<()>),
+    Stop,
+}
+
+/// Where changes are told; everybody's end of the channel.
+#[derive(Debug)]
+pub(super) struct Journal {
+    sender: Option<SyncSender<Message>>,
+    lost: IntCounter,
+}
+
+impl Journal {
+    /// A journal that keeps nothing.
+    pub(super) fn none(lost: IntCounter) -> Self {
+        Self { sender: None, lost }
+    }
+
+    /// Tells the writer. Never waits.
+    pub(super) fn write(&self, record: &Record<'_>) {
+        let Some(sender) = &self.sender else { return };
+        let is_told = record.line().is_some_and(|line| sender.try_send(Message::Line(line)).is_ok());
+        if !is_told {
+            self.lost.inc();
+        }
+    }
+
+    /// Tells the writer a line that is written already. Never waits.
+    pub(super) fn write_line(&self, line: String) {
+        let Some(sender) = &self.sender else { return };
+        if sender.try_send(Message::Line(line)).is_err() {
+            self.lost.inc();
+        }
+    }
+
+    /// Waits until what was told before is with the kernel, so that the end of the process does not lose it. A writer
+    /// that is slow or gone is not waited for.
+    pub(super) async fn written(&self) {
+        let Some(sender) = &self.sender else { return };
+        let (answer, written) = oneshot::channel();
+        if sender.try_send(Message::Written(answer)).is_ok() {
+            let _ = tokio::time::timeout(WRITTEN_PATIENCE, written).await;
+        }
+    }
+
+    /// Asks the writer to end once it has written what was told before. False if it cannot be asked.
+    pub(super) fn stop(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| sender.try_send(Message::Stop).is_ok())
+    }
+}
+
+/// What writes the journal. Somebody must give it a thread.
+#[derive(Debug)]
+pub struct Writer {
+    receiver: Receiver<Message>,
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    compact_at_bytes: u64,
+    compacted: Instant,
+    /// The last line may be incomplete.
+    is_torn: bool,
+    logged: Option<Instant>,
+    lost: IntCounter,
+}
+
+impl Writer {
+    /// Reads the journal at `path` and writes it anew.
+    pub(super) fn open(path: &Path, now_s: u64, lost: IntCounter) -> io::Result<(Journal, Self, Replay)> {
+        let (replay, file, bytes) = match compact(path, now_s) {
+            Err(error) if is_full(&error) => {
+                let path_shown = path.display();
+                tracing::error!(%error, path = %path_shown, "the disk is full: the session journal goes on as it is");
+                append_to(path, now_s)?
+            }
+            compacted => compacted?,
+        };
+        let (sender, receiver) = sync_channel(CHANNEL_LINES);
+        let writer = Self {
+            receiver,
+            path: path.to_owned(),
+            file,
+            bytes,
+            compact_at_bytes: compact_at_bytes(bytes),
+            compacted: Instant::now(),
+            is_torn: false,
+            logged: None,
+            lost: lost.clone(),
+        };
+        Ok((Journal { sender: Some(sender), lost }, writer, replay))
+    }
+
+    /// Writes until it is told to stop. Blocks its thread.
+    pub fn run(mut self) {
+        let mut batch = String::new();
+        while let Ok(first) = self.receiver.recv() {
+            let (mut lines, mut next) = (0, Some(first));
+            while let Some(Message::Line(line)) = &next {
+                batch.push_str(line);
+                lines += 1;
+                next = if batch.len() < BATCH_BYTES { self.receiver.try_recv().ok() } else { None };
+            }
+            if lines > 0 {
+                self.append(&batch, lines);
+                batch.clear();
+            }
+            match next {
+                Some(Message::Stop) => return,
+                // Whoever asked may have left.
+                Some(Message::Written(answer)) => drop(answer.send(())),
+                Some(Message::Line(_)) | None => {}
+            }
+        }
+    }
+
+    fn append(&mut self, batch: &str, lines: u64) {
+        let is_large = self.bytes + batch.len() as u64 > self.compact_at_bytes;
+        let result =
+            if is_large && self.compacted.elapsed() >= COMPACTION_PAUSE { self.compact() } else { Ok(()) };
+        if let Err(error) = result.and_then(|()| self.write(batch)) {
+            self.lost.inc_by(lines);
+            if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_PAUSE) {
+                self.logged = Some(Instant::now());
+                let path = self.path.display();
+                tracing::error!(%error, %path, "cannot write the session journal; a restart will not know of the latest changes");
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &str) -> io::Result<()> {
+        // A line that broke off ends here, so that the next one does not break with it.
+        let separator = if self.is_torn { "\n" } else { "" };
+        let bytes = (separator.len() + batch.len()) as u64;
+        if self.bytes + bytes > JOURNAL_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it has reached its largest size"));
+        }
+        self.is_torn = true;
+        self.bytes += bytes;
+        self.file.write_all(separator.as_bytes())?;
+        self.file.write_all(batch.as_bytes())?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    fn compact(&mut self) -> io::Result<()> {
+        self.compacted = Instant::now();
+        let (_, file, bytes) = compact(&self.path, now_s())?;
+        self.file = file;
+        self.bytes = bytes;
+        self.compact_at_bytes = compact_at_bytes(bytes);
+        self.is_torn = false;
+        Ok(())
+    }
+}
+
+fn compact_at_bytes(needed_bytes: u64) -> u64 {
+    (needed_bytes * GROWTH).clamp(COMPACTED_BYTES_MIN, JOURNAL_BYTES_MAX)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Reads a journal and leaves it as it is.
+fn append_to(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
+    let file = open_own(OpenOptions::new().append(true).read(true).create(true).mode(0o600), path)?;
+    let bytes = file.metadata()?.len();
+    let replay = Replay::read(BufReader::new((&file).take(2 * JOURNAL_BYTES_MAX)), now_s)?;
+    Ok((replay, file, bytes))
+}
+
+/// Reads a journal and puts the shortest that says the same in its place. The old one stays until the new one
+/// is on the disk.
+fn compact(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
+    let replay = match open_own(OpenOptions::new().read(true), path) {
+        Ok(file) => Replay::read(BufReader::new(file.take(2 * JOURNAL_BYTES_MAX)), now_s)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Replay::default(),
+        Err(error) => return Err(error),
+    };
+    let aside = path.with_extension("new");
+    // What an earlier attempt left behind would keep its mode.
+    match fs::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let (file, bytes) = match write_anew(&aside, &replay) {
+        Ok(written) => written,
+        Err(error) => {
+            // What is left of it takes room that may be what is missing.
+            let _ = fs::remove_file(&aside);
+            return Err(error);
+        }
+    };
+    fs::rename(&aside, path)?;
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok((replay, file, bytes))
+}
+
+fn write_anew(aside: &Path, replay: &Replay) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(aside)?;
+    let mut bytes = 0;
+    let mut lines = BufWriter::new(file);
+    for line in replay.lines() {
+        // Only a journal that somebody else made can be longer.
+        if bytes + line.len() as u64 > JOURNAL_BYTES_MAX {
+            break;
+        }
+        lines.write_all(line.as_bytes())?;
+        bytes += line.len() as u64;
+    }
+    let file = lines.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    Ok((file, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::session::SessionId;
+
+    fn counter() -> IntCounter {
+        IntCounter::new("lost", "lost").expect("a counter")
+    }
+
+    fn ended(session: u128, expires_s: u64) -> Record<'static> {
+        Record::Ended { session: SessionId(session), expires_s }
+    }
+
+    /// Writes as the thread would, and waits until it has.
+    fn write(path: &Path, now_s: u64, records: impl IntoIterator<Item = Record<'static>>) -> Replay {
+        let (journal, writer, replay) = Writer::open(path, now_s, counter()).expect("a journal");
+        let thread = std::thread::spawn(|| writer.run());
+        records.into_iter().for_each(|record| journal.write(&record));
+        assert!(journal.stop());
+        thread.join().expect("the writer");
+        assert_eq!(journal.lost.get(), 0);
+        replay
+    }
+
+    #[test]
+    fn what_was_written_is_read_back_and_what_expired_is_dropped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        assert_eq!(write(&path, 0, [ended(1, 10), ended(2, 20)]), Replay::default());
+        assert_eq!(fs::metadata(&path).expect("file").permissions().mode() & 0o777, 0o600);
+        let replay = write(&path, 10, [ended(3, 30)]);
+        assert_eq!(replay.revoked, [(SessionId(2), 20)].into());
+        let text = fs::read_to_string(&path).expect("text");
+        assert_eq!(text.lines().count(), 2, "it was not written anew: {text}");
+        assert_eq!(write(&path, 0, []).revoked, [(SessionId(2), 20), (SessionId(3), 30)].into());
+    }
+
+    #[test]
+    fn a_torn_end_does_not_tear_what_follows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        write(&path, 0, [ended(1, 10)]);
+        let mut file = OpenOptions::new().append(true).open(&path).expect("file");
+        file.write_all(b"garbage\n01234567 end").expect("written");
+        let replay = write(&path, 0, [ended(2, 20)]);
+        assert_eq!((replay.revoked.len(), replay.lines_skipped), (1, 2));
+        let replay = write(&path, 0, []);
+        assert_eq!((replay.revoked.len(), replay.lines_skipped), (2, 0));
+    }
+
+    #[test]
+    fn a_journal_that_grew_is_written_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = Writer::open(&path, 0, counter()).expect("a journal");
+        writer.compacted = Instant::now().checked_sub(COMPACTION_PAUSE).expect("a past");
+        let line = ended(1, u64::MAX).line().expect("a line");
+        let batch = line.repeat((1 << 20) / line.len());
+        writer.append(&batch, 1);
+        assert_eq!(fs::metadata(&path).expect("file").len(), batch.len() as u64);
+        writer.append(&line, 1);
+        assert_eq!(fs::metadata(&path).expect("file").len(), 2 * line.len() as u64);
+        writer.append(&batch, 1);
+        writer.append(&batch, 1);
+        let grown = fs::metadata(&path).expect("file").len();
+        assert!(grown > batch.len() as u64 * 2, "the pause was not kept: {grown}");
+        assert_eq!(journal.lost.get(), 0);
+    }
+
+    #[test]
+    fn a_full_journal_and_a_full_disk_lose_lines_and_count_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = Writer::open(&path, 0, counter()).expect("a journal");
+        writer.bytes = JOURNAL_BYTES_MAX - 1;
+        writer.append("line\n", 3);
+        assert_eq!(journal.lost.get(), 3);
+        writer.bytes = 0;
+        let file = std::mem::replace(
+            &mut writer.file,
+            OpenOptions::new().write(true).open("/dev/full").expect("it"),
+        );
+        writer.append("line\n", 2);
+        assert_eq!(journal.lost.get(), 5);
+        writer.file = file;
+        writer.append("line\n", 1);
+        assert_eq!(fs::read_to_string(&path).expect("text"), "\nline\n", "the torn line is not ended");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_writer_that_does_not_write() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, _writer, _) = Writer::open(&path, 0, counter()).expect("a journal");
+        for _ in 0..CHANNEL_LINES + 10 {
+            journal.write(&ended(1, 1));
+        }
+        assert_eq!(journal.lost.get(), 10);
+        assert!(!journal.stop());
+    }
+}

@@ -1,0 +1,97 @@
+//! The audit log: what rules decided, and what operators did. One line each, with the target `audit`.
+//!
+//! Lines about refusals are bounded per second and worker, as those about failed calls are; what is left out is counted
+//! and told in one line. No line holds a key, a body or a URI's query.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use prometheus::IntCounter;
+
+use super::logs::{Lines, shorten};
+use crate::access::auth::Principal;
+use crate::access::policy::Verdict;
+use crate::context::snapshot::Endpoint;
+use config::{Audit, Log};
+use protocol::route::Kind;
+
+/// Writes what rules decide.
+#[derive(Debug)]
+pub struct AuditLog {
+    extent: Cell<Audit>,
+    refusals: Lines,
+}
+
+/// What was decided about.
+#[derive(Debug)]
+pub struct Decision<'d> {
+    /// Who asked.
+    pub principal: &'d Principal,
+    /// Where.
+    pub endpoint: &'d Endpoint,
+    /// The upstream's place there.
+    pub member: usize,
+    /// What it is.
+    pub kind: Kind,
+    /// What the client calls it.
+    pub name: &'d str,
+}
+
+impl AuditLog {
+    /// A log that writes at most `refusals_per_second_max` lines about refusals.
+    pub fn new(extent: Audit, refusals_per_second_max: usize, dropped_total: IntCounter) -> Self {
+        Self { extent: Cell::new(extent), refusals: Lines::new(refusals_per_second_max, dropped_total) }
+    }
+
+    /// Goes on as another configuration has it.
+    pub fn refresh(&self, log: &Log) {
+        self.extent.set(log.audit);
+        self.refusals.set_max(log.refusals_per_second_max);
+    }
+
+    /// True if what is allowed is logged too.
+    pub fn wants_all(&self) -> bool {
+        self.extent.get() == Audit::All
+    }
+
+    /// Writes a line, if it is to be written.
+    pub fn write(&self, decision: &Decision<'_>, verdict: &Verdict) {
+        let (rule, outcome) = match verdict {
+            // Nothing was decided.
+            Verdict::NotYetLearned => return,
+            Verdict::Allowed(rule) => (rule.as_deref(), "allowed"),
+            Verdict::Hidden(rule) => (rule.as_deref(), "refused"),
+            Verdict::Scope { rule, .. } => (Some(&**rule), "scope missing"),
+        };
+        let is_wanted = match self.extent.get() {
+            Audit::None => false,
+            Audit::Refusals => !matches!(verdict, Verdict::Allowed(_)),
+            Audit::All => true,
+        };
+        if !is_wanted {
+            return;
+        }
+        if !matches!(verdict, Verdict::Allowed(_)) {
+            let Some(dropped) = self.refusals.admit(Instant::now()) else { return };
+            if dropped > 0 {
+                tracing::warn!(target: "audit", dropped, "lines about refusals were left out");
+            }
+        }
+        let Decision { principal, endpoint, member, kind, name } = decision;
+        let upstream = endpoint.config.upstreams.get(*member).map_or("-", String::as_str);
+        let (endpoint, kind, name) = (&endpoint.config.path, kind.word(), shorten(name));
+        let (id, principal, rule) = (shorten(principal.id()), shorten(principal.name()), rule.unwrap_or("-"));
+        tracing::info!(target: "audit", outcome, rule, principal, id, endpoint, upstream, kind, name, "decision");
+    }
+}
+
+/// Tells what an operator did to the running gateway, and what came of it.
+pub fn act(act: &str, outcome: &str) {
+    tracing::info!(target: "audit", act, outcome, "act");
+}
+
+/// Tells what an operator did to something, how it was asked for, and what came of it. `by` and `what` are words of ours
+/// or were made fit for a log line.
+pub fn act_on(act: &str, what: &str, by: &str, outcome: &str) {
+    tracing::info!(target: "audit", act, what, by, outcome, "act");
+}

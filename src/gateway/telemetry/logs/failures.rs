@@ -1,0 +1,131 @@
+//! Lines about calls that did not succeed, bounded per second.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use prometheus::IntCounter;
+
+use crate::telemetry::request_id::RequestId;
+use protocol::error::Error;
+
+/// How much of an error's text is logged; it may quote the client.
+const ERROR_CHARS_MAX: usize = 256;
+
+/// What a line says about a call that did not succeed.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure<'c> {
+    /// Which one.
+    pub request_id: &'c RequestId,
+    /// The endpoint's path, or `-`.
+    pub endpoint: &'c str,
+    /// The method as a label.
+    pub method: &'static str,
+    /// The public name, shortened, or `-`.
+    pub name: &'c str,
+    /// The upstream, or `-`.
+    pub upstream: &'c str,
+    /// Who called.
+    pub principal: &'c str,
+    /// The client's address, with its port unless it was forwarded.
+    pub client: &'c str,
+    /// Why.
+    pub error: &'c Error,
+}
+
+/// Lets at most so many lines a second through.
+#[derive(Debug)]
+pub struct FailureLog(Lines);
+
+/// Bounds the lines of one second.
+#[derive(Debug)]
+pub(in crate::telemetry) struct Lines {
+    per_second_max: Cell<usize>,
+    second: Cell<Instant>,
+    written: Cell<usize>,
+    dropped: Cell<u64>,
+    dropped_total: IntCounter,
+}
+
+impl FailureLog {
+    /// A log that writes at most `lines_per_second_max` lines.
+    pub fn new(lines_per_second_max: usize, dropped_total: IntCounter) -> Self {
+        Self(Lines::new(lines_per_second_max, dropped_total))
+    }
+
+    /// From now on at most so many.
+    pub fn set_max(&self, lines_per_second_max: usize) {
+        self.0.set_max(lines_per_second_max);
+    }
+
+    /// Writes one line, or counts it as dropped.
+    pub fn write(&self, failure: &Failure<'_>, now: Instant) {
+        let Some(dropped) = self.0.admit(now) else { return };
+        if dropped > 0 {
+            tracing::warn!(dropped, "lines about refused or failed calls were left out");
+        }
+        let outcome = failure.error.outcome();
+        let Failure { request_id, endpoint, method, name, upstream, principal, client, error } = *failure;
+        let (is_refusal, error) = (error.is_refusal(), super::clean(&error.to_string(), ERROR_CHARS_MAX));
+        let (reason, status, code) = (outcome.reason.label(), outcome.status.as_u16(), outcome.code);
+        if is_refusal {
+            tracing::info!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, %error, "call refused");
+        } else {
+            tracing::warn!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, %error, "call failed");
+        }
+    }
+}
+
+/// What these lines are found by.
+const TARGET: &str = "trunkline_gateway::telemetry::logs";
+
+impl Lines {
+    pub(in crate::telemetry) fn new(per_second_max: usize, dropped_total: IntCounter) -> Self {
+        Self {
+            per_second_max: Cell::new(per_second_max),
+            second: Cell::new(Instant::now()),
+            written: Cell::new(0),
+            dropped: Cell::new(0),
+            dropped_total,
+        }
+    }
+
+    pub(in crate::telemetry) fn set_max(&self, per_second_max: usize) {
+        self.per_second_max.set(per_second_max);
+    }
+
+    /// How many lines were left out before this one. `None`: this one is.
+    pub(in crate::telemetry) fn admit(&self, now: Instant) -> Option<u64> {
+        if self.has_room(now) {
+            return Some(self.dropped.take());
+        }
+        self.dropped.set(self.dropped.get() + 1);
+        self.dropped_total.inc();
+        None
+    }
+
+    fn has_room(&self, now: Instant) -> bool {
+        if now.duration_since(self.second.get()) >= Duration::from_secs(1) {
+            self.second.set(now);
+            self.written.set(0);
+        }
+        let has_room = self.written.get() < self.per_second_max.get();
+        self.written.set(self.written.get().saturating_add(1));
+        has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_the_lines_of_a_second() {
+        let dropped = IntCounter::new("dropped", "dropped").expect("counter");
+        let log = Lines::new(2, dropped);
+        let start = Instant::now();
+        let later = start + Duration::from_secs(2);
+        assert_eq!([start, start, start, later].map(|now| log.has_room(now)), [true, true, false, true]);
+        log.set_max(3);
+        assert_eq!([later, later, later].map(|now| log.has_room(now)), [true, true, false]);
+    }
+}

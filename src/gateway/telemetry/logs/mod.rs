@@ -1,0 +1,397 @@
+//! Log lines: text for people, one JSON object a line, or logfmt; on standard error or in files.
+//!
+//! Calls that succeed write nothing here unless there is an access log. Lines about refused and failed calls are bounded
+//! per second and worker; what is left out is counted and told in one line when there is room again. No line holds a
+//! body or a key; of the headers only the name of what was called, without a URI's query, and the id of the request.
+//! Nobody who logs waits for a disk or a pipe.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `events.rs` | what is logged, made into lines |
+//! | `line.rs` | a line in each form, with everything in it that is not ours spelled out |
+//! | `sink.rs` | the threads that write |
+//! | `place.rs` | files and standard error |
+//! | `failures.rs` | lines about calls that did not succeed |
+//! | `time.rs` | moments as text |
+//!
+//! The process has one log. It is begun once, and a reload may change all of it.
+
+mod events;
+mod failures;
+pub(super) mod line;
+mod place;
+mod sink;
+mod time;
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use prometheus::IntCounter;
+
+use self::events::{Events, Form};
+use self::sink::{Hurry, Sink, Taken, Trouble, Watcher};
+use config::{Log, LogFormat, LogLevel};
+
+pub(super) use self::failures::Lines;
+pub use self::failures::{Failure, FailureLog};
+pub use self::place::LogError;
+
+/// How long the end of the process waits for lines to be written.
+const PATIENCE_AT_END: Duration = Duration::from_secs(1);
+/// How much of a client's name is logged.
+const NAME_CHARS_MAX: usize = 128;
+
+static LOGS: OnceLock<Logs> = OnceLock::new();
+
+/// The log of the process.
+struct Logs {
+    standard_error: Arc<Sink>,
+    /// What systemd says of standard error.
+    is_stderr_journal: bool,
+    lines: ArcSwap<Sink>,
+    /// Where lines about calls go; `None`: where the others do.
+    access: ArcSwapOption<Sink>,
+    form: ArcSwap<Form>,
+    config: Mutex<Log>,
+    /// Lines that could not be written, until there is a counter.
+    lost: AtomicU64,
+    lost_total: OnceLock<IntCounter>,
+}
+
+/// New places for lines, not yet in use.
+#[derive(Debug)]
+pub struct Opened {
+    log: Log,
+    lines: Change,
+    access: Change,
+}
+
+/// What becomes of a place.
+#[derive(Debug)]
+enum Change {
+    None,
+    /// The file, or for lines standard error and for access lines the place of the others.
+    To(Option<(PathBuf, File)>),
+}
+
+/// Looks at the files of `log` as [`start`] would open them, and makes none.
+pub fn look(log: &Log) -> Vec<LogError> {
+    let paths = log.file.clone().into_iter().chain(access_path(log));
+    paths.filter_map(|path| place::look(&path).err()).collect()
+}
+
+/// Starts logging. Called once, before the first line.
+pub fn start(log: &Log) -> Result<(), LogError> {
+    if LOGS.get().is_some() {
+        return Ok(());
+    }
+    let stderr = place::standard_error()?;
+    let stream = std::env::var("JOURNAL_STREAM").ok();
+    let is_stderr_journal = place::is_journal(&stderr, stream.as_deref());
+    let standard_error = open_sink(None, stderr, log.buffer_bytes_max)?;
+    let file = log.file.as_deref().map(place::open).transpose()?;
+    let access = access_path(log).map(|path| place::open(&path)).transpose()?;
+    let logs = Logs {
+        form: ArcSwap::from_pointee(form_of(log, is_stderr_journal)),
+        is_stderr_journal,
+        lines: ArcSwap::new(match (file, &log.file) {
+            (Some(file), path) => open_sink(path.clone(), file, log.buffer_bytes_max)?,
+            (None, _) => Arc::clone(&standard_error),
+        }),
+        access: ArcSwapOption::new(
+            access.map(|file| open_sink(access_path(log), file, log.buffer_bytes_max)).transpose()?,
+        ),
+        standard_error,
+        config: Mutex::new(log.clone()),
+        lost: AtomicU64::new(0),
+        lost_total: OnceLock::new(),
+    };
+    if LOGS.set(logs).is_ok() {
+        events::set_level(log.level);
+        // Only a test may have set another one.
+        let _ = tracing::subscriber::set_global_default(Events);
+        std::panic::set_hook(Box::new(|panic| {
+            let thread = std::thread::current();
+            tracing::error!(thread = thread.name(), "{panic}");
+        }));
+    }
+    Ok(())
+}
+
+/// Counts here what could not be written, now and before.
+pub fn count_in(lost_total: &IntCounter) {
+    let Some(logs) = LOGS.get() else { return };
+    if logs.lost_total.set(lost_total.clone()).is_ok() {
+        lost_total.inc_by(logs.lost.swap(0, Ordering::Relaxed));
+    }
+}
+
+/// Opens what a new configuration names and the old one did not. Nothing changes before
+/// [`take_effect`](Opened::take_effect).
+pub fn open(log: &Log) -> Result<Opened, LogError> {
+    let old = LOGS.get().map(|logs| lock(&logs.config).clone());
+    let change = |old: Option<PathBuf>, new: Option<PathBuf>| {
+        if old == new {
+            return Ok(Change::None);
+        }
+        let opened = new.map(|path| place::open(&path).map(|file| (path, file)));
+        opened.transpose().map(Change::To)
+    };
+    let (lines, access) = match &old {
+        Some(old) => {
+            (change(old.file.clone(), log.file.clone())?, change(access_path(old), access_path(log))?)
+        }
+        None => (Change::None, Change::None),
+    };
+    Ok(Opened { log: log.clone(), lines, access })
+}
+
+impl Opened {
+    /// From now on lines are written as the new configuration has it. A level that was set by hand stays unless the
+    /// configuration's changes.
+    pub fn take_effect(self) {
+        let Some(logs) = LOGS.get() else { return };
+        let Self { log, lines, access } = self;
+        let bytes_max = log.buffer_bytes_max;
+        let open = |(path, file)| {
+            let sink = open_sink(Some(path), file, bytes_max);
+            sink.inspect_err(|error| tracing::error!(%error, "the log stays where it is")).ok()
+        };
+        match lines {
+            Change::None => {}
+            Change::To(file) => {
+                let sink = file.map_or(Some(Arc::clone(&logs.standard_error)), open);
+                let old = sink.map(|sink| logs.lines.swap(sink));
+                old.iter().filter(|old| !Arc::ptr_eq(old, &logs.standard_error)).for_each(|old| old.close());
+            }
+        }
+        match access {
+            Change::None => {}
+            Change::To(None) => logs.access.swap(None).iter().for_each(|old| old.close()),
+            Change::To(Some(place)) => {
+                if let Some(sink) = open(place) {
+                    logs.access.swap(Some(sink)).iter().for_each(|old| old.close());
+                }
+            }
+        }
+        logs.sinks().iter().for_each(|sink| sink.set_bytes_max(bytes_max));
+        logs.form.store(Arc::new(form_of(&log, logs.is_stderr_journal)));
+        let old = std::mem::replace(&mut *lock(&logs.config), log.clone());
+        if old.level != log.level {
+            events::set_level(log.level);
+        }
+    }
+}
+
+/// Opens the files anew, as who moves them away asks for. One that cannot be opened stays as it is.
+pub fn reopen() {
+    let Some(logs) = LOGS.get() else { return };
+    let config = lock(&logs.config).clone();
+    let lines = config.file.clone().map(|path| (path, logs.lines.load_full()));
+    let access = access_path(&config).zip(logs.access.load_full());
+    for (path, sink) in lines.into_iter().chain(access) {
+        match place::open(&path) {
+            Ok(file) => sink.replace(file),
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the log file is not opened anew; the old one is kept"
+                );
+            }
+        }
+    }
+}
+
+/// Changes the least severe level that is logged, until a reload brings another or the process ends.
+pub fn set_level(level: LogLevel) {
+    events::set_level(level);
+}
+
+/// The least severe level that is logged.
+pub fn level() -> LogLevel {
+    events::level()
+}
+
+/// As the configuration names it.
+pub fn level_name(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    }
+}
+
+/// Waits until what was logged is written, but for no place that does not take it.
+pub fn finish() {
+    let Some(logs) = LOGS.get() else { return };
+    let deadline = Instant::now() + PATIENCE_AT_END;
+    logs.sinks().iter().for_each(|sink| sink.wait_written(deadline));
+}
+
+/// Whether lines about calls stand among the others.
+pub(super) fn is_shared(log: &Log) -> bool {
+    access_path(log).is_none()
+}
+
+/// Whether lines about calls go to the journal.
+pub(super) fn is_access_in_journal(log: &Log) -> bool {
+    let is_stderr_journal = LOGS.get().is_some_and(|logs| logs.is_stderr_journal);
+    is_shared(log) && form_of(log, is_stderr_journal).is_journal
+}
+
+/// Writes a line about a call.
+pub(super) fn push_access(line: &[u8]) {
+    let Some(logs) = LOGS.get() else { return };
+    let sink = || logs.access.load_full().unwrap_or_else(|| logs.lines.load_full());
+    logs.push(sink, line, Hurry::Gather);
+}
+
+/// False for what moves the cursor, ends a line or turns the direction of the text around.
+pub fn may_be_logged(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{61c}' | '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A client's text made fit for a log line: at most 128 characters, without control characters, and as [`cut`] has it.
+pub fn shorten(text: &str) -> String {
+    clean(&cut(text), usize::MAX)
+}
+
+/// What is logged of a name: at most 128 characters, and of a URI neither who uses it, nor its query or fragment, all of
+/// which may be secrets.
+pub fn cut(name: &str) -> Cow<'_, str> {
+    let name = name.split('?').next().unwrap_or_default();
+    let Some((scheme, rest)) = name.split_once("://") else { return beginning(name).into() };
+    let rest = rest.split('#').next().unwrap_or_default();
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.rfind('@') {
+        Some(at) => beginning(&format!("{scheme}://{}", &rest[at + 1..])).to_owned().into(),
+        None => beginning(&name[..scheme.len() + "://".len() + rest.len()]).into(),
+    }
+}
+
+fn beginning(name: &str) -> &str {
+    name.char_indices().nth(NAME_CHARS_MAX).map_or(name, |(end, _)| &name[..end])
+}
+
+fn clean(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).map(|c| if may_be_logged(c) { c } else { '\u{fffd}' }).collect()
+}
+
+impl Logs {
+    fn sinks(&self) -> Vec<Arc<Sink>> {
+        let mut sinks = vec![Arc::clone(&self.standard_error), self.lines.load_full()];
+        sinks.extend(self.access.load_full());
+        sinks
+    }
+
+    fn push(&self, sink: impl Fn() -> Arc<Sink>, line: &[u8], hurry: Hurry) {
+        // A place that was closed has been replaced.
+        let taken = match sink().push(line, hurry) {
+            Taken::Closed => sink().push(line, hurry),
+            taken => taken,
+        };
+        if taken != Taken::Yes {
+            self.count_lost(1);
+        }
+    }
+
+    fn count_lost(&self, lines: u64) {
+        match self.lost_total.get() {
+            Some(total) => total.inc_by(lines),
+            None => drop(self.lost.fetch_add(lines, Ordering::Relaxed)),
+        }
+    }
+}
+
+/// Where lines about calls go, if not where the others do.
+fn access_path(log: &Log) -> Option<PathBuf> {
+    let path = log.access.as_ref()?.file.as_ref()?;
+    (log.file.as_ref() != Some(path)).then(|| path.clone())
+}
+
+fn form_of(log: &Log, is_stderr_journal: bool) -> Form {
+    let is_stderr = log.file.is_none();
+    Form {
+        format: log.format,
+        is_journal: is_stderr && log.journal.unwrap_or(is_stderr_journal),
+        has_colours: is_stderr && std::io::stderr().is_terminal(),
+    }
+}
+
+/// How lines look.
+fn form() -> Form {
+    let plain = Form { format: LogFormat::Text, is_journal: false, has_colours: false };
+    LOGS.get().map_or(plain, |logs| **logs.form.load())
+}
+
+/// Writes a line.
+fn push(line: &[u8]) {
+    let Some(logs) = LOGS.get() else { return };
+    logs.push(|| logs.lines.load_full(), line, Hurry::Now);
+}
+
+/// `path`: none for standard error, which nobody can be told of.
+fn open_sink(path: Option<PathBuf>, file: File, bytes_max: usize) -> Result<Arc<Sink>, LogError> {
+    let count = |lines| {
+        if let Some(logs) = LOGS.get() {
+            logs.count_lost(lines);
+        }
+    };
+    let tell = move |trouble: Trouble<'_>| match (trouble, &path) {
+        (Trouble::Failed(error), Some(path)) => tell_on_standard_error(path, error),
+        (Trouble::Failed(_), None) => {}
+        (Trouble::Lost(lines), path) => {
+            let place =
+                path.as_ref().map_or_else(|| "standard error".into(), |path| path.display().to_string());
+            tracing::warn!(lines, place, "log lines are lost: the place was full, or slow to take them");
+        }
+    };
+    Sink::open(file, bytes_max, Watcher { count, tell: Box::new(tell) }).map_err(LogError::Start)
+}
+
+fn tell_on_standard_error(path: &std::path::Path, error: &std::io::Error) {
+    let Some(logs) = LOGS.get() else { return };
+    let form = Form { is_journal: logs.is_stderr_journal, ..form() };
+    let mut line = Vec::new();
+    let fields = [("file", &*path.display().to_string()), ("error", &*error.to_string())];
+    events::write_own(&mut line, form, "a log file cannot be written to; its lines are left out", fields);
+    logs.push(|| Arc::clone(&logs.standard_error), &line, Hurry::Now);
+}
+
+fn lock(config: &Mutex<Log>) -> std::sync::MutexGuard<'_, Log> {
+    config.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortens_and_cleans() {
+        assert_eq!(shorten("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
+        assert_eq!(shorten(&"ä".repeat(500)).chars().count(), 128);
+        for (name, expected) in [
+            ("file:///a?token=x", "file:///a"),
+            ("https://host/a@b#token=x", "https://host/a@b"),
+            ("https://host#token=x?y", "https://host"),
+            ("postgres://me:secret@db:5432/table?x", "postgres://db:5432/table"),
+            ("postgres://me:sec@ret@db", "postgres://db"),
+            ("c#_format", "c#_format"),
+            ("a@b", "a@b"),
+            ("://@", "://"),
+            ("", ""),
+        ] {
+            assert_eq!(shorten(name), expected, "{name}");
+        }
+    }
+}

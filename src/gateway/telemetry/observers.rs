@@ -1,0 +1,111 @@
+//! Everything of one worker that looks at calls, beside the metrics.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Request};
+
+use super::access::AccessLog;
+use super::ended::Ended;
+use super::logs::FailureLog;
+use super::request_id::{RequestId, RequestIds};
+use super::trace::{CallSpan, Tracer};
+use crate::context::pulse::Pulse;
+use config::Log;
+use protocol::error::Error;
+
+/// Who looks at calls.
+#[derive(Debug)]
+pub struct Observers {
+    /// Where failed calls are told.
+    pub failures: FailureLog,
+    /// Where every call is told.
+    pub access: AccessLog,
+    /// What gives requests their names.
+    pub request_ids: RequestIds,
+    /// What makes spans.
+    pub tracer: Option<Tracer>,
+    /// Where calls under way are counted.
+    pub pulse: Arc<Pulse>,
+}
+
+/// Who looks at one call.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Whether the access log gets a line even if the call is answered.
+    is_logged: bool,
+    /// Its name.
+    pub request_id: RequestId,
+    /// Its spans, if it is traced.
+    pub span: Option<Box<CallSpan>>,
+}
+
+impl Observers {
+    /// A call begins that came with these headers.
+    pub fn watch(&self, headers: &HeaderMap) -> Watch {
+        Watch {
+            request_id: self.request_ids.name(headers),
+            is_logged: self.access.takes_success(self.request_ids.random()),
+            span: self.tracer.as_ref().and_then(|tracer| tracer.start(headers)),
+        }
+    }
+
+    /// Goes on as another configuration has it.
+    pub fn refresh(&self, log: &Log) {
+        self.failures.set_max(log.refusals_per_second_max);
+        self.access.refresh(log);
+    }
+
+    /// A call has ended.
+    pub fn ended(&self, watch: &mut Watch, call: &Ended<'_>) {
+        let (method, endpoint, status) = (call.method, call.endpoint, call.status);
+        tracing::debug!(request_id = %call.request_id, method, endpoint, status, "call ended");
+        if watch.is_logged || call.reason.is_some() {
+            self.access.write(call);
+        }
+        if let (Some(tracer), Some(span)) = (&self.tracer, watch.span.take()) {
+            tracer.end(&span, call);
+        }
+    }
+}
+
+impl Watch {
+    /// Who looks at one of several calls that came in the same request.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let span = self.span.as_ref().map(|span| Box::new(span.part()));
+        Self { is_logged: self.is_logged, request_id: self.request_id.clone(), span }
+    }
+
+    /// The id of its request, as it is written.
+    pub fn identify(&mut self, id: Option<&str>) {
+        if let (Some(span), Some(id)) = (&mut self.span, id) {
+            span.has_id(id);
+        }
+    }
+
+    /// A request leaves for an upstream, by HTTP or for a child process.
+    pub fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
+        if let Some(span) = &mut self.span {
+            span.leaves(request, is_child);
+        }
+    }
+
+    /// The exchange with the upstream has failed.
+    pub fn failed(&mut self, error: &Error) {
+        if let Some(span) = &mut self.span {
+            span.returned(Some(error));
+        }
+    }
+
+    /// The exchange with the upstream is complete.
+    pub fn answered(&mut self) {
+        if let Some(span) = &mut self.span {
+            span.returned(None);
+        }
+    }
+
+    /// True if somebody wants to know what an answered call was about.
+    pub fn is_curious(&self) -> bool {
+        self.is_logged || self.span.is_some()
+    }
+}

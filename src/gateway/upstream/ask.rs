@@ -1,0 +1,315 @@
+//! A request on the gateway's own behalf, and its whole answer: one JSON message, alone or among server-sent events.
+//!
+//! Bounded in bytes and time over the whole answer. What the answer means is the caller's business; a status that is
+//! no success is handed over with whatever JSON came with it. Invariant: upstreams see no two questions with the same
+//! id, and what answers another is no answer; who asks sees the id that it wrote.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use memchr::memmem;
+use tokio::time::timeout_at;
+
+use super::exchange::{Client, Delivery, Reply, RequestBody, Unanswered};
+use super::incoming::Incoming;
+use super::own_id::{self, OwnId, SessionTag};
+use super::pipe::Own;
+use super::pool;
+use super::{Aim, ReplicaKey, Upstream};
+use crate::access::limit::buffered::Buffered;
+use crate::line::relay::{self, Media};
+use config::Limits;
+use protocol::answer_id::{AnswerId, Verdict};
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::{Error, UpstreamError};
+use protocol::json::{Scratch, Span};
+use protocol::method::Method;
+use protocol::splice::{Edit, Segments, splice};
+use protocol::sse::Events;
+
+/// The header of a legacy session.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// The header of the protocol version.
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// How much of the answer to a DELETE is read, so that its connection can be used again.
+const CLOSED_BYTES_MAX: usize = 4 * 1024;
+/// How much of an answer is looked through at a time for its id.
+const SCANNED_BYTES: usize = 4 * 1024;
+const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
+
+/// A thread's way to ask upstreams.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    /// Connections.
+    pub client: &'a Client,
+    /// Memory for checking JSON.
+    pub scratch: &'a RefCell<Scratch>,
+    /// Bounds.
+    pub limits: &'a Limits,
+    /// What answers are counted against while they are read.
+    pub budget: &'a Arc<Buffered>,
+    /// Which replica is asked what is part of no session.
+    pub aim: Aim,
+}
+
+/// A legacy session, as requests name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// Its id; `None` for an upstream that gives none.
+    pub id: Option<&'a HeaderValue>,
+    /// The version that was agreed on.
+    pub version: &'static str,
+    /// The replica that knows it.
+    pub replica: Option<ReplicaKey>,
+}
+
+/// A question: one message and the headers that go with it.
+#[derive(Debug)]
+pub struct Question {
+    /// `Content-Type` and `Accept` are added.
+    pub headers: HeaderMap,
+    /// The message.
+    pub body: Bytes,
+    /// True if asking twice does no harm.
+    pub is_safe_to_repeat: bool,
+    /// The replica that knows the session that it is part of.
+    pub replica: Option<ReplicaKey>,
+    /// How long the answer may be.
+    pub bytes_max: usize,
+    /// When all of the answer must be there.
+    pub deadline: Instant,
+}
+
+/// A message and the headers that go with it.
+#[derive(Debug)]
+pub struct Message {
+    /// `Content-Type` and `Accept` are added.
+    pub headers: HeaderMap,
+    /// The message.
+    pub body: Bytes,
+    /// True if sending it twice does no harm.
+    pub is_safe_to_repeat: bool,
+    /// The replica that knows the session that it is part of.
+    pub replica: Option<ReplicaKey>,
+    /// When the head of the reply must be there.
+    pub deadline: Instant,
+    /// True if an answer is asked for.
+    pub is_question: bool,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// The JSON message; empty if there was none.
+    pub body: Bytes,
+    /// Whether it is a response with the id of the question.
+    pub is_to_us: bool,
+    /// Which replica gave it.
+    pub replica: Option<ReplicaKey>,
+}
+
+impl Asker<'_> {
+    /// Sends a message and waits for the head of the reply.
+    pub async fn post(&self, upstream: &Upstream, message: Message) -> Result<Reply, UpstreamError> {
+        let Message { mut headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let mut request = Request::new(RequestBody::from(Segments::from(body)));
+        request.extensions_mut().insert(Own);
+        if !is_question {
+            request.extensions_mut().insert(Unanswered);
+        }
+        *request.method_mut() = HttpMethod::POST;
+        *request.headers_mut() = headers;
+        let delivery = Delivery { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
+        self.client.send(upstream, request, delivery, Instant::now(), deadline).await
+    }
+
+    /// Asks. An error is a fault of the exchange; a refusal is an answer.
+    pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
+        let Question { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
+        let (body, own_id) = self.with_own_id(body);
+        let message = Message { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
+        let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
+        let media = relay::media_of(&head.headers);
+        let answer = |body: Bytes| {
+            let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));
+            let (status, headers) = (head.status, head.headers.clone());
+            Answer { status, headers, is_to_us: restored.is_some(), body: restored.unwrap_or(body), replica }
+        };
+        match media {
+            Media::Sse if head.status.is_success() => {
+                let found = self.answer_in_events(&mut body, bytes_max, own_id.as_ref());
+                let found = timeout_at(deadline.into(), found).await;
+                found.unwrap_or(Err(UpstreamError::TimedOut)).map(answer)
+            }
+            // Of anything else than JSON only the end is of use: it frees the connection.
+            _ => {
+                let collected = relay::collect(&mut body, bytes_max, deadline, self.budget).await;
+                // The budget bounds what is read; an answer is short-lived enough to be counted only so far.
+                let (body, _) = collected.map_err(|error| match error {
+                    Error::Upstream(error) => error,
+                    _ => UpstreamError::TooManyConnections,
+                })?;
+                if media == Media::Json && self.is_of_another(&body, head.status, own_id.as_ref()) {
+                    upstream.series.mismatched.inc();
+                    pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
+                    return Err(UpstreamError::Nonsense);
+                }
+                if media == Media::Json
+                    && head.status.is_server_error()
+                    && let Some(lease) = &mut lease
+                {
+                    let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
+                    lease.in_flight.decide(is_busy || self.response_id(&body).is_some());
+                }
+                pool::give_back(lease, Instant::now());
+                Ok(answer(if media == Media::Json { body } else { Bytes::new() }))
+            }
+        }
+    }
+
+    /// Ends a legacy session. `true` if the upstream says that it is gone.
+    pub async fn close_session(
+        &self,
+        upstream: &Upstream,
+        version: &'static str,
+        (session, replica): (&HeaderValue, Option<ReplicaKey>),
+        deadline: Instant,
+    ) -> Result<bool, UpstreamError> {
+        let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
+        request.extensions_mut().insert(Unanswered);
+        *request.method_mut() = HttpMethod::DELETE;
+        *request.headers_mut() = legacy_headers(version, Some(session));
+        let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };
+        let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
+        let Reply { head, mut body, lease, .. } = reply;
+        if relay::collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
+            pool::give_back(lease, Instant::now());
+        }
+        Ok(head.status.is_success() || head.status == StatusCode::NOT_FOUND)
+    }
+
+    fn aim_at(&self, session: Option<ReplicaKey>) -> Aim {
+        match (self.aim, session) {
+            (Aim::Any, session) => session.into(),
+            // Fit or not.
+            (Aim::Probe, Some(replica)) => Aim::Question(replica),
+            (aim, _) => aim,
+        }
+    }
+
+    /// The answer among server-sent events. The stream need not end with it.
+    async fn answer_in_events(
+        &self,
+        body: &mut Incoming,
+        bytes_max: usize,
+        own_id: Option<&OwnId>,
+    ) -> Result<Bytes, UpstreamError> {
+        let mut events = Events::new(bytes_max);
+        let mut held = self.budget.reservation();
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
+            bytes += data.len();
+            if bytes > bytes_max {
+                return Err(UpstreamError::TooLarge);
+            }
+            if !held.grow(data.len()) {
+                return Err(UpstreamError::TooManyConnections);
+            }
+            events.push(data);
+            while let Some(event) = events.next() {
+                let data = event.map_err(|_| UpstreamError::TooLarge)?.data.unwrap_or_default();
+                if self.is_answer(&data, own_id) {
+                    return Ok(data);
+                }
+            }
+        }
+        let last = events.finish().and_then(|event| event.data).filter(|data| self.is_answer(data, own_id));
+        last.ok_or(UpstreamError::Nonsense)
+    }
+
+    /// The message under an id that no other has; as it is if it has none.
+    fn with_own_id(&self, message: Bytes) -> (Bytes, Option<OwnId>) {
+        let depth_max = self.limits.json_depth_max;
+        let envelope = Envelope::parse(&mut self.scratch.borrow_mut(), &message, depth_max);
+        let request = envelope.ok().filter(|envelope| envelope.kind == MessageKind::Request);
+        let Some(span) = request.and_then(|envelope| envelope.id) else { return (message, None) };
+        let own_id = OwnId::new(message.slice(span.clone()), SessionTag::default());
+        let edit = Edit { span, with: own_id.sent().clone() };
+        (splice(&message, &[edit]).to_bytes(), Some(own_id))
+    }
+
+    fn is_answer(&self, message: &Bytes, own_id: Option<&OwnId>) -> bool {
+        match own_id {
+            Some(own_id) => self.own_id_in(message, own_id).is_some(),
+            None => self.response_id(message).is_some(),
+        }
+    }
+
+    /// An answer with the id that the question had.
+    fn restored(&self, message: &Bytes, own_id: &OwnId) -> Option<Bytes> {
+        let id = self.own_id_in(message, own_id)?;
+        Some(splice(message, &[own_id.restored(id)]).to_bytes())
+    }
+
+    /// Where the id of the question stands in an answer to it.
+    fn own_id_in(&self, message: &[u8], own_id: &OwnId) -> Option<Span> {
+        let mut scan = AnswerId::default();
+        // Lists are long, and most servers begin with the id.
+        for piece in message.chunks(SCANNED_BYTES) {
+            scan.push(piece, own_id.sent());
+            if scan.is_ours() {
+                return Some(scan.span(own_id.sent()));
+            }
+        }
+        let is_unclear = scan.verdict() == Verdict::Unclear;
+        let id = is_unclear.then(|| self.response_id(message)).flatten();
+        id.filter(|id| message.get(id.clone()) == Some(own_id.sent()))
+    }
+
+    /// Whether a JSON reply answers another question. Servers write ids of all kinds where they refuse one.
+    fn is_of_another(&self, message: &Bytes, status: StatusCode, own_id: Option<&OwnId>) -> bool {
+        if own_id.is_some_and(|own_id| self.own_id_in(message, own_id).is_some()) {
+            return false;
+        }
+        let Some(id) = self.response_id(message).and_then(|id| message.get(id)) else { return false };
+        let is_result = status.is_success() && memmem::find(message, b"\"result\"").is_some();
+        own_id::is_own(id) || (own_id.is_some() && is_result)
+    }
+
+    /// Where the id of a response stands.
+    fn response_id(&self, message: &[u8]) -> Option<Span> {
+        let mut scratch = self.scratch.borrow_mut();
+        let envelope = Envelope::parse(&mut scratch, message, self.limits.json_depth_max).ok()?;
+        envelope.id.filter(|_| envelope.kind == MessageKind::Response)
+    }
+}
+
+/// The headers of a request in the modern era.
+pub fn modern_headers(version: &'static str, method: Method) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+    headers.insert(MCP_METHOD, HeaderValue::from_static(method.label()));
+    headers
+}
+
+/// The headers of a request in a legacy session; `None` for an upstream that gives no session id.
+pub fn legacy_headers(version: &'static str, session: Option<&HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+    if let Some(session) = session {
+        headers.insert(SESSION_ID, session.clone());
+    }
+    headers
+}

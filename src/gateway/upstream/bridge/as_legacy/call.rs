@@ -1,0 +1,287 @@
+//! One request of a client as the server is sent it, as often as that takes, and the head of each reply.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
+
+use super::session::Session;
+use crate::access::limit::buffered::Reservation;
+use crate::line::relay::{self, Media};
+use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
+use crate::upstream::pipe::exchange::CALLER;
+use crate::upstream::pool::{self, Lease};
+use crate::upstream::unasked::Messages;
+use crate::upstream::{Aim, Upstream};
+use protocol::agreement::name_in_body;
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::{Error, UpstreamError};
+use protocol::header::encode_value;
+use protocol::json::Document;
+use protocol::method::Method;
+use protocol::param_headers::mirror;
+use protocol::splice::Segments;
+use protocol::translation::request::{Renamed, to_modern};
+use protocol::version::MODERN;
+
+const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
+const PARAM: &str = "mcp-param-";
+/// How much of a failed reply is read to see whether it is a JSON-RPC error.
+const FAILED_BYTES_MAX: usize = 64 * 1024;
+
+/// A request of a client.
+pub(super) struct Call {
+    pub(super) client: Client,
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) session: Arc<Session>,
+    /// As the client wrote it, with the server's own names.
+    pub(super) message: Bytes,
+    pub(super) method: Method,
+    /// The literal of the client's id.
+    pub(super) id: Box<str>,
+    /// The tool that is called.
+    tool: Option<Box<str>>,
+    headers: HeaderMap,
+    /// What travels with the first request.
+    extensions: Option<Extensions>,
+    is_safe_to_repeat: bool,
+}
+
+/// What comes back.
+pub(super) enum Came {
+    /// One message.
+    Message(Bytes, Reservation),
+    /// Several.
+    Events(Box<Messages>, Option<Lease>),
+}
+
+impl Call {
+    /// Reads a request. `None`: its method cannot be the value of a header.
+    pub(super) fn of(
+        client: &Client,
+        upstream: &Arc<Upstream>,
+        session: &Arc<Session>,
+        (message, envelope): (Bytes, &Envelope),
+        (headers, extensions): (HeaderMap, Extensions),
+    ) -> Option<Self> {
+        let text = envelope.method.as_ref()?.decode(&message)?;
+        let method = Method::of(&text);
+        let name = method.name_source().and_then(|source| name_in_body(envelope, source));
+        let name = name.and_then(|name| name.decode(&message));
+        let headers = modern_headers(headers, HeaderValue::from_str(&text).ok()?, name.as_deref(), session);
+        let tool = name.filter(|_| method == Method::ToolsCall).map(Box::from);
+        let is_safe_to_repeat =
+            method.is_safe_to_repeat() || tool.as_ref().is_some_and(|tool| upstream.may_call_twice(tool));
+        let id = message.get(envelope.id.clone()?)?;
+        Some(Self {
+            id: String::from_utf8_lossy(id).into(),
+            client: client.clone(),
+            upstream: Arc::clone(upstream),
+            session: Arc::clone(session),
+            method,
+            tool,
+            headers,
+            extensions: Some(extensions),
+            is_safe_to_repeat,
+            message,
+        })
+    }
+
+    /// Whether the server may ask something during it.
+    pub(super) fn may_ask(&self) -> bool {
+        matches!(self.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
+    }
+
+    /// Whether a header may mirror something of it.
+    pub(super) fn is_of_tool(&self) -> bool {
+        self.tool.is_some()
+    }
+
+    /// Sends it with `added` in its `params`, under the id literal `own_id`.
+    pub(super) async fn send(
+        &mut self,
+        added: &str,
+        own_id: &str,
+        deadline: Instant,
+    ) -> Result<Came, UpstreamError> {
+        let body = self.body(added, own_id)?;
+        let mut request = Request::new(RequestBody::from(body));
+        *request.method_mut() = HttpMethod::POST;
+        *request.headers_mut() = self.headers.clone();
+        self.mirror(request.headers_mut());
+        if let Some(extensions) = self.extensions.take() {
+            *request.extensions_mut() = extensions;
+        }
+        let delivery = Delivery { is_safe_to_repeat: self.is_safe_to_repeat, aim: Aim::Any, asked: None };
+        let (client, now) = (&self.client, Instant::now());
+        let reply = client.send_as_it_is(&self.upstream, request, delivery, now, deadline).await?;
+        self.receive(reply, own_id, deadline).await
+    }
+
+    fn body(&self, added: &str, own_id: &str) -> Result<Segments, UpstreamError> {
+        let introduction = self.session.introduced();
+        let depth_max = self.client.pipes.shared.limits().json_depth_max;
+        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        let renamed = Renamed { id: Some(own_id), token: None };
+        let body = to_modern(&self.message, &introduction, added, renamed, (&mut scratch, depth_max));
+        body.map_err(|_| UpstreamError::Nonsense)
+    }
+
+    /// Writes what the server wants to see of the arguments in headers.
+    fn mirror(&self, headers: &mut HeaderMap) {
+        let annotations = self.tool.as_ref().and_then(|tool| self.upstream.annotated.of(tool));
+        let Some(annotations) = annotations else { return };
+        let depth_max = self.client.pipes.shared.limits().json_depth_max;
+        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        let Ok(root) = scratch.index(&self.message, depth_max).map(Document::root) else { return };
+        let arguments = root.get("params").and_then(|params| params.get("arguments"));
+        for (name, value) in mirror(&annotations, arguments) {
+            let header = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value));
+            if let (Ok(name), Ok(value)) = header {
+                headers.insert(name, value);
+            }
+        }
+    }
+
+    async fn receive(&self, reply: Reply, own_id: &str, deadline: Instant) -> Result<Came, UpstreamError> {
+        let Reply { head, mut body, mut lease, .. } = reply;
+        let (status, media) = (head.status, relay::media_of(&head.headers));
+        let (bytes_max, budget) = {
+            let limits = self.client.pipes.shared.limits();
+            (limits.message_bytes_max, Arc::clone(&limits.budget))
+        };
+        if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+            return Err(UpstreamError::Credentials);
+        }
+        if media == Media::Sse && status.is_success() {
+            return Ok(Came::Events(Box::new(Messages::new(body, bytes_max, &budget)), lease));
+        }
+        if media == Media::Json {
+            let bytes_max = if status.is_success() { bytes_max } else { FAILED_BYTES_MAX };
+            let collected = relay::collect(&mut body, bytes_max, deadline, &budget).await;
+            let (message, held) = collected.map_err(|error| {
+                let Error::Upstream(error) = error else { return UpstreamError::TooManyConnections };
+                pool::note_error(lease.as_mut(), &error);
+                error
+            })?;
+            let is_ours = self.is_answer(&message, own_id);
+            if status.is_success() && !is_ours {
+                self.upstream.series.mismatched.inc();
+                pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
+                lease = None;
+            }
+            let is_answer = status.is_success() || is_ours;
+            if status.is_server_error()
+                && let Some(lease) = &mut lease
+            {
+                lease.in_flight.decide(is_answer || status == StatusCode::SERVICE_UNAVAILABLE);
+            }
+            pool::give_back(lease, Instant::now());
+            if is_answer {
+                return Ok(Came::Message(message, held));
+            }
+        }
+        if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
+            // A server of the era that has its senses answers otherwise.
+            self.upstream.facts.doubt();
+        }
+        Err(failure(status, &head.headers))
+    }
+
+    /// Whether the body of a failed reply is an answer to this request.
+    fn is_answer(&self, message: &[u8], own_id: &str) -> bool {
+        let depth_max = self.client.pipes.shared.limits().json_depth_max;
+        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        if let Ok(envelope) = Envelope::parse(&mut scratch, message, depth_max) {
+            let own_id = own_id.as_bytes();
+            let is_ours = envelope.id.and_then(|id| message.get(id)).is_none_or(|id| id == own_id);
+            return envelope.kind == MessageKind::Response && is_ours;
+        }
+        // Where the id could not be read, some servers write `null`.
+        let root = scratch.index(message, depth_max).map(Document::root);
+        root.is_ok_and(|root| {
+            let code = root.get("error").and_then(|error| error.get("code")?.as_integer());
+            code.is_some() && root.get("id").is_some_and(|id| id.raw() == b"null")
+        })
+    }
+}
+
+/// Headers of a legacy request as those of a modern one.
+fn modern_headers(
+    mut headers: HeaderMap,
+    method: HeaderValue,
+    name: Option<&str>,
+    session: &Session,
+) -> HeaderMap {
+    let stale: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(PARAM)).cloned().collect();
+    for name in stale.into_iter().chain([SESSION_ID, MCP_NAME]) {
+        headers.remove(name);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(MODERN[0]));
+    headers.insert(MCP_METHOD, method);
+    if let Some(name) = name.and_then(|name| HeaderValue::from_str(&encode_value(name)).ok()) {
+        headers.insert(MCP_NAME, name);
+    }
+    if let Some(caller) = &session.caller {
+        headers.insert(CALLER, caller.clone());
+    }
+    headers
+}
+
+/// What a reply without an answer means.
+fn failure(status: StatusCode, headers: &HeaderMap) -> UpstreamError {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            UpstreamError::Busy { status, retry_after_s: seconds }
+        }
+        _ => UpstreamError::Nonsense,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headers_are_those_of_a_modern_request() {
+        let session = Session::new("".into(), Some(HeaderValue::from_static("me")));
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("mcp-session-id", "s"),
+            ("mcp-protocol-version", "2025-11-25"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "old"),
+            ("mcp-param-city", "Oslo"),
+            ("traceparent", "00-1-2-01"),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let method = HeaderValue::from_static("tools/call");
+        let headers = modern_headers(headers, method, Some("ä"), &session);
+        let mut written: Vec<String> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII")))
+            .collect();
+        written.sort();
+        assert_eq!(
+            written,
+            [
+                "accept: application/json, text/event-stream",
+                "content-type: application/json",
+                "mcp-method: tools/call",
+                "mcp-name: =?base64?w6Q=?=",
+                "mcp-protocol-version: 2026-07-28",
+                "traceparent: 00-1-2-01",
+                "trunkline-caller: me",
+            ]
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! One `subscriptions/listen` on behalf of a session: the request, its acknowledgement, and what is heard afterwards.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Method as HttpMethod, Request};
+use tokio::time::timeout_at;
+
+use super::session::Session;
+use crate::line::relay::{self, Media};
+use crate::upstream::ask::modern_headers;
+use crate::upstream::bridge::next_number;
+use crate::upstream::exchange::{Client, Delivery, Held, Reply, RequestBody};
+use crate::upstream::pipe::exchange::CALLER;
+use crate::upstream::pool::Lease;
+use crate::upstream::unasked::{self, Messages};
+use crate::upstream::{Aim, Upstream};
+use protocol::error::UpstreamError;
+use protocol::method::Method;
+use protocol::splice::Segments;
+use protocol::subscription::{self, Heard, Lists, hear};
+use protocol::translation::answer::{self, Ids, Said};
+use protocol::version::MODERN;
+
+/// How long a server may take to acknowledge.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much of a refusal is read.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// An acknowledged subscription. Dropped, it is over.
+pub(super) struct Listen {
+    id: String,
+    messages: Box<Messages>,
+    /// Keeps the connection, which is never used again.
+    _lease: Option<Lease>,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(super) enum NotOpened {
+    /// The server does not offer this.
+    Refused,
+    /// It could not be asked.
+    Failed(UpstreamError),
+}
+
+/// Asks for changes of these resources, and waits until the server agrees. Returns what it agrees to.
+pub(super) async fn open(
+    client: Client,
+    upstream: Arc<Upstream>,
+    session: Arc<Session>,
+    uris: Vec<Box<str>>,
+) -> Result<(Listen, HashSet<Box<str>>), NotOpened> {
+    let id = format!("\"trunkline-{}\"", next_number());
+    let uris = uris.iter().map(|uri| &**uri);
+    let body = subscription::request(&id, Lists::default(), uris, std::iter::empty());
+    let asked_bytes = body.len();
+    let mut request = Request::new(RequestBody::from(Segments::from(body)));
+    *request.method_mut() = HttpMethod::POST;
+    let mut headers = modern_headers(MODERN[0], Method::Listen);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    if let Some(caller) = &session.caller {
+        headers.insert(CALLER, caller.clone());
+    }
+    *request.headers_mut() = headers;
+    request.extensions_mut().insert(Held);
+    let now = Instant::now();
+    let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
+    let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any, asked: None };
+    let sent = client.send_as_it_is(&upstream, request, delivery, now, deadline).await;
+    let Reply { head, mut body, lease, .. } = sent.map_err(NotOpened::Failed)?;
+    let (bytes_max, budget) = {
+        let limits = client.pipes.shared.limits();
+        (limits.message_bytes_max.max(asked_bytes.saturating_mul(2)), Arc::clone(&limits.budget))
+    };
+    if !head.status.is_success() || relay::media_of(&head.headers) != Media::Sse {
+        let answer = relay::collect(&mut body, REFUSAL_BYTES_MAX, deadline, &budget).await;
+        let answer = answer.map(|(answer, _)| answer).unwrap_or_default();
+        return Err(match heard(&client, &answer, &id) {
+            // Any other error of JSON-RPC but an internal one is about the request, which will not change.
+            Heard::Refused(Some(code)) if code != -32603 => NotOpened::Refused,
+            _ => NotOpened::Failed(UpstreamError::Nonsense),
+        });
+    }
+    let messages = Box::new(Messages::new(body, bytes_max, &budget));
+    let mut listen = Listen { id, messages, _lease: lease };
+    let acknowledged = async {
+        loop {
+            let message = listen.message().await.map_err(NotOpened::Failed)?;
+            match heard(&client, &message, &listen.id) {
+                Heard::Acknowledged(acknowledged) => return Ok(acknowledged),
+                Heard::Refused(Some(code)) if code != -32603 => return Err(NotOpened::Refused),
+                Heard::Refused(_) | Heard::Ended => return Err(NotOpened::Failed(UpstreamError::Reset)),
+                _ => {}
+            }
+        }
+    };
+    let acknowledged = timeout_at(deadline.into(), acknowledged).await;
+    let acknowledged = acknowledged.unwrap_or(Err(NotOpened::Failed(UpstreamError::TimedOut)))?;
+    Ok((listen, acknowledged.uris.into_iter().collect()))
+}
+
+impl Listen {
+    /// The next change, as a legacy client is told of it, if the session wants to hear of it. An error: it is over. May be
+    /// dropped and called again.
+    pub(super) async fn update(
+        &mut self,
+        client: &Client,
+        session: &Session,
+    ) -> Result<Segments, UpstreamError> {
+        loop {
+            let message = self.message().await?;
+            match heard(client, &message, &self.id) {
+                Heard::Updated(notice) if session.subscribed.wants(&notice.name) => {
+                    let depth_max = client.pipes.shared.limits().json_depth_max;
+                    let ids = Ids { own: &self.id, client: "null" };
+                    let mut scratch = client.pipes.scratch.borrow_mut();
+                    if let Said::Notification(told) =
+                        answer::read(&message, ids, false, (&mut scratch, depth_max))
+                    {
+                        return Ok(told);
+                    }
+                }
+                Heard::Ended | Heard::Refused(_) => return Err(UpstreamError::Reset),
+                _ => {}
+            }
+        }
+    }
+
+    async fn message(&mut self) -> Result<Bytes, UpstreamError> {
+        loop {
+            let event = self.messages.next().await?.ok_or(UpstreamError::Reset)?;
+            if let Some(message) = unasked::message(event).filter(|message| !message.is_empty()) {
+                return Ok(message);
+            }
+        }
+    }
+}
+
+fn heard(client: &Client, message: &Bytes, id: &str) -> Heard {
+    let depth_max = client.pipes.shared.limits().json_depth_max;
+    let mut scratch = client.pipes.scratch.borrow_mut();
+    hear(&mut scratch, message, id, depth_max).unwrap_or(Heard::Other)
+}

@@ -1,0 +1,221 @@
+//! Legacy requests to a server that speaks the modern era only, answered as a Streamable HTTP server of the legacy era
+//! would: it opens sessions, and takes what belongs to one.
+//!
+//! | request | answer |
+//! |---|---|
+//! | POST of `initialize` | 200, with an `Mcp-Session-Id`; the server is not asked |
+//! | POST of `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` | 200, by the bridge itself |
+//! | POST of any other request | 200: JSON, or server-sent events where more than the answer comes |
+//! | POST of a notification or response | 202 |
+//! | GET | 200: changes of resources that the session subscribed to |
+//! | DELETE | 200, and the session is over, with everything under way in it |
+//! | anything of a session that is unknown | 404 |
+//!
+//! Deliberately not here: what servers of the era do beside it, which no client can miss: tasks, and questions that belong
+//! to no call.
+
+mod call;
+mod line;
+mod listen;
+mod opening;
+mod post;
+mod session;
+mod subscribed;
+mod tools;
+mod unasked;
+mod waiting;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request::Parts};
+
+use self::opening::Offer;
+use self::post::Post;
+use self::session::{Session, random_name};
+use self::tools::Turn;
+use self::unasked::Unasked;
+use super::Translated;
+use crate::telemetry::bridge::BridgeSeries;
+use crate::upstream::Upstream;
+use crate::upstream::ask::SESSION_ID;
+use crate::upstream::exchange::{Client, Reply, RequestBody};
+use crate::upstream::incoming::Incoming;
+use crate::upstream::pipe::Own;
+use crate::upstream::pipe::exchange::{empty, json};
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Value};
+use protocol::method::Method;
+use protocol::translation::input;
+
+/// As many sessions as a configuration may allow the gateway to have: its own bound is met before.
+const SESSIONS_MAX: usize = 10_000_000;
+
+/// The sessions of legacy clients.
+#[derive(Debug, Default)]
+pub struct Server {
+    sessions: Mutex<HashMap<Box<[u8]>, Arc<Session>>>,
+    turn: Turn,
+}
+
+impl Server {
+    /// Whether it has the session of this id.
+    pub fn has(&self, id: &HeaderValue) -> bool {
+        self.lock().contains_key(id.as_bytes())
+    }
+
+    /// Nobody is served any more.
+    pub fn retire(&self) {
+        let sessions = std::mem::take(&mut *self.lock());
+        for session in sessions.values() {
+            session.ended.cancel();
+        }
+    }
+
+    /// Keeps a session and returns its id.
+    fn keep(&self, session: Arc<Session>, series: &BridgeSeries) -> Result<HeaderValue, UpstreamError> {
+        let id = random_name().ok_or(UpstreamError::Reset)?;
+        let header = HeaderValue::from_str(&id).map_err(|_| UpstreamError::Reset)?;
+        let mut sessions = self.lock();
+        if sessions.len() >= SESSIONS_MAX {
+            return Err(UpstreamError::TooManyBridged);
+        }
+        sessions.insert(id.into_bytes().into(), session);
+        count(&sessions, series);
+        Ok(header)
+    }
+
+    fn get(&self, id: &HeaderValue) -> Option<Arc<Session>> {
+        self.lock().get(id.as_bytes()).cloned()
+    }
+
+    fn remove(&self, id: &HeaderValue, series: &BridgeSeries) -> Option<Arc<Session>> {
+        let mut sessions = self.lock();
+        let removed = sessions.remove(id.as_bytes());
+        count(&sessions, series);
+        removed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Answers a legacy request.
+pub async fn answer(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    request: Request<RequestBody>,
+    deadline: Instant,
+) -> Result<Reply, UpstreamError> {
+    let (parts, RequestBody { message: body, sending }) = request.into_parts();
+    let server = &upstream.bridge.as_legacy;
+    let id = parts.headers.get(SESSION_ID);
+    match parts.method {
+        HttpMethod::GET => {
+            let Some(session) = id.and_then(|id| server.get(id)) else {
+                return Ok(empty(StatusCode::NOT_FOUND));
+            };
+            let unasked = Unasked::new(client, &upstream.bridge, &session);
+            return Ok(events(stream::unfold(unasked, |mut unasked| async {
+                unasked.next().await.map(|event| (Ok(event), unasked))
+            })));
+        }
+        HttpMethod::DELETE => {
+            let Some(session) = id.and_then(|id| server.remove(id, &upstream.bridge.series)) else {
+                return Ok(empty(StatusCode::NOT_FOUND));
+            };
+            session.ended.cancel();
+            return Ok(empty(StatusCode::OK));
+        }
+        _ => {}
+    }
+    let message = body.to_bytes();
+    let depth_max = client.pipes.shared.limits().json_depth_max;
+    // Only what was checked comes here; of what was not, a server would say the same.
+    let envelope = Envelope::parse(&mut client.pipes.scratch.borrow_mut(), &message, depth_max);
+    let Ok(envelope) = envelope else { return Ok(empty(StatusCode::BAD_REQUEST)) };
+    let method = envelope.method.as_ref().and_then(|method| method.decode(&message));
+    let method = method.as_deref().map_or(Method::Other, Method::of);
+    if (envelope.kind, method) == (MessageKind::Request, Method::Initialize) {
+        return open(client, upstream, &parts, &message, &envelope);
+    }
+    let Some(session) = id.and_then(|id| server.get(id)) else {
+        let status = if id.is_none() { StatusCode::BAD_REQUEST } else { StatusCode::NOT_FOUND };
+        return Ok(empty(status));
+    };
+    match envelope.kind {
+        MessageKind::Request => {
+            if parts.extensions.get::<Own>().is_none() {
+                upstream.bridge.series.calls[0].inc();
+            }
+            let sending = sending.as_deref();
+            let post = Post { client, upstream, session: &session, message, envelope: &envelope, sending };
+            post.answer(method, parts, deadline).await
+        }
+        MessageKind::Notification | MessageKind::Response => {
+            hear(client, &session, &message, &envelope);
+            Ok(empty(StatusCode::ACCEPTED))
+        }
+    }
+}
+
+/// Opens a session.
+fn open(
+    client: &Client,
+    upstream: &Upstream,
+    parts: &Parts,
+    message: &Bytes,
+    envelope: &Envelope,
+) -> Result<Reply, UpstreamError> {
+    let depth_max = client.pipes.shared.limits().json_depth_max;
+    let mut scratch = client.pipes.scratch.borrow_mut();
+    let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
+    let offer = Offer::read(message, &parts.headers, (&mut scratch, depth_max));
+    let offer = offer.ok_or(UpstreamError::Nonsense)?;
+    let header = upstream.bridge.as_legacy.keep(offer.session(), &upstream.bridge.series)?;
+    let mut reply = json(offer.answer(upstream, id, (&mut scratch, depth_max)));
+    reply.head.headers.insert(SESSION_ID, header);
+    Ok(reply)
+}
+
+/// Counted where they are held, so that of two threads the later one has the last word.
+fn count(sessions: &HashMap<Box<[u8]>, Arc<Session>>, series: &BridgeSeries) {
+    series.sessions[0].set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
+}
+
+/// A notification or a response. What a modern server cannot be told goes nowhere: that roots changed, how far the client
+/// is with an answer.
+fn hear(client: &Client, session: &Session, message: &Bytes, envelope: &Envelope) {
+    let depth_max = client.pipes.shared.limits().json_depth_max;
+    let mut scratch = client.pipes.scratch.borrow_mut();
+    if envelope.kind == MessageKind::Response {
+        let number = envelope.id.clone().and_then(|id| std::str::from_utf8(message.get(id)?).ok());
+        let number = number.and_then(|number| number.parse().ok());
+        if let (Some(number), Some(answer)) = (number, input::answer(message, (&mut scratch, depth_max))) {
+            session.answer(number, answer);
+        }
+        return;
+    }
+    let is_cancelled =
+        envelope.method.as_ref().is_some_and(|method| method.equals(message, "notifications/cancelled"));
+    if is_cancelled && let Ok(root) = scratch.index(message, depth_max).map(Document::root) {
+        let id = root.get("params").and_then(|params| params.get("requestId")).map(Value::raw);
+        if let Some(id) = id {
+            session.cancel(id);
+        }
+    }
+}
+
+/// A reply of events that are made while it is read.
+fn events(events: impl Stream<Item = Result<Bytes, UpstreamError>> + 'static) -> Reply {
+    let mut response = Response::new(());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    let body = Incoming::Translated(Translated::new(events));
+    Reply { head: response.into_parts().0, body, lease: None, replica: None }
+}

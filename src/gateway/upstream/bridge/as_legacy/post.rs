@@ -1,0 +1,143 @@
+//! A request within a session: answered by the bridge itself, where the modern era has no such request, or by the server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::request::Parts;
+use tokio::time::timeout_at;
+
+use super::call::Call;
+use super::events;
+use super::line::{Line, Next};
+use super::session::Session;
+use crate::upstream::Upstream;
+use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::pipe::exchange::json;
+use crate::upstream::sending::Sending;
+use protocol::envelope::Envelope;
+use protocol::error::{UpstreamError, error_body};
+use protocol::json::{Document, quote};
+use protocol::level::Level;
+use protocol::method::Method;
+
+/// How long a subscription waits for its server to know of it.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A request within a session.
+pub(super) struct Post<'p> {
+    pub(super) client: &'p Client,
+    pub(super) upstream: &'p Arc<Upstream>,
+    pub(super) session: &'p Arc<Session>,
+    pub(super) message: Bytes,
+    pub(super) envelope: &'p Envelope,
+    /// Told once the session knows of the request.
+    pub(super) sending: Option<&'p Sending>,
+}
+
+impl Post<'_> {
+    /// Answers it.
+    pub(super) async fn answer(
+        self,
+        method: Method,
+        parts: Parts,
+        deadline: Instant,
+    ) -> Result<Reply, UpstreamError> {
+        match method {
+            Method::Ping => Ok(self.done()),
+            Method::SetLevel => Ok(self.set_level()),
+            Method::Subscribe => Ok(self.subscribe(deadline).await),
+            Method::Unsubscribe => {
+                if let Some(uri) = self.uri() {
+                    self.session.subscribed.remove(&uri);
+                }
+                Ok(self.done())
+            }
+            Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel => {
+                Ok(self.error(-32601, "the server behind this name has no tasks of this revision"))
+            }
+            _ => self.call(parts, deadline).await,
+        }
+    }
+
+    /// A request that the server answers.
+    async fn call(self, parts: Parts, deadline: Instant) -> Result<Reply, UpstreamError> {
+        let Self { client, upstream, session, ref message, envelope, sending } = self;
+        let request = (parts.headers, parts.extensions);
+        let Some(call) = Call::of(client, upstream, session, (message.clone(), envelope), request) else {
+            return Ok(self.error(-32601, "method not found"));
+        };
+        let mut line = Line::new(call, deadline);
+        if let Some(sending) = sending {
+            sending.mark_taken();
+        }
+        let first = match line.first().await? {
+            Next::Answer(answer) => {
+                line.finish();
+                return Ok(json(answer));
+            }
+            Next::Begun => None,
+            Next::Events(events) => Some(events),
+        };
+        Ok(events(stream::unfold((first, line), |(first, mut line)| async {
+            let next = match first {
+                Some(first) => Some(Ok(first)),
+                None => line.events().await,
+            };
+            next.map(|event| (event, (None, line)))
+        })))
+    }
+
+    fn set_level(&self) -> Reply {
+        let depth_max = self.client.pipes.shared.limits().json_depth_max;
+        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        let root = scratch.index(&self.message, depth_max).map(Document::root);
+        let level = root.ok().and_then(|root| root.get("params")?.get("level")?.as_literal());
+        match level.and_then(|level| Level::of(&level.decode(&self.message)?)) {
+            Some(level) => {
+                self.session.set_level(level);
+                self.done()
+            }
+            None => self.error(-32602, "params.level is not a log level"),
+        }
+    }
+
+    /// The answer waits until the server knows, so that nothing that happens after it is missed.
+    async fn subscribe(&self, deadline: Instant) -> Reply {
+        let uris_max = self.client.pipes.shared.limits().all.subscription_uris_max;
+        let Some(uri) = self.uri() else { return self.error(-32602, "params.uri is missing") };
+        let subscribed = &self.session.subscribed;
+        let Some(number) = subscribed.add(&uri, uris_max) else {
+            return self.error(-32000, "this session has as many subscriptions as it may");
+        };
+        let patience = deadline.min(Instant::now() + SETTLE_PATIENCE);
+        let settled = timeout_at(patience.into(), subscribed.settled(number)).await;
+        match settled {
+            Ok(Some(settled)) if !settled.honoured.contains(&*uri) => {
+                subscribed.remove(&uri);
+                self.error(-32602, "the server behind this name does not tell of changes of this resource")
+            }
+            // A server that does not say is asked again and again.
+            _ => self.done(),
+        }
+    }
+
+    fn uri(&self) -> Option<String> {
+        Some(self.envelope.uri.as_ref()?.decode(&self.message)?.into_owned())
+    }
+
+    fn id(&self) -> &str {
+        let id = self.envelope.id.clone().and_then(|id| self.message.get(id));
+        id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or("null")
+    }
+
+    fn done(&self) -> Reply {
+        json(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, self.id()).into())
+    }
+
+    fn error(&self, code: i32, why: &str) -> Reply {
+        let error = format!(r#"{{"code":{code},"message":{}}}"#, quote(why));
+        json(error_body(Some(self.id()), &error).into())
+    }
+}

@@ -1,0 +1,212 @@
+//! A modern request on its way to a legacy server: what it says of its client, and how the server is shown it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Request};
+
+use crate::telemetry::trace::Trail;
+use crate::upstream::bridge::Caller;
+use crate::upstream::exchange::RequestBody;
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::json::{Document, JsonError, Kind, Scratch, Span, Value};
+use protocol::level::Level;
+use protocol::method::Method;
+use protocol::splice::Segments;
+use protocol::translation::request::{self, Renamed};
+
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// What a client may declare so that it is asked; all else of its capabilities asks it nothing.
+const ASKED_BY: [&str; 3] = ["elicitation", "sampling", "roots"];
+/// Headers of the modern era alone, or that are written anew for the server.
+const OWN_HEADERS: [&str; 5] =
+    ["content-type", "accept", "mcp-protocol-version", "mcp-method", "trunkline-caller"];
+
+/// A modern request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its method.
+    pub method: Method,
+    /// The message as the client sent it.
+    pub message: Bytes,
+    /// What was found in it.
+    pub envelope: Envelope,
+    /// The literal of its id.
+    pub id: Box<str>,
+    /// The literal of its progress token.
+    pub token: Option<Box<str>>,
+    /// The client's capabilities, a JSON object.
+    pub capabilities: Bytes,
+    /// `clientInfo`, a JSON object.
+    pub client_info: Option<Box<str>>,
+    /// Which log lines the client wants, if any.
+    pub level: Option<Level>,
+    /// Where it goes on with an earlier call.
+    pub request_state: Option<Box<str>>,
+    /// The client's answers, a JSON object.
+    pub input_responses: Option<Bytes>,
+    /// Who calls.
+    pub caller: Caller,
+    /// Headers that go along to the server: trace context, and those the operator names.
+    pub headers: HeaderMap,
+    /// When the head of the reply is too late.
+    pub deadline: Instant,
+    /// Whether the client takes questions.
+    pub may_be_asked: bool,
+    /// Where it is noted where it went, if it is traced.
+    pub trail: Option<Arc<Trail>>,
+}
+
+impl Call {
+    /// Reads a message that was posted. `None`: it is not one that comes by here.
+    pub fn read(
+        request: Request<RequestBody>,
+        deadline: Instant,
+        (scratch, depth_max): (&mut Scratch, usize),
+    ) -> Option<Self> {
+        let (parts, RequestBody { message: body, .. }) = request.into_parts();
+        let message = body.to_bytes();
+        let envelope = Envelope::parse(scratch, &message, depth_max).ok()?;
+        let method = envelope.method.as_ref()?.decode(&message).map(|name| Method::of(&name))?;
+        let literal = |span: Option<Span>| -> Option<Box<str>> {
+            std::str::from_utf8(message.get(span?)?).ok().map(Into::into)
+        };
+        let meta = envelope.meta.as_ref();
+        let capabilities = meta.and_then(|meta| meta.client_capabilities.clone());
+        let mut call = Self {
+            method,
+            id: literal(envelope.id.clone()).unwrap_or_default(),
+            token: literal(meta.and_then(|meta| meta.progress_token.clone())),
+            capabilities: capabilities.map_or(Bytes::from_static(b"{}"), |span| message.slice(span)),
+            client_info: literal(meta.and_then(|meta| meta.client_info.clone())),
+            level: None,
+            request_state: None,
+            input_responses: None,
+            caller: parts.extensions.get::<Caller>().cloned().unwrap_or_default(),
+            headers: more(&parts.headers),
+            deadline,
+            may_be_asked: false,
+            trail: parts.extensions.get::<Arc<Trail>>().cloned(),
+            message,
+            envelope,
+        };
+        call.look_into((scratch, depth_max));
+        Some(call)
+    }
+
+    /// Whether it is a request.
+    pub fn is_request(&self) -> bool {
+        self.envelope.kind == MessageKind::Request
+    }
+
+    /// Whether a server may ask, or write log lines, while it works on it.
+    pub fn takes_messages(&self) -> bool {
+        let may_be_asked =
+            matches!(self.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+        may_be_asked && (self.may_be_asked || self.level.is_some())
+    }
+
+    /// The message as a legacy server takes it, under another id and progress token, which are JSON literals; `added`:
+    /// members of `params` separated by commas, or nothing.
+    pub fn to_legacy(
+        &self,
+        (id, token): (&str, &str),
+        added: &str,
+        memory: (&mut Scratch, usize),
+    ) -> Result<Segments, JsonError> {
+        let renamed = Renamed { id: Some(id), token: Some(token) };
+        request::to_legacy(&self.message, &self.envelope, added, renamed, memory)
+    }
+
+    /// What the envelope does not tell.
+    fn look_into(&mut self, (scratch, depth_max): (&mut Scratch, usize)) {
+        let message = self.message.clone();
+        let root = scratch.index(&message, depth_max).map(Document::root).ok();
+        if let Some(params) = root.and_then(|root| root.get("params")) {
+            let text = |value: Value<'_>| value.as_literal()?.decode(&message).map(Into::<Box<str>>::into);
+            let meta = params.get("_meta");
+            let level = meta.and_then(|meta| text(meta.get(LOG_LEVEL)?));
+            self.level = level.and_then(|level| Level::of(&level));
+            self.request_state = params.get("requestState").and_then(text);
+            let responses = params.get("inputResponses").filter(|given| given.kind() == Kind::Object);
+            self.input_responses = responses.map(|given| message.slice(given.span()));
+            let capabilities = meta.and_then(|meta| meta.get(CAPABILITIES));
+            self.may_be_asked = capabilities.is_some_and(|all| {
+                ASKED_BY.iter().any(|name| all.get(name).is_some_and(|value| value.kind() == Kind::Object))
+            });
+        }
+        scratch.release();
+    }
+}
+
+fn more(headers: &HeaderMap) -> HeaderMap {
+    let is_own = |name: &HeaderName| {
+        let name = name.as_str();
+        OWN_HEADERS.contains(&name) || name == "mcp-name" || name.starts_with("mcp-param-")
+    };
+    let mut more = HeaderMap::new();
+    for (name, value) in headers {
+        if !is_own(name) {
+            more.append(name.clone(), value.clone());
+        }
+    }
+    more
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn read(message: &str) -> Option<Call> {
+        let mut request =
+            Request::new(RequestBody::from(Segments::from(Bytes::copy_from_slice(message.as_bytes()))));
+        for (name, value) in [("mcp-name", "a"), ("mcp-param-x", "1"), ("traceparent", "00"), ("accept", "b")]
+        {
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        request.extensions_mut().insert(Caller::of("p"));
+        Call::read(request, Instant::now(), (&mut Scratch::default(), 16))
+    }
+
+    fn message(method: &str, capabilities: &str, more_meta: &str) -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":"x","method":"{method}","params":{{"_meta":{{"io.modelcontextprotocol/clientCapabilities":{capabilities}{more_meta}}}}}}}"#
+        )
+    }
+
+    #[test]
+    fn only_those_who_may_be_told_something_take_messages() {
+        for (method, capabilities, meta, expected) in [
+            ("tools/call", "{}", "", false),
+            ("tools/call", r#"{"extensions":{}}"#, "", false),
+            ("tools/call", r#"{"roots":{}}"#, "", true),
+            ("tools/call", r#"{"sampling":{}}"#, "", true),
+            ("prompts/get", r#"{"elicitation":{}}"#, "", true),
+            ("resources/read", "{}", r#","io.modelcontextprotocol/logLevel":"info""#, true),
+            ("resources/read", "{}", r#","io.modelcontextprotocol/logLevel":"loud""#, false),
+            ("completion/complete", r#"{"roots":{}}"#, "", false),
+        ] {
+            let call = read(&message(method, capabilities, meta)).expect("a request");
+            assert_eq!(call.takes_messages(), expected, "{method} {capabilities} {meta}");
+            assert_eq!((&*call.id, &*call.capabilities), (r#""x""#, capabilities.as_bytes()));
+            assert_eq!(call.headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["traceparent"]);
+            assert_eq!(&*call.caller.principal, "p");
+        }
+    }
+
+    #[test]
+    fn what_continues_a_call_is_read() {
+        let call = read(
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"requestState":"a\n","inputResponses":{"k":{}},"_meta":{"progressToken":"t"}}}"#,
+        );
+        let call = call.expect("a request");
+        assert_eq!(call.request_state.as_deref(), Some("a\n"));
+        assert_eq!(call.input_responses.as_deref(), Some(&br#"{"k":{}}"#[..]));
+        assert_eq!(call.token.as_deref(), Some(r#""t""#));
+        assert!(read(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).is_none());
+    }
+}

@@ -1,0 +1,174 @@
+//! Modern requests to a server that speaks the legacy era only.
+//!
+//! | request | how it is made |
+//! |---|---|
+//! | of a client that takes questions or log lines | [`exclusive`]: on a session that is its own meanwhile |
+//! | with a `requestState` | [`parked`]: goes on with a call that waits |
+//! | `subscriptions/listen` | [`listen`]: on a session that is its own |
+//! | any other | [`multiplexed`]: on a session that the principal's calls share |
+//! | a notification | 202, and nothing more |
+
+pub mod answers;
+pub mod attached;
+pub mod call;
+pub mod exclusive;
+pub mod heard;
+pub mod hearing;
+pub mod line;
+pub mod listen;
+pub mod multiplexed;
+pub mod parked;
+pub mod position;
+pub mod seat;
+pub mod shared;
+pub mod state;
+pub mod tasks;
+pub mod telling;
+pub mod turn;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Method as HttpMethod, Request, StatusCode};
+use tokio::sync::Semaphore;
+
+use self::answers::Servers;
+use self::call::Call;
+use self::multiplexed::with_memory;
+use self::shared::Sessions;
+use self::tasks::Tools;
+use crate::session::room::{Place, Room};
+use crate::upstream::Upstream;
+use crate::upstream::ask::Asker;
+use crate::upstream::exchange::{Client, Reply, RequestBody};
+use crate::upstream::initialize::{self, NotOpened, Offer, Opened};
+use crate::upstream::pipe::exchange::empty;
+use protocol::error::UpstreamError;
+use protocol::method::Method;
+
+/// The place of modern clients among the series of both eras.
+const MODERN_CLIENTS: usize = 1;
+
+/// The sessions with the server.
+#[derive(Debug)]
+pub struct Server {
+    /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
+    pub room: Arc<Room>,
+    /// Sessions that one call at a time has to itself.
+    pub seats: exclusive::Seats,
+    /// Calls that wait for their client's answers.
+    pub parked: parked::Parked,
+    /// Those that calls share.
+    pub shared: Sessions,
+    /// How it introduced itself.
+    pub servers: Servers,
+    /// Those of its tools that it runs as tasks alone.
+    pub tools: Tools,
+    /// Turns to tell it what nobody waits for.
+    pub telling: Arc<Semaphore>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            room: Room::new(0),
+            seats: exclusive::Seats::default(),
+            parked: parked::Parked::default(),
+            shared: Sessions::default(),
+            servers: Servers::default(),
+            tools: Tools::default(),
+            telling: Arc::new(Semaphore::new(telling::TELLING_MAX)),
+        }
+    }
+}
+
+impl Server {
+    /// Nobody is served any more.
+    pub fn retire(&self) {
+        self.seats.retired.cancel();
+        self.shared.retire();
+    }
+
+    /// A place for one more session. Where there is none, one that nobody uses ends.
+    pub fn place(&self, upstream: &Upstream) -> Result<Place, UpstreamError> {
+        self.room.set_max(upstream.config.bridge.sessions_max);
+        let makes_room = || self.shared.make_room() || self.seats.make_room();
+        let place = self.room.take().or_else(|| makes_room().then(|| self.room.take_beyond()));
+        place.ok_or(UpstreamError::TooManyBridged)
+    }
+}
+
+/// Opens a session.
+pub async fn open_session(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    offer: Offer<'_>,
+    deadline: Instant,
+) -> Result<Opened, UpstreamError> {
+    let opened = initialize::open(asker, upstream, offer, deadline).await;
+    if matches!(opened, Err(NotOpened::Refused { .. })) {
+        // It may speak another era by now.
+        upstream.facts.doubt();
+    }
+    Ok(opened?)
+}
+
+/// Answers a modern request.
+pub async fn answer(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    request: Request<RequestBody>,
+    deadline: Instant,
+) -> Result<Reply, UpstreamError> {
+    if request.method() != HttpMethod::POST {
+        return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    let depth_max = client.pipes.shared.limits().json_depth_max;
+    let call = Call::read(request, deadline, (&mut client.pipes.scratch.borrow_mut(), depth_max));
+    let Some(call) = call else { return Ok(empty(StatusCode::BAD_REQUEST)) };
+    if !call.is_request() {
+        // Of what modern clients notify, a legacy server learns otherwise, or not at all.
+        return Ok(empty(StatusCode::ACCEPTED));
+    }
+    upstream.bridge.series.calls[MODERN_CLIENTS].inc();
+    match call.method {
+        Method::Listen => listen::open(client, upstream, call).await,
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+            let why =
+                "tasks are not translated between revisions of MCP: the gateway waits for results itself";
+            Ok(answers::refusal(&call, StatusCode::NOT_FOUND, -32601, why).into_reply())
+        }
+        _ if call.request_state.is_some() => parked::resume(client, upstream, call).await,
+        _ => make(client, upstream, call).await,
+    }
+}
+
+/// Makes a call, as a task where the server wants that.
+async fn make(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Result<Reply, UpstreamError> {
+    let declined = with_memory(client, |memory| answers::declined(&call, memory));
+    if let Some(answer) = declined {
+        return Ok(answer.into_reply());
+    }
+    let call = Arc::new(call);
+    let tools = &upstream.bridge.as_modern.tools;
+    if let Some(tool) = tasks::tool(client, upstream, &call).filter(|tool| tools.has(tool)) {
+        let reply = tasks::call(client, upstream, Arc::clone(&call), &tool).await?;
+        if reply.head.status != StatusCode::NOT_FOUND {
+            return Ok(reply);
+        }
+        // It is no task any more, and nothing was executed.
+        tools.remove(&tool);
+    }
+    let reply = if call.takes_messages() {
+        exclusive::call(client, upstream, Arc::clone(&call)).await?
+    } else {
+        multiplexed::call(client, upstream, Arc::clone(&call)).await?
+    };
+    // The server does not call this tool so, and has executed nothing.
+    if reply.head.status == StatusCode::NOT_FOUND
+        && let Some(tool) = tasks::tool(client, upstream, &call)
+    {
+        return tasks::call(client, upstream, call, &tool).await;
+    }
+    Ok(reply)
+}

@@ -1,0 +1,206 @@
+//! How far a stream of a legacy server was read, and when it is asked for again.
+//!
+//! A server may end a stream whenever it likes, and is asked for what follows (2025-11-25 Transports, "Resumability and
+//! Redelivery"). Whatever it says on one shows that it is well, and so does a stream that lives for a while; before one
+//! that fails again and again, the pauses grow. They grow as well, only later, where streams bring events without end and
+//! never a message.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::hearing::{SessionName, is_known};
+use crate::upstream::Upstream;
+use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::unasked;
+use protocol::sse::Event;
+
+/// When a stream is opened again, unless the server says.
+const RETRY: Duration = Duration::from_secs(1);
+/// The longest pause before one that fails, unless the server wants a longer one.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A stream that lived this long shows that the server is well.
+const STEADY_AFTER: Duration = Duration::from_secs(30);
+/// How often in a row the rest of a reply is asked for while no message comes of it.
+const QUIET_MAX: u32 = 100;
+/// So often a server that wants to be asked again and again is asked as soon as it wants.
+const QUIET_AT_ONCE: u32 = 30;
+
+/// Where a stream stands.
+#[derive(Clone, Debug)]
+pub struct Position {
+    /// The id of the last event, if it can be asked for what came after it.
+    after: Option<Bytes>,
+    retry: Duration,
+    /// How often in a row not even an event came of it.
+    fruitless: u32,
+    /// How often in a row no message came of it.
+    quiet: u32,
+    since: Option<Instant>,
+    was_open: bool,
+}
+
+/// What came of asking for a stream.
+#[derive(Debug)]
+pub enum Opened {
+    /// It stands.
+    Stream(Box<Reply>),
+    /// The server knows the session, but not the event to go on after.
+    UnknownEvent,
+    /// There is none to be had.
+    Refused,
+    /// There is none now.
+    Failed,
+}
+
+impl Default for Position {
+    fn default() -> Self {
+        Self { after: None, retry: RETRY, fruitless: 0, quiet: 0, since: None, was_open: false }
+    }
+}
+
+impl Position {
+    /// Asks for the stream of a session from here on.
+    pub async fn open(&self, client: &Client, upstream: &Upstream, session: &SessionName) -> Opened {
+        match unasked::open(client, upstream, session.named(), self.after.as_ref()).await {
+            unasked::Opened::Stream(reply) => Opened::Stream(reply),
+            unasked::Opened::Refused => Opened::Refused,
+            unasked::Opened::Failed(error) => {
+                tracing::debug!(upstream = upstream.config.name, ?error, "a stream cannot be opened");
+                Opened::Failed
+            }
+            unasked::Opened::Doubtful => match is_known(client, upstream, session).await {
+                // If the session is gone, the next call finds out.
+                Some(false) => Opened::Refused,
+                Some(true) if self.after.is_some() => Opened::UnknownEvent,
+                Some(true) if !self.was_open => Opened::Refused,
+                // Nothing says that there is one.
+                None if !self.was_open && self.after.is_none() => Opened::Refused,
+                _ => Opened::Failed,
+            },
+        }
+    }
+
+    /// A stream stands.
+    pub fn stand(&mut self) {
+        self.since = Some(Instant::now());
+        self.was_open = true;
+    }
+
+    /// Goes on by an event. Returns its message, if there is one.
+    pub fn take(&mut self, event: Event) -> Option<Bytes> {
+        self.fruitless = 0;
+        self.retry = unasked::retry(&event).unwrap_or(self.retry);
+        // An empty id takes the one before back.
+        if let Some(id) = unasked::id(&event) {
+            self.after = Some(id).filter(|id| !id.is_empty());
+        }
+        let message = unasked::message(event).filter(|message| !message.is_empty());
+        if message.is_some() {
+            self.quiet = 0;
+        }
+        message
+    }
+
+    /// What came after the last event cannot be had, but what comes from now on can.
+    pub fn forget(&mut self) {
+        self.after = None;
+    }
+
+    /// The stream ended, or there was none. How long to wait before the next.
+    pub fn pause(&mut self) -> Duration {
+        self.end();
+        let quiet =
+            self.quiet.checked_sub(QUIET_AT_ONCE).map_or(self.retry, |quiet| self.grown(RETRY, quiet));
+        let pause = self.grown(self.retry, self.fruitless).max(quiet);
+        self.fruitless = self.fruitless.saturating_add(1);
+        self.quiet = self.quiet.saturating_add(1);
+        pause
+    }
+
+    /// As [`pause`](Self::pause), where only the rest of a reply is of use. `None`: it is not to be had.
+    pub fn pause_before_rest(&mut self) -> Option<Duration> {
+        self.end();
+        if self.after.is_none() || self.quiet >= QUIET_MAX {
+            return None;
+        }
+        self.quiet += 1;
+        Some(if self.quiet > QUIET_AT_ONCE { self.retry.max(RETRY) } else { self.retry })
+    }
+
+    /// `first`, doubled so many times, and never less than the server wants.
+    fn grown(&self, first: Duration, times: u32) -> Duration {
+        first.saturating_mul(1 << times.min(16)).min(PAUSE_MAX).max(self.retry)
+    }
+
+    fn end(&mut self) {
+        if self.since.take().is_some_and(|since| since.elapsed() >= STEADY_AFTER) {
+            (self.fruitless, self.quiet) = (0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::sse::Events;
+
+    fn read(position: &mut Position, text: &'static str) {
+        let mut events = Events::new(1024);
+        events.push(Bytes::from_static(text.as_bytes()));
+        while let Some(event) = events.next() {
+            position.take(event.expect("a short event"));
+        }
+    }
+
+    #[test]
+    fn pauses_grow_until_the_server_says_something() {
+        let mut position = Position::default();
+        let pauses = |position: &mut Position| [(); 7].map(|()| position.pause().as_secs());
+        assert_eq!(pauses(&mut position), [1, 2, 4, 8, 16, 30, 30]);
+        read(&mut position, ":\n\n");
+        assert_eq!(position.pause(), RETRY);
+        read(&mut position, "retry: 60000\n\n");
+        assert_eq!(pauses(&mut position), [60; 7], "no sooner than the server wants");
+        read(&mut position, "retry: 1000\n\n");
+        for (since, seconds) in [(Instant::now().checked_sub(STEADY_AFTER), 1), (Some(Instant::now()), 2)] {
+            position.since = since;
+            assert_eq!(position.pause().as_secs(), seconds);
+        }
+    }
+
+    #[test]
+    fn pauses_grow_as_well_where_events_bring_nothing() {
+        let mut position = Position::default();
+        let pauses = |position: &mut Position, times: u32| {
+            let pause = |_| {
+                read(position, "retry: 10\n: here\n\n");
+                position.pause().as_millis()
+            };
+            (0..times).map(pause).collect::<Vec<_>>()
+        };
+        assert_eq!(pauses(&mut position, QUIET_AT_ONCE), [10; QUIET_AT_ONCE as usize]);
+        assert_eq!(pauses(&mut position, 6), [1000, 2000, 4000, 8000, 16_000, 30_000]);
+        read(&mut position, "data: {}\n\n");
+        assert_eq!(pauses(&mut position, 1), [10]);
+        // One that wanted to be asked soon, and fails.
+        assert_eq!((0..16).map(|_| position.pause()).max(), Some(PAUSE_MAX));
+    }
+
+    #[test]
+    fn the_rest_of_a_reply_is_asked_for_while_there_is_hope() {
+        let mut position = Position::default();
+        assert_eq!(position.pause_before_rest(), None, "nobody can say where it stopped");
+        read(&mut position, "id: e1\nretry: 20\ndata:\n\n");
+        for number in 0..QUIET_MAX {
+            let pause = if number < QUIET_AT_ONCE { Duration::from_millis(20) } else { RETRY };
+            assert_eq!(position.pause_before_rest(), Some(pause));
+            read(&mut position, "id: e2\ndata:\n\n");
+        }
+        assert_eq!(position.pause_before_rest(), None);
+        read(&mut position, "data: {}\n\n");
+        assert_eq!(position.pause_before_rest(), Some(Duration::from_millis(20)));
+        read(&mut position, "id:\n\n");
+        assert_eq!(position.pause_before_rest(), None, "the id was taken back");
+    }
+}

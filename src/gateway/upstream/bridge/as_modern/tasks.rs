@@ -1,0 +1,332 @@
+//! Tools that a legacy server runs as tasks alone (2025-11-25 Tasks, "Tool-Level Negotiation"): the gateway makes the
+//! task, waits for it, and hands its result to the client, which knows nothing of it.
+//!
+//! Which tools these are the server's list says (`taskSupport`), and where nobody listed them, it shows when they are
+//! called: the server refuses a call without a task, and has executed nothing. What it refused is remembered until it
+//! refuses a task. Some refuse in a result instead, which is not looked at.
+//!
+//! Deliberately not here: questions. The task is made in a session that declares nothing, so that there are none.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::HeaderMap;
+use tokio::time::{Sleep, sleep};
+
+use super::answers;
+use super::call::Call;
+use super::hearing::{self, Begun, Hearing, Posted, Said, with_asker};
+use super::multiplexed::{Running, events_reply, failure, with_memory};
+use super::shared::Sessions;
+use super::telling;
+use crate::upstream::Upstream;
+use crate::upstream::ask::Asker;
+use crate::upstream::bridge::{Translated, next_number};
+use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::incoming::Broken;
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Value};
+use protocol::method::Method;
+use protocol::splice::Segments;
+use protocol::sse::data_event;
+
+/// For how long servers are asked to keep what came of a task.
+const TTL: &str = r#""task":{"ttl":3600000}"#;
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// What came of a task is to be had for some time after it is looked at, whenever it was done.
+const POLL_INTERVAL_MAX: Duration = Duration::from_mins(15);
+/// A server that did not say how a task stands is asked again no later than this.
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// The longest time in which a client hears nothing of its task.
+const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
+const POLL_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_BYTES_MAX: usize = 64 * 1024;
+/// So often in a row a server may not say how a task stands.
+const FAILURES_MAX: u32 = 3;
+/// Tools that are remembered.
+const TOOLS_MAX: usize = 1024;
+const COMMENT: &[u8] = b":\n\n";
+
+/// Tools that are run as tasks alone.
+#[derive(Debug, Default)]
+pub struct Tools(Mutex<HashSet<Box<str>>>);
+
+impl Tools {
+    /// Whether this is one of them.
+    pub fn has(&self, tool: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(tool)
+    }
+
+    /// What a list says of its tools.
+    pub fn publish<'n>(&self, listed: impl Iterator<Item = (Cow<'n, str>, bool)>) {
+        let mut tools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, is_task_only) in listed {
+            if !is_task_only {
+                tools.remove(&*name);
+            } else if tools.len() < TOOLS_MAX {
+                tools.insert(name.into());
+            }
+        }
+    }
+
+    fn add(&self, tool: &str) {
+        let mut tools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if tools.len() < TOOLS_MAX {
+            tools.insert(tool.into());
+        }
+    }
+
+    /// It is called without one again.
+    pub fn remove(&self, tool: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(tool);
+    }
+}
+
+/// The tool that is called, if the server makes tasks of such calls.
+pub fn tool(client: &Client, upstream: &Upstream, call: &Call) -> Option<String> {
+    let servers = &upstream.bridge.as_modern.servers;
+    if call.method != Method::ToolsCall
+        || !with_memory(client, |memory| servers.takes_tasks(upstream, memory))
+    {
+        return None;
+    }
+    Some(call.envelope.name.as_ref()?.decode(&call.message)?.into_owned())
+}
+
+/// Makes the call of this tool as a task.
+pub async fn call(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    call: Arc<Call>,
+    tool: &str,
+) -> Result<Reply, UpstreamError> {
+    let mut may_reopen = true;
+    loop {
+        let using = Sessions::get(client, upstream, &call.caller, call.deadline).await?;
+        let mut running = Running::begin(client, upstream, using, &call);
+        let answer = match running.post(TTL).await? {
+            Begun::Answer(answer) => answer,
+            Begun::Stream(hearing) => {
+                let answered = answer_of(&running, hearing);
+                tokio::time::timeout_at(call.deadline.into(), answered)
+                    .await
+                    .unwrap_or(Err(UpstreamError::TimedOut))?
+            }
+            Begun::SessionLost => {
+                running.is_over = true;
+                running.using.lose();
+                if !std::mem::take(&mut may_reopen) {
+                    return Err(UpstreamError::SessionLost);
+                }
+                continue;
+            }
+        };
+        running.is_over = true;
+        let Some(task) = Task::read(client, &answer) else {
+            return running.last(&answer).map(answers::Answer::into_reply);
+        };
+        upstream.bridge.as_modern.tools.add(tool);
+        return Ok(events(Driven::new(running, task)));
+    }
+}
+
+async fn answer_of(running: &Running, mut hearing: Box<Hearing>) -> Result<Bytes, UpstreamError> {
+    loop {
+        match hearing.next().await? {
+            Said::Message { message, is_answer: true } => {
+                hearing.finish();
+                return Ok(message);
+            }
+            // Nobody hears of its progress yet.
+            Said::Message { message, .. } => drop(running.translate(&message)),
+            Said::Nothing => {}
+        }
+    }
+}
+
+/// How a task stands.
+struct Task {
+    /// The literal of its id.
+    id: Box<str>,
+    is_under_way: bool,
+    poll_interval: Duration,
+}
+
+impl Task {
+    /// Reads an answer that makes a task, or tells of one.
+    fn read(client: &Client, answer: &Bytes) -> Option<Self> {
+        with_memory(client, |(scratch, depth_max)| {
+            let result = scratch.index(answer, depth_max).map(Document::root).ok()?.get("result")?;
+            let task = result.get("task").unwrap_or(result);
+            let id = task.get("taskId").filter(|id| id.as_literal().is_some())?;
+            let status = task.get("status").and_then(Value::as_literal);
+            let is_under_way = status.is_some_and(|status| status.equals(answer, "working"));
+            let interval = task.get("pollInterval").and_then(Value::as_integer);
+            let interval = interval.and_then(|interval| u64::try_from(interval).ok());
+            let interval = interval.map_or(POLL_INTERVAL, Duration::from_millis);
+            Some(Self {
+                id: std::str::from_utf8(id.raw()).ok()?.into(),
+                is_under_way,
+                poll_interval: interval.clamp(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX),
+            })
+        })
+    }
+}
+
+/// A task under way. Dropped before its result, it is cancelled.
+struct Driven {
+    running: Running,
+    task: Task,
+    pause: std::pin::Pin<Box<Sleep>>,
+    failures: u32,
+    /// Where its result comes.
+    result: Option<Box<Hearing>>,
+    is_over: bool,
+}
+
+fn events(driven: Driven) -> Reply {
+    let events = stream::unfold(driven, |mut driven| async move {
+        if driven.is_over {
+            return None;
+        }
+        let event = match driven.next().await {
+            Ok(event) => event,
+            Err(error) => {
+                let told = data_event(Bytes::from(failure(&driven.running.call, error)));
+                driven.cancel();
+                driven.is_over = true;
+                told
+            }
+        };
+        Some((Ok::<_, Broken>(event), driven))
+    });
+    events_reply(Translated::new(events))
+}
+
+impl Driven {
+    fn new(running: Running, task: Task) -> Self {
+        let pause = Box::pin(sleep(task.poll_interval));
+        Self { running, task, pause, failures: 0, result: None, is_over: false }
+    }
+
+    /// The next event for the client.
+    async fn next(&mut self) -> Result<Bytes, UpstreamError> {
+        loop {
+            if let Some(hearing) = &mut self.result {
+                let said = tokio::select! {
+                    said = hearing.next() => said?,
+                    message = self.running.told_elsewhere() => Said::Message { message, is_answer: false },
+                };
+                match said {
+                    Said::Nothing => return Ok(Bytes::from_static(COMMENT)),
+                    Said::Message { message, is_answer: true } => {
+                        if let Some(hearing) = self.result.take() {
+                            hearing.finish();
+                        }
+                        return self.finish(&message);
+                    }
+                    Said::Message { message, .. } => {
+                        if let Some(event) = self.running.translate(&message) {
+                            return Ok(event);
+                        }
+                    }
+                }
+            } else if self.task.is_under_way {
+                let quiet = self.running.upstream.config.stream_idle_timeout / 3;
+                let quiet = quiet.clamp(Duration::from_millis(1), COMMENT_INTERVAL_MAX);
+                tokio::select! {
+                    () = &mut self.pause => {}
+                    () = sleep(quiet) => return Ok(Bytes::from_static(COMMENT)),
+                    message = self.running.told_elsewhere() => {
+                        if let Some(event) = self.running.translate(&message) {
+                            return Ok(event);
+                        }
+                        continue;
+                    }
+                }
+                self.look().await?;
+                let pause = self.task.poll_interval;
+                let pause = if self.failures > 0 { pause.min(RETRY_INTERVAL_MAX) } else { pause };
+                self.pause = Box::pin(sleep(pause));
+                return Ok(Bytes::from_static(COMMENT));
+            } else if let Some(answer) = self.ask_for_result().await? {
+                return self.finish(&answer);
+            }
+        }
+    }
+
+    /// Asks how the task stands.
+    async fn look(&mut self) -> Result<(), UpstreamError> {
+        let Running { client, upstream, .. } = &self.running;
+        let session = &self.running.using.session;
+        let message = self.message(next_number(), "tasks/get");
+        let question = telling::question(&session.name, message.into(), POLL_BYTES_MAX, POLL_TIMEOUT);
+        let answer = with_asker(client, async |asker: Asker<'_>| asker.ask(upstream, question).await).await;
+        match answer.ok().and_then(|answer| Task::read(client, &answer.body)) {
+            Some(task) => {
+                self.failures = 0;
+                self.task.is_under_way = task.is_under_way;
+                self.task.poll_interval = task.poll_interval;
+                Ok(())
+            }
+            None if self.failures < FAILURES_MAX => {
+                self.failures += 1;
+                Ok(())
+            }
+            None => Err(UpstreamError::Nonsense),
+        }
+    }
+
+    /// Asks for the result; `None`: it comes as an event.
+    async fn ask_for_result(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+        let Running { client, upstream, .. } = &self.running;
+        let session = &self.running.using.session;
+        let id = next_number();
+        let posted = Posted {
+            message: Segments::from(Bytes::from(self.message(id, "tasks/result"))),
+            id: id.to_string().into(),
+            headers: HeaderMap::new(),
+            trail: None,
+            is_safe_to_repeat: true,
+            deadline: Instant::now() + upstream.config.reply_timeout,
+        };
+        match hearing::post(client, upstream, &session.name, posted).await? {
+            Begun::Answer(answer) => Ok(Some(answer)),
+            Begun::Stream(hearing) => {
+                self.result = Some(hearing);
+                Ok(None)
+            }
+            Begun::SessionLost => Err(UpstreamError::SessionLost),
+        }
+    }
+
+    fn finish(&mut self, answer: &Bytes) -> Result<Bytes, UpstreamError> {
+        self.is_over = true;
+        let answer = self.running.last(answer)?;
+        Ok(data_event(answer.message))
+    }
+
+    fn message(&self, id: u64, method: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"taskId":{}}}}}"#, self.task.id)
+    }
+
+    fn cancel(&self) {
+        let Running { client, upstream, .. } = &self.running;
+        let session = &self.running.using.session;
+        let message = self.message(next_number(), "tasks/cancel");
+        telling::tell(client, upstream, &session.name, message);
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.cancel();
+        }
+    }
+}

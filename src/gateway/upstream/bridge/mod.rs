@@ -1,0 +1,178 @@
+//! The bridge: clients of one era and servers of the other.
+//!
+//! A server that speaks one era only is served as if there were a Streamable HTTP server of the other era inside this
+//! process, so that relay, sessions, streams and subscriptions know nothing of it: a legacy request is answered by
+//! [`as_legacy`], a modern one by [`as_modern`], and each of them asks the server in its own era. What the messages look
+//! like in the other era is in [`protocol::translation`].
+//!
+//! Lists, `server/discover` and `initialize` do not come by here: the catalog asks for them in an era that the server
+//! speaks, and writes them for whoever asked.
+//!
+//! Deliberately not here: whether a client may call (that is decided before), and names (the relay maps them after).
+//!
+//! Invariant: what one client says, or is asked, reaches nobody but the call it belongs to.
+
+pub mod as_legacy;
+pub mod as_modern;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream::{LocalBoxStream, StreamExt as _};
+use http::{HeaderMap, HeaderValue, Method, Request};
+use http_body::Frame;
+
+use super::ask::{PROTOCOL_VERSION, SESSION_ID};
+use super::exchange::{Client, Reply, RequestBody};
+use super::incoming::Broken;
+use super::{Aim, Upstream, stdio};
+use crate::telemetry::bridge::BridgeSeries;
+use protocol::error::UpstreamError;
+use protocol::version::{Era, Version};
+
+/// What the bridge to one upstream keeps; shared by all threads.
+#[derive(Debug)]
+pub struct Bridge {
+    /// What is counted about it.
+    pub series: BridgeSeries,
+    /// The sessions of legacy clients with a modern server.
+    pub as_legacy: as_legacy::Server,
+    /// The sessions with a legacy server, and the calls of modern clients that wait there.
+    pub as_modern: as_modern::Server,
+    upstream: Mutex<Weak<Upstream>>,
+}
+
+/// Who makes a modern call that is bridged: an extension of the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The identity of the principal; empty where nobody asked.
+    pub principal: Arc<str>,
+}
+
+impl Caller {
+    /// The principal with this identity.
+    pub fn of(principal: &str) -> Self {
+        Self { principal: principal.into() }
+    }
+
+    /// As connections that are not for everybody know it.
+    pub fn header(&self) -> Option<HeaderValue> {
+        stdio::caller(&self.principal)
+    }
+}
+
+impl Bridge {
+    /// Nothing is kept yet.
+    pub fn new(series: BridgeSeries) -> Arc<Self> {
+        Arc::new(Self {
+            as_legacy: as_legacy::Server::default(),
+            as_modern: as_modern::Server::default(),
+            upstream: Mutex::default(),
+            series,
+        })
+    }
+
+    /// From now on it leads to `upstream`.
+    pub fn belong_to(&self, upstream: &Arc<Upstream>) {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(upstream);
+    }
+
+    /// Where it leads to. `None`: nowhere any more.
+    pub fn upstream(&self) -> Option<Arc<Upstream>> {
+        self.upstream.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// The upstream is no longer configured: calls that wait end.
+    pub fn retire(&self) {
+        self.as_legacy.retire();
+        self.as_modern.retire();
+    }
+}
+
+/// The era that a request is written in if it has to cross. `None`: the upstream takes it as it is.
+pub fn crossing(upstream: &Upstream, request: &Request<RequestBody>, aim: Aim) -> Option<Era> {
+    // Whoever finds out what an upstream speaks asks the upstream itself.
+    if matches!(aim, Aim::Probe | Aim::Question(_)) {
+        return None;
+    }
+    // What was opened here ends here, whatever the upstream speaks by now.
+    let ends = || request.headers().get(SESSION_ID).is_some_and(|id| upstream.bridge.as_legacy.has(id));
+    if request.method() == Method::DELETE && ends() {
+        return Some(Era::Legacy);
+    }
+    if !upstream.config.bridge.is_on {
+        return None;
+    }
+    let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
+    let era = era_of(request.headers());
+    (!eras.contains(era)).then_some(era)
+}
+
+/// A number that no request or question of the bridge had before, whichever session it is of: none is ever taken for
+/// another's, and sessions share connections.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(2);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The era of a request by its headers.
+pub fn era_of(headers: &HeaderMap) -> Era {
+    let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+    let is_modern = version.is_some_and(|version| Version::of(version) != Version::Legacy);
+    if is_modern { Era::Modern } else { Era::Legacy }
+}
+
+/// Answers a request of `era` for an upstream that speaks the other one.
+pub async fn send(
+    client: &Client,
+    upstream: &Upstream,
+    era: Era,
+    request: Request<RequestBody>,
+    deadline: Instant,
+) -> Result<Reply, UpstreamError> {
+    let Some(upstream) = upstream.bridge.upstream() else { return Err(UpstreamError::Unreachable) };
+    match era {
+        Era::Legacy => as_legacy::answer(client, &upstream, request, deadline).await,
+        Era::Modern => as_modern::answer(client, &upstream, request, deadline).await,
+    }
+}
+
+/// Server-sent events that are made while they are read.
+pub struct Translated {
+    events: LocalBoxStream<'static, Result<Bytes, UpstreamError>>,
+    fault: Option<UpstreamError>,
+}
+
+impl Translated {
+    /// The events of this stream, each piece one or several of them, whole. An error is its end.
+    pub fn new<E: Into<UpstreamError>>(events: impl Stream<Item = Result<Bytes, E>> + 'static) -> Self {
+        let events = events.map(|event| event.map_err(Into::into));
+        Self { events: Box::pin(events), fault: None }
+    }
+
+    /// The next piece.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let piece = ready!(self.events.as_mut().poll_next(cx));
+        Poll::Ready(piece.map(|piece| {
+            piece.map(Frame::data).map_err(|error| {
+                self.fault = Some(error);
+                Broken
+            })
+        }))
+    }
+
+    /// Why it broke off, once it has.
+    pub fn fault(&self) -> Option<&UpstreamError> {
+        self.fault.as_ref()
+    }
+}
+
+impl std::fmt::Debug for Translated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Translated").finish_non_exhaustive()
+    }
+}

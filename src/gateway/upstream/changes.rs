@@ -1,0 +1,163 @@
+//! Counts how often an upstream's lists were found to have changed.
+//!
+//! A list that was fetched at one count is invalid at any later one. The count is taken before the fetch begins, so a
+//! change that happens meanwhile is not missed.
+//!
+//! Here is also which lists are *watched*: their upstream speaks the legacy era alone, said that it tells of their
+//! changes, and the stream on which it would stands. Invariant: when that ends, first no list is watched any more, then
+//! all lists are invalid.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use protocol::subscription::Lists;
+
+/// A client that is wrong again and again must not have the lists fetched as often.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What a `list_changed` notification speaks of; resource templates change with the resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Changed {
+    /// `notifications/tools/list_changed`
+    Tools,
+    /// `notifications/prompts/list_changed`
+    Prompts,
+    /// `notifications/resources/list_changed`
+    Resources,
+}
+
+impl Changed {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
+
+    /// The key of the capability of a server that has such lists.
+    pub fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+        }
+    }
+
+    /// The method of the notification.
+    pub fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+            Self::Resources => "notifications/resources/list_changed",
+        }
+    }
+}
+
+/// One count for each kind of list.
+#[derive(Debug)]
+pub struct Changes {
+    counts: [AtomicU64; 3],
+    /// A bit for each kind that is watched.
+    watched: AtomicU8,
+    made: Instant,
+    /// When refusals count again, in milliseconds since `made`.
+    refusals_from_ms: AtomicU64,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self {
+            counts: Default::default(),
+            watched: AtomicU8::new(0),
+            made: Instant::now(),
+            refusals_from_ms: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Changes {
+    /// Makes every list of this kind invalid that was fetched so far.
+    pub fn note(&self, changed: Changed) {
+        self.counts[changed as usize].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// From now on exactly these are watched.
+    pub fn watch(&self, kinds: Lists) {
+        let before = Lists::from_bits(self.watched.swap(kinds.bits(), Ordering::AcqRel));
+        for changed in Changed::ALL {
+            if before.has(changed as usize) && !kinds.has(changed as usize) {
+                self.note(changed);
+            }
+        }
+    }
+
+    /// The upstream may change its lists without telling.
+    pub fn unwatch(&self) {
+        self.watched.store(0, Ordering::Release);
+        for changed in Changed::ALL {
+            self.note(changed);
+        }
+    }
+
+    /// Whether the upstream would tell now of such a change.
+    pub fn is_watched(&self, changed: Changed) -> bool {
+        Lists::from_bits(self.watched.load(Ordering::Acquire)).has(changed as usize)
+    }
+
+    /// The upstream refused a call in a way that a client with an old list would be refused: every list becomes
+    /// invalid, but not again for a while.
+    pub fn note_refusal(&self, now: Instant) {
+        let since_ms = |time: Instant| u64::try_from((time - self.made).as_millis()).unwrap_or(u64::MAX);
+        let now_ms = since_ms(now.max(self.made));
+        let from_ms = self.refusals_from_ms.load(Ordering::Relaxed);
+        let next_ms = now_ms.saturating_add(u64::try_from(REFUSAL_INTERVAL.as_millis()).unwrap_or(u64::MAX));
+        let counts = now_ms >= from_ms
+            && self
+                .refusals_from_ms
+                .compare_exchange(from_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if counts {
+            for changed in Changed::ALL {
+                self.note(changed);
+            }
+        }
+    }
+
+    /// The count now.
+    pub fn count(&self, changed: Changed) -> u64 {
+        self.counts[changed as usize].load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_count_once_in_a_while() {
+        let changes = Changes::default();
+        let start = changes.made;
+        for (after, count) in [
+            (Duration::ZERO, 1),
+            (Duration::from_secs(1), 1),
+            (REFUSAL_INTERVAL, 2),
+            (REFUSAL_INTERVAL + Duration::from_secs(1), 2),
+            (REFUSAL_INTERVAL * 3, 3),
+        ] {
+            changes.note_refusal(start + after);
+            assert_eq!(changes.count(Changed::Tools), count, "{after:?}");
+            assert_eq!(changes.count(Changed::Resources), count, "{after:?}");
+        }
+        changes.note(Changed::Prompts);
+        assert_eq!((changes.count(Changed::Prompts), changes.count(Changed::Tools)), (4, 3));
+    }
+
+    #[test]
+    fn what_is_no_longer_watched_is_invalid() {
+        let changes = Changes::default();
+        assert!(!changes.is_watched(Changed::Tools));
+        changes.watch(Lists::ALL);
+        changes.watch(Lists::one(Changed::Resources as usize));
+        assert_eq!(Changed::ALL.map(|changed| changes.is_watched(changed)), [false, false, true]);
+        assert_eq!(changes.count(Changed::Resources), 0);
+        changes.unwatch();
+        assert!(!changes.is_watched(Changed::Resources));
+        assert_eq!(Changed::ALL.map(|changed| changes.count(changed)), [2, 2, 1]);
+    }
+}

@@ -1,0 +1,236 @@
+//! What an upstream is shown to let the gateway in: headers that are always the same, tokens that are fetched
+//! ([`oauth`]), and the certificate of TLS.
+//!
+//! All of it is read when a snapshot is built, so that a missing secret is an error at start and at reload, and never
+//! one of a call. It goes to this upstream alone, with every request there is: calls of clients and the gateway's own.
+//! What a client shows the gateway is no part of it.
+
+pub mod oauth;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use zeroize::Zeroizing;
+
+use self::oauth::Tokens;
+use super::Upstream;
+use super::exchange::{Client, Clock, Delivery, Held, Reply, RequestBody};
+use crate::telemetry::trace::Trail;
+use config::{self, Authorization, HeaderSource};
+use net::secret::{Secret, SecretError};
+use net::tls::{Connector, Connectors, Fault, PemFile, Settings, SettingsError};
+use protocol::error::UpstreamError;
+
+/// Somebody without trust is told of no more often, as every call finds out again.
+const REMARK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What was read for an upstream. Equal settings with other material make another upstream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Material {
+    /// Variables of a child process.
+    pub env: Vec<(String, Secret)>,
+    tls: Option<Settings>,
+    headers: HeaderMap,
+    client_secret: Option<Secret>,
+    token_tls: Option<Settings>,
+}
+
+/// How an upstream is reached and what it is shown.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// What it was made of.
+    pub material: Material,
+    /// How its `https` URLs are reached.
+    pub tls: Option<Arc<Connector>>,
+    /// Headers of a client's requests that are handed on.
+    pub forward: Vec<HeaderName>,
+    tokens: Option<Arc<Tokens>>,
+    remarked: Mutex<Option<Instant>>,
+}
+
+/// Why an upstream cannot be reached as configured. Shows nothing of a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// A secret cannot be read.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// A certificate, or what goes with it.
+    #[error(transparent)]
+    Tls(#[from] SettingsError),
+    /// What was read cannot stand in a header.
+    #[error("the secret for `{0}` cannot stand in a header: it has to be one line of visible characters")]
+    Header(HeaderName),
+    /// The URL of a token endpoint that HTTP cannot express.
+    #[error("the token URL cannot be called")]
+    TokenUrl,
+}
+
+impl Material {
+    /// Reads what `upstream` needs. Blocks.
+    pub fn read(upstream: &config::Upstream) -> Result<Self, AccessError> {
+        let mut material = Self::default();
+        for (name, source) in upstream.command.iter().flat_map(|command| &command.secret_env) {
+            material.env.push((name.clone(), Secret::read(source)?));
+        }
+        if upstream.urls.iter().any(|url| url.is_tls) {
+            material.tls = Some(read_tls(&upstream.tls)?);
+        }
+        for (name, source) in &upstream.credentials.headers {
+            let value = match source {
+                HeaderSource::Text(value) => value.clone(),
+                HeaderSource::Secret(source) => sensitive(name, Secret::read(source)?.expose())?,
+            };
+            material.headers.insert(name.clone(), value);
+        }
+        match &upstream.credentials.authorization {
+            None => {}
+            Some(Authorization::Bearer(source)) => {
+                let value = bearer(Secret::read(source)?.expose())?;
+                material.headers.insert(AUTHORIZATION, value);
+            }
+            Some(Authorization::Basic { user, password }) => {
+                let value = basic(user.as_bytes(), Secret::read(password)?.expose())?;
+                material.headers.insert(AUTHORIZATION, value);
+            }
+            Some(Authorization::OAuth(oauth)) => {
+                material.client_secret = Some(Secret::read(&oauth.client_secret)?);
+                if oauth.token_url.to_ascii_lowercase().starts_with("https:") {
+                    let ca = oauth.ca.as_deref().map(PemFile::read).transpose()?;
+                    material.token_tls = Some(Settings { ca, ..Settings::default() });
+                }
+            }
+        }
+        Ok(material)
+    }
+}
+
+fn read_tls(tls: &config::ClientTls) -> Result<Settings, AccessError> {
+    let identity = match &tls.identity {
+        Some((chain, key)) => Some((PemFile::read(chain)?, Secret::read(key)?)),
+        None => None,
+    };
+    let ca = tls.ca.as_deref().map(PemFile::read).transpose()?;
+    Ok(Settings { ca, identity, server_name: tls.server_name.clone() })
+}
+
+fn sensitive(name: &HeaderName, bytes: &[u8]) -> Result<HeaderValue, AccessError> {
+    let mut value = HeaderValue::from_bytes(bytes).map_err(|_| AccessError::Header(name.clone()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn bearer(token: &[u8]) -> Result<HeaderValue, AccessError> {
+    sensitive(&AUTHORIZATION, &Zeroizing::new([b"Bearer ", token].concat()))
+}
+
+fn basic(user: &[u8], password: &[u8]) -> Result<HeaderValue, AccessError> {
+    let pair = Zeroizing::new([user, b":", password].concat());
+    let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(&*pair)));
+    sensitive(&AUTHORIZATION, text.as_bytes())
+}
+
+impl Access {
+    /// What `upstream` needs, of what was read for it.
+    pub fn new(
+        upstream: &config::Upstream,
+        material: Material,
+        connectors: &mut Connectors,
+    ) -> Result<Self, AccessError> {
+        let tls = material.tls.as_ref().map(|settings| connectors.get(settings)).transpose()?;
+        let mut tokens = None;
+        if let (Some(Authorization::OAuth(oauth)), Some(secret)) =
+            (&upstream.credentials.authorization, &material.client_secret)
+        {
+            let tls = material.token_tls.as_ref().map(|settings| connectors.get(settings)).transpose()?;
+            tokens = Some(Arc::new(Tokens::new(&upstream.name, oauth, secret, tls)?));
+        }
+        let forward = upstream.credentials.forward.clone();
+        Ok(Self { material, tls, forward, tokens, remarked: Mutex::default() })
+    }
+
+    /// Goes on with the tokens of `same`, should they be the same.
+    pub fn adopt(&mut self, same: &Self) {
+        if let (Some(tokens), Some(old)) = (&self.tokens, &same.tokens)
+            && tokens.are_fetched_like(old)
+            && self.material.client_secret == same.material.client_secret
+            && self.material.token_tls == same.material.token_tls
+        {
+            self.tokens = Some(Arc::clone(old));
+        }
+    }
+
+    /// Whether it wants tokens.
+    pub fn has_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Adds the headers that every request carries.
+    pub fn show(&self, headers: &mut HeaderMap) {
+        for (name, value) in &self.material.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+
+    /// Whether an exchange failed because the other side did not accept our certificate, which it may tell only after
+    /// the handshake; told to the operator.
+    pub fn was_refused(&self, upstream: &str, error: &(dyn std::error::Error + 'static)) -> bool {
+        let fault = self.tls.as_ref().and_then(|_| Fault::of(error));
+        let refused = fault.filter(|fault| *fault == Fault::OurCertificate);
+        refused.inspect(|fault| self.remark(upstream, *fault)).is_some()
+    }
+
+    /// Tells the operator what was wrong with TLS, now and then.
+    pub fn remark(&self, upstream: &str, fault: Fault) {
+        if !fault.is_about_trust() {
+            tracing::debug!(upstream, %fault, "no TLS");
+            return;
+        }
+        let now = Instant::now();
+        let mut remarked = self.remarked.lock().unwrap_or_else(PoisonError::into_inner);
+        if remarked.is_none_or(|last| now.duration_since(last) >= REMARK_INTERVAL) {
+            *remarked = Some(now);
+            tracing::warn!(upstream, "cannot connect to an upstream over TLS: {fault}");
+        }
+    }
+}
+
+impl Client {
+    /// Sends `request` with a token, where the upstream wants one, and once more with a new one if it does not take it:
+    /// then it did not look at the request.
+    pub(super) async fn attempt_with_token(
+        &self,
+        upstream: &Upstream,
+        delivery: (Delivery, Option<&Uri>),
+        mut request: Request<RequestBody>,
+        clock: Clock,
+    ) -> Result<Reply, UpstreamError> {
+        let Some(tokens) = &upstream.access.tokens else {
+            return self.attempt(upstream, delivery, request, clock).await;
+        };
+        let token = tokens.get(&self.tasks, clock.deadline).await?;
+        let mut again = Request::new(request.body().clone());
+        request.method().clone_into(again.method_mut());
+        request.headers().clone_into(again.headers_mut());
+        if let Some(held) = request.extensions().get::<Held>() {
+            again.extensions_mut().insert(*held);
+        }
+        let trail = Trail::of(&request);
+        request.headers_mut().insert(AUTHORIZATION, token.header.clone());
+        let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
+        if reply.head.status != StatusCode::UNAUTHORIZED || !tokens.reject(&token) {
+            return Ok(reply);
+        }
+        drop(reply);
+        if let Some(trail) = trail {
+            trail.goes_again();
+            again.extensions_mut().insert(trail);
+        }
+        let token = tokens.get(&self.tasks, clock.deadline).await?;
+        again.headers_mut().insert(AUTHORIZATION, token.header.clone());
+        self.attempt(upstream, delivery, again, clock.starting_now()).await
+    }
+}

@@ -1,0 +1,212 @@
+//! What is known of an upstream before any call: which eras it speaks, and how it introduced itself in each.
+//!
+//! A fixed set of eras in the configuration goes before what is known here ([`Upstream::eras`](super::Upstream::eras)).
+//! Each era is learned by itself: a server of both may name only one of them. Only whoever probes upstreams writes
+//! here; everybody else reads. Invariant: what was once known is never replaced by ignorance.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use protocol::version::{Era, Eras};
+
+/// A longer introduction is kept without its instructions.
+pub const RESULT_BYTES_MAX: usize = 64 * 1024;
+
+/// The result of an upstream that gave none.
+pub const EMPTY: &str = "{}";
+
+/// What is known of one upstream; shared by all threads.
+#[derive(Debug, Default)]
+pub struct Facts {
+    known: ArcSwap<Known>,
+    changed: Notify,
+    is_doubted: AtomicBool,
+    is_introduction_wanted: AtomicBool,
+    was_asked_modern: AtomicBool,
+}
+
+/// What is known at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// What came of `server/discover`.
+    pub modern: Fact,
+    /// What came of `initialize`.
+    pub legacy: Fact,
+    /// True once the upstream was asked, whatever came of it.
+    pub was_tried: bool,
+}
+
+/// Whether an upstream speaks an era.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fact {
+    /// It was never asked, or did not say.
+    #[default]
+    Unknown,
+    /// It does not.
+    Absent,
+    /// It does.
+    Present(Arc<Introduction>),
+}
+
+/// How an upstream introduced itself.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// The version it chose, or the newest it offers.
+    pub version: Box<str>,
+    /// The result object of `server/discover` or `initialize`, as it wrote it; `{}` where it gave none, and without
+    /// what is long in it where it is longer than [`RESULT_BYTES_MAX`].
+    pub result: Bytes,
+}
+
+impl Facts {
+    /// What is known now.
+    pub fn known(&self) -> arc_swap::Guard<Arc<Known>> {
+        self.known.load()
+    }
+
+    /// Replaces what is known and wakes whoever waits for it.
+    pub fn publish(&self, known: Known) {
+        self.known.store(Arc::new(known));
+        self.changed.notify_waiters();
+    }
+
+    /// Says that the upstream answered in a way that contradicts what is known, so that it is asked again soon.
+    pub fn doubt(&self) {
+        // Most often it is doubted already, and a load costs other threads nothing.
+        if !self.is_doubted.load(Ordering::Relaxed) {
+            self.is_doubted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was doubted since this was last asked.
+    pub fn take_doubt(&self) -> bool {
+        self.is_doubted.load(Ordering::Relaxed) && self.is_doubted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Says that it matters how the upstream introduces itself in the modern era, even where it is sure that it speaks it.
+    pub fn want_introduction(&self) {
+        if !self.is_introduction_wanted.load(Ordering::Relaxed) {
+            self.is_introduction_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anybody wants that introduction.
+    pub fn is_introduction_wanted(&self) -> bool {
+        self.is_introduction_wanted.load(Ordering::Relaxed)
+    }
+
+    /// It was asked for that introduction, whatever came of it.
+    pub fn note_asked_modern(&self) {
+        self.was_asked_modern.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until something else is known than when this was called, or the same once more.
+    pub fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Waits until the upstream was tried once.
+    pub async fn tried(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.known().was_tried {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until it is known how a modern upstream introduces itself, at most for `patience`.
+    pub async fn introduced_within(&self, patience: Duration) {
+        self.want_introduction();
+        let introduced = async {
+            loop {
+                let changed = self.changed.notified();
+                let known = self.known.load_full();
+                let has_said = known.modern.introduction().is_none_or(|said| said.result != EMPTY);
+                if known.was_tried && (has_said || self.was_asked_modern.load(Ordering::Relaxed)) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // Out of patience, the caller goes by what is known.
+        let _ = tokio::time::timeout(patience, introduced).await;
+    }
+
+    /// Waits until the upstream was tried once, at most for `patience`.
+    pub async fn tried_within(&self, patience: Duration) {
+        // Out of patience, the caller goes by what is known.
+        let _ = tokio::time::timeout(patience, self.tried()).await;
+    }
+}
+
+impl Known {
+    /// What is known of one era.
+    pub fn of(&self, era: Era) -> &Fact {
+        match era {
+            Era::Legacy => &self.legacy,
+            Era::Modern => &self.modern,
+        }
+    }
+
+    /// What is known of one era, to be changed.
+    pub fn of_mut(&mut self, era: Era) -> &mut Fact {
+        match era {
+            Era::Legacy => &mut self.legacy,
+            Era::Modern => &mut self.modern,
+        }
+    }
+
+    /// The eras it is known to speak.
+    pub fn eras(&self) -> Eras {
+        let has = |fact: &Fact| fact.introduction().is_some();
+        Eras { legacy: has(&self.legacy), modern: has(&self.modern) }
+    }
+
+    /// True if no era is known to be spoken.
+    pub fn is_unknown(&self) -> bool {
+        self.eras().is_empty()
+    }
+}
+
+impl Fact {
+    /// How the upstream introduced itself, if it did.
+    pub fn introduction(&self) -> Option<&Arc<Introduction>> {
+        match self {
+            Self::Present(introduction) => Some(introduction),
+            Self::Unknown | Self::Absent => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doubt_is_taken_once() {
+        let facts = Facts::default();
+        assert!(!facts.take_doubt());
+        facts.doubt();
+        facts.doubt();
+        assert!(facts.take_doubt() && !facts.take_doubt());
+    }
+
+    #[test]
+    fn only_what_is_present_is_spoken() {
+        let introduction = Introduction { version: "2025-11-25".into(), result: "{}".into() };
+        let mut known = Known { modern: Fact::Absent, ..Known::default() };
+        assert!(known.is_unknown());
+        *known.of_mut(Era::Legacy) = Fact::Present(introduction.into());
+        assert_eq!(known.eras(), Eras::only(Era::Legacy));
+        assert!(!known.is_unknown() && known.of(Era::Legacy).introduction().is_some());
+    }
+}

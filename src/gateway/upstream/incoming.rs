@@ -1,0 +1,88 @@
+//! The body of a reply while it arrives from an upstream, whatever carries it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::bridge::Translated;
+use super::fresh_id::Restored;
+use super::pipe::exchange::Body as Pieces;
+use protocol::error::UpstreamError;
+
+/// The body of a reply while it arrives.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Over HTTP.
+    Http(hyper::body::Incoming),
+    /// Complete.
+    Whole(Option<Bytes>),
+    /// From a process or another connection that many calls share, piece by piece.
+    Pieces(Box<Pieces>),
+    /// The reply to a request that was sent again.
+    Restored(Box<Restored>),
+    /// Server-sent events of the other era, translated as they come.
+    Translated(Translated),
+}
+
+/// The reply broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the reply broke off")]
+pub struct Broken;
+
+impl From<Broken> for UpstreamError {
+    fn from(_: Broken) -> Self {
+        Self::Reset
+    }
+}
+
+impl Incoming {
+    /// What a reply that broke off means.
+    pub fn fault(&self) -> UpstreamError {
+        let told = match self {
+            Self::Translated(translated) => translated.fault().cloned(),
+            _ => None,
+        };
+        told.unwrap_or(UpstreamError::Reset)
+    }
+}
+
+impl Body for Incoming {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut *self {
+            Self::Http(incoming) => {
+                Pin::new(incoming).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Broken)))
+            }
+            Self::Whole(whole) => Poll::Ready(whole.take().map(|whole| Ok(Frame::data(whole)))),
+            Self::Pieces(pieces) => {
+                pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
+            Self::Restored(restored) => restored.poll_frame(cx),
+            Self::Translated(translated) => translated.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http(incoming) => incoming.is_end_stream(),
+            Self::Whole(whole) => whole.is_none(),
+            Self::Restored(restored) => restored.is_end(),
+            Self::Pieces(_) | Self::Translated(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http(incoming) => incoming.size_hint(),
+            Self::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Pieces(_) | Self::Restored(_) | Self::Translated(_) => SizeHint::default(),
+        }
+    }
+}

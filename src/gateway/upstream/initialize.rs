@@ -1,0 +1,333 @@
+//! Opening a legacy session with an upstream: `initialize`, then `notifications/initialized`.
+//!
+//! Upstreams are shown the client that a session is for: its name and what it can do. The gateway's own sessions are
+//! opened in its own name, and declare nothing.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::ask::{Answer, Asker, Question, SESSION_ID, legacy_headers};
+use super::exchange::Client;
+use super::pipe::exchange::CALLER;
+use super::stdio;
+use super::{Aim, ReplicaKey, Upstream};
+use crate::access::limit::buffered::Buffered;
+use crate::session::{OpenError, Owner, SessionId, Sessions, UpstreamSession};
+use config::Limits;
+use protocol::ambiguity::is_ambiguous_introduction;
+use protocol::error::{NoListSession, UpstreamError};
+use protocol::json::{Document, Value, quote};
+use protocol::version::LegacyVersion;
+
+/// How long a session that was opened in vain may take to close.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A longer session id is refused: every request would carry it.
+const SESSION_ID_BYTES_MAX: usize = 1024;
+
+/// A session that an upstream opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its id; upstreams without sessions give none.
+    pub id: Option<HeaderValue>,
+    /// The version the upstream chose.
+    pub version: LegacyVersion,
+    /// The result object of `initialize`.
+    pub result: Bytes,
+    /// The replica that opened it.
+    pub replica: Option<ReplicaKey>,
+}
+
+/// What an upstream is told about whom a session is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// The version to begin with.
+    pub version: LegacyVersion,
+    /// The client's capabilities, a JSON object.
+    pub capabilities: &'a str,
+    /// `clientInfo.name`.
+    pub client_name: &'a str,
+    /// `clientInfo.title`; empty: none.
+    pub client_title: &'a str,
+    /// `clientInfo.version`.
+    pub client_version: &'a str,
+    /// The client's principal; empty where nobody asked, and for the gateway itself.
+    pub principal: &'a str,
+}
+
+/// Why no session was opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotOpened {
+    /// The exchange failed, or its answer makes no sense.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// The upstream refused `initialize`.
+    #[error("the server refused to initialize: HTTP {status}, error {code:?}")]
+    Refused {
+        /// The status.
+        status: StatusCode,
+        /// The JSON-RPC error code, if there was one.
+        code: Option<i64>,
+    },
+}
+
+impl From<NotOpened> for UpstreamError {
+    fn from(not_opened: NotOpened) -> Self {
+        match not_opened {
+            NotOpened::Upstream(error) => error,
+            NotOpened::Refused { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
+                Self::Credentials
+            }
+            NotOpened::Refused {
+                status: status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE),
+                ..
+            } => Self::Busy { status, retry_after_s: None },
+            NotOpened::Refused { .. } => Self::Nonsense,
+        }
+    }
+}
+
+impl Offer<'static> {
+    /// For a session of the gateway's own.
+    pub fn own(version: LegacyVersion) -> Self {
+        let client_version = env!("CARGO_PKG_VERSION");
+        Self {
+            version,
+            capabilities: "{}",
+            client_name: "trunkline",
+            client_title: "",
+            client_version,
+            principal: "",
+        }
+    }
+}
+
+impl Offer<'_> {
+    fn message(&self) -> String {
+        let Self { version, capabilities, client_name, client_title, client_version, .. } = *self;
+        let title = if client_title.is_empty() {
+            String::new()
+        } else {
+            format!(r#","title":{}"#, quote(client_title))
+        };
+        format!(
+            concat!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{}","capabilities":{},"#,
+                r#""clientInfo":{{"name":{}{},"version":{}}}}}}}"#
+            ),
+            version.as_str(),
+            capabilities,
+            quote(client_name),
+            title,
+            quote(client_version)
+        )
+    }
+}
+
+/// Opens a session. Where that fails after the upstream has opened it, or is dropped, it is closed there.
+pub async fn open(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    offer: Offer<'_>,
+    deadline: Instant,
+) -> Result<Opened, NotOpened> {
+    let body = offer.message();
+    // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
+    let mut headers = HeaderMap::new();
+    if upstream.is_child()
+        && let Some(caller) = stdio::caller(offer.principal)
+    {
+        headers.insert(CALLER, caller);
+    }
+    let answer = asker.ask(upstream, question(asker, (headers, None), body, deadline)).await?;
+    let mut unfinished = Unfinished::new(asker, upstream, &answer, offer.version);
+    let opened = read(asker, &answer)?;
+    unfinished.agree_on(opened.version);
+    if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
+        return Err(UpstreamError::Nonsense.into());
+    }
+    let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
+    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned();
+    let accepted =
+        asker.ask(upstream, question(asker, (headers, opened.replica), initialized, deadline)).await?;
+    if !accepted.status.is_success() {
+        return Err(NotOpened::Refused { status: accepted.status, code: None });
+    }
+    unfinished.finish();
+    Ok(opened)
+}
+
+/// A session that an upstream has opened and that nobody uses yet. Dropped, it is closed there, by a task of its own:
+/// whoever opens it may be out of time, or gone.
+struct Unfinished(Option<Closing>);
+
+/// What it takes to close a session.
+struct Closing {
+    client: Client,
+    limits: Limits,
+    budget: Arc<Buffered>,
+    aim: Aim,
+    upstream: Arc<Upstream>,
+    version: LegacyVersion,
+    session: (HeaderValue, Option<ReplicaKey>),
+}
+
+impl Unfinished {
+    /// `answer` is to `initialize`.
+    fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &Answer, version: LegacyVersion) -> Self {
+        let closing = || {
+            let id = session_id(answer).filter(|_| answer.status.is_success())?;
+            Some(Closing {
+                client: asker.client.clone(),
+                limits: asker.limits.clone(),
+                budget: Arc::clone(asker.budget),
+                aim: asker.aim,
+                upstream: upstream.bridge.upstream()?,
+                version,
+                session: (id, answer.replica),
+            })
+        };
+        Self(closing())
+    }
+
+    /// The version is not the one that was offered.
+    fn agree_on(&mut self, version: LegacyVersion) {
+        if let Some(closing) = &mut self.0 {
+            closing.version = version;
+        }
+    }
+
+    /// It is open.
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(closing) = self.0.take() {
+            let tasks = closing.client.tasks.clone();
+            tasks.spawn(closing.run());
+        }
+    }
+}
+
+impl Closing {
+    async fn run(self) {
+        let Self { client, limits, budget, aim, upstream, version, session: (id, replica) } = &self;
+        let scratch = RefCell::default();
+        let asker = Asker { client, scratch: &scratch, limits, budget, aim: *aim };
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        if let Err(error) = asker.close_session(upstream, version.as_str(), (id, *replica), deadline).await {
+            tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
+        }
+    }
+}
+
+/// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
+pub async fn own_session(
+    asker: &Asker<'_>,
+    sessions: &Sessions,
+    upstream: &Upstream,
+    (id, offer): (SessionId, Offer<'_>),
+    deadline: Instant,
+) -> Result<Arc<UpstreamSession>, UpstreamError> {
+    let open = || async {
+        let opened = open(asker, upstream, offer, deadline).await?;
+        Ok::<_, NotOpened>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
+    };
+    let owner = Owner { session: id, expires_s: u64::MAX, principal: "" };
+    let session = sessions.upstream_session(owner, &upstream.session_key, open);
+    match tokio::time::timeout_at(deadline.into(), session).await {
+        Ok(Ok(session)) => Ok(session),
+        Ok(Err(OpenError::Failed(error))) => Err(error.into()),
+        Ok(Err(OpenError::TooMany | OpenError::TooManyOfPrincipal | OpenError::Ended)) => {
+            Err(NoListSession::Busy.into())
+        }
+        Err(_) => Err(UpstreamError::TimedOut),
+    }
+}
+
+/// Closes a session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
+pub async fn close(asker: &Asker<'_>, upstream: &Upstream, opened: &Opened, deadline: Instant) -> bool {
+    let Some(session) = &opened.id else { return true };
+    let session = (session, opened.replica);
+    let closed = asker.close_session(upstream, opened.version.as_str(), session, deadline).await;
+    closed.unwrap_or_else(|error| {
+        tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
+        false
+    })
+}
+
+fn question(
+    asker: &Asker<'_>,
+    (headers, replica): (HeaderMap, Option<ReplicaKey>),
+    body: String,
+    deadline: Instant,
+) -> Question {
+    Question {
+        headers,
+        body: body.into(),
+        is_safe_to_repeat: false,
+        replica,
+        bytes_max: asker.limits.reply_bytes_max,
+        deadline,
+    }
+}
+
+/// It is kept for long: as it came, it would keep what its connection read along with it.
+fn session_id(answer: &Answer) -> Option<HeaderValue> {
+    answer.headers.get(SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
+}
+
+fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
+    let mut scratch = asker.scratch.borrow_mut();
+    let root = scratch.index(&answer.body, asker.limits.json_depth_max).ok().map(Document::root);
+    let result = root.and_then(|root| root.get("result"));
+    let (true, Some(result)) = (answer.status.is_success(), result) else {
+        let code = root.and_then(|root| root.get("error")?.get("code")?.as_integer());
+        if answer.status.is_success() && code.is_none() {
+            return Err(UpstreamError::Nonsense.into());
+        }
+        return Err(NotOpened::Refused { status: answer.status, code });
+    };
+    if is_ambiguous_introduction(result) {
+        return Err(UpstreamError::Nonsense.into());
+    }
+    let version = result.get("protocolVersion").and_then(Value::as_literal);
+    let version = version.and_then(|version| LegacyVersion::of(&version.decode(&answer.body)?));
+    let version = version.ok_or(UpstreamError::Nonsense)?;
+    let id = session_id(answer);
+    let replica = answer.replica.filter(|_| id.is_some());
+    Ok(Opened { id, version, result: answer.body.slice(result.span()), replica })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_is_what_the_client_said() {
+        let version = LegacyVersion::V2025_06_18;
+        let own = Offer::own(version).message();
+        assert!(own.contains(r#""capabilities":{},"clientInfo":{"name":"trunkline","version":""#), "{own}");
+        let capabilities = r#"{ "sampling":{"tools":{}},"elicitation":{"form":{},"url":{}} }"#;
+        let offer = Offer {
+            version,
+            capabilities,
+            client_name: "a\"b",
+            client_title: "T",
+            client_version: "",
+            principal: "",
+        };
+        let expected = concat!(
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
+            r#""capabilities":{ "sampling":{"tools":{}},"elicitation":{"form":{},"url":{}} },"#,
+            r#""clientInfo":{"name":"a\"b","title":"T","version":""}}}"#
+        );
+        assert_eq!(offer.message(), expected);
+    }
+}

@@ -1,0 +1,190 @@
+//! What the lists of an upstream have come to, as far as calls and notices need it: which parameters of its tools are
+//! mirrored in headers, which lists could not be had lately, and how often something may happen.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use protocol::hints::Hints;
+use protocol::param_headers::Annotation;
+
+/// The mirrored parameters of tools, by the name the upstream gave them; tools without are not in it.
+pub type Annotations = HashMap<Box<str>, Arc<[Annotation]>>;
+
+/// What is known now of the mirrored parameters of an upstream's tools.
+#[derive(Debug, Default)]
+pub struct Annotated {
+    known: ArcSwap<Annotations>,
+    was_listed: AtomicBool,
+}
+
+/// What the annotations of tools say, by the name the upstream gave them; tools without any are not in it.
+pub type ToolHints = HashMap<Box<str>, Hints>;
+
+/// What the annotations of an upstream's tools say, as they were last listed.
+#[derive(Debug, Default)]
+pub struct Hinted(ArcSwap<ToolHints>);
+
+/// A tools list is fetched at most so often because of headers that disagree with it.
+const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
+/// Tools that are known to have annotations, in all lists of an upstream; beyond it only the latest list counts.
+const ANNOTATED_MAX: usize = 65_536;
+/// What is wrong with a list is logged at most so often.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The state of one upstream's lists; shared by all threads.
+#[derive(Debug)]
+pub struct Listing {
+    /// Lets a tools list be fetched because of headers.
+    pub refetch: Throttle,
+    /// Lets a log line through.
+    pub log: Throttle,
+    /// A bit for each list that a client got without this upstream.
+    missing: AtomicU8,
+}
+
+/// Lets something happen once in an interval.
+#[derive(Debug)]
+pub struct Throttle {
+    interval: Duration,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self {
+            refetch: Throttle::new(REFETCH_INTERVAL),
+            log: Throttle::new(LOG_INTERVAL),
+            missing: AtomicU8::new(0),
+        }
+    }
+}
+
+impl Hinted {
+    /// What they say of a tool, by the upstream's name for it.
+    pub fn of(&self, tool: &str) -> Hints {
+        self.0.load().get(tool).copied().unwrap_or_default()
+    }
+
+    /// What they say of all; another value whenever it is something else.
+    pub fn now(&self) -> Arc<ToolHints> {
+        self.0.load_full()
+    }
+
+    /// Replaces what is known of these tools. Of one that is there twice, what both say.
+    pub fn publish<'n>(&self, tools: impl Iterator<Item = (Cow<'n, str>, Hints)>) {
+        let mut listed: HashMap<Cow<'n, str>, Hints> = HashMap::new();
+        for (name, hints) in tools {
+            listed.entry(name).and_modify(|known| *known = known.and(hints)).or_insert(hints);
+        }
+        let known = self.0.load();
+        let is_known = |(name, hints): (&Cow<'_, str>, &Hints)| {
+            known.get(&**name).copied().unwrap_or_default() == *hints
+        };
+        if listed.iter().all(is_known) {
+            return;
+        }
+        let mut next = if known.len() + listed.len() > ANNOTATED_MAX {
+            ToolHints::new()
+        } else {
+            ToolHints::clone(&known)
+        };
+        for (name, hints) in listed {
+            if hints == Hints::default() {
+                next.remove(&*name);
+            } else {
+                next.insert(name.into(), hints);
+            }
+        }
+        self.0.store(Arc::new(next));
+    }
+}
+
+impl Annotated {
+    /// Whether the tools were ever listed.
+    pub fn was_listed(&self) -> bool {
+        self.was_listed.load(Ordering::Relaxed)
+    }
+
+    /// The mirrored parameters of a tool, by the upstream's name for it.
+    pub fn of(&self, tool: &str) -> Option<Arc<[Annotation]>> {
+        self.known.load().get(tool).cloned()
+    }
+
+    /// Replaces what is known of the tools of these `names`. Lists differ by the capabilities of those who ask, so that
+    /// nothing is said of a tool that is not in one.
+    pub fn publish<'n>(&self, names: impl Iterator<Item = Cow<'n, str>>, annotations: &Arc<Annotations>) {
+        self.was_listed.store(true, Ordering::Relaxed);
+        let known = self.known.load();
+        if known.is_empty() {
+            if !annotations.is_empty() {
+                self.known.store(Arc::clone(annotations));
+            }
+            return;
+        }
+        let mut all = Annotations::clone(&known);
+        for name in names {
+            all.remove(&*name);
+        }
+        all.extend(annotations.iter().map(|(name, annotations)| (name.clone(), Arc::clone(annotations))));
+        if all.len() > ANNOTATED_MAX {
+            self.known.store(Arc::clone(annotations));
+        } else if all != **known {
+            self.known.store(Arc::new(all));
+        }
+    }
+}
+
+impl Listing {
+    /// A client's list was answered without this upstream. `list` is below 8.
+    pub fn note_missing(&self, list: u8) {
+        self.missing.fetch_or(1 << list, Ordering::AcqRel);
+    }
+
+    /// The list is there. True if a client got it without.
+    pub fn note_returned(&self, list: u8) -> bool {
+        self.missing.fetch_and(!(1 << list), Ordering::AcqRel) & (1 << list) != 0
+    }
+}
+
+impl Throttle {
+    fn new(interval: Duration) -> Self {
+        Self { interval, last: Mutex::new(None) }
+    }
+
+    /// True if it may happen at `now`; then the interval begins again.
+    pub fn admits(&self, now: Instant) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let admits = last.is_none_or(|last| now.saturating_duration_since(last) >= self.interval);
+        if admits {
+            *last = Some(now);
+        }
+        admits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throttle_admits_once_in_its_interval() {
+        let throttle = Throttle::new(Duration::from_secs(10));
+        let start = Instant::now();
+        for (after_s, admits) in [(0, true), (1, false), (9, false), (10, true), (11, false), (30, true)] {
+            assert_eq!(throttle.admits(start + Duration::from_secs(after_s)), admits, "{after_s}");
+        }
+    }
+
+    #[test]
+    fn a_list_returns_once() {
+        let listing = Listing::default();
+        listing.note_missing(3);
+        listing.note_missing(3);
+        assert_eq!([3, 3, 2].map(|list| listing.note_returned(list)), [true, false, false]);
+    }
+}

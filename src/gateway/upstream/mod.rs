@@ -1,0 +1,409 @@
+//! Servers behind the gateway: their addresses, how a request reaches one, and the connections kept open.
+//!
+//! What a reply means to a client is the relay's business; here a reply is a head and a body.
+
+pub mod ask;
+pub mod balance;
+pub mod bridge;
+pub mod changes;
+pub mod connect;
+pub mod credentials;
+pub mod exchange;
+pub mod facts;
+pub mod fresh_id;
+pub mod headers;
+pub mod health;
+pub mod incoming;
+pub mod initialize;
+pub mod listing;
+pub mod message_turns;
+pub mod own_id;
+pub mod pipe;
+pub mod pool;
+pub mod replica;
+pub mod sending;
+pub mod sse;
+pub mod stdio;
+pub mod unasked;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest as _, Sha256};
+
+use self::balance::{NotChosen, Replicas};
+use self::bridge::Bridge;
+use self::changes::Changes;
+use self::credentials::Access;
+use self::facts::Facts;
+use self::health::breaker::{Pass, Rules, State};
+use self::health::{clock_ms, millis};
+use self::listing::{Annotated, Hinted, Listing};
+use self::message_turns::MessageTurns;
+pub use self::replica::{Replica, ReplicaKey};
+use self::stdio::Children;
+use crate::access::limit::concurrency::Gate;
+use crate::catalog::pins::Pins;
+use crate::telemetry::metrics::{Metrics, UpstreamSeries};
+use config::{self, Isolation};
+use protocol::error::UpstreamError;
+use protocol::hints::{Hint, Wanted};
+use protocol::version::{Era, Eras};
+
+/// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
+const SESSION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many messages without an answer may be on their way to one upstream, and how many of them of one client. Each
+/// session sends one at a time.
+const MESSAGES_IN_FLIGHT_MAX: usize = 256;
+const MESSAGES_OF_CLIENT_MAX: usize = 64;
+
+/// Identifies an upstream across configurations: equal ids mean the same upstream, unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UpstreamId {
+    /// Index into each worker's table of pools.
+    pub slot: usize,
+    /// Grows whenever the slot is given to another upstream.
+    pub generation: u64,
+}
+
+/// A named MCP server.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its identity.
+    pub id: UpstreamId,
+    /// Its settings.
+    pub config: config::Upstream,
+    /// How it is reached.
+    pub transport: Transport,
+    /// What it is shown, and whom to believe there.
+    pub access: Access,
+    /// Its addresses, over HTTP.
+    pub replicas: Replicas,
+    /// What is counted about it.
+    pub series: UpstreamSeries,
+    /// Which eras it speaks.
+    pub facts: Arc<Facts>,
+    /// How often its lists have changed.
+    pub changes: Arc<Changes>,
+    /// What its sessions are filed under: its name, and a digest of its addresses or its command, as a server elsewhere is not to be
+    /// shown the ids of another's sessions.
+    pub session_key: Arc<str>,
+    /// True once it opened a session without giving it an id.
+    pub is_sessionless: Arc<AtomicBool>,
+    /// The mirrored parameters of its tools, as they were last listed.
+    pub annotated: Arc<Annotated>,
+    /// What the annotations of its tools say, as they were last listed.
+    pub hinted: Arc<Hinted>,
+    /// How its tools are defined; `None`: nobody looks.
+    pub pins: Option<Arc<Pins>>,
+    /// What its lists have come to.
+    pub listing: Arc<Listing>,
+    /// Where calls wait when it has as many as it may.
+    pub gate: Option<Arc<Gate>>,
+    /// Bounds messages on their way to it that have no answer, over all sessions.
+    pub message_turns: Arc<MessageTurns>,
+    /// How clients reach it that speak the other era only.
+    pub bridge: Arc<Bridge>,
+}
+
+/// Which replica a request is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// Any that is fit.
+    #[default]
+    Any,
+    /// This one, which holds the session that the request is part of.
+    Session(ReplicaKey),
+    /// This one, to find out whether it is fit.
+    Question(ReplicaKey),
+    /// Any, fit or not: to find out what the server is.
+    Probe,
+}
+
+impl From<Option<ReplicaKey>> for Aim {
+    /// Where a session is, if it is known.
+    fn from(session: Option<ReplicaKey>) -> Self {
+        session.map_or(Self::Any, Self::Session)
+    }
+}
+
+/// How an upstream is reached.
+#[derive(Debug)]
+pub enum Transport {
+    /// Streamable HTTP, at one of its replicas, or HTTP+SSE while that is what it speaks.
+    Http(Arc<sse::Streams>),
+    /// A child process.
+    Stdio(Arc<Children>),
+}
+
+impl Upstream {
+    /// Makes an upstream of its settings. Fails only on a URL that the configuration should have refused.
+    pub fn new(
+        id: UpstreamId,
+        config: config::Upstream,
+        access: Access,
+        metrics: &Metrics,
+    ) -> Result<Self, http::Error> {
+        let series = metrics.upstream(&config.name);
+        let common = replica::Common {
+            upstream: config.name.as_str().into(),
+            rules: Rules::of(&config.replicas),
+            openings: series.breaker_openings.clone(),
+            tls: access.tls.clone(),
+        };
+        let replicas = Replicas::new(&config.urls, common)?;
+        let session_key = session_key(&config);
+        let gate =
+            config.concurrency.as_ref().map(|bounds| Gate::new(bounds, metrics.gates.of(&config.name)));
+        let transport = match &config.command {
+            Some(command) => {
+                Transport::Stdio(Children::new(&config, command, access.material.env.clone(), metrics))
+            }
+            None => Transport::Http(sse::Streams::new(config.transport == config::Transport::Sse)),
+        };
+        let bridge = Bridge::new(metrics.bridge.of(&config.name));
+        let pins = config.pins.is_on().then(|| Arc::new(Pins::new(metrics.pins.of(&config.name))));
+        Ok(Self {
+            id,
+            config,
+            pins,
+            transport,
+            access,
+            replicas,
+            series,
+            facts: Arc::default(),
+            changes: Arc::default(),
+            is_sessionless: Arc::default(),
+            session_key,
+            annotated: Arc::default(),
+            hinted: Arc::default(),
+            listing: Arc::default(),
+            gate,
+            message_turns: MessageTurns::new(MESSAGES_IN_FLIGHT_MAX, MESSAGES_OF_CLIENT_MAX),
+            bridge,
+        })
+    }
+
+    /// Goes on with the connections and the calls of `same`, which is the same server with other settings of the gateway.
+    pub fn adopt(&mut self, same: &Self) -> Result<(), http::Error> {
+        self.replicas.adopt(&same.replicas)?;
+        self.transport = match &same.transport {
+            Transport::Http(streams) => Transport::Http(Arc::clone(streams)),
+            // A child keeps the environment it was started with.
+            Transport::Stdio(_) if self.access.material.env != same.access.material.env => return Ok(()),
+            Transport::Stdio(children) => Transport::Stdio(Arc::clone(children)),
+        };
+        if let (Some(gate), Some(old)) = (&mut self.gate, &same.gate) {
+            *gate = Arc::clone(old);
+        }
+        self.bridge = Arc::clone(&same.bridge);
+        self.access.adopt(&same.access);
+        Ok(())
+    }
+
+    /// Takes over all that is known of `same`, whose identity it has.
+    pub fn go_on_as(&mut self, same: &Self) {
+        self.facts = Arc::clone(&same.facts);
+        self.changes = Arc::clone(&same.changes);
+        self.is_sessionless = Arc::clone(&same.is_sessionless);
+        self.annotated = Arc::clone(&same.annotated);
+        self.hinted = Arc::clone(&same.hinted);
+        self.listing = Arc::clone(&same.listing);
+        self.message_turns = Arc::clone(&same.message_turns);
+    }
+
+    /// From now on this is the upstream that its connections belong to.
+    pub fn take_up(self: &Arc<Self>) {
+        if let Some(streams) = self.sse() {
+            streams.belong_to(self);
+        }
+        self.bridge.belong_to(self);
+        if let (Some(gate), Some(bounds)) = (&self.gate, &self.config.concurrency) {
+            gate.reconfigure(bounds);
+        }
+    }
+
+    /// Whether lists that were kept by the settings of `old` would be kept otherwise by these.
+    pub fn keeps_lists_unlike(&self, old: &Self) -> bool {
+        let settings = |upstream: &Self| {
+            let config = &upstream.config;
+            (config.list_ttl_min, config.stale_while_revalidate, config.list_stale_max)
+        };
+        settings(self) != settings(old)
+    }
+
+    /// Its streams of HTTP+SSE, should it speak it. `None`: it is not reached over HTTP.
+    pub fn sse(&self) -> Option<&Arc<sse::Streams>> {
+        match &self.transport {
+            Transport::Http(streams) => Some(streams),
+            Transport::Stdio(_) => None,
+        }
+    }
+
+    /// Whether it goes on with the connections of `other`.
+    pub fn is_served_with(&self, other: &Self) -> bool {
+        match (&self.transport, &other.transport) {
+            (Transport::Http(one), Transport::Http(other)) => Arc::ptr_eq(one, other),
+            (Transport::Stdio(one), Transport::Stdio(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// The configuration names it no longer: what runs for it alone ends.
+    pub fn retire(&self) {
+        self.bridge.retire();
+        match &self.transport {
+            Transport::Http(streams) => streams.retire(),
+            Transport::Stdio(children) => children.retire(),
+        }
+    }
+
+    /// Its child processes; `None`: it is reached over HTTP.
+    pub fn children(&self) -> Option<&Arc<Children>> {
+        match &self.transport {
+            Transport::Http(_) => None,
+            Transport::Stdio(children) => Some(children),
+        }
+    }
+
+    /// Whether it is a child process.
+    pub fn is_child(&self) -> bool {
+        !matches!(self.transport, Transport::Http(_))
+    }
+
+    /// The eras it speaks, by configuration or as far as it was asked; `None`: not known, or neither.
+    pub fn eras(&self) -> Option<Eras> {
+        let learned = || {
+            let known = self.facts.known();
+            // Half asked, it would seem to lack what it was not asked for.
+            Some(known.eras()).filter(|eras| known.was_tried && !eras.is_empty())
+        };
+        self.config.eras.or_else(learned)
+    }
+
+    /// The eras whose clients reach it, natively or over the bridge; `None`: not known, or none.
+    pub fn reached_in(&self) -> Option<Eras> {
+        let eras = self.eras()?;
+        Some(if self.config.bridge.is_on { Eras::BOTH } else { eras })
+    }
+
+    /// Whether clients of one era reach it over the bridge.
+    pub fn is_bridged(&self) -> bool {
+        self.config.bridge.is_on && self.eras().is_some_and(|eras| eras != Eras::BOTH)
+    }
+
+    /// The era in which it is asked for a client of `era`: the client's own wherever it may speak that.
+    pub fn era_for(&self, era: Era) -> Result<Era, UpstreamError> {
+        match self.eras() {
+            Some(eras) if !eras.contains(era) && self.config.bridge.is_on => Ok(era.other()),
+            Some(eras) if !eras.contains(era) => Err(UpstreamError::OtherEra),
+            _ => Ok(era),
+        }
+    }
+
+    /// Whether a client's session ends with the one that it has here: by configuration, and unless that one is the bridge's
+    /// own, in which no server keeps anything.
+    pub fn is_irreplaceable(&self) -> bool {
+        let is_ours = self.config.bridge.is_on && self.lacks(Era::Legacy);
+        self.config.session_loss == config::SessionLoss::End && !is_ours
+    }
+
+    /// Whether its sessions of the legacy era end in this process: with a child, a stream of HTTP+SSE, or the bridge.
+    pub fn has_local_sessions(&self) -> bool {
+        let has_streams = self.sse().is_some_and(|streams| streams.is_spoken());
+        self.is_child() || has_streams || (self.config.bridge.is_on && self.lacks(Era::Legacy))
+    }
+
+    /// How many sessions there may be in which it is asked for lists. Where each is a process, most of those are for
+    /// clients.
+    pub fn list_sessions_max(&self) -> usize {
+        let max = self.config.list_sessions_max;
+        match &self.config.command {
+            Some(command) if command.isolation == Isolation::Session => {
+                max.min((command.children_max / 4).max(1))
+            }
+            _ => max,
+        }
+    }
+
+    /// Whether it is known not to speak `era`.
+    pub fn lacks(&self, era: Era) -> bool {
+        self.eras().is_some_and(|eras| !eras.contains(era))
+    }
+
+    /// Whether this tool, by the upstream's own name, may be called twice: the operator says so, or believes the upstream.
+    pub fn may_call_twice(&self, tool: &str) -> bool {
+        let retry = &self.config.replicas.retry;
+        let is_hinted = || {
+            let hints = self.hinted.of(tool);
+            let harmless = [Hint::ReadOnly, Hint::Idempotent];
+            harmless.into_iter().any(|hint| Wanted::new(&[(hint, true)]).is_said_by(hints))
+        };
+        retry.tools.iter().any(|safe| safe == tool) || (retry.annotated_tools && is_hinted())
+    }
+
+    /// Whether every replica failed so often that its breaker is not closed.
+    pub fn is_out_of_order(&self) -> bool {
+        let replicas = self.replicas.load();
+        !replicas.is_empty() && replicas.iter().all(|replica| replica.breaker.0.state() != State::Closed)
+    }
+
+    /// The replica of `set` that a request goes to, and how it passes; none that was `tried`.
+    pub fn choose<'s>(
+        &self,
+        set: &'s [Arc<Replica>],
+        (aim, tried): (Aim, &[ReplicaKey]),
+        random: u32,
+        now: Instant,
+    ) -> Result<(&'s Arc<Replica>, Pass), NotChosen> {
+        let find = |key| set.iter().find(|replica| replica.key == key && !tried.contains(&key));
+        let unfit = |replica: &Arc<Replica>, now_ms| {
+            let retry_after_ms = replica.breaker.0.until_ms().saturating_sub(now_ms);
+            NotChosen::Unfit { retry_after_ms }
+        };
+        match aim {
+            Aim::Any => balance::choose(set, tried, random, now),
+            Aim::Question(key) => find(key).map(|replica| (replica, Pass::Aside)).ok_or(NotChosen::AllTried),
+            Aim::Probe => balance::choose(set, tried, random, now)
+                .ok()
+                .map(|(replica, pass)| {
+                    // Who answers questions may answer nothing else: they are no trials.
+                    replica.breaker.0.give_up(pass);
+                    (replica, if pass == Pass::Trial { Pass::Aside } else { pass })
+                })
+                .or_else(|| Some((set.iter().find(|replica| !tried.contains(&replica.key))?, Pass::Aside)))
+                .ok_or(NotChosen::AllTried),
+            Aim::Session(key) => {
+                // Before its name is resolved nobody knows which replica there is.
+                let is_resolved = || set.iter().all(|replica| replica.address.is_some());
+                let Some(replica) = find(key) else {
+                    let is_lost = tried.is_empty() && is_resolved();
+                    return Err(if is_lost { NotChosen::Gone } else { NotChosen::AllTried });
+                };
+                let now_ms = clock_ms(now);
+                let breaker = &replica.breaker.0;
+                if let Some(pass) = breaker.pass(&replica.rules, now_ms) {
+                    return Ok((replica, pass));
+                }
+                let others_are_fit = set.iter().any(|other| other.breaker.0.is_fit(&other.rules, now_ms));
+                let is_lost = others_are_fit && breaker.open_for_ms(now_ms) >= millis(SESSION_PATIENCE);
+                Err(if is_lost { NotChosen::Gone } else { unfit(replica, now_ms) })
+            }
+        }
+    }
+}
+
+fn session_key(config: &config::Upstream) -> Arc<str> {
+    let mut digest = Sha256::new();
+    for url in &config.urls {
+        digest.update(format!("{} {} {}\n", url.host, url.port, url.path_and_query));
+    }
+    if let Some(command) = &config.command {
+        digest.update(format!("{command:?}"));
+    }
+    let digest =
+        digest.finalize().iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    format!("{}#{digest}", config.name).into()
+}

@@ -1,0 +1,127 @@
+//! The ends of a pipe: what the connection writes and where it hands in what it reads; and a caller's hold on its call.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::heard::hear;
+use super::state::Delivery;
+use super::{Pipe, outgoing};
+use protocol::json::Scratch;
+use protocol::splice::Segments;
+use protocol::version::Era;
+
+/// The connection's side.
+#[derive(Debug)]
+pub struct Wire {
+    outgoing: mpsc::Receiver<Segments>,
+    pipe: Pipe,
+}
+
+/// Where the connection hands in what it reads. Dropped, the connection is gone.
+#[derive(Debug)]
+pub struct Ear {
+    pipe: Pipe,
+    scratch: ScratchBox,
+}
+
+/// What became of a message that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It went where it belongs.
+    Delivered,
+    /// It is a message, but it belongs to nobody.
+    Unasked,
+    /// It is no message.
+    Garbage,
+}
+
+/// A call that was sent. Dropped before its answer came, it is given up.
+#[derive(Debug)]
+pub struct InFlight {
+    pub(super) pipe: Pipe,
+    pub(super) own: u64,
+    pub(super) era: Era,
+    /// When it is too late for an answer; `None`: it is not cancelled at all.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// `Scratch` has nothing to show.
+struct ScratchBox(Scratch);
+
+impl std::fmt::Debug for ScratchBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scratch").finish_non_exhaustive()
+    }
+}
+
+pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, pipe: &Pipe) -> (Wire, Ear) {
+    let wire = Wire { outgoing, pipe: pipe.clone() };
+    (wire, Ear { pipe: pipe.clone(), scratch: ScratchBox(Scratch::default()) })
+}
+
+impl Ear {
+    /// Takes in a message.
+    pub fn receive(&mut self, message: &Bytes) -> Taken {
+        let heard = hear(&mut self.scratch.0, message, self.pipe.0.bounds.json_depth_max);
+        let Some(heard) = heard else { return Taken::Garbage };
+        let delivery = self.pipe.lock().deliver(&heard, message);
+        match delivery {
+            Delivery::Done => Taken::Delivered,
+            Delivery::Nobody => Taken::Unasked,
+            Delivery::Reply(reply) => {
+                self.pipe.try_tell(reply);
+                Taken::Delivered
+            }
+        }
+    }
+
+    /// The pipe that it belongs to.
+    pub fn pipe(&self) -> &Pipe {
+        &self.pipe
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let mut state = self.pipe.lock();
+        // Before anybody who waited comes back with the next call.
+        self.pipe.0.gone.cancel();
+        state.end();
+    }
+}
+
+impl Wire {
+    /// The next message to be written. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<Segments> {
+        self.outgoing.recv().await
+    }
+
+    /// The next message, if there is one already.
+    pub fn next_ready(&mut self) -> Option<Segments> {
+        self.outgoing.try_recv().ok()
+    }
+
+    /// The pipe that it belongs to.
+    pub fn pipe(&self) -> &Pipe {
+        &self.pipe
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut state = self.pipe.lock();
+        let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if self.era == Era::Legacy && !is_late {
+            state.book.abandon(self.own);
+            return;
+        }
+        let was_open = state.book.leave(self.own).is_some_and(|call| call.handle.is_some());
+        drop(state);
+        if was_open {
+            let why = if is_late { "no answer in time" } else { "the client went away" };
+            self.pipe.try_tell(outgoing::cancel(self.own, why));
+        }
+    }
+}

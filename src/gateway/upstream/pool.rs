@@ -1,0 +1,403 @@
+//! A worker's open connections to upstreams. Each belongs to one thread and is never shared.
+//!
+//! A connection is leased for one exchange. The last one returned is the first one leased, so that a quiet
+//! pool shrinks. We close idle connections before the server would: a request written to a connection that
+//! the server is closing is lost. Invariant: a connection goes back only after its reply ended cleanly.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::client::conn::http1::SendRequest;
+use prometheus::IntGauge;
+
+use super::balance::Dice;
+use super::exchange::RequestBody;
+use super::health::breaker::{Failure, Pass};
+use super::replica::{Replica, ReplicaKey};
+use super::{Upstream, UpstreamId};
+use protocol::error::UpstreamError;
+
+/// One request that may be sent again costs this much of the budget.
+const RETRY_COST: u32 = 100;
+/// The most that is saved, and what is there at first: ten.
+const BUDGET_MAX: u32 = 10 * RETRY_COST;
+
+/// All pools of one worker.
+#[derive(Debug, Default)]
+pub struct Pools {
+    slots: RefCell<Vec<Pool>>,
+    dice: Dice,
+}
+
+#[derive(Debug)]
+struct Pool {
+    generation: u64,
+    idle: Vec<Idle>,
+    /// Open connections, idle ones included.
+    open: Rc<Cell<usize>>,
+    /// What may be sent again: grows with every request, and by one retry a second.
+    budget: u32,
+    shown: Shown,
+}
+
+/// How many idle connections of this pool are counted in the metrics.
+#[derive(Debug, Default)]
+struct Shown {
+    gauge: Option<IntGauge>,
+    idle: i64,
+}
+
+impl Shown {
+    fn set(&mut self, idle: usize) {
+        let idle = i64::try_from(idle).unwrap_or(i64::MAX);
+        if let Some(gauge) = self.gauge.as_ref().filter(|_| idle != self.idle) {
+            gauge.add(idle - self.idle);
+            self.idle = idle;
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    at: Rc<Arc<Replica>>,
+    place: Place,
+    /// When we close it.
+    expires: Instant,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Sends on it.
+    pub sender: SendRequest<RequestBody>,
+    /// How many bytes have come from the upstream.
+    pub received_bytes: Rc<Cell<u64>>,
+}
+
+/// One of the connections that an upstream may have.
+#[derive(Debug)]
+pub struct Place(Rc<Cell<usize>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// A request on its way at a replica. Dropped, it is over; unless it was settled before, that says nothing of the
+/// replica.
+#[derive(Debug)]
+pub struct InFlight {
+    replica: Rc<Arc<Replica>>,
+    pass: Pass,
+    /// Long streams are not counted, they say nothing of how busy it is.
+    is_counted: bool,
+    is_settled: bool,
+    is_answered: bool,
+}
+
+impl InFlight {
+    /// A request begins.
+    pub fn begin(replica: Rc<Arc<Replica>>, pass: Pass, is_counted: bool) -> Self {
+        if is_counted {
+            replica.load.0.begin();
+        }
+        Self { replica, pass, is_counted, is_settled: false, is_answered: false }
+    }
+
+    /// Where it is.
+    pub fn key(&self) -> ReplicaKey {
+        self.replica.key
+    }
+
+    /// Where it is.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// The replica did its part.
+    pub fn succeed(&mut self) {
+        if !std::mem::replace(&mut self.is_settled, true) {
+            self.is_answered = true;
+            self.replica.note_success(self.pass);
+        }
+    }
+
+    /// The replica did not.
+    pub fn fail(&mut self, failure: Failure) {
+        // What broke after a good beginning is a failure, too, but no longer that of a trial.
+        let pass = if self.is_settled && self.pass == Pass::Trial { Pass::Free } else { self.pass };
+        self.is_settled = true;
+        self.is_answered = false;
+        self.replica.note_failure(pass, failure);
+    }
+
+    /// Nothing is to be said yet, and giving the connection back does not say it.
+    pub fn postpone(&mut self) {
+        if self.pass != Pass::Trial {
+            self.is_settled = true;
+        }
+    }
+
+    /// What was postponed.
+    pub fn decide(&mut self, is_success: bool) {
+        self.is_settled &= self.is_answered;
+        if is_success {
+            self.succeed();
+        } else {
+            self.fail(Failure::Broken);
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.replica.breaker.0.give_up(self.pass);
+        }
+        if self.is_counted {
+            self.replica.load.0.end(self.is_answered);
+        }
+    }
+}
+
+/// A connection in use. Dropped without [`Lease::give_back`], it is closed.
+#[derive(Debug)]
+pub struct Lease {
+    /// The connection.
+    pub connection: Connection,
+    /// What the replica is judged by.
+    pub in_flight: InFlight,
+    place: Place,
+    pools: Rc<Pools>,
+    id: UpstreamId,
+    idle_timeout: Duration,
+    idle_max: usize,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            generation: 0,
+            idle: Vec::new(),
+            open: Rc::default(),
+            budget: BUDGET_MAX,
+            shown: Shown::default(),
+        }
+    }
+}
+
+impl Pools {
+    /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this.
+    pub fn take(
+        self: &Rc<Self>,
+        upstream: &Upstream,
+        replica: &Arc<Replica>,
+        pass: Pass,
+        now: Instant,
+    ) -> Option<Lease> {
+        let mut slots = self.slots.borrow_mut();
+        let idle = &mut pool_of(&mut slots, upstream.id)?.idle;
+        idle.retain(|idle| idle.expires > now && !idle.connection.sender.is_closed());
+        // One that is not ready is still writing a request whose reply came early.
+        // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
+        let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica) && idle.connection.sender.is_ready();
+        let position = idle.iter().rposition(is_fit)?;
+        let Idle { connection, at, place, .. } = idle.remove(position);
+        Some(self.lease(upstream, connection, place, InFlight::begin(at, pass, true)))
+    }
+
+    /// Room for a new connection; `None`: there are as many to this upstream as there may be.
+    pub fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<Place> {
+        let mut slots = self.slots.borrow_mut();
+        let pool = pool_of(&mut slots, upstream.id).filter(|_| is_bounded);
+        let open = pool.as_ref().map_or_else(Rc::default, |pool| Rc::clone(&pool.open));
+        if open.get() >= upstream.config.replicas.connections_max {
+            // One that waits, at another replica, must not keep a call from this one.
+            let pool = pool.filter(|pool| !pool.idle.is_empty())?;
+            pool.idle.remove(0);
+        }
+        open.set(open.get() + 1);
+        Some(Place(open))
+    }
+
+    /// Wraps a new connection.
+    pub fn lease(
+        self: &Rc<Self>,
+        upstream: &Upstream,
+        connection: Connection,
+        place: Place,
+        in_flight: InFlight,
+    ) -> Lease {
+        Lease {
+            connection,
+            in_flight,
+            place,
+            pools: Rc::clone(self),
+            id: upstream.id,
+            idle_timeout: upstream.config.idle_timeout,
+            idle_max: upstream.config.idle_connections_max,
+        }
+    }
+
+    /// A number that spreads calls.
+    pub fn random(&self) -> u32 {
+        self.dice.roll()
+    }
+
+    /// A request is sent for the first time: so much more may be sent again.
+    pub fn earn(&self, upstream: &Upstream) {
+        let percent = u32::try_from(upstream.config.replicas.retry.budget_percent).unwrap_or(0);
+        if let Some(pool) = pool_of(&mut self.slots.borrow_mut(), upstream.id) {
+            pool.budget = (pool.budget + percent).min(BUDGET_MAX);
+            pool.shown.gauge.get_or_insert_with(|| upstream.series.idle_connections.clone());
+        }
+    }
+
+    /// Whether a request may be sent again. If so, it counts.
+    pub fn spend(&self, upstream: &Upstream) -> bool {
+        if upstream.config.replicas.retry.budget_percent == 0 {
+            return false;
+        }
+        let mut slots = self.slots.borrow_mut();
+        let Some(pool) = pool_of(&mut slots, upstream.id) else { return false };
+        let left = pool.budget.checked_sub(RETRY_COST);
+        pool.budget = left.unwrap_or(pool.budget);
+        left.is_some()
+    }
+
+    /// Closes what was idle too long, or leads to a replica that is gone. To be called once a second.
+    pub fn sweep(&self, now: Instant) {
+        for pool in self.slots.borrow_mut().iter_mut() {
+            pool.budget = (pool.budget + RETRY_COST).min(BUDGET_MAX);
+            pool.idle.retain(|idle| {
+                idle.expires > now && !idle.connection.sender.is_closed() && !idle.at.is_gone()
+            });
+            pool.shown.set(pool.idle.len());
+        }
+    }
+
+    /// Closes the idle connections of upstreams that are not among `living`.
+    pub fn retain(&self, living: &[UpstreamId]) {
+        for (slot, pool) in self.slots.borrow_mut().iter_mut().enumerate() {
+            let id = UpstreamId { slot, generation: pool.generation };
+            if !living.contains(&id) {
+                pool.idle.clear();
+            }
+        }
+    }
+
+    /// Closes the connection that waits at the upstream where most do, so that there is room for another. False if
+    /// none waits.
+    pub fn make_room(&self) -> bool {
+        let mut slots = self.slots.borrow_mut();
+        let fullest = slots.iter_mut().max_by_key(|pool| pool.idle.len());
+        fullest.filter(|pool| !pool.idle.is_empty()).is_some_and(|pool| {
+            pool.idle.remove(0);
+            true
+        })
+    }
+
+    /// Closes every idle connection.
+    pub fn clear(&self) {
+        for pool in self.slots.borrow_mut().iter_mut() {
+            pool.idle.clear();
+        }
+    }
+}
+
+/// The pool of `id`, made if new; `None` if the slot already belongs to a later upstream.
+fn pool_of(slots: &mut Vec<Pool>, id: UpstreamId) -> Option<&mut Pool> {
+    if slots.len() <= id.slot {
+        slots.resize_with(id.slot + 1, Pool::default);
+    }
+    let pool = &mut slots[id.slot];
+    if pool.generation < id.generation {
+        *pool = Pool { generation: id.generation, ..Pool::default() };
+    }
+    (pool.generation == id.generation).then_some(pool)
+}
+
+impl Lease {
+    /// Shortens the idle time to what the server promised in `Keep-Alive: timeout=…`, less a second.
+    pub fn respect_keep_alive(&mut self, headers: &http::HeaderMap) {
+        let promised = headers.get("keep-alive").and_then(|value| keep_alive_timeout(value.as_bytes()));
+        if let Some(promised) = promised {
+            self.idle_timeout = self.idle_timeout.min(promised.saturating_sub(Duration::from_secs(1)));
+        }
+    }
+
+    /// Returns the connection to its pool, where there is room. The reply has ended as it should.
+    pub fn give_back(self, now: Instant) {
+        let Self { connection, mut in_flight, place, pools, id, idle_timeout, idle_max } = self;
+        in_flight.succeed();
+        // Questions do not use connections again.
+        let is_of_use = in_flight.pass != Pass::Aside && !in_flight.replica.is_gone();
+        if !is_of_use || connection.sender.is_closed() || idle_timeout.is_zero() {
+            return;
+        }
+        let mut slots = pools.slots.borrow_mut();
+        let Some(pool) = pool_of(&mut slots, id) else { return };
+        if pool.idle.len() < idle_max {
+            let at = Rc::clone(&in_flight.replica);
+            pool.idle.push(Idle { connection, at, place, expires: now + idle_timeout });
+        }
+    }
+}
+
+/// What is to be said of the replica after an error in the middle of its reply.
+pub fn note_error(lease: Option<&mut Lease>, error: &UpstreamError) {
+    let failure = match error {
+        UpstreamError::Reset | UpstreamError::Nonsense => Failure::Broken,
+        UpstreamError::TimedOut => Failure::TimedOut,
+        _ => return,
+    };
+    if let Some(lease) = lease {
+        lease.in_flight.fail(failure);
+    }
+}
+
+/// [`Lease::give_back`] of what a reply came with.
+pub fn give_back(lease: Option<Lease>, now: Instant) {
+    if let Some(lease) = lease {
+        lease.give_back(now);
+    }
+}
+
+fn keep_alive_timeout(value: &[u8]) -> Option<Duration> {
+    let value = std::str::from_utf8(value).ok()?;
+    let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;
+    seconds.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_keep_alive() {
+        for (value, seconds) in
+            [("timeout=5", Some(5)), ("max=100, timeout=7", Some(7)), ("timeout=x", None), ("max=1", None)]
+        {
+            assert_eq!(keep_alive_timeout(value.as_bytes()), seconds.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_slot_belongs_to_its_latest_upstream() {
+        let mut slots = Vec::new();
+        let id = |generation| UpstreamId { slot: 2, generation };
+        assert!(pool_of(&mut slots, id(1)).is_some());
+        assert!(pool_of(&mut slots, id(2)).is_some());
+        assert!(pool_of(&mut slots, id(1)).is_none());
+    }
+}

@@ -1,0 +1,189 @@
+//! One address of an upstream: where it is, how busy it is, and whether it is fit.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Uri};
+use prometheus::IntCounter;
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
+
+use super::health::breaker::{Breaker, Failure, Pass, Rules};
+use super::health::load::Load;
+use super::health::{Padded, clock_ms};
+use config;
+use net::lookup;
+use net::tls::Connector;
+
+/// Identifies a replica among all of its upstream; the same after a restart and on other gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReplicaKey(pub u64);
+
+/// One address of an upstream.
+#[derive(Debug)]
+pub struct Replica {
+    /// Its identity.
+    pub key: ReplicaKey,
+    /// The name of its host.
+    pub host: String,
+    /// Where to connect.
+    pub port: u16,
+    /// Where to connect; `None`: the name of its host was not resolved yet.
+    pub address: Option<SocketAddr>,
+    /// The `Host` header.
+    pub authority: HeaderValue,
+    /// The request target.
+    pub target: Uri,
+    /// How it is reached over TLS; `None`: in clear text.
+    pub tls: Option<Arc<Connector>>,
+    /// Its address, for metrics and the log.
+    pub label: Box<str>,
+    /// Its place among the URLs of its upstream.
+    pub(super) url: usize,
+    /// When requests keep away from it.
+    pub rules: Rules,
+    /// Whether they do.
+    pub breaker: Padded<Breaker>,
+    /// How busy it is.
+    pub load: Padded<Load>,
+    is_gone: AtomicBool,
+    upstream: Box<str>,
+    openings: IntCounter,
+}
+
+/// What all replicas of an upstream have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Common {
+    /// Its name.
+    pub(super) upstream: Box<str>,
+    /// When requests keep away from them.
+    pub(super) rules: Rules,
+    /// Counts how often they do.
+    pub(super) openings: IntCounter,
+    /// How they are reached over TLS, where their URLs say so.
+    pub(super) tls: Option<Arc<Connector>>,
+}
+
+impl Common {
+    /// Whether replicas with these are as those with `other`.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        let is_reached_alike = match (&self.tls, &other.tls) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.rules == other.rules && is_reached_alike
+    }
+}
+
+impl Replica {
+    /// The replica of the URL with this index. Fails only on a URL that the configuration should have refused.
+    pub(super) fn new(
+        (index, url): (usize, &config::Url),
+        address: Option<SocketAddr>,
+        breaker: Breaker,
+        common: &Common,
+    ) -> Result<Self, http::Error> {
+        let Common { upstream, rules, openings, tls } = common.clone();
+        Ok(Self {
+            key: key(url, address),
+            host: url.host.clone(),
+            port: url.port,
+            address,
+            authority: HeaderValue::from_str(&url.authority)?,
+            target: url.path_and_query.parse()?,
+            tls: tls.filter(|_| url.is_tls),
+            label: label(url, address),
+            url: index,
+            rules,
+            breaker: Padded(breaker),
+            load: Padded::default(),
+            is_gone: AtomicBool::new(false),
+            upstream,
+            openings,
+        })
+    }
+
+    /// A new connection to it.
+    pub async fn open(&self) -> io::Result<TcpStream> {
+        match self.address {
+            Some(address) => TcpStream::connect(address).await,
+            None => lookup::connect(&self.host, self.port).await,
+        }
+    }
+
+    /// Whether its address is no longer one of its upstream.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Its address is no longer one of its upstream; what is on its way ends as it may.
+    pub(super) fn leave(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// A request was answered.
+    pub fn note_success(&self, pass: Pass) {
+        // Only what closes the breaker needs to know what time it is.
+        let now_ms = if pass == Pass::Trial { clock_ms(Instant::now()) } else { 0 };
+        if self.breaker.0.succeed(pass, now_ms) {
+            self.say_closed();
+        }
+    }
+
+    /// A request failed.
+    pub fn note_failure(&self, pass: Pass, failure: Failure) {
+        if self.breaker.0.fail(pass, failure, &self.rules, clock_ms(Instant::now())) {
+            self.say_opened(if failure == Failure::TimedOut { "does not answer in time" } else { "fails" });
+        }
+    }
+
+    /// It answered a question, or did not.
+    pub fn note_found(&self, is_fit: bool) {
+        let now_ms = clock_ms(Instant::now());
+        if is_fit {
+            if self.breaker.0.found_fit(&self.rules, now_ms) {
+                self.say_closed();
+            }
+        } else if self.breaker.0.found_unfit(&self.rules, now_ms) {
+            self.say_opened("answers no questions");
+        }
+    }
+
+    fn say_opened(&self, why: &str) {
+        self.openings.inc();
+        tracing::warn!(
+            upstream = &*self.upstream,
+            replica = &*self.label,
+            why,
+            "replica gets no calls until it is fit again"
+        );
+    }
+
+    fn say_closed(&self) {
+        tracing::info!(upstream = &*self.upstream, replica = &*self.label, "replica gets calls again");
+    }
+}
+
+/// Two names may lead to the same address, and mean different servers there.
+pub(super) fn key(url: &config::Url, address: Option<SocketAddr>) -> ReplicaKey {
+    let mut digest = Sha256::new();
+    digest.update(format!("{} {} {} {}\n", url.is_tls, url.host, url.port, url.path_and_query));
+    if let Some(address) = address {
+        digest.update(address.to_string());
+    }
+    let first = digest.finalize().iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte));
+    ReplicaKey(first)
+}
+
+/// Without the query, which may hold a secret.
+fn label(url: &config::Url, address: Option<SocketAddr>) -> Box<str> {
+    let path = url.path_and_query.split('?').next().unwrap_or_default();
+    match address {
+        Some(address) => format!("{address}{path}").into(),
+        None => format!("{}{path}", url.authority).into(),
+    }
+}

@@ -1,0 +1,318 @@
+//! One session with an upstream over HTTP+SSE: the stream it speaks on, and the POSTs by which it is spoken to.
+//!
+//! Several requests may be on their way up at once. Whatever is no request is accepted before the next message leaves,
+//! so that a server is initialized before it is asked anything. A request that is refused fails alone; a server that
+//! does not know the session any more, or ends the stream, ends it.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use tokio::time::{sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::line::relay::{Media, media_of};
+use crate::upstream::exchange::{Client, Held, Reply, RequestBody, To};
+use crate::upstream::pipe::host::Host;
+use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
+use crate::upstream::pool::{self, Lease};
+use crate::upstream::sending::Sending;
+use crate::upstream::unasked::Messages;
+use crate::upstream::{Aim, ReplicaKey, Upstream};
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::{Error, UpstreamError};
+use protocol::json::Scratch;
+use protocol::splice::Segments;
+use protocol::sse::Event;
+use protocol::sse_endpoint::{Base, EndpointFault, resolve};
+use protocol::version::Era;
+
+/// How long an upstream may take to name its address.
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take to accept what is no request.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Messages on their way up.
+const POSTS_MAX: usize = 32;
+/// What it may answer to one: nobody looks at it.
+const ACCEPTED_BYTES_MAX: usize = 64 * 1024;
+/// How often a connection that is to end is looked at.
+const IDLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why there is no stream.
+#[derive(Debug)]
+pub(super) enum NotOpened {
+    /// Nothing is known of what the upstream speaks.
+    Upstream(UpstreamError),
+    /// It does not speak this.
+    NoEndpoint(EndpointFault),
+}
+
+/// A stream whose address is known.
+pub(super) struct Opened {
+    client: Client,
+    upstream: Arc<Upstream>,
+    replica: ReplicaKey,
+    target: Uri,
+    events: Messages,
+    /// The connection, closed with the stream.
+    lease: Option<Lease>,
+}
+
+/// What became of a message.
+struct Posted {
+    /// The literal of its id, if it is a request.
+    id: Option<Bytes>,
+    result: Result<(), Refused>,
+}
+
+enum Refused {
+    /// The message failed.
+    Message(UpstreamError),
+    /// The server does not know the session.
+    Session,
+}
+
+impl From<UpstreamError> for NotOpened {
+    fn from(error: UpstreamError) -> Self {
+        Self::Upstream(error)
+    }
+}
+
+impl From<EndpointFault> for NotOpened {
+    fn from(fault: EndpointFault) -> Self {
+        Self::NoEndpoint(fault)
+    }
+}
+
+/// Opens a stream and waits for the address.
+pub(super) async fn open(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    deadline: Instant,
+) -> Result<Opened, NotOpened> {
+    let deadline = deadline.min(Instant::now() + ENDPOINT_TIMEOUT);
+    let mut result = Err(UpstreamError::Unreachable.into());
+    let mut tried = Vec::new();
+    loop {
+        let replica = {
+            let set = upstream.replicas.load();
+            let chosen = upstream.choose(&set, (Aim::Probe, &tried), client.pools.random(), Instant::now());
+            let Ok((replica, pass)) = chosen else { break };
+            // It passes again when the request is sent.
+            replica.breaker.0.give_up(pass);
+            replica.key
+        };
+        tried.push(replica);
+        result = timeout_at(deadline.into(), open_at(client, upstream, replica, deadline))
+            .await
+            .unwrap_or(Err(UpstreamError::TimedOut.into()));
+        if !matches!(
+            result,
+            Err(NotOpened::Upstream(UpstreamError::Unreachable | UpstreamError::OutOfOrder { .. }))
+        ) {
+            break;
+        }
+    }
+    result
+}
+
+async fn open_at(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    replica: ReplicaKey,
+    deadline: Instant,
+) -> Result<Opened, NotOpened> {
+    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
+    *request.method_mut() = Method::GET;
+    request.extensions_mut().insert(Held);
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let Reply { head, body, lease, .. } =
+        client.send_to(upstream, To { replica, target: None }, request, deadline).await?;
+    if let Some(error) = inconclusive(head.status) {
+        return Err(error.into());
+    }
+    if !head.status.is_success() || media_of(&head.headers) != Media::Sse {
+        return Err(EndpointFault::NoStream(head.status.as_u16()).into());
+    }
+    let mut events = {
+        let limits = client.pipes.shared.limits();
+        Messages::new(body, limits.message_bytes_max, &limits.bounds().budget)
+    };
+    let endpoint = loop {
+        let event = events.next().await.ok().flatten().ok_or(EndpointFault::Missing)?;
+        if kind(&event) == b"endpoint" {
+            break event.data.unwrap_or_default();
+        }
+    };
+    let at = upstream.replicas.get(replica).ok_or(UpstreamError::Unreachable)?;
+    let at = &*at;
+    let base = Base { host: &at.host, port: at.port, is_tls: at.tls.is_some(), target: &at.target };
+    let reference = std::str::from_utf8(&endpoint).map_err(|_| EndpointFault::Malformed)?;
+    let target = resolve(base, reference)?;
+    Ok(Opened { client: client.clone(), upstream: Arc::clone(upstream), replica, target, events, lease })
+}
+
+/// Runs a session to its end.
+pub(super) async fn run(
+    opened: Opened,
+    host: Rc<Host>,
+    retired: CancellationToken,
+    mut wire: Wire,
+    mut ear: Ear,
+) {
+    let Opened { client, upstream, replica, target, mut events, lease: _lease } = opened;
+    let (pipe, name) = (ear.pipe().clone(), &upstream.config.name);
+    let to = To { replica, target: Some(&target) };
+    let mut over = pin!(async {
+        tokio::select! {
+            () = pipe.closing() => {}
+            () = host.cut() => {}
+            () = retired.cancelled() => {}
+            () = unneeded(&host, &pipe) => {}
+        }
+    });
+    let depth_max = host.shared.limits().json_depth_max;
+    let mut scratch = Scratch::default();
+    let mut posts = FuturesUnordered::new();
+    let mut requests = Vec::new();
+    let mut is_alone = false;
+    loop {
+        tokio::select! {
+            () = &mut over => return,
+            event = events.next() => {
+                let Ok(Some(event)) = event else {
+                    tracing::debug!(upstream = name, "a stream of HTTP+SSE ended");
+                    return;
+                };
+                if let Some(message) = event.data.as_ref().filter(|_| kind(&event) == b"message")
+                    && ear.receive(message) == Taken::Garbage
+                {
+                    tracing::debug!(upstream = name, "an event that is no message");
+                }
+            }
+            Some(Posted { id, result }) = posts.next(), if !posts.is_empty() => {
+                is_alone &= id.is_some();
+                match (result, id) {
+                    (Ok(()), _) => {}
+                    (Err(Refused::Session), _) => {
+                        tracing::debug!(upstream = name, "a session of HTTP+SSE is not known any more");
+                        return;
+                    }
+                    (Err(Refused::Message(error)), id) => {
+                        tracing::debug!(upstream = name, %error, "a message was refused");
+                        let id = id.as_deref().and_then(|id| std::str::from_utf8(id).ok());
+                        if let Some(id) = id {
+                            ear.receive(&Error::from(error).body(Some(id), Era::Legacy).into());
+                        }
+                    }
+                }
+            }
+            message = wire.next(), if !is_alone && posts.len() < POSTS_MAX => {
+                let Some(message) = message else { return };
+                let id = request_id(&mut scratch, &message, depth_max);
+                is_alone = id.is_none();
+                requests.retain(|request: &Arc<Sending>| !request.is_behind());
+                let mut body = RequestBody::from(message);
+                let earlier = if is_alone {
+                    std::mem::take(&mut requests)
+                } else {
+                    requests.push(Arc::clone(body.sending.insert(Arc::default())));
+                    Vec::new()
+                };
+                let (client, upstream) = (&client, &upstream);
+                posts.push(async move {
+                    overtake_none(earlier).await;
+                    post(client, upstream, to, body, id).await
+                });
+            }
+        }
+    }
+}
+
+/// Completes when the thread is about to end and nobody waits for an answer.
+async fn unneeded(host: &Host, pipe: &Pipe) {
+    host.leaving().await;
+    while !pipe.close_if_uncalled() {
+        sleep(IDLE_INTERVAL).await;
+    }
+}
+
+/// The literal of the id of a request; `None`: it is no request.
+fn request_id(scratch: &mut Scratch, message: &Segments, depth_max: usize) -> Option<Bytes> {
+    let message = message.to_bytes();
+    let envelope = Envelope::parse(scratch, &message, depth_max).ok()?;
+    let id = envelope.id.filter(|_| envelope.kind == MessageKind::Request)?;
+    message.get(id).map(Bytes::copy_from_slice)
+}
+
+/// What is no request, such as the cancellation of one, is sent when those before it were.
+async fn overtake_none(earlier: Vec<Arc<Sending>>) {
+    let sent = async {
+        for request in earlier {
+            request.behind().await;
+        }
+    };
+    let _ = timeout(MESSAGE_TIMEOUT, sent).await;
+}
+
+async fn post(
+    client: &Client,
+    upstream: &Upstream,
+    to: To<'_>,
+    message: RequestBody,
+    id: Option<Bytes>,
+) -> Posted {
+    let patience = if id.is_some() { upstream.config.reply_timeout } else { MESSAGE_TIMEOUT };
+    let deadline = Instant::now() + patience;
+    let sending = message.sending.clone();
+    let mut request = Request::new(message);
+    *request.method_mut() = Method::POST;
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let accepted = timeout_at(deadline.into(), async {
+        let Reply { head, mut body, lease, .. } = client.send_to(upstream, to, request, deadline).await?;
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > ACCEPTED_BYTES_MAX {
+                return Ok(head.status);
+            }
+        }
+        pool::give_back(lease, Instant::now());
+        Ok(head.status)
+    });
+    let accepted = accepted.await;
+    if let Some(sending) = sending {
+        sending.mark_over();
+    }
+    let result = match accepted.unwrap_or(Err(UpstreamError::TimedOut)) {
+        Ok(status) if status.is_success() => Ok(()),
+        Ok(StatusCode::NOT_FOUND) => Err(Refused::Session),
+        Ok(status) => Err(Refused::Message(inconclusive(status).unwrap_or(UpstreamError::Nonsense))),
+        Err(error) => Err(Refused::Message(error)),
+    };
+    Posted { id, result }
+}
+
+/// Statuses that say nothing of what the upstream speaks.
+fn inconclusive(status: StatusCode) -> Option<UpstreamError> {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Some(UpstreamError::Credentials),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            Some(UpstreamError::Busy { status, retry_after_s: None })
+        }
+        status if status.is_server_error() || status.is_redirection() => Some(UpstreamError::Nonsense),
+        _ => None,
+    }
+}
+
+/// What an event is.
+fn kind(event: &Event) -> &[u8] {
+    event.event.as_deref().filter(|kind| !kind.is_empty()).unwrap_or(b"message")
+}

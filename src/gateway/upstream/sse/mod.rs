@@ -1,0 +1,104 @@
+//! Upstreams that speak the HTTP+SSE transport of 2024-11-05: one stream down, and messages up by POST to the address
+//! that the stream names first.
+//!
+//! Each `initialize` opens a stream of its own, and the session lives as long as the stream. Only sessions are
+//! carried: requests of the modern era have no place here. An upstream is known to speak it by configuration, or
+//! because it was found to; one of the latter that no longer does is asked anew what it speaks.
+
+mod connection;
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+use self::connection::NotOpened;
+use super::Upstream;
+use super::exchange::{Client, Reply};
+use super::pipe::Pipe;
+use super::pipe::exchange::{Asking, Connect, Post, open_session};
+use super::pipe::sessions::Sessions;
+use protocol::error::UpstreamError;
+
+/// The streams of one upstream, and whether it has any.
+#[derive(Debug, Default)]
+pub struct Streams {
+    is_configured: bool,
+    is_spoken: AtomicBool,
+    sessions: Sessions,
+    /// Whose they are.
+    upstream: Mutex<Weak<Upstream>>,
+    retired: CancellationToken,
+}
+
+impl Streams {
+    /// No stream yet. `is_configured`: the operator says that this is what the upstream speaks.
+    pub fn new(is_configured: bool) -> Arc<Self> {
+        Arc::new(Self { is_configured, is_spoken: AtomicBool::new(is_configured), ..Self::default() })
+    }
+
+    /// From now on the streams are those of `upstream`: new ones go by its settings.
+    pub fn belong_to(&self, upstream: &Arc<Upstream>) {
+        *self.lock() = Arc::downgrade(upstream);
+    }
+
+    /// The upstream is no longer configured: its streams end.
+    pub fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Whether the upstream is known to speak it.
+    pub fn is_spoken(&self) -> bool {
+        self.is_spoken.load(Ordering::Relaxed)
+    }
+
+    /// The upstream was found to speak it, or not to.
+    pub fn learn(&self, is_spoken: bool) {
+        self.is_spoken.store(is_spoken || self.is_configured, Ordering::Relaxed);
+    }
+
+    /// Whether the upstream names an address when it is asked for a stream.
+    pub async fn are_offered(&self, client: &Client, deadline: Instant) -> bool {
+        let Some(upstream) = self.upstream() else { return false };
+        connection::open(client, &upstream, deadline).await.is_ok()
+    }
+
+    fn upstream(&self) -> Option<Arc<Upstream>> {
+        self.lock().upgrade().filter(|_| !self.retired.is_cancelled())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Weak<Upstream>> {
+        self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connect for Streams {
+    fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    async fn modern(&self, _: Asking<'_>) -> Result<Option<Pipe>, UpstreamError> {
+        Ok(None)
+    }
+
+    async fn initialize(&self, asking: Asking<'_>, post: Post<'_>) -> Result<Reply, UpstreamError> {
+        let upstream = self.upstream().filter(|_| !asking.client.pipes.is_leaving());
+        let upstream = upstream.ok_or(UpstreamError::Unreachable)?;
+        let opened = connection::open(asking.client, &upstream, asking.deadline).await;
+        let opened = opened.map_err(|not_opened| match not_opened {
+            NotOpened::Upstream(error) => error,
+            NotOpened::NoEndpoint(fault) => {
+                tracing::warn!(upstream = upstream.config.name, %fault, "no stream of HTTP+SSE");
+                self.learn(false);
+                upstream.facts.doubt();
+                UpstreamError::Nonsense
+            }
+        })?;
+        let host = &asking.client.pipes;
+        let (pipe, wire, ear) = Pipe::new(host.shared.limits().bounds());
+        host.run(connection::run(opened, Rc::clone(host), self.retired.clone(), wire, ear));
+        open_session(&self.sessions, pipe, post).await
+    }
+}

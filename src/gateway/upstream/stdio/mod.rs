@@ -1,0 +1,350 @@
+//! Upstreams that are child processes, speaking one message a line over standard input and output.
+//!
+//! A process for requests of the modern era serves one principal, and the gateway's own questions have one of their
+//! own. A session of the legacy era has a process for itself, unless the operator lets sessions share one
+//! (`shared`). A process that is found not to be modern is the next that the gateway itself initializes: it is asked
+//! both on the same one.
+//!
+//! Invariants: no more processes run than allowed, of one upstream and of all; an upstream that does not start is not
+//! started all the time; what one child does is seen by its own callers alone.
+
+mod lines;
+mod pace;
+mod process;
+pub mod program;
+mod shared;
+mod starts;
+
+use std::collections::HashMap;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use self::pace::{Pace, Say};
+use self::shared::SharedChildren;
+use self::starts::Starts;
+use crate::session::room::Room;
+use crate::telemetry::logs::may_be_logged;
+use crate::telemetry::metrics::{ChildSeries, Metrics};
+use crate::upstream::exchange::Reply;
+use crate::upstream::pipe::Pipe;
+use crate::upstream::pipe::exchange::{Asking, Connect, Post, open_session, pass};
+use crate::upstream::pipe::sessions::{Seat, Sessions};
+use config::{self, Command, Isolation};
+use net::jitter;
+use net::secret::Secret;
+use protocol::error::UpstreamError;
+
+/// How much of a line of a child is logged.
+const LOGGED_CHARS_MAX: usize = 1024;
+
+/// The child processes of one upstream.
+#[derive(Debug)]
+pub struct Children {
+    name: String,
+    command: Command,
+    /// Variables of its environment.
+    secrets: Vec<(String, Secret)>,
+    reply_timeout: Duration,
+    series: ChildSeries,
+    sessions: Sessions,
+    /// By caller.
+    modern: Mutex<HashMap<Box<[u8]>, Pipe>>,
+    shared: SharedChildren,
+    starts: Mutex<Starts>,
+    paces: Mutex<Paces>,
+    room: Arc<Room>,
+    retired: CancellationToken,
+}
+
+/// How often its lines are logged.
+#[derive(Debug, Default)]
+struct Paces {
+    stderr: Pace,
+    garbage: Pace,
+    ends: Pace,
+}
+
+/// What names a caller where children are not for everybody. `None` for those that nobody asks who they are.
+pub fn caller(identity: &str) -> Option<HeaderValue> {
+    if identity.is_empty() {
+        return None;
+    }
+    let digest = Sha256::digest(identity.as_bytes());
+    let hex = digest.iter().take(16).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    HeaderValue::from_str(&hex).ok()
+}
+
+impl Children {
+    /// No child yet.
+    pub fn new(
+        upstream: &config::Upstream,
+        command: &Command,
+        secrets: Vec<(String, Secret)>,
+        metrics: &Metrics,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name: upstream.name.clone(),
+            command: command.clone(),
+            secrets,
+            reply_timeout: upstream.reply_timeout,
+            series: metrics.children(&upstream.name),
+            sessions: Sessions::default(),
+            modern: Mutex::default(),
+            shared: SharedChildren::default(),
+            starts: Mutex::default(),
+            paces: Mutex::default(),
+            room: Room::new(command.children_max),
+            retired: CancellationToken::new(),
+        })
+    }
+
+    /// What is counted of them.
+    pub fn series(&self) -> &ChildSeries {
+        &self.series
+    }
+
+    /// The upstream is no longer configured: no child is started any more, and those that run end.
+    pub fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Whether as many run as may.
+    pub fn is_full(&self) -> bool {
+        self.room.taken() >= self.command.children_max
+    }
+
+    /// Whether each session has one for itself.
+    pub fn is_for_one_session(&self) -> bool {
+        self.command.isolation == Isolation::Session
+    }
+
+    /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
+    pub fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
+        self.sessions.get(session)?.pipe.quiet_since(self.reply_timeout)
+    }
+
+    /// Whether nothing is under way in any session.
+    pub fn has_quiet(&self) -> bool {
+        self.sessions.any(|pipe| pipe.quiet_since(self.reply_timeout).is_some())
+    }
+
+    /// How long one may take to end.
+    pub fn stop_time_max(&self) -> Duration {
+        self.command.stop_timeout * 2
+    }
+
+    async fn retired(&self) {
+        self.retired.cancelled().await;
+    }
+
+    /// Starts a child on the caller's thread.
+    fn start(self: &Arc<Self>, asking: Asking<'_>) -> Result<Pipe, UpstreamError> {
+        if self.retired.is_cancelled() || asking.client.pipes.is_leaving() {
+            return Err(UpstreamError::Unreachable);
+        }
+        let now = Instant::now();
+        if let Some(wait) = lock(&self.starts).wait(now) {
+            return Err(not_started(wait));
+        }
+        let host = &asking.client.pipes;
+        let places = self.room.take().zip(host.shared.children.take());
+        let Some(places) = places else {
+            tracing::debug!(upstream = self.name, "as many child processes as may run");
+            return Err(UpstreamError::TooManyChildren);
+        };
+        match process::start(&self.command, &self.secrets, places) {
+            Ok(started) => {
+                self.series.started.inc();
+                let (pipe, wire, ear) = Pipe::new(host.shared.limits().bounds());
+                host.run(process::run(Arc::clone(self), std::rc::Rc::clone(host), started, wire, ear));
+                Ok(pipe)
+            }
+            Err(error) => {
+                self.series.not_started.inc();
+                let wait = self.note_vain_start(now, now);
+                tracing::warn!(upstream = self.name, %error, "a child process cannot be started");
+                Err(not_started(wait))
+            }
+        }
+    }
+
+    /// A start came to nothing. Returns the pause until the next.
+    fn note_vain_start(&self, since: Instant, now: Instant) -> Duration {
+        let random = jitter::random();
+        let (pause, is_loop) = lock(&self.starts).fail(since, now, random);
+        if is_loop {
+            self.series.crash_loop.set(1);
+            let upstream = &self.name;
+            tracing::error!(
+                upstream,
+                "its child processes end before they answer: started again with growing pauses"
+            );
+        }
+        pause
+    }
+
+    fn note_answer(&self) {
+        if lock(&self.starts).succeed() {
+            self.series.crash_loop.set(0);
+            tracing::info!(upstream = self.name, "its child processes answer again");
+        }
+    }
+
+    fn note_end(&self, pipe: &Pipe, is_crash: bool, why: &str, status: Option<ExitStatus>, since: Instant) {
+        let status = status.map(|status| status.to_string()).unwrap_or_default();
+        if !is_crash {
+            tracing::debug!(upstream = self.name, why, status, "a child process ended");
+            return;
+        }
+        self.series.crashes.inc();
+        let now = Instant::now();
+        let lived_ms = now.duration_since(since).as_millis();
+        if let Say::Line { left_out } = lock(&self.paces).ends.next(now) {
+            let upstream = &self.name;
+            tracing::warn!(
+                upstream,
+                why,
+                status,
+                lived_ms,
+                left_out = (left_out > 0).then_some(left_out),
+                "a child process ended unasked"
+            );
+        }
+        if !pipe.has_answered() {
+            self.note_vain_start(since, now);
+        }
+    }
+
+    fn note_garbage(&self, line: &[u8]) {
+        self.series.garbage.inc();
+        if let Say::Line { left_out } = lock(&self.paces).garbage.next(Instant::now()) {
+            let (upstream, line) = (&self.name, clean(line));
+            tracing::warn!(
+                upstream,
+                line,
+                left_out = (left_out > 0).then_some(left_out),
+                "a child process wrote a line that is no message"
+            );
+        }
+    }
+
+    fn note_stderr(&self, line: &[u8]) {
+        match lock(&self.paces).stderr.next(Instant::now()) {
+            Say::Line { left_out } => {
+                let (upstream, line) = (&self.name, clean(line));
+                tracing::info!(upstream, line, left_out = (left_out > 0).then_some(left_out), "stderr");
+            }
+            Say::Nothing => self.series.stderr_dropped.inc(),
+        }
+    }
+
+    /// A process of the gateway's own that was asked in the modern era in vain, at least until now.
+    fn take_asked_in_vain(&self, asking: Asking<'_>) -> Option<Pipe> {
+        let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
+        if asking.caller.is_some() || is_modern {
+            return None;
+        }
+        let mut modern = lock(&self.modern);
+        let is_free = modern.get(&[][..]).is_some_and(|pipe| !pipe.is_over() && pipe.is_own());
+        if is_free { modern.remove(&[][..]) } else { None }
+    }
+}
+
+impl Connect for Arc<Children> {
+    fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    async fn modern(&self, asking: Asking<'_>) -> Result<Option<Pipe>, UpstreamError> {
+        let caller = asking.caller.map_or(&[][..], HeaderValue::as_bytes);
+        let mut modern = lock(&self.modern);
+        if let Some(pipe) = modern.get(caller).filter(|pipe| !pipe.is_over()) {
+            return Ok(Some(pipe.clone()));
+        }
+        // Under the lock, so that callers who come together start one child.
+        let pipe = self.start(asking)?;
+        modern.retain(|_, pipe| !pipe.is_over());
+        modern.insert(caller.into(), pipe.clone());
+        Ok(Some(pipe))
+    }
+
+    async fn initialize(&self, asking: Asking<'_>, post: Post<'_>) -> Result<Reply, UpstreamError> {
+        match self.command.isolation {
+            Isolation::Session => {
+                let Some(pipe) = self.take_asked_in_vain(asking) else {
+                    return open_session(&self.sessions, self.start(asking)?, post).await;
+                };
+                let reply = open_session(&self.sessions, pipe.clone(), post).await;
+                // What it has not answered by now, it does not answer.
+                pipe.abandon_own();
+                reply
+            }
+            Isolation::Principal | Isolation::Shared => {
+                let is_for_all = self.command.isolation == Isolation::Shared;
+                let caller = asking.caller.filter(|_| !is_for_all).map_or(&[][..], HeaderValue::as_bytes);
+                let start = || self.take_asked_in_vain(asking).map_or_else(|| self.start(asking), Ok);
+                self.shared.initialize(caller, &self.sessions, start, post).await
+            }
+        }
+    }
+
+    async fn post(&self, seat: Seat, post: Post<'_>) -> Result<Reply, UpstreamError> {
+        match self.command.isolation {
+            Isolation::Session => pass(&seat.pipe, seat.session, post).await,
+            Isolation::Principal | Isolation::Shared => shared::post(&seat, post).await,
+        }
+    }
+
+    fn end(&self, seat: Seat) {
+        match self.command.isolation {
+            Isolation::Session => seat.pipe.close(),
+            Isolation::Principal | Isolation::Shared => shared::end(&seat),
+        }
+    }
+}
+
+fn not_started(wait: Duration) -> UpstreamError {
+    let retry_after_s = u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
+    UpstreamError::NotStarted { retry_after_s: retry_after_s.max(1) }
+}
+
+/// A line of a child as it may stand in the log: cut, and without what would do more than be read.
+fn clean(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let mut clean = String::with_capacity(text.len().min(LOGGED_CHARS_MAX));
+    for char in text.chars().take(LOGGED_CHARS_MAX) {
+        if may_be_logged(char) {
+            clean.push(char);
+        } else {
+            clean.extend(char.escape_default());
+        }
+    }
+    clean
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_does_nothing_to_the_log() {
+        assert_eq!(clean("ok ä\u{1b}[31m\t\u{202e}x".as_bytes()), "ok ä\\u{1b}[31m\\t\\u{202e}x");
+        assert_eq!(clean(b"\xff"), "\u{fffd}");
+        assert_eq!(clean(&[b'x'; 5000]).len(), LOGGED_CHARS_MAX);
+    }
+
+    #[test]
+    fn callers_are_told_apart() {
+        assert_eq!(caller(""), None);
+        assert!(caller("key:a") != caller("key:b") && caller("key:a") == caller("key:a"));
+    }
+}

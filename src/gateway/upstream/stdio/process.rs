@@ -1,0 +1,300 @@
+//! One child process: its lines in and out, its words on standard error, and its end.
+//!
+//! Whatever it does – garbage, floods, silence, death – harms only its own calls. It is stopped as the protocol says:
+//! its input is closed, then its process group is asked to end, then it is made to.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::time::{sleep, timeout};
+
+use super::lines::Lines;
+use super::{Children, program};
+use crate::access::limit::buffered::Reservation;
+use crate::session::room::Place;
+use crate::upstream::pipe::host::Host;
+use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
+use net::guardian::{self, Guarded};
+use net::secret::Secret;
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// How much is gathered into one write.
+const WRITE_BYTES: usize = 64 * 1024;
+/// So many lines are taken in before others have their turn.
+const LINES_IN_A_ROW: usize = 128;
+/// Longer pieces of a line on standard error are logged by themselves.
+const STDERR_LINE_BYTES_MAX: usize = 16 * 1024;
+/// Standard error is read this much at once, and no faster than with this pause.
+const STDERR_READ_BYTES: usize = 16 * 1024;
+const STDERR_PAUSE: Duration = Duration::from_millis(10);
+/// How long the last words of a child that has ended are waited for.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often a child that is to end is looked at.
+const IDLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why a child comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Nobody needs it any more.
+    Asked,
+    /// It closed its output, or is gone.
+    Closed,
+    /// It wrote a line that is longer than a message may be.
+    TooLong,
+    /// It wrote more of a line than the process may hold now.
+    NoRoom,
+    /// It has not read what it was sent.
+    Deaf,
+}
+
+impl End {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "no longer needed",
+            Self::Closed => "it ended",
+            Self::TooLong => "its message is larger than reply_bytes_max",
+            Self::NoRoom => "the gateway holds as many messages as buffered_bytes_max allows",
+            Self::Deaf => "it does not read its input",
+        }
+    }
+}
+
+/// A child that runs, with its place among all.
+pub(super) struct Started {
+    child: Guarded,
+    _places: (Place, Place),
+}
+
+/// Starts the program.
+pub(super) fn start(
+    command: &config::Command,
+    secrets: &[(String, Secret)],
+    places: (Place, Place),
+) -> io::Result<Started> {
+    let file = program::find(command).map_err(io::Error::other)?;
+    let mut building = guardian::command(file.as_os_str())?;
+    building
+        .args(&command.args)
+        .env_clear()
+        .envs(program::environment(command))
+        .envs(secrets.iter().map(|(name, secret)| (name, OsStr::from_bytes(secret.expose()))));
+    if let Some(directory) = &command.directory {
+        building.current_dir(directory);
+    }
+    Ok(Started { child: Guarded::spawn(&mut building)?, _places: places })
+}
+
+/// Runs a child to its end.
+pub(super) async fn run(children: Arc<Children>, host: Rc<Host>, started: Started, wire: Wire, ear: Ear) {
+    let Started { mut child, _places } = started;
+    let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
+    let since = Instant::now();
+    let counted = Counted::new(&children);
+    let pipe = ear.pipe().clone();
+    let mut telling = pin!(tell(&children, stderr));
+    let end = {
+        let mut writing = Box::pin(write(stdin, wire, children.reply_timeout));
+        let mut reading = Box::pin(read(&children, &mut stdout, ear, host.shared.limits().message_bytes_max));
+        tokio::select! {
+            end = &mut reading => end,
+            end = &mut writing => end,
+            () = pipe.closing() => End::Asked,
+            () = host.cut() => End::Asked,
+            () = unneeded(&children, &host, &pipe) => End::Asked,
+            () = &mut telling => End::Closed,
+            _ = child.wait() => timeout(LAST_WORDS_TIMEOUT, &mut reading).await.unwrap_or(End::Closed),
+        }
+        // Here its input is closed, and nobody waits for it any more.
+    };
+    let stopping = stop(&mut child, children.command.stop_timeout);
+    let status = tokio::select! {
+        status = stopping => status,
+        // Who cannot write does not end.
+        () = discard(&mut stdout) => None,
+        () = &mut telling => None,
+    };
+    drop(counted);
+    children.note_end(&pipe, end != End::Asked, end.as_str(), status, since);
+}
+
+async fn stop(child: &mut Guarded, patience: Duration) -> Option<ExitStatus> {
+    for signal in [Guarded::terminate, Guarded::kill] {
+        if let Ok(ended) = timeout(patience, child.wait()).await {
+            return ended.ok();
+        }
+        signal(child);
+    }
+    child.wait().await.ok()
+}
+
+/// Writes what is queued, as much at once as there is.
+async fn write(mut stdin: ChildStdin, mut wire: Wire, patience: Duration) -> End {
+    let mut buffer = Vec::with_capacity(4096);
+    while let Some(message) = wire.next().await {
+        let mut next = Some(message);
+        while let Some(message) = next {
+            message.iter().for_each(|piece| buffer.extend_from_slice(piece));
+            buffer.push(b'\n');
+            next = if buffer.len() < WRITE_BYTES { wire.next_ready() } else { None };
+        }
+        let mut written = 0;
+        while written < buffer.len() {
+            match timeout(patience, stdin.write(&buffer[written..])).await {
+                Ok(Ok(count)) if count > 0 => written += count,
+                Ok(_) => return End::Closed,
+                Err(_) => return End::Deaf,
+            }
+        }
+        if buffer.capacity() > 4 * WRITE_BYTES {
+            buffer = Vec::new();
+        }
+        buffer.clear();
+    }
+    End::Asked
+}
+
+async fn read(children: &Children, stdout: &mut ChildStdout, mut ear: Ear, bytes_max: usize) -> End {
+    let mut lines = Lines::default();
+    let mut in_a_row = 0;
+    let mut has_answered = false;
+    let mut held = None;
+    loop {
+        lines.buffer.reserve(READ_BYTES);
+        if !matches!(stdout.read_buf(&mut lines.buffer).await, Ok(count) if count > 0) {
+            let rest = lines.rest();
+            if !rest.trim_ascii().is_empty() {
+                take(children, &mut ear, &rest);
+            }
+            return End::Closed;
+        }
+        loop {
+            let Ok(line) = lines.next(bytes_max) else { return End::TooLong };
+            let Some(line) = line else { break };
+            take(children, &mut ear, &line);
+            in_a_row += 1;
+            if in_a_row >= LINES_IN_A_ROW {
+                in_a_row = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        if !count(&mut held, &mut lines, &ear) {
+            return End::NoRoom;
+        }
+        if !has_answered && ear.pipe().has_answered() {
+            has_answered = true;
+            children.note_answer();
+        }
+    }
+}
+
+/// Counts what has arrived of a long line. False: there is no room for it. Memory that a line needed is not kept after it.
+fn count(held: &mut Option<Reservation>, lines: &mut Lines, ear: &Ear) -> bool {
+    let waiting = lines.buffer.len();
+    if waiting > READ_BYTES {
+        let held = held.get_or_insert_with(|| ear.pipe().budget().reservation());
+        return held.grow_to(waiting);
+    }
+    if held.take().is_some() {
+        lines.compact();
+    }
+    true
+}
+
+fn take(children: &Children, ear: &mut Ear, line: &Bytes) {
+    let taken = if line.first() == Some(&b'{') { ear.receive(line) } else { Taken::Garbage };
+    match taken {
+        Taken::Delivered => {}
+        Taken::Unasked => {
+            children.series.garbage.inc();
+            tracing::debug!(upstream = children.name, "a message of a child process belongs to nobody");
+        }
+        Taken::Garbage => children.note_garbage(line),
+    }
+}
+
+/// Logs what the child says on standard error. Never completes.
+async fn tell(children: &Children, mut stderr: ChildStderr) {
+    let mut lines = Lines::default();
+    loop {
+        lines.buffer.reserve(STDERR_READ_BYTES);
+        let count = stderr.read_buf(&mut lines.buffer).await.unwrap_or(0);
+        let is_open = count > 0;
+        while let Ok(Some(line)) = lines.next(usize::MAX) {
+            children.note_stderr(&line);
+        }
+        if !is_open || lines.buffer.len() > STDERR_LINE_BYTES_MAX {
+            let rest = lines.rest();
+            if !rest.is_empty() {
+                children.note_stderr(&rest);
+            }
+        }
+        if !is_open {
+            // A child may close it and go on.
+            return std::future::pending().await;
+        }
+        if count >= STDERR_READ_BYTES {
+            // It says more than anybody reads: it waits, not the thread.
+            sleep(STDERR_PAUSE).await;
+        }
+    }
+}
+
+/// Reads what nobody wants. Never completes.
+async fn discard(output: &mut (impl AsyncRead + Unpin)) {
+    let mut buffer = vec![0; 4096];
+    while matches!(output.read(&mut buffer).await, Ok(count) if count > 0) {}
+    std::future::pending::<()>().await;
+}
+
+/// Completes when nobody needs the child any more.
+async fn unneeded(children: &Children, host: &Host, pipe: &Pipe) {
+    let idle = children.command.idle_timeout;
+    let interval = (idle / 4).clamp(IDLE_INTERVAL, Duration::from_secs(10));
+    let unused = async {
+        loop {
+            sleep(interval).await;
+            if pipe.close_if_unused_for(idle) {
+                return;
+            }
+        }
+    };
+    let until_idle = async || {
+        while !pipe.close_if_uncalled() {
+            sleep(IDLE_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        () = unused => {}
+        () = host.leaving() => until_idle().await,
+        // What is no longer configured ends its calls, as far as they end in time.
+        () = children.retired() => {
+            let _ = timeout(children.reply_timeout, until_idle()).await;
+        }
+    }
+}
+
+/// Counts a child while it runs.
+struct Counted(prometheus::IntGauge);
+
+impl Counted {
+    fn new(children: &Children) -> Self {
+        children.series.running.inc();
+        Self(children.series.running.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,126 @@
+//! The program of an upstream and the environment it gets: by its own words and a named few of the gateway's.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use config::{Command, INHERITED};
+
+/// Why a program cannot be started.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    /// There is no such file.
+    #[error("there is no program {0}")]
+    Missing(String),
+    /// No directory of `PATH` holds it.
+    #[error("no directory of PATH holds a program {0}")]
+    NotInPath(String),
+    /// It is no file, or must not be executed.
+    #[error("{0} is not an executable file")]
+    NotExecutable(String),
+    /// Its working directory is not there.
+    #[error("there is no directory {0}")]
+    Directory(String),
+}
+
+/// The environment of the child: what it inherits, then what the operator wrote.
+pub fn environment(command: &Command) -> Vec<(OsString, OsString)> {
+    let passed = INHERITED.iter().copied().chain(command.env_pass.iter().map(String::as_str));
+    let inherited = passed.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+    let written = command.env.iter().map(|(name, value)| (name.into(), value.into()));
+    inherited.chain(written).collect()
+}
+
+/// The file of the program.
+pub fn find(command: &Command) -> Result<PathBuf, ProgramError> {
+    let Command { program, directory, .. } = command;
+    if let Some(directory) = directory.as_deref().filter(|directory| !directory.is_dir()) {
+        return Err(ProgramError::Directory(directory.display().to_string()));
+    }
+    if program.contains('/') {
+        let path = directory.as_deref().unwrap_or(Path::new("")).join(program);
+        return if is_executable(&path) {
+            Ok(path)
+        } else if path.exists() {
+            Err(ProgramError::NotExecutable(path.display().to_string()))
+        } else {
+            Err(ProgramError::Missing(path.display().to_string()))
+        };
+    }
+    let path = environment(command).into_iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path);
+    let path = path.unwrap_or_default();
+    // Found from here, the program is to be found from its working directory as well.
+    let candidates =
+        std::env::split_paths(&path).filter_map(|folder| std::path::absolute(folder.join(program)).ok());
+    let mut not_executable = None;
+    for candidate in candidates {
+        if is_executable(&candidate) {
+            return Ok(candidate);
+        }
+        if candidate.is_file() {
+            not_executable = Some(ProgramError::NotExecutable(candidate.display().to_string()));
+        }
+    }
+    Err(not_executable.unwrap_or_else(|| ProgramError::NotInPath(program.clone())))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use config::Isolation;
+
+    /// A child with nothing but its program.
+    pub(in crate::upstream::stdio) fn command(program: &str) -> Command {
+        Command {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            secret_env: Vec::new(),
+            env_pass: Vec::new(),
+            directory: None,
+            isolation: Isolation::Session,
+            children_max: 1,
+            stop_timeout: Duration::ZERO,
+            idle_timeout: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn says_why_a_program_cannot_be_started() {
+        assert_eq!(find(&command("/bin/sh")), Ok("/bin/sh".into()));
+        assert!(find(&command("sh")).is_ok_and(|path| path.ends_with("sh")));
+        let missing = ProgramError::Missing("/nowhere/x".into());
+        assert_eq!(find(&command("/nowhere/x")), Err(missing));
+        assert_eq!(find(&command("/etc/passwd")), Err(ProgramError::NotExecutable("/etc/passwd".into())));
+        assert_eq!(find(&command("/etc")), Err(ProgramError::NotExecutable("/etc".into())));
+        assert_eq!(find(&command("no-such-program")), Err(ProgramError::NotInPath("no-such-program".into())));
+        let elsewhere = Command { directory: Some("/nowhere".into()), ..command("sh") };
+        assert_eq!(find(&elsewhere), Err(ProgramError::Directory("/nowhere".into())));
+        let beside = Command { directory: Some("/bin".into()), ..command("./sh") };
+        assert_eq!(find(&beside), Ok("/bin/./sh".into()));
+        let other_path = Command { env: vec![("PATH".into(), "/nowhere".into())], ..command("sh") };
+        assert_eq!(find(&other_path), Err(ProgramError::NotInPath("sh".into())));
+    }
+
+    #[test]
+    fn inherits_only_what_is_named() {
+        let command = Command {
+            env: vec![("A".into(), "b".into())],
+            env_pass: vec!["CARGO_MANIFEST_DIR".into(), "NOT_SET_ANYWHERE".into()],
+            ..command("x")
+        };
+        let names: Vec<_> = environment(&command).into_iter().map(|(name, _)| name).collect();
+        assert!(names.contains(&"PATH".into()) && names.contains(&"CARGO_MANIFEST_DIR".into()));
+        assert_eq!(names.last(), Some(&"A".into()));
+        assert!(names.iter().all(|name| {
+            let name = name.to_string_lossy();
+            INHERITED.contains(&&*name) || ["A", "CARGO_MANIFEST_DIR"].contains(&&*name)
+        }));
+    }
+}

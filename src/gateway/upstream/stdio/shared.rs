@@ -1,0 +1,176 @@
+//! Sessions that share one child process.
+//!
+//! The child is initialized once, by the gateway and without client capabilities; each `initialize` after that is
+//! answered with what the child said then. Subscriptions are counted, and of all log levels the child gets the most
+//! verbose, so that no session changes what another sees.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tokio::sync::Mutex as Turn;
+
+use super::lock;
+use crate::upstream::ask::SESSION_ID;
+use crate::upstream::exchange::Reply;
+use crate::upstream::incoming::Incoming;
+use crate::upstream::pipe::exchange::{CloseOnDrop, Post, empty, json, pass};
+use crate::upstream::pipe::sessions::{Seat, Sessions};
+use crate::upstream::pipe::{ONLY_SESSION, Pipe};
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Scratch, Value, quote};
+use protocol::level::Level;
+use protocol::splice::Segments;
+
+/// The children, by who shares them.
+#[derive(Debug, Default)]
+pub(super) struct SharedChildren(Mutex<HashMap<Box<[u8]>, Place>>);
+
+/// Where a child runs, or is opened by whoever has the turn.
+type Place = Arc<Turn<Option<Opened>>>;
+
+/// A child that was initialized.
+#[derive(Debug)]
+struct Opened {
+    pipe: Pipe,
+    /// The result object of `initialize`.
+    result: Bytes,
+}
+
+impl SharedChildren {
+    /// Answers `initialize`, by starting and initializing the child if it does not run.
+    pub(super) async fn initialize(
+        &self,
+        caller: &[u8],
+        sessions: &Sessions,
+        start: impl FnOnce() -> Result<Pipe, UpstreamError>,
+        post: Post<'_>,
+    ) -> Result<Reply, UpstreamError> {
+        let turn = Arc::clone(lock(&self.0).entry(caller.into()).or_default());
+        let mut opened = turn.lock().await;
+        if opened.as_ref().is_none_or(|opened| opened.pipe.is_over()) {
+            *opened = None;
+            let starting = CloseOnDrop::new(start()?);
+            match open(starting.pipe(), post).await? {
+                Ok(result) => *opened = Some(Opened { pipe: starting.keep(), result }),
+                Err(refusal) => return Ok(json(refusal)),
+            }
+        }
+        let Some(Opened { pipe, result }) = &*opened else { return Err(UpstreamError::Reset) };
+        let seat = Seat { pipe: pipe.clone(), session: pipe.add_session() };
+        let id = sessions.keep(seat).ok_or(UpstreamError::Reset)?;
+        let mut reply = json(answer(&post, result));
+        reply.head.headers.insert(SESSION_ID, id);
+        Ok(reply)
+    }
+}
+
+/// Initializes a child. Its refusal, if it refuses, is addressed to the caller.
+async fn open(pipe: &Pipe, post: Post<'_>) -> Result<Result<Bytes, Bytes>, UpstreamError> {
+    let mut scratch = Scratch::default();
+    let version = {
+        let root = scratch.index(post.message, post.json_depth_max).ok().map(Document::root);
+        let version = root.and_then(|root| root.get("params")?.get("protocolVersion"));
+        version.map_or(&b"\"2025-11-25\""[..], Value::raw)
+    };
+    let message = Bytes::from(format!(
+        concat!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":"initialize","params":{{"protocolVersion":{},"capabilities":{{}},"#,
+            r#""clientInfo":{{"name":"trunkline","version":"{}"}}}}}}"#
+        ),
+        String::from_utf8_lossy(post.id()),
+        String::from_utf8_lossy(version),
+        env!("CARGO_PKG_VERSION")
+    ));
+    let envelope = Envelope::parse(&mut scratch, &message, post.json_depth_max);
+    let envelope = envelope.map_err(|_| UpstreamError::Nonsense)?;
+    pipe.share();
+    let reply = pass(pipe, ONLY_SESSION, Post { message: &message, envelope: &envelope, ..post }).await?;
+    // What it was asked before and has not answered by now, it does not answer.
+    pipe.abandon_own();
+    let Incoming::Whole(Some(answer)) = reply.body else { return Err(UpstreamError::Nonsense) };
+    let root = scratch.index(&answer, post.json_depth_max).ok().map(Document::root);
+    let Some(result) = root.and_then(|root| root.get("result")).map(Value::span) else {
+        return Ok(Err(answer));
+    };
+    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned();
+    pipe.tell(Segments::from(initialized)).await?;
+    Ok(Ok(answer.slice(result)))
+}
+
+/// Answers a message of one of the sessions.
+pub(super) async fn post(seat: &Seat, post: Post<'_>) -> Result<Reply, UpstreamError> {
+    let Seat { pipe, session } = seat;
+    match post.envelope.kind {
+        // The child was told of no capability that these could be about.
+        MessageKind::Response => return Ok(empty(http::StatusCode::ACCEPTED)),
+        MessageKind::Notification if !post.is("notifications/cancelled") => {
+            return Ok(empty(http::StatusCode::ACCEPTED));
+        }
+        MessageKind::Notification => return pass(pipe, *session, post).await,
+        MessageKind::Request => {}
+    }
+    let uri = || post.envelope.uri.as_ref().and_then(|uri| uri.decode(post.message));
+    if post.is("resources/subscribe")
+        && let Some(uri) = uri()
+    {
+        if !pipe.subscribe(*session, &uri) {
+            return Ok(json(answer(&post, b"{}")));
+        }
+        let reply = pass(pipe, *session, post).await;
+        if !reply.as_ref().is_ok_and(|reply| has_result(reply, post.json_depth_max)) {
+            pipe.unsubscribe(*session, &uri);
+        }
+        return reply;
+    }
+    if post.is("resources/unsubscribe")
+        && let Some(uri) = uri()
+        && !pipe.unsubscribe(*session, &uri)
+    {
+        return Ok(json(answer(&post, b"{}")));
+    }
+    if post.is("logging/setLevel")
+        && let Some(level) = level_in(&post)
+    {
+        let told = pipe.set_level(*session, level);
+        if told != Some(level) {
+            if let Some(told) = told {
+                tell_level(pipe, told);
+            }
+            return Ok(json(answer(&post, b"{}")));
+        }
+    }
+    pass(pipe, *session, post).await
+}
+
+/// A session is over: what it alone had asked for ends.
+pub(super) fn end(seat: &Seat) {
+    let (uris, level) = seat.pipe.remove_session(seat.session);
+    for uri in uris {
+        seat.pipe.ask_in_passing("resources/unsubscribe", &format!(r#"{{"uri":{}}}"#, quote(&uri)));
+    }
+    if let Some(level) = level {
+        tell_level(&seat.pipe, level);
+    }
+}
+
+fn tell_level(pipe: &Pipe, level: Level) {
+    pipe.ask_in_passing("logging/setLevel", &format!(r#"{{"level":{}}}"#, quote(level.as_str())));
+}
+
+fn level_in(post: &Post<'_>) -> Option<Level> {
+    let mut scratch = Scratch::default();
+    let root = scratch.index(post.message, post.json_depth_max).ok()?.root();
+    Level::of(&root.get("params")?.get("level")?.as_literal()?.decode(post.message)?)
+}
+
+fn has_result(reply: &Reply, json_depth_max: usize) -> bool {
+    let Incoming::Whole(Some(answer)) = &reply.body else { return true };
+    let mut scratch = Scratch::default();
+    scratch.index(answer, json_depth_max).is_ok_and(|answer| answer.root().get("result").is_some())
+}
+
+fn answer(post: &Post<'_>, result: &[u8]) -> Bytes {
+    [br#"{"jsonrpc":"2.0","id":"#, post.id(), br#","result":"#, result, b"}"].concat().into()
+}

@@ -1,0 +1,203 @@
+//! Documents that the gateway itself fetches from web servers: keys of token issuers, tokens for upstreams.
+//!
+//! A connection for each; bounded in bytes and time; redirects are not followed. Never on the way of a call.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout_at;
+
+use crate::lookup;
+use crate::tasks::Tasks;
+use crate::tls::{Connector, Fault};
+
+/// Bytes of the head of an answer.
+const BUFFER_BYTES_MAX: usize = 32 * 1024;
+
+/// A thread's way to fetch.
+#[derive(Clone, Debug)]
+pub struct Fetcher {
+    /// Where connections run.
+    pub tasks: Tasks,
+    /// How `https` is spoken; `None`: only `http` can be fetched.
+    pub tls: Option<Arc<Connector>>,
+}
+
+/// Why a document cannot be had. Says nothing that a secret could be part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// The URL cannot be fetched.
+    #[error("not a URL that can be fetched")]
+    Url,
+    /// No connection.
+    #[error("the server cannot be reached")]
+    Unreachable,
+    /// The server is not who it should be.
+    #[error("the server cannot be trusted: {0}")]
+    Tls(Fault),
+    /// It took too long.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The answer broke off, is longer than allowed, or is not HTTP.
+    #[error("the answer cannot be read")]
+    Answer,
+}
+
+impl Fetcher {
+    /// Sends `request`, whose URI is absolute, and reads the whole answer, of whatever status.
+    pub async fn fetch(
+        &self,
+        request: Request<Full<Bytes>>,
+        bytes_max: usize,
+        deadline: Instant,
+    ) -> Result<Response<Bytes>, FetchError> {
+        timeout_at(deadline.into(), self.connect_and_exchange(request, bytes_max))
+            .await
+            .unwrap_or(Err(FetchError::TimedOut))
+    }
+
+    async fn connect_and_exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        bytes_max: usize,
+    ) -> Result<Response<Bytes>, FetchError> {
+        let tls = match (request.uri().scheme_str(), &self.tls) {
+            (Some("http"), _) => None,
+            (Some("https"), Some(tls)) => Some(tls),
+            _ => return Err(FetchError::Url),
+        };
+        let authority = request.uri().authority().ok_or(FetchError::Url)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let stream = lookup::connect(host, port).await.map_err(|_| FetchError::Unreachable)?;
+        match tls {
+            None => self.exchange(stream, request, bytes_max).await,
+            Some(tls) => {
+                let stream = tls.connect(stream, host).await.map_err(FetchError::Tls)?;
+                self.exchange(stream, request, bytes_max).await
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        mut request: Request<Full<Bytes>>,
+        bytes_max: usize,
+    ) -> Result<Response<Bytes>, FetchError> {
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(BUFFER_BYTES_MAX);
+        let handshake = builder.handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|_| FetchError::Unreachable)?;
+        self.tasks.spawn(async move {
+            // What went wrong is told to the one who waits for the answer.
+            let _ = connection.await;
+        });
+        let authority = request.uri().authority().ok_or(FetchError::Url)?;
+        let host = authority.as_str().parse().map_err(|_| FetchError::Url)?;
+        request.headers_mut().insert(header::HOST, host);
+        let target = request.uri().path_and_query().cloned().ok_or(FetchError::Url)?;
+        *request.uri_mut() = target.into();
+        let response = sender.send_request(request).await.map_err(|_| FetchError::Answer)?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, bytes_max).collect().await.map_err(|_| FetchError::Answer)?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus::IntCounter;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::tls::tests::Pki;
+
+    const BYTES_MAX: usize = 16;
+
+    /// What a fetch makes of `answer`, over TLS where there is an authority.
+    async fn fetch(
+        answer: &'static [u8],
+        trust: Option<(&Pki, &Pki)>,
+    ) -> Result<Response<Bytes>, FetchError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let port = listener.local_addr().expect("address").port();
+        let acceptor = trust.map(|(of_server, _)| of_server.server(&["127.0.0.1"], (2020, 4000)));
+        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        let tls = trust.map(|(_, believed)| {
+            Connector::trusting(Some(&believed.file(&folder, "ca.pem"))).expect("a connector")
+        });
+        let serve = async {
+            let (stream, _) = listener.accept().await.expect("accepted");
+            let mut request = [0; 1024];
+            match acceptor {
+                None => {
+                    let mut stream = stream;
+                    let count = stream.read(&mut request).await.expect("request");
+                    stream.write_all(answer).await.expect("answered");
+                    request[..count].to_vec()
+                }
+                Some(acceptor) => {
+                    let Ok(mut stream) = acceptor.accept(stream).await else { return Vec::new() };
+                    let count = stream.read(&mut request).await.expect("request");
+                    stream.write_all(answer).await.expect("answered");
+                    stream.shutdown().await.expect("closed");
+                    request[..count].to_vec()
+                }
+            }
+        };
+        let fetcher = Fetcher { tasks: Tasks::new(IntCounter::new("p", "p").expect("counter")), tls };
+        let request = Request::get(format!("{scheme}://127.0.0.1:{port}/a?b=c")).body(Full::default());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let local = LocalSet::new();
+        let fetching = local.run_until(fetcher.fetch(request.expect("request"), BYTES_MAX, deadline));
+        let (answer, request) = tokio::join!(fetching, serve);
+        if !matches!(answer, Err(FetchError::Tls(_))) {
+            let expected = format!("GET /a?b=c HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n");
+            assert_eq!(String::from_utf8_lossy(&request), expected);
+        }
+        answer
+    }
+
+    #[tokio::test]
+    async fn what_is_fetched_is_bounded_and_no_redirect_is_followed() {
+        let (ours, other) = (Pki::new(), Pki::new());
+        for trust in [None, Some((&ours, &ours))] {
+            let fetched =
+                fetch(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", trust).await.expect("fetched");
+            assert_eq!((fetched.status().as_u16(), &fetched.body()[..]), (200, &b"{}"[..]));
+            let moved = b"HTTP/1.1 302 Found\r\nlocation: /b\r\ncontent-length: 0\r\n\r\n";
+            assert_eq!(fetch(moved, trust).await.expect("fetched").status(), 302);
+            let long = b"HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n12345678901234567";
+            assert_eq!(fetch(long, trust).await.err(), Some(FetchError::Answer));
+            assert_eq!(fetch(b"SSH-2.0\r\n", trust).await.err(), Some(FetchError::Answer));
+        }
+        let refused = fetch(b"", Some((&ours, &other))).await.err();
+        assert_eq!(refused, Some(FetchError::Tls(Fault::UnknownIssuer)));
+    }
+
+    #[tokio::test]
+    async fn what_has_no_scheme_that_is_spoken_is_refused() {
+        let fetcher = Fetcher { tasks: Tasks::new(IntCounter::new("p", "p").expect("counter")), tls: None };
+        for url in ["https://127.0.0.1:1/", "ftp://127.0.0.1:1/", "/relative"] {
+            let request = Request::get(url).body(Full::default()).expect("request");
+            let deadline = Instant::now() + Duration::from_secs(10);
+            assert_eq!(
+                fetcher.fetch(request, BYTES_MAX, deadline).await.err(),
+                Some(FetchError::Url),
+                "{url}"
+            );
+        }
+    }
+}

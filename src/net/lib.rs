@@ -1,0 +1,28 @@
+//! What every program of this repository needs that talks over a network: names, sockets, TLS, tasks, child processes.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`lookup`] | names to addresses |
+//! | [`socket`] | options of TCP sockets |
+//! | [`tls`] | TLS towards servers, and what certificates say |
+//! | [`fetch`] | one small HTTP request for a document |
+//! | [`framing`] | where HTTP/1.1 messages begin and end, beside hyper |
+//! | [`pieces`] | bodies that come in pieces |
+//! | [`tasks`] | the only way to spawn |
+//! | [`drain`] | the end of a process, in order |
+//! | [`guardian`] | child processes that leave nothing behind |
+//! | [`jitter`] | pauses that are not all alike |
+//!
+//! Deliberately not here: anything of MCP, and the configuration.
+
+pub mod drain;
+pub mod fetch;
+pub mod framing;
+pub mod guardian;
+pub mod jitter;
+pub mod lookup;
+pub mod pieces;
+pub mod secret;
+pub mod socket;
+pub mod tasks;
+pub mod tls;

@@ -1,0 +1,307 @@
+//! What becomes of each line of the client.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ::http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, header};
+use bytes::Bytes;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::FAREWELL;
+use super::call::Call;
+use super::calls::{Calls, Counted, UnderWay, Unfinished};
+use super::message::{Message, batch, key};
+use super::session::{Session, Sessions};
+use super::stdio::{Output, Remarks};
+use client::fault::Fault;
+use client::http::{Http, Reply, collect};
+use net::tasks::Tasks;
+use protocol::envelope::MessageKind;
+use protocol::json::Scratch;
+use protocol::method::Method;
+use protocol::param_headers::Annotation;
+use protocol::version::{Era, LegacyVersion};
+
+/// Requests under way at once.
+const CALLS_MAX: usize = 512;
+/// Notifications and responses that wait for those before them.
+const FORWARDED_MAX: usize = 256;
+/// How long the server may take to accept one of these.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a request waits for those before it.
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of the reply to a message that has no answer is read.
+const ACCEPTED_BYTES_MAX: usize = 64 << 10;
+
+/// The way between one client and one server.
+pub(super) struct Bridge {
+    pub(super) http: Http,
+    pub(super) output: Output,
+    pub(super) remarks: Remarks,
+    pub(super) tasks: Tasks,
+    pub(super) timeout: Duration,
+    pub(super) scratch: RefCell<Scratch>,
+    pub(super) calls: Calls,
+    pub(super) sessions: Sessions,
+    /// Held while a session is opened anew.
+    pub(super) reopening: Mutex<()>,
+    /// The mirrored parameters of tools that were listed.
+    pub(super) annotated: RefCell<HashMap<String, Vec<Annotation>>>,
+    /// Each `initialize` under way: nothing else of a session leaves before its answer.
+    pub(super) initializing: Unfinished,
+    /// Each `notifications/initialized` under way: no request of a session leaves before it.
+    pub(super) introducing: Unfinished,
+    unfinished: Unfinished,
+    forwarded: mpsc::Sender<Forwarded>,
+    /// How many were put there, and how many of these were sent or given up.
+    queued: Cell<u64>,
+    finished: watch::Sender<u64>,
+}
+
+/// A notification or response on its way.
+struct Forwarded {
+    message: Message,
+    modern_version: Option<String>,
+    _counted: Counted,
+    _introducing: Option<Counted>,
+}
+
+impl Bridge {
+    /// Must be called on a local runtime.
+    pub(super) fn start(
+        http: Http,
+        output: Output,
+        remarks: Remarks,
+        tasks: Tasks,
+        timeout: Duration,
+    ) -> Rc<Self> {
+        let (forwarded, waiting) = mpsc::channel(FORWARDED_MAX);
+        let bridge = Rc::new(Self {
+            http,
+            output,
+            remarks,
+            tasks,
+            timeout,
+            scratch: RefCell::default(),
+            calls: Calls::default(),
+            sessions: Sessions::default(),
+            reopening: Mutex::default(),
+            annotated: RefCell::default(),
+            initializing: Unfinished::default(),
+            introducing: Unfinished::default(),
+            unfinished: Unfinished::default(),
+            forwarded,
+            queued: Cell::default(),
+            finished: watch::Sender::new(0),
+        });
+        bridge.tasks.spawn(Rc::clone(&bridge).forward(waiting));
+        bridge
+    }
+
+    /// Takes a line.
+    pub(super) async fn take(self: &Rc<Self>, line: Bytes) {
+        let has_batches = || {
+            let session = self.sessions.current();
+            session.is_some_and(|session| session.version == LegacyVersion::V2025_03_26)
+        };
+        let parts = batch(&mut self.scratch.borrow_mut(), &line).filter(|_| has_batches());
+        match parts {
+            None => self.take_message(line).await,
+            Some(Err(fault)) => self.refuse(None, &fault).await,
+            Some(Ok(messages)) => {
+                for message in messages {
+                    self.take_message(message).await;
+                }
+            }
+        }
+    }
+
+    async fn take_message(self: &Rc<Self>, body: Bytes) {
+        let read = Message::read(&mut self.scratch.borrow_mut(), body);
+        let message = match read {
+            Ok(message) => message,
+            Err((id, fault)) => return self.refuse(id.as_deref(), &fault).await,
+        };
+        match message.envelope.kind {
+            MessageKind::Request => self.take_request(message).await,
+            MessageKind::Notification if message.is("notifications/cancelled") => self.cancel(message),
+            MessageKind::Notification | MessageKind::Response => self.queue(message),
+        }
+    }
+
+    async fn take_request(self: &Rc<Self>, message: Message) {
+        let Some(id) = message.id() else { return };
+        let Some(key) = key(id.as_bytes()) else {
+            return self.refuse(None, &Fault::NotJsonRpc("the id is not valid text")).await;
+        };
+        let is_initialize = message.method == Method::Initialize;
+        let modern_version = message.modern_version().filter(|_| !is_initialize);
+        let under_way = UnderWay {
+            era: if modern_version.is_some() { Era::Modern } else { Era::Legacy },
+            is_open_ended: message.method == Method::Listen,
+            stop: CancellationToken::new(),
+            is_withdrawn: Rc::default(),
+            is_sent: Rc::default(),
+        };
+        if self.calls.get(&key).is_some() {
+            let fault = Fault::NotJsonRpc("another request with this id is under way");
+            return self.refuse(Some(&id), &fault).await;
+        }
+        if !self.calls.add(key.clone(), under_way.clone(), CALLS_MAX) {
+            return self.refuse(Some(&id), &Fault::Busy).await;
+        }
+        let initializing = is_initialize.then(|| self.initializing.one());
+        let counted = (!under_way.is_open_ended).then(|| self.unfinished.one());
+        let written_before = self.queued.get();
+        let call = Call { message, id, key, modern_version, under_way, written_before };
+        let bridge = Rc::clone(self);
+        self.tasks.spawn(async move {
+            bridge.answer(&call).await;
+            drop((initializing, counted));
+        });
+    }
+
+    /// A modern request is cancelled by closing its stream, one in a session by telling the server, and one that was not
+    /// sent yet by not sending it.
+    fn cancel(&self, message: Message) {
+        let key = message.cancelled(&mut self.scratch.borrow_mut());
+        match key.and_then(|key| self.calls.get(&key)) {
+            Some(call) if call.era == Era::Modern || !call.is_sent.get() => call.stop.cancel(),
+            Some(call) => {
+                call.is_withdrawn.set(true);
+                self.queue(message);
+            }
+            None => {} // its answer is on its way already
+        }
+    }
+
+    fn queue(&self, message: Message) {
+        let modern_version = message.modern_version();
+        let introducing = message.is("notifications/initialized").then(|| self.introducing.one());
+        let counted = self.unfinished.one();
+        let forwarded = Forwarded { message, modern_version, _counted: counted, _introducing: introducing };
+        match self.forwarded.try_send(forwarded) {
+            Ok(()) => self.queued.update(|queued| queued + 1),
+            Err(_) => self.remarks.say("dropped a notification or response: too many wait to be sent"),
+        }
+    }
+
+    /// Waits until so many notifications and responses were sent or given up; not for ever, as a request is worth more than
+    /// its place behind what the server does not accept.
+    pub(super) async fn forwarded(&self, count: u64) {
+        let mut finished = self.finished.subscribe();
+        let _ = timeout(FORWARD_TIMEOUT, finished.wait_for(|finished| *finished >= count)).await;
+    }
+
+    /// Sends notifications and responses, one after another.
+    async fn forward(self: Rc<Self>, mut waiting: mpsc::Receiver<Forwarded>) {
+        while let Some(forwarded) = waiting.recv().await {
+            self.forward_one(&forwarded).await;
+            self.finished.send_modify(|finished| *finished += 1);
+        }
+    }
+
+    async fn forward_one(self: &Rc<Self>, forwarded: &Forwarded) {
+        let Forwarded { message, modern_version, .. } = forwarded;
+        if modern_version.is_none() {
+            self.initializing.none().await;
+        }
+        let session = self.sessions.current();
+        let headers = match (modern_version, &session) {
+            (Some(version), _) => message.modern_headers(version),
+            (None, Some(session)) => Ok(session.headers()),
+            (None, None) => {
+                self.remarks.say("dropped a notification or response: there is no session");
+                return;
+            }
+        };
+        let told = match headers {
+            Ok(headers) => self.tell(headers, message.body.clone()).await,
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = told {
+            self.remarks.say(format!("a notification or response was not taken: {fault}"));
+        } else if let Some(session) = session.filter(|_| message.is("notifications/initialized")) {
+            self.listen(session);
+        }
+    }
+
+    /// Sends a message that has no answer.
+    pub(super) async fn tell(&self, headers: HeaderMap, body: Bytes) -> Result<(), Fault> {
+        let mut reply = self.post(headers, body, false, ACCEPT_TIMEOUT).await?;
+        let status = reply.head.status;
+        let deadline = Instant::now() + FAREWELL;
+        if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
+            self.http.put_back(reply).await;
+        }
+        if status.is_success() { Ok(()) } else { Err(Fault::Status(status)) }
+    }
+
+    /// Sends a message and waits for the head of its reply.
+    pub(super) async fn post(
+        &self,
+        mut headers: HeaderMap,
+        body: Bytes,
+        is_safe_to_repeat: bool,
+        timeout: Duration,
+    ) -> Result<Reply, Fault> {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let both = HeaderValue::from_static("application/json, text/event-stream");
+        headers.insert(header::ACCEPT, both);
+        let deadline = Instant::now() + timeout;
+        self.http.send(HttpMethod::POST, headers, body, is_safe_to_repeat, deadline).await
+    }
+
+    /// Answers with an error.
+    pub(super) async fn refuse(&self, id: Option<&str>, fault: &Fault) {
+        self.remarks.say(fault.to_string());
+        self.output.write(Bytes::from(fault.body(id))).await;
+    }
+
+    /// Ends what would stay open for ever.
+    pub(super) fn stop_listening(&self) {
+        self.calls.stop(|call| call.is_open_ended);
+    }
+
+    /// Returns when no request waits for its answer and nothing waits to be sent.
+    pub(super) async fn finished(&self) {
+        self.unfinished.none().await;
+    }
+
+    /// Returns when all messages are written.
+    pub(super) async fn written(&self) {
+        self.output.written().await;
+    }
+
+    /// Stops everything, and ends the session.
+    pub(super) async fn close(&self) {
+        self.calls.stop(|_| true);
+        if let Some(session) = self.sessions.replace(None) {
+            self.end(&session).await;
+        }
+    }
+
+    /// Tells the server that the session is over. It need not agree.
+    pub(super) async fn end(&self, session: &Session) {
+        if session.id.is_none() {
+            return;
+        }
+        let deadline = Instant::now() + FAREWELL;
+        let ended = self.http.send(HttpMethod::DELETE, session.headers(), Bytes::new(), true, deadline).await;
+        match ended.map(|reply| reply.head.status) {
+            Ok(status) if status.is_success() => {}
+            Ok(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => {}
+            Ok(status) => self.remarks.say(format!("the session was not ended: status {}", status.as_u16())),
+            Err(fault) => self.remarks.say(format!("the session was not ended: {fault}")),
+        }
+    }
+
+    /// A message that a server may send at any time is longer than is accepted, or is none.
+    pub(super) fn drop_message(&self, why: &str) {
+        self.remarks.say(format!("dropped a message of the server: {why}"));
+    }
+}

@@ -1,0 +1,213 @@
+//! One request of the client, from its line to its answer's.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+
+use super::bridge::Bridge;
+use super::calls::UnderWay;
+use super::message::{DEPTH_MAX, Message, batch, key, refusal};
+use super::session::Session;
+use client::fault::Fault;
+use client::http::{Reply, collect};
+use client::replies::{Messages, Position};
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::method::Method;
+
+/// How much of a refusal is read.
+const REFUSAL_BYTES_MAX: usize = 1 << 20;
+/// How often in a row a stream is resumed in vain.
+const RESUMES_MAX: u32 = 6;
+
+/// A request of the client.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) message: Message,
+    /// The literal of its id.
+    pub(super) id: String,
+    /// One spelling of it.
+    pub(super) key: String,
+    /// The version it names in `_meta`; `None` in the legacy era.
+    pub(super) modern_version: Option<String>,
+    pub(super) under_way: UnderWay,
+    /// How many notifications and responses the client wrote before it.
+    pub(super) written_before: u64,
+}
+
+impl Bridge {
+    /// Sends a request and writes its answer, or why there is none.
+    pub(super) async fn answer(self: &Rc<Self>, call: &Call) {
+        let answer = tokio::select! {
+            answer = self.exchange(call) => Some(answer),
+            () = call.under_way.stop.cancelled() => None,
+        };
+        // The client may use the id again as soon as it has its answer.
+        self.calls.remove(&call.key);
+        match answer {
+            None => {}
+            Some(Ok(answer)) => self.output.write(answer).await,
+            Some(Err(fault)) if call.under_way.is_withdrawn.get() => self.remarks.say(fault.to_string()),
+            Some(Err(fault)) => self.refuse(Some(&call.id), &fault).await,
+        }
+        let is_over = !call.under_way.stop.is_cancelled();
+        if call.under_way.is_open_ended && is_over {
+            let params = format!("{{\"requestId\":{}}}", call.id);
+            let cancelled =
+                format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
+            self.output.write(Bytes::from(cancelled)).await;
+        }
+    }
+
+    async fn exchange(self: &Rc<Self>, call: &Call) -> Result<Bytes, Fault> {
+        if let Some(version) = &call.modern_version {
+            let mut headers = call.message.modern_headers(version)?;
+            self.mirror_params(&call.message, &mut headers);
+            let answer = self.attempt(call, headers, None).await?;
+            self.learn(&call.message, &answer);
+            return Ok(answer);
+        }
+        if call.message.method == Method::Initialize {
+            call.under_way.is_sent.set(true);
+            return self.initialize(call).await;
+        }
+        self.initializing.none().await;
+        self.introducing.none().await;
+        self.forwarded(call.written_before).await;
+        call.under_way.is_sent.set(true);
+        let mut may_reopen = true;
+        loop {
+            let session = self.sessions.current();
+            let headers = session.as_ref().map(|session| session.headers()).unwrap_or_default();
+            match (self.attempt(call, headers, session.as_ref()).await, session) {
+                // It was not executed.
+                (Err(Fault::SessionGone), Some(session)) if std::mem::take(&mut may_reopen) => {
+                    self.reopen(&session).await?;
+                }
+                (answer, _) => return answer,
+            }
+        }
+    }
+
+    async fn attempt(
+        self: &Rc<Self>,
+        call: &Call,
+        headers: HeaderMap,
+        session: Option<&Rc<Session>>,
+    ) -> Result<Bytes, Fault> {
+        let is_safe_to_repeat = call.message.method.is_safe_to_repeat();
+        let reply = self.post(headers, call.message.body.clone(), is_safe_to_repeat, self.timeout).await?;
+        self.read(call, reply, session).await
+    }
+
+    /// Reads a reply until the answer. What comes before it goes to the client.
+    pub(super) async fn read(
+        self: &Rc<Self>,
+        call: &Call,
+        mut reply: Reply,
+        session: Option<&Rc<Session>>,
+    ) -> Result<Bytes, Fault> {
+        let status = reply.head.status;
+        if status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
+            return Err(Fault::SessionGone);
+        }
+        if !status.is_success() {
+            let deadline = Instant::now() + self.timeout;
+            let body = collect(&mut reply.body, REFUSAL_BYTES_MAX, deadline).await?;
+            self.recycle(reply);
+            let refusal = refusal(&mut self.scratch.borrow_mut(), &body, &call.id);
+            return refusal.ok_or(Fault::Status(status));
+        }
+        let mut position = Position::default();
+        loop {
+            let silence_max = (!call.under_way.is_open_ended).then_some(self.timeout);
+            let mut messages = Messages::of(reply);
+            let is_stream = messages.is_stream();
+            let fault = match self.find_answer(call, &mut messages, silence_max, &mut position).await {
+                Ok(Some(answer)) => {
+                    self.recycle(messages.reply);
+                    return Ok(answer);
+                }
+                Ok(None) if is_stream => Fault::Reset,
+                Ok(None) => return Err(Fault::Nonsense),
+                Err(fault) => fault,
+            };
+            let session = session.filter(|_| fault == Fault::Reset);
+            let (Some(session), Some(_)) = (session, &position.last_event_id) else { return Err(fault) };
+            reply = self.resume(session, &position).await.ok_or(fault)?;
+        }
+    }
+
+    /// `None`: the reply ended without the answer.
+    async fn find_answer(
+        &self,
+        call: &Call,
+        messages: &mut Messages,
+        silence_max: Option<Duration>,
+        position: &mut Position,
+    ) -> Result<Option<Bytes>, Fault> {
+        let is_stream = messages.is_stream();
+        while let Some(message) = messages.next(silence_max, position).await? {
+            if let ControlFlow::Break(answer) = self.pass(message.clone(), Some(call)).await {
+                return Ok(Some(answer));
+            }
+            if !is_stream {
+                return Ok(refusal(&mut self.scratch.borrow_mut(), &message, &call.id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Hands what the server says to the client, but for the answer to `call`, which breaks.
+    pub(super) async fn pass(&self, message: Bytes, call: Option<&Call>) -> ControlFlow<Bytes> {
+        let parts = batch(&mut self.scratch.borrow_mut(), &message);
+        let parts = match parts {
+            None => vec![message],
+            Some(Ok(parts)) => parts,
+            Some(Err(fault)) => {
+                self.drop_message(&fault.to_string());
+                return ControlFlow::Continue(());
+            }
+        };
+        let mut answer = None;
+        for part in parts {
+            let envelope = Envelope::parse(&mut self.scratch.borrow_mut(), &part, DEPTH_MAX);
+            match envelope.map(|envelope| (envelope.kind, envelope.id)) {
+                Err(error) => self.drop_message(&error.to_string()),
+                Ok((MessageKind::Response, id)) => {
+                    let id = id.and_then(|id| key(part.get(id)?));
+                    if id.is_some() && id.as_deref() == call.map(|call| &*call.key) {
+                        answer.get_or_insert(part);
+                    } else {
+                        self.drop_message("it answers another request");
+                    }
+                }
+                Ok((MessageKind::Request, _)) if call.is_some_and(|call| call.modern_version.is_some()) => {
+                    self.drop_message("this revision has no requests of servers");
+                }
+                Ok(_) => self.output.write(part).await,
+            }
+        }
+        answer.map_or(ControlFlow::Continue(()), ControlFlow::Break)
+    }
+
+    /// Goes on with a stream that broke off.
+    async fn resume(&self, session: &Session, position: &Position) -> Option<Reply> {
+        for attempt in 0..RESUMES_MAX {
+            self.pause(attempt, position).await;
+            match self.get(session, position).await {
+                Ok(reply) if reply.head.status == StatusCode::OK => return Some(reply),
+                Ok(reply) if reply.head.status.is_client_error() => return None,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        None
+    }
+
+    fn recycle(self: &Rc<Self>, reply: Reply) {
+        let bridge = Rc::clone(self);
+        self.tasks.spawn(async move { bridge.http.put_back(reply).await });
+    }
+}

@@ -1,0 +1,82 @@
+//! Opening sessions: the one the client asks for, and another like it when the server has forgotten that.
+
+use std::rc::Rc;
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::bridge::Bridge;
+use super::call::Call;
+use super::calls::UnderWay;
+use super::message::{Message, SESSION_ID, agreed_version, key};
+use super::session::Session;
+use client::fault::Fault;
+use protocol::version::Era;
+
+const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+impl Bridge {
+    /// Opens the session that the client asks for.
+    pub(super) async fn initialize(self: &Rc<Self>, call: &Call) -> Result<Bytes, Fault> {
+        if let Some(before) = self.sessions.replace(None) {
+            self.end(&before).await;
+        }
+        let (answer, session) = self.open(call).await?;
+        if let Some(session) = session {
+            self.sessions.replace(Some(Rc::new(session)));
+        }
+        Ok(answer)
+    }
+
+    /// The answer to `initialize`, and the session that it opens if it is a result.
+    async fn open(self: &Rc<Self>, call: &Call) -> Result<(Bytes, Option<Session>), Fault> {
+        let reply = self.post(HeaderMap::new(), call.message.body.clone(), true, self.timeout).await?;
+        let id = reply.head.headers.get(SESSION_ID).cloned();
+        let answer = self.read(call, reply, None).await?;
+        let version = agreed_version(&mut self.scratch.borrow_mut(), &answer);
+        let session = version.map(|version| Session {
+            id,
+            version,
+            initialize: call.message.body.clone(),
+            over: CancellationToken::new(),
+        });
+        Ok((answer, session))
+    }
+
+    /// Opens a session like one that the server has forgotten, unless that was done.
+    pub(super) async fn reopen(self: &Rc<Self>, lost: &Rc<Session>) -> Result<(), Fault> {
+        let _alone = self.reopening.lock().await;
+        if !self.sessions.is_current(lost) {
+            return Ok(());
+        }
+        let message = Message::read(&mut self.scratch.borrow_mut(), lost.initialize.clone());
+        let message = message.map_err(|(_, fault)| fault)?;
+        let id = message.id().unwrap_or_default();
+        let under_way = UnderWay {
+            era: Era::Legacy,
+            is_open_ended: false,
+            stop: CancellationToken::new(),
+            is_withdrawn: Rc::default(),
+            is_sent: Rc::default(),
+        };
+        let key = key(id.as_bytes()).unwrap_or_default();
+        let call = Call { message, id, key, modern_version: None, under_way, written_before: 0 };
+        let (_, session) = self.open(&call).await?;
+        let Some(session) = session.map(Rc::new) else { return Err(Fault::SessionGone) };
+        if session.version != lost.version {
+            self.end(&session).await;
+            return Err(Fault::SessionGone);
+        }
+        self.tell(session.headers(), Bytes::from_static(INITIALIZED)).await?;
+        if !self.sessions.is_current(lost) {
+            // The client has gone, or opened another one in the meantime.
+            self.end(&session).await;
+            return Ok(());
+        }
+        self.sessions.replace(Some(Rc::clone(&session)));
+        self.remarks.say("the server had ended the session; a new one was opened, without subscriptions");
+        self.listen(session);
+        Ok(())
+    }
+}

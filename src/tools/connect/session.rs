@@ -1,0 +1,58 @@
+//! The session of a legacy client: what its requests are sent with, and what opens another one like it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use tokio_util::sync::CancellationToken;
+
+use super::message::{PROTOCOL_VERSION, SESSION_ID};
+use protocol::version::LegacyVersion;
+
+/// A session with the server.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Its id, where the server gave one.
+    pub(super) id: Option<HeaderValue>,
+    /// The version that was agreed to.
+    pub(super) version: LegacyVersion,
+    /// The client's `initialize`.
+    pub(super) initialize: Bytes,
+    /// Cancelled when it is over or another one took its place.
+    pub(super) over: CancellationToken,
+}
+
+impl Session {
+    /// What its requests carry.
+    pub(super) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(self.version.as_str()));
+        if let Some(id) = &self.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        headers
+    }
+}
+
+/// The session of the moment.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(RefCell<Option<Rc<Session>>>);
+
+impl Sessions {
+    /// The session of the moment, if there is one.
+    pub(super) fn current(&self) -> Option<Rc<Session>> {
+        self.0.borrow().clone()
+    }
+
+    /// Puts another in its place, which is returned.
+    pub(super) fn replace(&self, session: Option<Rc<Session>>) -> Option<Rc<Session>> {
+        let before = std::mem::replace(&mut *self.0.borrow_mut(), session);
+        before.inspect(|before| before.over.cancel())
+    }
+
+    /// Whether it is still this one.
+    pub(super) fn is_current(&self, session: &Rc<Session>) -> bool {
+        self.0.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, session))
+    }
+}

@@ -1,0 +1,381 @@
+//! The lists: their form, their order, how long they may be kept, and what they cost.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::Value;
+
+use crate::doctor::facts::{End, Facts, Kind, Listing, Page, clip};
+use crate::doctor::measured::Measured;
+use crate::doctor::rules::lists as rules;
+use crate::doctor::sheet::Sheet;
+use protocol::version::Era;
+
+/// Tokens of a list that are worth a word. A model's context has 200 000 and more; a host has several
+/// servers.
+const TOKENS_MAX: usize = 10_000;
+/// Pages of a list that are worth a word: each is a round trip before anything can be done.
+const PAGES_MAX: usize = 5;
+/// Tools, too: models choose worse among more.
+const TOOLS_MAX: usize = 100;
+const NOT_FOUND: i64 = -32601;
+/// Of what is listed, members that may be absent.
+const NEVER_NULL: [&str; 8] =
+    ["title", "description", "outputSchema", "annotations", "arguments", "mimeType", "icons", "_meta"];
+
+pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
+    if facts.listings.is_empty() {
+        return;
+    }
+    served(facts, sheet);
+    let mut form = Vec::new();
+    let (mut endless, mut many) = (Vec::new(), Vec::new());
+    let mut duplicates = Vec::new();
+    for kind in Kind::ALL {
+        let Some(listing) = facts.listing(kind) else { continue };
+        form.extend(malformed(listing));
+        endless.extend(unending(listing));
+        many.extend(long(listing));
+        duplicates.extend(twice(listing));
+    }
+    sheet.judge(&rules::LIST_FORM, form);
+    sheet.judge(&rules::ENDLESS, endless);
+    sheet.judge(&rules::PAGES, many);
+    sheet.judge(&rules::DUPLICATES, duplicates);
+    caching(facts, sheet);
+    stability(facts, sheet);
+    size(facts, sheet);
+}
+
+/// Whether a time to live is one.
+pub(super) fn is_ttl(value: Option<&Value>) -> bool {
+    value.is_some_and(Value::is_u64)
+}
+
+/// Whether a scope is one.
+pub(super) fn is_scope(value: Option<&Value>) -> bool {
+    matches!(value.and_then(Value::as_str), Some("public" | "private"))
+}
+
+fn served(facts: &Facts, sheet: &mut Sheet) {
+    let Some(introduction) = facts.introduction() else { return };
+    let (mut broken, mut hidden) = (Vec::new(), Vec::new());
+    for kind in Kind::ALL {
+        let Some(listing) = facts.listing(kind) else { continue };
+        let is_declared = introduction.capabilities.get(kind.capability()).is_some();
+        match (&listing.end, is_declared) {
+            // Templates have no capability of their own; servers without any may not know the method.
+            (End::Refused(error), true) if kind == Kind::Templates && error.code == NOT_FOUND => {}
+            (End::Refused(error), true) => broken.push(format!("{} got error {}", kind.method(), error.code)),
+            (End::Failed(why), true) => broken.push(format!("{}: {why}", kind.method())),
+            (_, false) if listing.items().next().is_some() => {
+                hidden.push(format!("{} has {} entries", kind.method(), listing.items().count()));
+            }
+            _ => {}
+        }
+    }
+    sheet.judge(&rules::SERVED, broken);
+    sheet.judge(&rules::UNDECLARED, hidden);
+}
+
+fn malformed(listing: &Listing) -> Vec<String> {
+    let method = listing.kind.method();
+    let mut seen = Vec::new();
+    if let End::Malformed(why) = &listing.end {
+        seen.push(format!("{method}: {why}"));
+    }
+    for (number, item) in listing.items().enumerate() {
+        let key = listing.kind.key();
+        let fault = match (item.is_object(), item.get(key).and_then(Value::as_str), item.get("name")) {
+            (false, ..) => "is not an object".to_owned(),
+            (_, None, _) => format!("has no {key}"),
+            (_, Some(""), _) => format!("has an empty {key}"),
+            (_, _, None | Some(Value::Null)) => "has no name".to_owned(),
+            // Clients that check what they get take what is absent for absent, and null for a fault.
+            _ => match NEVER_NULL.iter().find(|key| item.get(**key) == Some(&Value::Null)) {
+                Some(key) => format!("has {key} null, which must be absent or have a value"),
+                None => continue,
+            },
+        };
+        seen.push(format!("{method}: entry {} {fault}", number + 1));
+    }
+    seen
+}
+
+fn unending(listing: &Listing) -> Option<String> {
+    let method = listing.kind.method();
+    match listing.end {
+        End::Loop => Some(format!("{method} gives a cursor of before on page {}", listing.pages.len())),
+        End::TooLong if brings_nothing_new(listing) => Some(format!(
+            "{method} goes on after {} pages, although the last has nothing that was not there before",
+            listing.pages.len()
+        )),
+        _ => None,
+    }
+}
+
+fn brings_nothing_new(listing: &Listing) -> bool {
+    let Some((last, earlier)) = listing.pages.split_last() else { return false };
+    let key = |item: &Value| item.get(listing.kind.key()).and_then(Value::as_str).map(str::to_owned);
+    let known: HashSet<_> = earlier.iter().flat_map(|page| &page.items).map(key).collect();
+    last.items.iter().all(|item| known.contains(&key(item)))
+}
+
+/// A list that takes many requests.
+fn long(listing: &Listing) -> Option<String> {
+    let pages = listing.pages.len();
+    let more = if listing.end == End::TooLong { "more than " } else { "" };
+    let is_long = pages > PAGES_MAX || listing.end == End::TooLong;
+    let entries = listing.items().count();
+    (is_long && !brings_nothing_new(listing)).then(|| {
+        format!(
+            "{} has {more}{pages} pages of about {} entries",
+            listing.kind.method(),
+            entries / pages.max(1)
+        )
+    })
+}
+
+fn twice(listing: &Listing) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for key in listing.items().filter_map(|item| item.get(listing.kind.key())?.as_str()) {
+        *counts.entry(key).or_default() += 1;
+    }
+    // A list that turns in circles repeats what is on it.
+    if listing.end == End::Loop || (listing.end == End::TooLong && brings_nothing_new(listing)) {
+        return Vec::new();
+    }
+    let twice = counts.into_iter().filter(|(_, count)| *count > 1);
+    twice.map(|(key, count)| format!("{} {} times", clip(key, 100), count)).collect()
+}
+
+fn caching(facts: &Facts, sheet: &mut Sheet) {
+    let listings: Vec<_> = Kind::ALL
+        .into_iter()
+        .filter_map(|kind| facts.listing(kind))
+        .filter(|listing| listing.era == Era::Modern && !listing.pages.is_empty())
+        .collect();
+    if listings.is_empty() {
+        return;
+    }
+    let (mut missing, mut never, mut scopes) = (Vec::new(), Vec::new(), Vec::new());
+    for listing in listings {
+        let method = listing.kind.method();
+        missing.extend(listing.pages.iter().find_map(hint_fault).map(|fault| format!("{method}: {fault}")));
+        let has_items = listing.items().next().is_some();
+        if has_items
+            && listing.pages.iter().all(|page| page.ttl_ms.as_ref().and_then(Value::as_u64) == Some(0))
+        {
+            never.push(format!("{method} has ttlMs 0"));
+        }
+        if listing.pages.iter().any(|page| page.scope != listing.pages[0].scope) {
+            scopes.push(format!("{method}, on {} pages", listing.pages.len()));
+        }
+    }
+    sheet.judge(&rules::CACHE_HINTS, missing);
+    sheet.judge(&rules::CACHE_NEVER, never);
+    sheet.judge(&rules::CACHE_SCOPES, scopes);
+}
+
+fn hint_fault(page: &Page) -> Option<String> {
+    let text = |value: &Option<Value>| value.as_ref().map(|value| clip(&value.to_string(), 40));
+    let mut faults = Vec::new();
+    if !is_ttl(page.ttl_ms.as_ref()) {
+        faults.push(text(&page.ttl_ms).map_or("no ttlMs".to_owned(), |text| format!("ttlMs is {text}")));
+    }
+    if !is_scope(page.scope.as_ref()) {
+        faults.push(
+            text(&page.scope).map_or("no cacheScope".to_owned(), |text| format!("cacheScope is {text}")),
+        );
+    }
+    (!faults.is_empty()).then(|| faults.join(", "))
+}
+
+/// Several readings of the list of tools against the first of the same era.
+fn stability(facts: &Facts, sheet: &mut Sheet) {
+    let whole = |listing: &&Listing| listing.kind == Kind::Tools && listing.end == End::Complete;
+    let readings: Vec<_> = facts.listings.iter().filter(whole).collect();
+    let (mut order, mut varies, mut eras) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut is_compared, mut is_across) = (false, false);
+    for (at, reading) in readings.iter().enumerate() {
+        let Some(first) = readings[..at].iter().find(|first| first.era == reading.era) else {
+            if at > 0 {
+                is_across = true;
+                eras.extend(difference(readings[0], reading));
+            }
+            continue;
+        };
+        is_compared = true;
+        let place = if reading.session == first.session { "read again" } else { "read in another session" };
+        if let Some(difference) = difference(first, reading) {
+            varies.push(format!("{place}: {difference}"));
+        } else if let Some(difference) = reordered(first, reading) {
+            order.push(format!("{place}: {difference}"));
+        }
+    }
+    if is_compared {
+        sheet.judge(&rules::VARIES, varies);
+        sheet.judge(&rules::ORDER, order);
+    }
+    if is_across {
+        sheet.judge(&rules::ERAS, eras);
+    }
+}
+
+/// Which names only one of two readings has.
+fn difference(first: &Listing, second: &Listing) -> Option<String> {
+    let names = |listing: &Listing| -> HashSet<String> {
+        listing.items().filter_map(|item| item.get("name")?.as_str()).map(str::to_owned).collect()
+    };
+    let (first, second) = (names(first), names(second));
+    let shown = |names: &HashSet<String>, others: &HashSet<String>| {
+        let mut only: Vec<_> = names.difference(others).map(|name| clip(name, 60)).collect();
+        only.sort();
+        let count = only.len();
+        only.truncate(5);
+        let more = if count > 5 { format!(" and {} more", count - 5) } else { String::new() };
+        (count > 0).then(|| format!("{}{more}", only.join(", ")))
+    };
+    match (shown(&first, &second), shown(&second, &first)) {
+        (None, None) => None,
+        (Some(lost), None) => Some(format!("without {lost}")),
+        (None, Some(new)) => Some(format!("with {new} in addition")),
+        (Some(lost), Some(new)) => Some(format!("with {new} in place of {lost}")),
+    }
+}
+
+/// Where two readings with the same names differ.
+fn reordered(first: &Listing, second: &Listing) -> Option<String> {
+    let name = |item: &Value| clip(item.get("name").and_then(Value::as_str).unwrap_or_default(), 60);
+    for (at, (a, b)) in first.items().zip(second.items()).enumerate() {
+        if name(a) != name(b) {
+            return Some(format!("entry {} is {} instead of {}", at + 1, name(b), name(a)));
+        }
+        // Members in another order are equal values and other bytes.
+        let (text_of_a, text_of_b) = (a.to_string(), b.to_string());
+        if text_of_a != text_of_b {
+            let what = if a == b { "has its members in another order" } else { "has another definition" };
+            return Some(format!("{} {what}", name(a)));
+        }
+    }
+    None
+}
+
+fn size(facts: &Facts, sheet: &mut Sheet) {
+    let measured = Measured::of(facts);
+    if facts.listing(Kind::Tools).is_none_or(|listing| listing.pages.is_empty()) {
+        return;
+    }
+    let mut seen = Vec::new();
+    if measured.tools_tokens > TOKENS_MAX {
+        let mut largest: Vec<_> =
+            facts.tools().map(|tool| (crate::doctor::tokens::of_tool(tool), tool)).collect();
+        largest.sort_by_key(|(tokens, _)| std::cmp::Reverse(*tokens));
+        seen.push(format!("{} tools take about {} tokens", measured.tools, measured.tools_tokens));
+        seen.extend(
+            largest
+                .into_iter()
+                .take(5)
+                .map(|(tokens, tool)| format!("{}: about {tokens}", super::tools::name(tool))),
+        );
+    } else if measured.tools > TOOLS_MAX {
+        seen.push(format!("there are {} tools", measured.tools));
+    }
+    sheet.judge(&rules::LIST_SIZE, seen);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::facts::{Introduction, RpcError};
+
+    fn listing(era: Era, session: u8, pages: &[Value], end: End) -> Listing {
+        let pages = pages.iter().map(|page| Page {
+            items: page["tools"].as_array().cloned().unwrap_or_default(),
+            ttl_ms: page.get("ttlMs").cloned(),
+            scope: page.get("cacheScope").cloned(),
+        });
+        Listing { kind: Kind::Tools, era, session, pages: pages.collect(), end }
+    }
+
+    fn broken(listings: Vec<Listing>) -> Vec<&'static str> {
+        let introduction = Introduction { capabilities: json!({"tools": {}}), ..Introduction::default() };
+        let facts = Facts { modern: Some(introduction), listings, ..Facts::default() };
+        let mut sheet = Sheet::default();
+        check(&facts, &mut sheet);
+        sheet.outcomes.iter().filter(|outcome| !outcome.is_kept).map(|outcome| outcome.rule.id).collect()
+    }
+
+    fn page(names: &[&str]) -> Value {
+        let tools: Vec<_> = names.iter().map(|name| json!({"name": name, "inputSchema": {}})).collect();
+        json!({"tools": tools, "ttlMs": 5, "cacheScope": "public"})
+    }
+
+    #[test]
+    fn one_list_is_judged_by_its_pages() {
+        let refused = End::Refused(RpcError { code: -32603, message: String::new(), data: None });
+        for (pages, end, expected) in [
+            (vec![page(&["a", "b"])], End::Complete, vec![]),
+            (vec![page(&["a"]), page(&["a"])], End::Complete, vec!["duplicates"]),
+            (vec![page(&["a"]), page(&["a"])], End::Loop, vec!["endless-list"]),
+            (vec![page(&["a"]), page(&["b"])], End::TooLong, vec!["many-pages"]),
+            (vec![page(&["a"]), page(&["b"]), page(&["a"])], End::TooLong, vec!["endless-list"]),
+            (vec![page(&["a"]), page(&[])], End::TooLong, vec!["endless-list"]),
+            (vec![], refused, vec!["capabilities"]),
+            (vec![], End::Malformed("no tools".into()), vec!["list-form"]),
+            (
+                vec![json!({"tools": [7, {"name": ""}, {}], "ttlMs": 1, "cacheScope": "public"})],
+                End::Complete,
+                vec!["list-form"],
+            ),
+            (
+                vec![json!({"tools": [], "ttlMs": -1, "cacheScope": "public"})],
+                End::Complete,
+                vec!["cache-hints"],
+            ),
+            (
+                vec![json!({"tools": [], "ttlMs": 1.5, "cacheScope": "all"})],
+                End::Complete,
+                vec!["cache-hints"],
+            ),
+            (
+                vec![json!({"tools": [{"name": "a"}], "ttlMs": 0, "cacheScope": "private"})],
+                End::Complete,
+                vec!["cache-never"],
+            ),
+            (
+                vec![page(&["a"]), json!({"tools": [], "ttlMs": 1, "cacheScope": "private"})],
+                End::Complete,
+                vec!["cache-scopes"],
+            ),
+        ] {
+            assert_eq!(
+                broken(vec![listing(Era::Modern, 0, &pages, end.clone())]),
+                expected,
+                "{pages:?} {end:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn readings_are_compared_with_the_first_of_their_era() {
+        let first = || listing(Era::Modern, 0, &[page(&["a", "b"])], End::Complete);
+        let other = |era, session, names: &[&str]| listing(era, session, &[page(names)], End::Complete);
+        for (second, expected) in [
+            (other(Era::Modern, 0, &["a", "b"]), vec![]),
+            (other(Era::Modern, 0, &["b", "a"]), vec!["order"]),
+            (other(Era::Modern, 0, &["a"]), vec!["varying-list"]),
+            (other(Era::Modern, 2, &["a", "b", "c"]), vec!["varying-list"]),
+            (other(Era::Legacy, 1, &["a", "b"]), vec![]),
+            (other(Era::Legacy, 1, &["a"]), vec!["eras-differ"]),
+            (listing(Era::Modern, 0, &[page(&["x"])], End::TooLong), vec![]),
+        ] {
+            let what = format!("{second:?}");
+            assert_eq!(broken(vec![first(), second]), expected, "{what}");
+        }
+        let mut turned = first();
+        turned.pages[0].items[0] = json!({"inputSchema": {}, "name": "a"});
+        assert_eq!(broken(vec![first(), turned]), ["order"]);
+    }
+}

@@ -1,0 +1,170 @@
+//! Exchanges over HTTP: every reply is read to its answer, whatever its form, and no further.
+
+use std::time::{Duration, Instant};
+
+use http::header::{CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
+use serde_json::Value;
+use tokio::time::timeout_at;
+
+use crate::doctor::answer::{answers, nonsense, read};
+use crate::doctor::ask::{Ask, Until};
+use crate::doctor::facts::{Answer, Exchange, clip};
+use client::MESSAGE_BYTES_MAX;
+use client::fault::Fault;
+use client::http::{Http, Reply, collect};
+use client::replies::{Messages, Position};
+
+/// How many messages beside the answer are kept.
+const REMARKS_MAX: usize = 8;
+/// How many messages beside the answer are read.
+const MESSAGES_MAX: usize = 10_000;
+/// How much of them.
+const STREAM_BYTES_MAX: usize = 32 << 20;
+/// Of a header that is kept.
+const HEADER_CHARS_MAX: usize = 4096;
+
+/// The way to a server over HTTP.
+#[derive(Debug)]
+pub(in crate::doctor) struct HttpWire {
+    http: Http,
+}
+
+impl HttpWire {
+    /// The way that `http` is.
+    pub(super) fn new(http: Http) -> Self {
+        Self { http }
+    }
+
+    /// Sends a request and takes what comes.
+    pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Exchange {
+        let started = Instant::now();
+        let reply =
+            self.http.send(ask.http_method.clone(), ask.headers.clone(), ask.bytes(), true, deadline).await;
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(fault) => return Exchange::failed(of_fault(&fault), started.elapsed()),
+        };
+        let mut exchange = head(&reply, started.elapsed());
+        if ask.until == Until::Head {
+            return exchange;
+        }
+        if exchange.media == "text/event-stream" {
+            self.read_stream(reply, ask, deadline, &mut exchange).await;
+        } else {
+            self.read_body(reply, ask, deadline, &mut exchange).await;
+        }
+        exchange.took = started.elapsed();
+        exchange
+    }
+
+    async fn read_body(&self, mut reply: Reply, ask: &Ask, deadline: Instant, exchange: &mut Exchange) {
+        let body = match collect(&mut reply.body, MESSAGE_BYTES_MAX, deadline).await {
+            Ok(body) => body,
+            Err(fault) => {
+                exchange.answer = of_fault(&fault);
+                return;
+            }
+        };
+        self.http.put_back(reply).await;
+        exchange.bytes = body.len();
+        let is_success = exchange.status.is_some_and(|status| (200..300).contains(&status));
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(message) => {
+                if ask.id().is_none() && message.get("result").is_none() && message.get("error").is_none() {
+                    exchange.answer = Answer::Document(message);
+                    return;
+                }
+                (exchange.answer, exchange.form_fault) = read(&message, ask.id());
+                let is_message = matches!(exchange.answer, Answer::Result(_) | Answer::Error(_));
+                if !is_message && (ask.id().is_none() || !is_success) {
+                    // What a refusal says besides its status is free.
+                    exchange.form_fault = None;
+                } else if is_message && exchange.media != "application/json" {
+                    let media = clip(&exchange.media, 60);
+                    exchange.form_fault = Some(format!("a message came as Content-Type {media:?}"));
+                }
+            }
+            Err(_) => exchange.answer = nonsense(&body),
+        }
+    }
+
+    async fn read_stream(&self, reply: Reply, ask: &Ask, deadline: Instant, exchange: &mut Exchange) {
+        let mut messages = Messages::of(reply);
+        let mut position = Position::default();
+        let mut count = 0;
+        loop {
+            // Bytes that make no message are no reason to wait any longer.
+            let next = timeout_at(deadline.into(), messages.next(None, &mut position)).await;
+            let text = match next.unwrap_or(Err(Fault::TimedOut)) {
+                Ok(Some(text)) => text,
+                Ok(None) => return,
+                Err(fault) => {
+                    exchange.answer = of_fault(&fault);
+                    return;
+                }
+            };
+            exchange.bytes += text.len();
+            count += 1;
+            let Ok(message) = serde_json::from_slice::<Value>(&text) else {
+                exchange.answer = nonsense(&text);
+                return;
+            };
+            if answers(&message, ask.id()) || message.is_array() {
+                (exchange.answer, exchange.form_fault) = read(&message, ask.id());
+                self.http.put_back(messages.reply).await;
+                return;
+            }
+            if exchange.remarks.len() < REMARKS_MAX {
+                exchange.remarks.push(message);
+            }
+            if ask.until == Until::FirstMessage {
+                return;
+            }
+            if count >= MESSAGES_MAX || exchange.bytes > STREAM_BYTES_MAX {
+                exchange.answer = Answer::Failed(format!(
+                    "no answer among the first {count} messages, {} KiB in all",
+                    exchange.bytes >> 10
+                ));
+                return;
+            }
+        }
+    }
+}
+
+fn head(reply: &Reply, took: Duration) -> Exchange {
+    let headers = &reply.head.headers;
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let media = text(CONTENT_TYPE.as_str()).unwrap_or_default();
+    Exchange {
+        status: Some(reply.head.status.as_u16()),
+        media: media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase(),
+        session_id: session_id(headers),
+        is_unbuffered: text("x-accel-buffering").is_some_and(|value| value.eq_ignore_ascii_case("no")),
+        challenges: challenges(headers),
+        ..Exchange::failed(Answer::Nothing, took)
+    }
+}
+
+/// What is no text is kept as well as it can be: the checks say what is wrong with it.
+fn session_id(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get("mcp-session-id")?;
+    Some(clip(&String::from_utf8_lossy(value.as_bytes()), HEADER_CHARS_MAX))
+}
+
+fn challenges(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+    values.take(8).map(|value| clip(value, HEADER_CHARS_MAX)).collect()
+}
+
+/// What came instead of an answer.
+pub(super) fn of_fault(fault: &Fault) -> Answer {
+    match fault {
+        Fault::TimedOut => Answer::Silence,
+        Fault::Unreachable(why) => Answer::Failed(format!("the server cannot be reached: {why}")),
+        Fault::Tls(fault) => Answer::Failed(format!("no connection over TLS: {fault}")),
+        Fault::Reset => Answer::Failed("the connection broke".to_owned()),
+        Fault::Nonsense => Answer::Failed("the reply is not valid HTTP".to_owned()),
+        Fault::TooLarge => Answer::Failed(format!("the reply has more than {} MiB", MESSAGE_BYTES_MAX >> 20)),
+        fault => Answer::Failed(fault.to_string()),
+    }
+}

@@ -1,0 +1,134 @@
+//! Servers over Streamable HTTP, by both eras; whoever speaks neither may speak HTTP+SSE.
+
+use http::header::AUTHORIZATION;
+
+use super::http::HttpWire;
+use super::lists::Tongue;
+use super::wire::{Budget, Wire};
+use super::{Inquiry, discover, door, legacy, modern, over_sse, time};
+use crate::doctor::ask::Ask;
+use crate::doctor::facts::{Answer, Exchange, Facts, Probe, Reached};
+use crate::doctor::introduction;
+use client::http::Http;
+use client::server::Address;
+use net::tasks::Tasks;
+use protocol::version::LEGACY;
+
+/// A host name that is nobody's.
+pub(super) const FOREIGN_HOST: &str = "page.example";
+
+/// Asks it everything.
+pub(super) async fn inspect(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Tasks) {
+    inquiry.facts.reached =
+        Reached::Http { is_tls: address.url.is_tls, is_loopback: is_loopback(&address.url.host) };
+    inquiry.facts.url = Some(address.url.clone());
+    inquiry.say("asking which revisions it speaks");
+    let http = match Http::new(address, tasks.clone()) {
+        Ok(http) => HttpWire::new(http),
+        Err(error) => {
+            inquiry.facts.not_inspected = Some(error.to_string());
+            return;
+        }
+    };
+    let wire = Wire::Http(&http);
+    inquiry.probe(&wire, Probe::Discover, &discover()).await;
+    if let Some(why) = why_not(&inquiry.facts, inquiry.budget) {
+        inquiry.facts.not_inspected = Some(why);
+        let refusal = inquiry.facts.answer(Probe::Discover).filter(|exchange| exchange.status == Some(401));
+        if let Some(refusal) = refusal.cloned() {
+            inquiry.facts.door = Some(door::read(address, &refusal, inquiry.budget, tasks).await);
+        }
+        return;
+    }
+    inquiry.facts.modern = inquiry.facts.answer(Probe::Discover).and_then(introduction::modern);
+    let newest = legacy::open(inquiry, &wire, LEGACY[0]).await;
+    if inquiry.facts.modern.is_none() && newest.is_none() {
+        if !over_sse::inspect(inquiry, &wire, address, tasks).await {
+            inquiry.facts.not_inspected = Some(no_server(&inquiry.facts));
+        }
+        return;
+    }
+    without_key(inquiry, address, tasks).await;
+    foreign_host(inquiry, address, tasks).await;
+    let others = if newest.is_some() { legacy::other_versions(inquiry, &wire).await } else { Vec::new() };
+    if inquiry.facts.modern.is_some() {
+        inquiry.say("asking by the rules of 2026");
+        modern::inquire(inquiry, &wire).await;
+    }
+    if let Some(tongue) = &newest {
+        inquiry.say("asking by the rules of before 2026");
+        legacy::begin(inquiry, &wire, tongue).await;
+        legacy::inquire(inquiry, &wire, tongue).await;
+    }
+    let tongue = if inquiry.facts.modern.is_some() { Some(Tongue::Modern) } else { newest.clone() };
+    time(inquiry, &wire, tongue.as_ref()).await;
+    if let Some(tongue) = &newest {
+        legacy::inquire_http(inquiry, &wire, tongue).await;
+        legacy::inquire_elsewhere(inquiry, &wire, &others).await;
+        legacy::end(inquiry, &wire, &others).await;
+    }
+}
+
+/// Whether the key that was given is needed at all, and what those are told who have none.
+async fn without_key(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Tasks) {
+    if !address.headers.contains_key(AUTHORIZATION) {
+        return;
+    }
+    let mut stranger = address.clone();
+    stranger.headers.remove(AUTHORIZATION);
+    let Ok(http) = Http::new(&stranger, tasks.clone()) else { return };
+    let http = HttpWire::new(http);
+    let ask = if inquiry.facts.modern.is_some() { discover() } else { Ask::initialize(LEGACY[0]) };
+    inquiry.probe(&Wire::Http(&http), Probe::WithoutKey, &ask).await;
+    let refusal = inquiry.facts.answer(Probe::WithoutKey).filter(|exchange| exchange.status == Some(401));
+    if let Some(refusal) = refusal.cloned() {
+        inquiry.facts.door = Some(door::read(address, &refusal, inquiry.budget, tasks).await);
+    }
+}
+
+/// What a server of this machine says to a page whose host name was made to lead here.
+async fn foreign_host(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Tasks) {
+    if inquiry.facts.reached != (Reached::Http { is_tls: false, is_loopback: true }) {
+        return;
+    }
+    let mut rebound = address.clone();
+    FOREIGN_HOST.clone_into(&mut rebound.url.authority);
+    let Ok(http) = Http::new(&rebound, tasks.clone()) else { return };
+    let ask = if inquiry.facts.modern.is_some() { discover() } else { Ask::initialize(LEGACY[0]) };
+    inquiry.probe(&Wire::Http(&HttpWire::new(http)), Probe::ForeignHost, &ask).await;
+}
+
+/// Why a server cannot be inspected that gave this first answer.
+fn why_not(facts: &Facts, budget: &Budget) -> Option<String> {
+    let Some(exchange) = facts.answer(Probe::Discover) else { return budget.spent() };
+    match (&exchange.answer, exchange.status) {
+        (_, Some(401)) => Some("it lets nobody in without a key, or not with this one (HTTP 401)".to_owned()),
+        (_, Some(403)) => Some("it refuses access (HTTP 403)".to_owned()),
+        (_, Some(status @ 300..=399)) => Some(format!(
+            "it redirects (HTTP {status}), which is not followed: give the URL that it leads to"
+        )),
+        (_, Some(status @ (429 | 502..=504))) => {
+            Some(format!("it is not able to answer now (HTTP {status})"))
+        }
+        (Answer::Failed(why), None) => Some(why.clone()),
+        (Answer::Failed(why), Some(status)) => Some(format!("{why} (HTTP {status})")),
+        // Servers of before 2026 may wait in silence for what they know.
+        _ => None,
+    }
+}
+
+/// What a server is told that gave these answers.
+fn no_server(facts: &Facts) -> String {
+    let words = |probe| facts.answer(probe).map_or("nothing".to_owned(), Exchange::words);
+    format!(
+        "it is no MCP server: server/discover got {}, initialize {}; is this the whole URL?",
+        words(Probe::Discover),
+        words(Probe::Initialize(LEGACY[0]))
+    )
+}
+
+/// Whether what is sent there stays on the machine.
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,315 @@
+//! Exchanges with a program on its standard input and output, and what it does besides answering.
+//!
+//! Two tasks read what it writes and end with it. Of what is read only the answer that is waited for, and the
+//! beginning of everything else, is kept. The program gets a process group of its own, which is gone when the
+//! pipe is.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
+use tokio::process::ChildStdin;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{sleep, timeout, timeout_at};
+
+use crate::doctor::answer::{answers, read, reply_to};
+use crate::doctor::ask::Ask;
+use crate::doctor::facts::{Answer, Exchange, Process, Tally, clip};
+use client::MESSAGE_BYTES_MAX;
+use client::server::Program;
+use net::guardian::{self, Guarded};
+use net::tasks::Tasks;
+
+/// How long a program may go on when its input has ended.
+pub(super) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after a request to stop it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Messages that wait to be looked at; the program waits with the next.
+const MESSAGES_MAX: usize = 16;
+/// How many messages are passed over in search of an answer.
+const SKIPPED_MAX: usize = 10_000;
+/// How many bytes they may have.
+const SKIPPED_BYTES_MAX: usize = 32 << 20;
+/// How long a program may take to exit that has closed its output.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
+const REMARKS_MAX: usize = 8;
+/// How long what it writes to standard error may come behind its answer.
+const REMARKS_DELAY: Duration = Duration::from_millis(50);
+const SHOWN_MAX: usize = 3;
+const SHOWN_CHARS_MAX: usize = 120;
+/// The beginning of standard error that is kept.
+const STDERR_KEPT_BYTES: usize = 4096;
+
+/// A program that runs.
+#[derive(Debug)]
+pub(in crate::doctor) struct Pipe {
+    child: RefCell<Option<Guarded>>,
+    input: RefCell<Option<ChildStdin>>,
+    lines: RefCell<mpsc::Receiver<Line>>,
+    heard: Rc<Heard>,
+    is_modern: Cell<bool>,
+}
+
+/// What was heard besides answers.
+#[derive(Debug, Default)]
+struct Heard {
+    noise: RefCell<Tally>,
+    requests: RefCell<Tally>,
+    stderr: RefCell<Vec<u8>>,
+    stderr_bytes: Cell<usize>,
+    /// Of these, what came before anything that was wrong on purpose.
+    quiet_bytes: Cell<Option<usize>>,
+    stderr_ended: Notify,
+}
+
+impl Heard {
+    /// The beginning of standard error.
+    fn keep(&self, bytes: &[u8]) {
+        let mut kept = self.stderr.borrow_mut();
+        let room = STDERR_KEPT_BYTES.saturating_sub(kept.len());
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+#[derive(Debug)]
+enum Line {
+    Message(Value, usize),
+    TooLong,
+}
+
+impl Pipe {
+    /// Starts the program. Of `is_modern` depends which of its messages are allowed.
+    pub(super) fn start(program: &Program, is_modern: bool, tasks: &Tasks) -> std::io::Result<Self> {
+        let mut child = Guarded::spawn(guardian::command(&program.name)?.args(&program.arguments))?;
+        let Some((stdin, stdout, stderr)) = child.streams() else {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        };
+        let heard = Rc::new(Heard::default());
+        let (sender, lines) = mpsc::channel(MESSAGES_MAX);
+        tasks.spawn(read_lines(BufReader::new(stdout), sender, Rc::clone(&heard)));
+        tasks.spawn(read_remarks(stderr, Rc::clone(&heard)));
+        Ok(Self {
+            child: RefCell::new(Some(child)),
+            input: RefCell::new(Some(stdin)),
+            lines: RefCell::new(lines),
+            heard,
+            is_modern: Cell::new(is_modern),
+        })
+    }
+
+    /// From now on it is spoken to in this era.
+    pub(super) fn set_modern(&self, is_modern: bool) {
+        self.is_modern.set(is_modern);
+    }
+
+    /// Sends a request and takes what comes. A message without id is only sent.
+    pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Exchange {
+        let started = Instant::now();
+        let asked = timeout_at(deadline.into(), self.exchange(ask));
+        let mut exchange = asked.await.unwrap_or_else(|_| Exchange::failed(Answer::Silence, Duration::ZERO));
+        exchange.took = started.elapsed();
+        exchange
+    }
+
+    async fn exchange(&self, ask: &Ask) -> Exchange {
+        let mut exchange = Exchange::failed(Answer::Nothing, Duration::ZERO);
+        if let Err(why) = self.write(&ask.bytes()).await {
+            exchange.answer = Answer::Failed(why);
+            return exchange;
+        }
+        if ask.id().is_none() {
+            return exchange;
+        }
+        for _ in 0..SKIPPED_MAX {
+            let Some(line) = self.next_line().await else {
+                exchange.answer = Answer::Failed("the program closed its standard output".to_owned());
+                return exchange;
+            };
+            let Line::Message(message, bytes) = line else {
+                exchange.answer =
+                    Answer::Failed(format!("a line has more than {} MiB", MESSAGE_BYTES_MAX >> 20));
+                return exchange;
+            };
+            exchange.bytes += bytes;
+            if answers(&message, ask.id()) {
+                (exchange.answer, exchange.form_fault) = read(&message, ask.id());
+                return exchange;
+            }
+            if exchange.bytes > SKIPPED_BYTES_MAX {
+                break;
+            }
+            self.take_request(&message).await;
+            if exchange.remarks.len() < REMARKS_MAX {
+                exchange.remarks.push(message);
+                if ask.until == crate::doctor::ask::Until::FirstMessage {
+                    return exchange;
+                }
+            }
+        }
+        exchange.answer =
+            Answer::Failed(format!("no answer among many messages, {} KiB in all", exchange.bytes >> 10));
+        exchange
+    }
+
+    /// A program of the legacy era may ask for something.
+    async fn take_request(&self, message: &Value) {
+        let Some(answer) = reply_to(message) else { return };
+        if self.is_modern.get() {
+            let method = message.get("method").and_then(Value::as_str).unwrap_or_default();
+            self.heard.requests.borrow_mut().add(|| clip(method, SHOWN_CHARS_MAX), SHOWN_MAX);
+            return;
+        }
+        // If it cannot be written, the next request cannot either, and says so.
+        let _ = self.write(answer.to_string().as_bytes()).await;
+    }
+
+    #[expect(
+        clippy::await_holding_refcell_ref,
+        reason = "exchanges follow one another; nothing else borrows it"
+    )]
+    async fn write(&self, message: &[u8]) -> Result<(), String> {
+        let mut input = self.input.borrow_mut();
+        let Some(input) = input.as_mut() else { return Err("its standard input is closed".to_owned()) };
+        let mut line = message.to_vec();
+        line.push(b'\n');
+        let written = input.write_all(&line).await;
+        written.map_err(|_| "the program does not read its standard input any more".to_owned())
+    }
+
+    #[expect(
+        clippy::await_holding_refcell_ref,
+        reason = "exchanges follow one another; nothing else borrows it"
+    )]
+    async fn next_line(&self) -> Option<Line> {
+        self.lines.borrow_mut().recv().await
+    }
+
+    /// How the program ended, if it did so by itself. One that closes its output is seen to end a moment later.
+    pub(super) async fn ended(&self) -> Option<String> {
+        self.ended_within(LAST_MOMENT).await
+    }
+
+    async fn ended_within(&self, patience: Duration) -> Option<String> {
+        let mut child = self.child.borrow_mut().take()?;
+        let status = timeout(patience, child.wait()).await;
+        *self.child.borrow_mut() = Some(child);
+        Some(status.ok()?.ok()?.to_string())
+    }
+
+    /// From here on, what it writes to standard error may be about requests that are wrong on purpose.
+    pub(super) async fn count_remarks(&self) {
+        sleep(REMARKS_DELAY).await;
+        if self.heard.quiet_bytes.get().is_none() {
+            self.heard.quiet_bytes.set(Some(self.heard.stderr_bytes.get()));
+        }
+    }
+
+    /// Waits a moment for what it says about its end.
+    pub(super) async fn last_words(&self) -> String {
+        let _ = timeout(LAST_MOMENT, self.heard.stderr_ended.notified()).await;
+        let stderr = self.heard.stderr.borrow();
+        let text = String::from_utf8_lossy(&stderr);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        clip(last.unwrap_or_default().trim(), SHOWN_CHARS_MAX * 2)
+    }
+
+    /// The first line on standard output that is no message.
+    pub(super) fn noise(&self) -> Option<String> {
+        self.heard.noise.borrow().first.first().cloned()
+    }
+
+    /// Ends its input, sees whether it exits, makes it do so, and says what it did besides answering.
+    /// It has so long to exit by itself.
+    pub(super) async fn close(&self, patience: Duration) -> Process {
+        // It may be about to end although its input has not.
+        let is_silent = self.lines.borrow().is_closed();
+        let crash = self.ended_within(if is_silent { LAST_MOMENT } else { Duration::ZERO }).await;
+        drop(self.input.borrow_mut().take());
+        let started = Instant::now();
+        let child = self.child.borrow_mut().take();
+        let mut exit = None;
+        if let Some(mut child) = child {
+            // What it still writes must not keep it from exiting.
+            let exited = async {
+                let drain = async {
+                    while self.next_line().await.is_some() {}
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    status = child.wait() => status.is_ok(),
+                    () = drain => false,
+                }
+            };
+            if timeout(patience, exited).await.unwrap_or(false) {
+                exit = Some(started.elapsed());
+            } else {
+                child.terminate();
+                let _ = timeout(STOP_TIMEOUT, child.wait()).await;
+            }
+        }
+        Process {
+            noise: self.heard.noise.borrow().clone(),
+            remarks: self.remarks(),
+            modern_requests: self.heard.requests.borrow().clone(),
+            exit,
+            crash,
+        }
+    }
+
+    fn remarks(&self) -> Tally {
+        let stderr = self.heard.stderr.borrow();
+        let text = String::from_utf8_lossy(&stderr);
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).take(SHOWN_MAX);
+        Tally {
+            first: lines.map(|line| clip(line, SHOWN_CHARS_MAX)).collect(),
+            total: self.heard.quiet_bytes.get().unwrap_or_default(),
+        }
+    }
+}
+
+async fn read_lines(mut output: impl AsyncBufRead + Unpin, lines: mpsc::Sender<Line>, heard: Rc<Heard>) {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let limit = u64::try_from(MESSAGE_BYTES_MAX).unwrap_or(u64::MAX);
+        match (&mut output).take(limit).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let is_whole = line.last() == Some(&b'\n');
+        if !is_whole && line.len() >= MESSAGE_BYTES_MAX {
+            let _ = lines.send(Line::TooLong).await;
+            return;
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice::<Value>(&line) {
+            Ok(message) if message.is_object() || message.is_array() => {
+                if lines.send(Line::Message(message, line.len())).await.is_err() {
+                    return;
+                }
+            }
+            _ => {
+                let text = || clip(String::from_utf8_lossy(&line).trim(), SHOWN_CHARS_MAX);
+                heard.noise.borrow_mut().add(text, SHOWN_MAX);
+                // A flood of it must not keep the rest from running.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+async fn read_remarks(mut stderr: impl AsyncRead + Unpin, heard: Rc<Heard>) {
+    let mut buffer = vec![0; 8192];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+        heard.stderr_bytes.set(heard.stderr_bytes.get().saturating_add(count));
+        heard.keep(&buffer[..count]);
+        tokio::task::yield_now().await;
+    }
+    heard.stderr_ended.notify_one();
+}

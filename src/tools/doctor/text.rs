@@ -1,0 +1,367 @@
+//! A report for people: what to fix first, why, and what is good. Pure.
+//!
+//! Whatever comes from the server is shown through [`shown`]. Colours are in the text; who prints it takes
+//! them away where they are not wanted.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::measured::{Latency, Measured};
+use super::report::Report;
+use super::rule::{Area, Severity};
+use super::sheet::Outcome;
+use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
+use protocol::text::{columns, shown};
+use protocol::version::Era;
+
+/// What is shown of a finding's places, unless all are wanted.
+const PLACES_MAX: usize = 5;
+const WIDTH_MIN: usize = 20;
+/// Longer lines are hard to read.
+const WIDTH_MAX: usize = 100;
+
+impl Report {
+    /// The report as text for a terminal of so many columns. `is_long`: every place and every good thing,
+    /// too.
+    pub fn text(&self, width: usize, is_long: bool) -> String {
+        let width = width.clamp(WIDTH_MIN, WIDTH_MAX);
+        let mut page = Page { text: String::new(), width };
+        self.head(&mut page);
+        let findings = self.findings();
+        let mut previous = None;
+        for outcome in findings {
+            let severity = outcome.rule.severity;
+            if previous != Some(severity) {
+                page.blank();
+                page.line(STRONG, "", heading(severity));
+                previous = Some(severity);
+            }
+            page.finding(outcome, self.era, is_long);
+        }
+        self.good(&mut page, is_long);
+        if self.not_inspected.is_none() || !self.outcomes.is_empty() {
+            page.blank();
+            self.sum(&mut page);
+        }
+        page.text
+    }
+
+    fn head(&self, page: &mut Page) {
+        let introduction = self.introduction.as_ref();
+        let name = introduction.and_then(|found| found.title.as_ref().or(found.name.as_ref()));
+        let release = introduction.and_then(|found| found.release.as_ref());
+        let mut title = name.map(|name| shown(name)).unwrap_or_default();
+        if let Some(release) = release {
+            let _ = write!(title, " {}", shown(release));
+        }
+        let title = title.trim();
+        if title.is_empty() {
+            page.line(STRONG, "", &shown(&self.server));
+        } else {
+            page.line(STRONG, "", title);
+            page.line(FAINT, "", &shown(&self.server));
+        }
+        if let Some(why) = &self.not_inspected {
+            page.blank();
+            page.line(BAD, "", &format!("✗ Not inspected: {}", shown(why)));
+            return;
+        }
+        if !self.versions.is_empty() {
+            let versions: Vec<_> = self.versions.iter().map(|version| shown(version)).collect();
+            page.line(FAINT, "", &format!("speaks {}", versions.join(", ")));
+        }
+        page.line(FAINT, "", &has(&self.measured));
+        if let Some(latency) = self.measured.latency {
+            page.line(FAINT, "", &format!("answers in {}", took(latency)));
+        }
+        if let Some(latency) = self.measured.calls {
+            page.line(FAINT, "", &format!("the tool took {}", took(latency)));
+        }
+        if let Some(why) = &self.cut_short {
+            page.blank();
+            page.line(WARNING, "", &format!("! Not everything was inspected: {}", shown(why)));
+        }
+    }
+
+    fn good(&self, page: &mut Page, is_long: bool) {
+        let kept: Vec<_> = self.outcomes.iter().filter(|outcome| outcome.is_kept).collect();
+        if kept.is_empty() {
+            return;
+        }
+        page.blank();
+        page.line(STRONG, "", "Good");
+        for area in Area::ALL {
+            let texts: Vec<_> =
+                kept.iter().filter(|outcome| outcome.rule.area == area).map(|outcome| outcome.rule).collect();
+            if texts.is_empty() {
+                continue;
+            }
+            if is_long {
+                for rule in texts {
+                    page.marked(GOOD, "✓", area.word(), &format!("{} ({})", rule.good, rule.id));
+                }
+            } else {
+                let goods: Vec<_> = texts.iter().map(|rule| rule.good).collect();
+                page.marked(GOOD, "✓", area.word(), &goods.join("; "));
+            }
+        }
+    }
+
+    fn sum(&self, page: &mut Page) {
+        let (errors, warnings, advice) =
+            (self.count(Severity::Error), self.count(Severity::Warning), self.count(Severity::Advice));
+        let ignored = if self.ignored > 0 { format!(", {} ignored", self.ignored) } else { String::new() };
+        let text = format!(
+            "{}, {}, {} of advice{ignored}; {} kept; {} made",
+            counted(errors, "error", "errors"),
+            counted(warnings, "warning", "warnings"),
+            counted(advice, "piece", "pieces"),
+            counted(self.kept(), "rule", "rules"),
+            counted(self.requests as usize, "request", "requests"),
+        );
+        let style = if errors > 0 || self.not_inspected.is_some() {
+            BAD
+        } else if warnings > 0 {
+            WARNING
+        } else {
+            GOOD
+        };
+        page.line(style, "", &text);
+    }
+}
+
+/// Text that grows.
+struct Page {
+    text: String,
+    width: usize,
+}
+
+impl Page {
+    fn blank(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
+    }
+
+    /// Wrapped text behind an indent.
+    fn line(&mut self, style: anstyle::Style, indent: &str, text: &str) {
+        for line in wrapped(text, self.width.saturating_sub(indent.len())) {
+            let _ = writeln!(self.text, "{indent}{}", painted(style, line));
+        }
+    }
+
+    /// Wrapped text behind a mark and a word.
+    fn marked(&mut self, style: anstyle::Style, mark: &str, word: &str, text: &str) {
+        let head = format!("{mark} {word:<9}");
+        let indent = if self.width < 40 { 2 } else { columns(&head) };
+        let lines = wrapped(text, self.width.saturating_sub(indent));
+        if self.width < 40 {
+            let _ = writeln!(self.text, "{} {}", painted(style, mark), painted(FAINT, word));
+        }
+        for (number, line) in lines.iter().enumerate() {
+            if number == 0 && self.width >= 40 {
+                let _ = writeln!(
+                    self.text,
+                    "{} {}{line}",
+                    painted(style, mark),
+                    painted(FAINT, format!("{word:<9}"))
+                );
+            } else {
+                let _ = writeln!(self.text, "{:indent$}{line}", "");
+            }
+        }
+    }
+
+    fn finding(&mut self, outcome: &Outcome, era: Era, is_long: bool) {
+        let rule = outcome.rule;
+        let (style, mark) = look(rule.severity);
+        let title = wrapped(&format!("{} ({})", rule.bad, rule.id), self.width.saturating_sub(2));
+        for (number, line) in title.iter().enumerate() {
+            let mark = if number == 0 { mark } else { " " };
+            let _ = writeln!(self.text, "{} {}", painted(style, mark), painted(STRONG, line));
+        }
+        let places_max = if is_long { usize::MAX } else { PLACES_MAX };
+        for item in outcome.items.iter().take(places_max) {
+            self.behind("–", &shown(item));
+        }
+        let more = outcome.items_total - outcome.items.len().min(places_max);
+        if more > 0 {
+            self.behind("–", &format!("and {more} more"));
+        }
+        self.labelled("why", rule.why);
+        self.labelled("fix", rule.fix);
+        if let Some(link) = rule.link(era) {
+            // A link that is cut is none.
+            let _ = writeln!(self.text, "    {}", painted(USE, link));
+        }
+    }
+
+    fn behind(&mut self, mark: &str, text: &str) {
+        for (number, line) in wrapped(text, self.width.saturating_sub(6)).iter().enumerate() {
+            let mark = if number == 0 { mark } else { " " };
+            let _ = writeln!(self.text, "    {mark} {line}");
+        }
+    }
+
+    fn labelled(&mut self, label: &str, text: &str) {
+        for (number, line) in wrapped(text, self.width.saturating_sub(9)).iter().enumerate() {
+            let label = if number == 0 { format!("{label}:") } else { String::new() };
+            let _ = writeln!(self.text, "    {} {line}", painted(FAINT, format!("{label:<4}")));
+        }
+    }
+}
+
+fn heading(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "Fix first",
+        Severity::Warning => "Fix next",
+        Severity::Advice => "Could be better",
+    }
+}
+
+fn look(severity: Severity) -> (anstyle::Style, &'static str) {
+    match severity {
+        Severity::Error => (BAD, "✗"),
+        Severity::Warning => (WARNING, "!"),
+        Severity::Advice => (USE, "·"),
+    }
+}
+
+fn has(measured: &Measured) -> String {
+    let mut parts = Vec::new();
+    if measured.tools > 0 {
+        parts.push(format!(
+            "{} ({}, about {} tokens)",
+            counted(measured.tools, "tool", "tools"),
+            bytes(measured.tools_bytes),
+            measured.tools_tokens
+        ));
+    }
+    for (count, one, many) in [
+        (measured.prompts, "prompt", "prompts"),
+        (measured.resources, "resource", "resources"),
+        (measured.templates, "resource template", "resource templates"),
+    ] {
+        if count > 0 {
+            parts.push(counted(count, one, many));
+        }
+    }
+    if parts.is_empty() { "lists nothing".to_owned() } else { format!("has {}", parts.join(", ")) }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn bytes(count: usize) -> String {
+    match count {
+        0..1000 => format!("{count} bytes"),
+        1000..10_000 => format!("{}.{} kB", count / 1000, count % 1000 / 100),
+        10_000..1_000_000 => format!("{} kB", count / 1000),
+        _ => format!("{}.{} MB", count / 1_000_000, count % 1_000_000 / 100_000),
+    }
+}
+
+fn took(latency: Latency) -> String {
+    if latency.count == 1 {
+        return time(latency.median);
+    }
+    format!("{} (median of {}), at most {}", time(latency.median), latency.count, time(latency.most))
+}
+
+fn time(time: Duration) -> String {
+    let ms = time.as_secs_f64() * 1e3;
+    if ms < 10.0 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// Lines of at most so many columns. A word that is longer than a line is cut into several.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word.to_owned();
+        let mut line = lines.pop().unwrap_or_default();
+        if !line.is_empty() && columns(&line) + 1 + columns(&word) > width {
+            lines.push(line);
+            line = String::new();
+        }
+        while columns(&word) > width {
+            let mut used = 0;
+            let end = word.char_indices().find(|(_, c)| {
+                used += columns(c.encode_utf8(&mut [0; 4]));
+                used > width
+            });
+            let Some((end @ 1.., _)) = end else { break };
+            let rest = word.split_off(end);
+            let kept = std::mem::replace(&mut word, rest);
+            lines.push(kept);
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+        lines.push(line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::facts::Facts;
+    use crate::doctor::rules::access::{CLEAR_TEXT, ORIGIN};
+
+    fn report(items: Vec<String>) -> Report {
+        let items_total = items.len() + 3;
+        Report {
+            outcomes: vec![
+                Outcome { rule: &CLEAR_TEXT, is_kept: true, items: vec![], items_total: 0 },
+                Outcome { rule: &ORIGIN, is_kept: false, items, items_total },
+            ],
+            not_inspected: None,
+            ..Report::of(
+                "http://host/\u{1b}[2J",
+                &Facts { not_inspected: Some(String::new()), ..Facts::default() },
+                &[],
+            )
+        }
+    }
+
+    #[test]
+    fn nothing_is_wider_than_the_terminal_or_obeyed_by_it() {
+        for width in [0, 20, 39, 40, 80, 500] {
+            let items =
+                vec!["\u{1b}]0;title\u{7} 天気予報天気予報天気予報天気予報天気予報 \u{202e}".to_owned()];
+            let text = anstream::adapter::strip_str(&report(items).text(width, true)).to_string();
+            assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text:?}");
+            let limit = width.clamp(WIDTH_MIN, WIDTH_MAX);
+            let wide = text.lines().find(|line| columns(line) > limit && !line.contains("https://"));
+            assert_eq!(wide, None, "at {width}");
+        }
+    }
+
+    #[test]
+    fn long_lists_of_places_are_cut_short_and_counted() {
+        let items: Vec<_> = (0..8).map(|number| format!("place {number}")).collect();
+        let short = report(items.clone()).text(80, false);
+        assert!(
+            short.contains("place 4") && !short.contains("place 5") && short.contains("and 6 more"),
+            "{short}"
+        );
+        let long = report(items).text(80, true);
+        assert!(long.contains("place 7") && long.contains("and 3 more"), "{long}");
+    }
+
+    #[test]
+    fn words_are_wrapped_by_their_columns() {
+        for (text, width, expected) in [
+            ("a bc def", 8, vec!["a bc def"]),
+            ("a bc defg", 8, vec!["a bc", "defg"]),
+            ("abcdefghijk l", 8, vec!["abcdefgh", "ijk l"]),
+            ("天気予報天気 x", 8, vec!["天気予報", "天気 x"]),
+            ("", 8, vec![""]),
+        ] {
+            assert_eq!(wrapped(text, width), expected, "{text}");
+        }
+    }
+}

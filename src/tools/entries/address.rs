@@ -1,0 +1,171 @@
+//! The URL of a server, without what is secret in it: a URL is read from nowhere but the configuration.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::placeholder::{Piece, pieces};
+use super::sensitive::{is_secret, is_token};
+use super::toml_text::quoted;
+use config::server_url;
+
+/// What stands for what only a person can put there.
+pub(super) const FILL_IN: &str = "FILL-IN";
+
+/// A URL that can stand in a configuration.
+#[derive(Debug)]
+pub(super) struct Address {
+    pub(super) url: String,
+    /// What the user and the password before the host become: the value of `Authorization`.
+    pub(super) authorization: Option<String>,
+    /// What a person has to put in.
+    pub(super) gaps: Vec<String>,
+    /// What was decided.
+    pub(super) remarks: Vec<String>,
+}
+
+/// Takes `text` apart; an error says why nothing can be done with it, and shows nothing of it.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    let (mut gaps, mut remarks) = (Vec::new(), Vec::new());
+    let text = filled(text.trim(), &mut gaps);
+    let (text, fragment) =
+        text.split_once('#').map_or((text.as_str(), None), |(text, rest)| (text, Some(rest)));
+    if fragment.is_some() {
+        remarks.push("What followed `#` in the URL is gone: it is never sent".to_owned());
+    }
+    let (scheme, rest) = text.split_once("://").ok_or("its URL does not begin with http:// or https://")?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let (user_info, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let (path, query) = tail.split_once('?').map_or((tail, None), |(path, query)| (path, Some(query)));
+    let mut url = format!(
+        "{}://{}{}",
+        scheme.to_ascii_lowercase(),
+        without_tokens(host, '.', &mut gaps),
+        without_tokens(path, '/', &mut gaps)
+    );
+    if let Some(query) = query {
+        url.push('?');
+        url.push_str(&without_secrets(query, &mut gaps));
+    }
+    server_url(&url).map_err(|why| format!("its URL cannot be used: {why}"))?;
+    let authorization = user_info.map(|user_info| format!("Basic {}", STANDARD.encode(decoded(user_info))));
+    Ok(Address { url, authorization, gaps, remarks })
+}
+
+/// Placeholders cannot be read in a URL.
+fn filled(text: &str, gaps: &mut Vec<String>) -> String {
+    let mut url = String::new();
+    for piece in pieces(text) {
+        let what = match piece {
+            Piece::Text(text) => {
+                url.push_str(text);
+                continue;
+            }
+            Piece::Variable { name, .. } => format!("the value of the environment variable {}", quoted(name)),
+            Piece::Input(id) => format!("what the client asks for as {}", quoted(id)),
+            Piece::File(path) => format!("what the file {} holds", quoted(path)),
+            Piece::Place(place) => format!("what {} stands for", quoted(place)),
+        };
+        url.push_str(FILL_IN);
+        gaps.push(format!("Write {what} in the place of {FILL_IN} in `url`"));
+    }
+    url
+}
+
+fn without_tokens(text: &str, separator: char, gaps: &mut Vec<String>) -> String {
+    let parts: Vec<&str> = text
+        .split(separator)
+        .map(|part| {
+            if !is_token(part) {
+                return part;
+            }
+            gaps.push(format!(
+                "A part of the URL looks like a secret: {FILL_IN} stands for it. `url` cannot be read from a file, so if the \
+                 server takes no header instead, write it there and let nobody else read this configuration"
+            ));
+            FILL_IN
+        })
+        .collect();
+    parts.join(&separator.to_string())
+}
+
+fn without_secrets(query: &str, gaps: &mut Vec<String>) -> String {
+    let pairs: Vec<String> = query
+        .split('&')
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+            if value == FILL_IN || !is_secret(name, value) || name.is_empty() && !is_token(value) {
+                return pair.to_owned();
+            }
+            let name = if is_token(name) { "" } else { name };
+            gaps.push(format!(
+                "{} in the query of the URL may be a secret: {FILL_IN} stands for it. `url` cannot be read from a file, so \
+                 if the server takes no header instead, write it there and let nobody else read this configuration",
+                quoted(name)
+            ));
+            if name.is_empty() { FILL_IN.to_owned() } else { format!("{name}={FILL_IN}") }
+        })
+        .collect();
+    pairs.join("&")
+}
+
+/// `%41` is `A`.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, others)) = rest.split_first() {
+        let digits = others.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let spelled = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let (byte, left) = match spelled.filter(|_| first == b'%') {
+            Some(byte) => (byte, others.get(2..).unwrap_or_default()),
+            None => (first, others),
+        };
+        bytes.push(byte);
+        rest = left;
+    }
+    if !bytes.contains(&b':') {
+        bytes.push(b':');
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_secret_stays_in_a_url() {
+        for (text, url, gaps) in [
+            ("https://host/mcp", "https://host/mcp", 0),
+            (" HTTPS://host/mcp?region=eu#top ", "https://host/mcp?region=eu", 0),
+            ("https://host/mcp?api_key=hunter2&region=eu", "https://host/mcp?api_key=FILL-IN&region=eu", 1),
+            ("https://host/s/6f1ed002ab5595859014ebf0951522d9/mcp", "https://host/s/FILL-IN/mcp", 1),
+            ("https://${input:host}.example.com/mcp", "https://FILL-IN.example.com/mcp", 1),
+            ("https://host/mcp?token=${env:TOKEN}", "https://host/mcp?token=FILL-IN", 1),
+            ("https://host/mcp?6f1ed002ab5595859014ebf0951522d9", "https://host/mcp?FILL-IN", 1),
+        ] {
+            let address = address(text).expect(text);
+            assert_eq!((address.url.as_str(), address.gaps.len()), (url, gaps), "{text}: {address:?}");
+        }
+        let with_user = address("https://a%40b:hunter2@host/mcp").unwrap();
+        assert_eq!(with_user.url, "https://host/mcp");
+        assert_eq!(with_user.authorization.as_deref(), Some("Basic YUBiOmh1bnRlcjI="));
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_unseen() {
+        for text in [
+            "",
+            "hunter2",
+            "ftp://hunter2/",
+            "https://",
+            "https://hunter2:x/",
+            "http://ho st/hunter2",
+            "https://${}",
+        ] {
+            let error = address(text).expect_err(text);
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The configurations of desktop and IDE clients, read and written. Pure: text in, text out.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `json.rs` | JSON with comments and trailing commas |
+//! | `document.rs` | the text of a client → its entries, wherever that client keeps them |
+//! | `entry.rs` | what an entry says, by all the names that clients have for it |
+//! | `remote.rs` | programs that only stand in for a server elsewhere → its URL |
+//! | `placeholder.rs` | `${env:NAME}`, `${input:id}` and their like |
+//! | `sensitive.rs` | what may be a secret |
+//! | `address.rs` | a URL without what is secret in it |
+//! | `shell.rs` | a program some of whose arguments come from the environment |
+//! | `upstream.rs` | an entry → `[upstream.NAME]`, with a comment for each decision |
+//! | `toml_text.rs` | TOML and its comments, whatever strangers wrote |
+//! | `import.rs` | all of it → a configuration |
+//! | `client.rs`, `export.rs` | the entry that a client needs to reach the gateway |
+//!
+//! Deliberately not here: reading and writing files, and the environment.
+//!
+//! Invariants: a configuration that comes out is valid ([`config::parse`] takes it); what may be a secret is never
+//! in it, nor in what is said about it, but in [`Kept`] alone; whatever cannot be carried over is said.
+
+mod address;
+mod client;
+mod document;
+mod entry;
+mod export;
+mod import;
+mod json;
+mod placeholder;
+mod remote;
+mod sensitive;
+mod shell;
+#[cfg(test)]
+mod tests;
+mod toml_text;
+mod upstream;
+
+pub use self::client::Client;
+pub use self::export::{Entry, Export, Key, export};
+pub use self::import::{Fault, Imported, Kept, Settings, Source, import};

@@ -1,0 +1,460 @@
+//! One thing in full: lines of a name and what there is to say. Pure.
+
+use ratatui::text::{Line, Span};
+
+use super::app::{App, Subject};
+use super::listing::{fitness, period, says, state};
+use super::palette::{Look, Palette};
+use super::spark::curve;
+use super::table::padded;
+use super::text::{NAMES, NARROW, Text};
+use crate::watch::figures::{
+    UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, number_of, rate, share, span,
+};
+use crate::watch::history::Lines;
+use crate::watch::status::{Endpoint, Figures, Upstream};
+use crate::watch::tools::{Page, Tool};
+use crate::watch::trouble::{Severity, Trouble};
+use protocol::text::{columns, shown};
+
+/// Kinds of errors.
+const REASONS: usize = 8;
+/// Rows of a curve.
+const CURVE_ROWS: usize = 3;
+/// Columns of a curve.
+const CURVE_COLUMNS: usize = 60;
+
+/// What is shown in full.
+pub(super) fn lines(app: &App, subject: &Subject, width: usize, palette: Palette) -> Vec<Line<'static>> {
+    let mut text = Text { lines: Vec::new(), width, palette };
+    match subject {
+        Subject::Upstream(name) => text.upstream(app, name),
+        Subject::Endpoint(path) => text.endpoint(app, path),
+        Subject::Tool(tool) => text.tool(tool),
+        Subject::Limit(id) => text.limit(app, id),
+        Subject::Trouble(trouble) => {
+            text.title(&trouble.subject);
+            text.trouble(trouble);
+        }
+    }
+    text.lines
+}
+
+/// The gateway itself.
+pub(super) fn gateway(app: &App, width: usize, palette: Palette) -> Vec<Line<'static>> {
+    let mut text = Text { lines: Vec::new(), width, palette };
+    text.gateway(app);
+    text.lines
+}
+
+/// What keys there are.
+pub(super) fn help(width: usize, palette: Palette) -> Vec<Line<'static>> {
+    let mut text = Text { lines: Vec::new(), width, palette };
+    text.title("Keys");
+    for (keys, what) in [
+        ("1 … 6, Tab", "upstreams, endpoints, tools, limits, trouble, gateway"),
+        ("↑ ↓ or j k", "choose; also PgUp PgDn, Home End"),
+        ("Enter, Esc", "look at it in full; back"),
+        ("t", "tools of the upstream"),
+        ("/", "only what has a text in its name; Esc takes it away"),
+        ("s S r", "sort by the next or the last column; the other way round"),
+        ("p", "pause: what is shown stays"),
+        ("q, Ctrl-C", "end"),
+    ] {
+        text.fact_in(keys, what, Look::Use);
+    }
+    text.blank();
+    text.title("Figures");
+    for (name, what) in [
+        ("CALLS/S ERR/S", "of the last few seconds; the curve is the last minutes"),
+        ("P50 P99", "of the last few seconds: half, and 99 of 100 calls were not slower"),
+        ("CALLS ERRORS", "since the gateway started"),
+        ("BUSY", "calls under way"),
+    ] {
+        text.fact(name, what);
+    }
+    text.lines
+}
+
+impl Text {
+    fn upstream(&mut self, app: &App, name: &str) {
+        self.title(&format!("upstream {name}"));
+        let Some(upstream) = app.status.upstream(name) else {
+            return self.gone("upstream");
+        };
+        let (word, look, _) = state(upstream);
+        self.fact_in("state", word, look);
+        self.troubles_of(app, &format!("upstream {name}"));
+        self.figures(&upstream.figures);
+        self.curves(app.history.upstreams.get(name), app.history.interval_s);
+        self.blank();
+        self.server(upstream);
+        self.replicas(upstream);
+        if let Some((of, page)) = &app.upstream_tools
+            && of == name
+        {
+            self.tools(page);
+        }
+    }
+
+    fn server(&mut self, upstream: &Upstream) {
+        self.fact("speaks", &either(&upstream.eras.join(" and ")));
+        self.fact("over", &either(&upstream.transport));
+        let list = upstream.list_bytes.map(|size| format!(", {} long", bytes(size))).unwrap_or_default();
+        self.fact("tools", &format!("{}{list}", known_count(upstream.tools)));
+        self.fact(
+            "connections",
+            &format!(
+                "{} open, {} failed; {}, breaker opened {}",
+                count(upstream.connections),
+                count(upstream.connects_failed),
+                number_of(upstream.retries, "retry", "retries"),
+                number_of(upstream.breaker_openings, "time", "times")
+            ),
+        );
+        self.fact(
+            "sessions",
+            &format!(
+                "{} opened, {} lost; listened to on {}",
+                count(upstream.sessions_opened),
+                count(upstream.sessions_lost),
+                number_of(upstream.listens, "stream", "streams")
+            ),
+        );
+        if let Some(bound) = &upstream.calls_at_once {
+            let said = format!(
+                "{} of {}, {} wait, {} refused",
+                count(bound.in_use),
+                count(bound.max),
+                count(bound.waiting),
+                count(bound.refused)
+            );
+            self.fact("calls at once", &said);
+        }
+        if let Some(children) = &upstream.children {
+            let looping = if children.crash_loop { ", again and again" } else { "" };
+            let said = format!(
+                "{} running, started {}, crashed {}{looping}",
+                count(children.running),
+                number_of(children.starts, "time", "times"),
+                number_of(children.crashes, "time", "times")
+            );
+            self.fact("processes", &said);
+        }
+        if let Some(bridge) = &upstream.bridge {
+            let said = format!(
+                "{} requests of the other era, {} rounds, {} sessions, {} parked",
+                count(bridge.requests),
+                count(bridge.rounds),
+                count(bridge.sessions),
+                count(bridge.parked)
+            );
+            self.fact("bridge", &said);
+        }
+        if let Some(pins) = &upstream.pins {
+            let said = format!("{} pinned, {} changed, {} new", pins.pinned, pins.changed, pins.new);
+            self.fact("pins", &said);
+            if !pins.names.is_empty() {
+                self.fact("", &pins.names.join(", "));
+            }
+        }
+    }
+
+    fn replicas(&mut self, upstream: &Upstream) {
+        if upstream.replicas.is_empty() {
+            return;
+        }
+        self.heading("replicas");
+        for replica in &upstream.replicas {
+            let (word, look) = match (replica.resolved, replica.breaker.as_str()) {
+                (Some(false), _) => ("✗ no address", Look::Bad),
+                (_, "open") => ("✗ open", Look::Bad),
+                (_, "half_open") => ("◐ trying", Look::Warning),
+                (_, "closed") => ("● up", Look::Good),
+                _ => ("?", Look::Faint),
+            };
+            let said = format!(
+                "{}  {} under way, {} answered",
+                shown(&replica.address),
+                count(replica.in_flight),
+                count(replica.answered)
+            );
+            self.marked(word, look, &said);
+        }
+    }
+
+    fn tools(&mut self, page: &Page) {
+        if page.tools.is_empty() {
+            return;
+        }
+        self.heading("tools, most called first (t shows all)");
+        let width = page.tools.iter().map(|tool| columns(&shown(&tool.name))).max().unwrap_or_default();
+        let width = width.clamp(8, (self.width / 2).max(8));
+        for tool in &page.tools {
+            let name = padded(&shown(&tool.name), width, false);
+            let said = format!(
+                "{name}  {} calls, {} errors, p99 {}",
+                count(tool.calls),
+                count(tool.errors),
+                latency(tool.p99_s)
+            );
+            self.line(&said, Look::Plain);
+        }
+    }
+
+    fn endpoint(&mut self, app: &App, path: &str) {
+        self.title(&format!("endpoint {path}"));
+        let Some(endpoint) = app.status.endpoints.iter().find(|endpoint| endpoint.path == path) else {
+            return self.gone("endpoint");
+        };
+        let (word, look, _) = fitness(endpoint.fit);
+        self.fact_in("state", word, look);
+        self.troubles_of(app, &format!("endpoint {path}"));
+        self.figures(&endpoint.figures);
+        self.curves(app.history.endpoints.get(path), app.history.interval_s);
+        self.blank();
+        self.door(endpoint);
+        self.heading("upstreams");
+        let width = endpoint.upstreams.iter().map(|name| columns(&shown(name))).max().unwrap_or_default();
+        let width = width.clamp(8, (self.width / 2).max(8));
+        for name in &endpoint.upstreams {
+            let upstream = app.status.upstream(name);
+            let (word, look, _) = upstream.map_or(("?", Look::Faint, 0.0), state);
+            let recent = upstream.map(|upstream| &upstream.figures.recent);
+            let said = format!(
+                "{}  {} calls/s, p99 {}",
+                padded(&shown(name), width, false),
+                rate(recent.and_then(|recent| recent.calls_per_s)),
+                latency(recent.and_then(|recent| recent.p99_s))
+            );
+            self.marked(word, look, &said);
+        }
+    }
+
+    fn door(&mut self, endpoint: &Endpoint) {
+        self.fact("speaks", &either(&endpoint.eras.join(" and ")));
+        if let Some(auth) = &endpoint.auth {
+            let auth = auth.join(" or ").replace('_', " ");
+            self.fact("who may", if auth.is_empty() { "everybody" } else { &auth });
+        }
+        if let Some(names) = &endpoint.names {
+            self.fact("names", names);
+        }
+        if let Some(sessions) = endpoint.sessions {
+            self.fact("sessions", &count(sessions));
+        }
+        let list = known_bytes(endpoint.list_bytes);
+        self.fact("tools", &format!("{}, the longest list has {list}", known_count(endpoint.tools)));
+    }
+
+    fn tool(&mut self, tool: &Tool) {
+        self.title(&format!("tool {}", tool.name));
+        if let Some(title) = &tool.title {
+            self.line(title, Look::Strong);
+        }
+        if let Some(description) = &tool.description {
+            self.line(description, Look::Plain);
+        }
+        self.blank();
+        self.fact("upstream", &tool.upstream);
+        for (endpoint, name) in &tool.public {
+            self.fact("called as", &format!("{name} at {endpoint}"));
+        }
+        if let Some(why) = &tool.left_out {
+            self.fact_in("left out", &format!("! {why}"), Look::Warning);
+        }
+        self.fact("says it", says(tool));
+        let errors = share(error_share(tool.errors, tool.calls));
+        let said = format!("{}, of which {} errors ({errors})", count(tool.calls), count(tool.errors));
+        self.fact("calls", &said);
+        self.fact("calls/s", &rate(tool.calls_per_s));
+        self.fact("took", &format!("p50 {}, p99 {}", latency(tool.p50_s), latency(tool.p99_s)));
+        self.fact("definition", &known_bytes(tool.definition_bytes));
+        match tool.pin.as_deref() {
+            Some(pin @ ("changed" | "new")) => {
+                self.fact_in("pin", &format!("! {pin}: waits for approval"), Look::Warning);
+                self.fact_in("", &format!("trunkline pins show {}", tool.upstream), Look::Use);
+            }
+            Some(pin) => self.fact("pin", pin),
+            None => {}
+        }
+    }
+
+    fn limit(&mut self, app: &App, id: &str) {
+        self.title(id);
+        let connections = &app.status.connections;
+        if id == "connections" {
+            let max = known_count(connections.max);
+            self.fact("open", &format!("{} of {max}", count(connections.open)));
+            self.fact("refused", &count(connections.refused));
+            self.fact("messages", &format!("{} held", bytes(connections.buffered_bytes)));
+            return;
+        }
+        let found = app.status.limits.iter().find(|limit| id.strip_prefix("limit ") == Some(&limit.name));
+        let Some(limit) = found else { return self.gone("limit") };
+        let time = limit.period_s.map_or_else(|| UNKNOWN.to_owned(), period);
+        self.fact("bound", &format!("{} calls in {time}", count(limit.calls)));
+        self.fact("counted", if limit.shared { "for all gateways together" } else { "by this gateway" });
+        self.fact("callers", &format!("{}, {} found no room", count(limit.keys), count(limit.overflowed)));
+        self.fact("refused", &format!("{} calls", count(limit.refused)));
+    }
+
+    fn gateway(&mut self, app: &App) {
+        let status = &app.status;
+        let since = span(status.uptime_s);
+        self.fact("version", &format!("{}, up {since}, {} workers", status.version, status.workers));
+        for (address, is_tls) in &status.listeners {
+            self.fact("listens at", &format!("{address}{}", if *is_tls { " (TLS)" } else { "" }));
+        }
+        self.fact("configuration", status.config.file.as_deref().unwrap_or("built in"));
+        self.fact("its SHA-256", &status.config.sha256);
+        self.reload(app);
+        self.blank();
+        self.figures(&status.calls);
+        let sessions = &status.sessions;
+        self.fact(
+            "sessions",
+            &format!(
+                "{} of clients, {} with upstreams",
+                count(sessions.live),
+                count(sessions.upstream_sessions)
+            ),
+        );
+        self.fact(
+            "streams",
+            &format!(
+                "{} to clients, {} of HTTP+SSE, {} from upstreams; {} subscriptions",
+                count(sessions.streams),
+                count(sessions.sse_streams),
+                count(sessions.upstream_streams),
+                count(sessions.subscriptions)
+            ),
+        );
+        let cache = &status.cache;
+        self.fact(
+            "cache",
+            &format!(
+                "{}: {} found, {} stale, {} missed, {} errors",
+                bytes(cache.bytes),
+                count(cache.hits),
+                count(cache.stale),
+                count(cache.misses),
+                count(cache.errors)
+            ),
+        );
+        if let Some(shared) = &status.shared {
+            let (word, look) = if shared.connected {
+                ("● connected", Look::Good)
+            } else {
+                ("✗ not connected", Look::Bad)
+            };
+            self.fact_in("shared state", word, look);
+            let said = format!("{} gateways, {} strangers", shared.replicas, shared.strangers);
+            self.fact("", &said);
+        }
+        if status.spans_lost > 0 {
+            self.fact("traces", &format!("{} spans lost", count(status.spans_lost)));
+        }
+        self.certificates(app);
+    }
+
+    fn certificates(&mut self, app: &App) {
+        if app.status.certificates.is_empty() {
+            return;
+        }
+        self.heading("certificates");
+        for (file, ends_s) in &app.status.certificates {
+            let said = match ends_s.map(|ends_s| ends_s.checked_sub(app.now_s)) {
+                None => "end unknown".to_owned(),
+                Some(None) => "✗ has ended".to_owned(),
+                Some(Some(left)) => format!("ends in {}", span(left)),
+            };
+            self.line(&format!("{said}  {}", shown(file)), Look::Plain);
+        }
+    }
+
+    fn reload(&mut self, app: &App) {
+        let Some(last) = &app.status.config.last_reload else {
+            return self.fact("last reload", "none: as at the start");
+        };
+        let ago = span(app.now_s.saturating_sub(last.at_s));
+        if last.ok {
+            self.fact_in("last reload", &format!("● {ago} ago"), Look::Good);
+            if !last.needs_restart.is_empty() {
+                let what = format!("! at the next start only: {}", last.needs_restart.join(", "));
+                self.fact_in("", &what, Look::Warning);
+            }
+        } else {
+            self.fact_in("last reload", &format!("✗ refused {ago} ago"), Look::Bad);
+            for line in last.error.as_deref().unwrap_or_default().lines() {
+                self.line(line, Look::Plain);
+            }
+        }
+    }
+
+    fn figures(&mut self, figures: &Figures) {
+        let recent = &figures.recent;
+        let now = format!("{} calls/s, {} errors/s", rate(recent.calls_per_s), rate(recent.errors_per_s));
+        self.fact("now", &format!("{now}, p50 {}, p99 {}", latency(recent.p50_s), latency(recent.p99_s)));
+        let errors = share(error_share(figures.errors, figures.calls));
+        let said = format!("{} calls, {} errors ({errors})", count(figures.calls), count(figures.errors));
+        self.fact(
+            "since start",
+            &format!("{said}, p50 {}, p99 {}", latency(figures.p50_s), latency(figures.p99_s)),
+        );
+        let reasons =
+            figures.reasons.iter().take(REASONS).map(|(why, times)| format!("{} {why}", count(*times)));
+        let reasons = reasons.collect::<Vec<_>>().join(", ");
+        if !reasons.is_empty() {
+            self.fact("errors", &reasons);
+        }
+    }
+
+    fn curves(&mut self, lines: Option<&Lines>, interval_s: Option<f64>) {
+        let Some(lines) = lines.filter(|lines| lines.calls_per_s.len() > 1) else { return };
+        let wide = self.width.saturating_sub(NAMES + 1).min(CURVE_COLUMNS).min(lines.calls_per_s.len());
+        if self.width < NARROW {
+            return;
+        }
+        let over = interval_s.map(|interval| interval * f64::from(u32::try_from(wide).unwrap_or_default()));
+        for (name, values, say) in [
+            ("calls/s", &lines.calls_per_s, &rate as &dyn Fn(Option<f64>) -> String),
+            ("p99", &lines.p99_s, &latency),
+        ] {
+            let highest = values.iter().flatten().copied().fold(0.0, f64::max);
+            let over = over.map(|over| format!("in {}", period(over))).unwrap_or_default();
+            let labels = [name.to_owned(), format!("≤ {}", say(Some(highest))), over];
+            self.blank();
+            for (label, line) in labels.iter().zip(curve(values, wide, CURVE_ROWS)) {
+                let label = Span::styled(padded(label, NAMES, false), self.palette.style(Look::Faint));
+                let line = Span::styled(line, self.palette.style(Look::Curve));
+                self.lines.push(Line::from(vec![label, Span::raw(" "), line]));
+            }
+        }
+    }
+
+    fn troubles_of(&mut self, app: &App, subject: &str) {
+        for trouble in app.troubles.iter().filter(|trouble| trouble.subject == subject) {
+            self.trouble(trouble);
+        }
+    }
+
+    fn trouble(&mut self, trouble: &Trouble) {
+        let (mark, look) = match trouble.severity {
+            Severity::Wrong => ("✗ wrong", Look::Bad),
+            Severity::Look => ("! look", Look::Warning),
+        };
+        self.fact_in(mark, &trouble.what, look);
+        if let Some(advice) = &trouble.advice {
+            self.fact_in("", &format!("→ {advice}"), Look::Use);
+        }
+    }
+
+    fn gone(&mut self, what: &str) {
+        self.line(&format!("There is no such {what} any more."), Look::Faint);
+    }
+}
+
+fn either(text: &str) -> String {
+    if text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() }
+}

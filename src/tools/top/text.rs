@@ -1,0 +1,124 @@
+//! Lines of text as a terminal of some width shows them: headings, facts with names, and what is broken into lines.
+
+use ratatui::text::{Line, Span};
+
+use super::palette::{Look, Palette};
+use super::table::padded;
+use protocol::text::{columns, fit, shown};
+
+/// Columns of names.
+pub(super) const NAMES: usize = 14;
+/// Narrower terminals show names above what is said.
+pub(super) const NARROW: usize = 40;
+
+/// Lines as they are written, for a terminal so wide.
+pub(super) struct Text {
+    pub(super) lines: Vec<Line<'static>>,
+    pub(super) width: usize,
+    pub(super) palette: Palette,
+}
+
+impl Text {
+    pub(super) fn title(&mut self, text: &str) {
+        self.line(text, Look::Strong);
+    }
+
+    pub(super) fn heading(&mut self, text: &str) {
+        self.blank();
+        self.line(text, Look::Faint);
+    }
+
+    pub(super) fn blank(&mut self) {
+        self.lines.push(Line::default());
+    }
+
+    pub(super) fn fact(&mut self, name: &str, what: &str) {
+        self.fact_in(name, what, Look::Plain);
+    }
+
+    pub(super) fn fact_in(&mut self, name: &str, what: &str, look: Look) {
+        let faint = self.palette.style(Look::Faint);
+        let style = self.palette.style(look);
+        if self.width < NARROW {
+            if !name.is_empty() {
+                self.lines.push(Line::styled(fit(name, self.width).into_owned(), faint));
+            }
+            for line in wrapped(what, self.width.saturating_sub(1)) {
+                self.lines.push(Line::styled(format!(" {line}"), style));
+            }
+            return;
+        }
+        for (at, line) in wrapped(what, self.width - NAMES - 1).into_iter().enumerate() {
+            let name = if at == 0 { name } else { "" };
+            let name = Span::styled(padded(name, NAMES, false), faint);
+            self.lines.push(Line::from(vec![name, Span::raw(" "), Span::styled(line, style)]));
+        }
+    }
+
+    pub(super) fn marked(&mut self, mark: &str, look: Look, text: &str) {
+        let mark = Span::styled(padded(mark, 9, false), self.palette.style(look));
+        let room = self.width.saturating_sub(10);
+        self.lines.push(Line::from(vec![mark, Span::raw(" "), Span::raw(fit(text, room).into_owned())]));
+    }
+
+    pub(super) fn line(&mut self, text: &str, look: Look) {
+        let style = self.palette.style(look);
+        self.lines.extend(wrapped(text, self.width).into_iter().map(|line| Line::styled(line, style)));
+    }
+}
+
+/// A stranger's text in lines of at most so many columns, broken between words where that can be.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let text = shown(text);
+    let width = width.max(1);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        let mut word = word;
+        if !line.is_empty() && columns(&line) + 1 + columns(word) > width {
+            lines.push(std::mem::take(&mut line));
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        while columns(word) > width {
+            let mut cut = word.len();
+            let mut used = 0;
+            for (at, c) in word.char_indices() {
+                used += columns(c.encode_utf8(&mut [0; 4]));
+                if used > width && at > 0 {
+                    cut = at;
+                    break;
+                }
+            }
+            if cut == word.len() {
+                break;
+            }
+            let (head, rest) = word.split_at(cut);
+            lines.push(head.to_owned());
+            word = rest;
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_broken_between_words_and_lose_nothing() {
+        for (text, width, expected) in [
+            ("", 5, vec![""]),
+            ("one two three", 7, vec!["one two", "three"]),
+            ("abcdefghij", 4, vec!["abcd", "efgh", "ij"]),
+            ("ab abcdefgh", 4, vec!["ab", "abcd", "efgh"]),
+            ("天気予報", 4, vec!["天気", "予報"]),
+            ("天気", 1, vec!["天", "気"]),
+            ("a\nb", 40, vec!["a\\u{a}b"]),
+        ] {
+            assert_eq!(wrapped(text, width), expected, "{text} in {width}");
+        }
+    }
+}

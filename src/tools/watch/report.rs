@@ -1,0 +1,403 @@
+//! The state of a gateway as a text of a screen or two: first what is wrong, then what is going on. Pure.
+//!
+//! Colours are in it as escape sequences of our own: it is to be written through `anstream`.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+
+use super::figures::{bytes, count, error_share, known_count, latency, number_of, rate, share, span};
+use super::status::{Endpoint, Figures, Status, Upstream};
+use super::tools::Tool;
+use super::trouble::{Severity, Trouble, summary};
+use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
+use protocol::text::{columns, fit, shown};
+
+/// Rows of a table, unless all are asked for.
+const ROWS: usize = 20;
+/// Tools of each kind.
+const TOOLS: usize = 3;
+/// Columns of a name.
+const NAME_COLUMNS: usize = 44;
+/// Columns of what is said of a trouble.
+const TROUBLE_COLUMNS: usize = 400;
+/// Troubles, unless all are asked for.
+const TROUBLES: usize = 20;
+
+/// What a report is made of.
+#[derive(Debug)]
+pub struct Report<'a> {
+    /// The state.
+    pub status: &'a Status,
+    /// What is wrong with it.
+    pub troubles: &'a [Trouble],
+    /// Where it was asked for.
+    pub place: &'a str,
+    /// Seconds since 1970.
+    pub now_s: u64,
+    /// Whether nothing is left out.
+    pub is_whole: bool,
+}
+
+impl Report<'_> {
+    /// The text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        self.head(&mut text);
+        self.troubles(&mut text);
+        self.totals(&mut text);
+        self.endpoints(&mut text);
+        self.upstreams(&mut text);
+        self.tools(&mut text);
+        text
+    }
+
+    fn head(&self, text: &mut String) {
+        let Self { status, .. } = self;
+        let name = painted(STRONG, format!("trunkline {}", shown(&status.version)));
+        let _ = writeln!(text, "{name} at {}, up {}", shown(self.place), span(status.uptime_s));
+        let file = status.config.file.as_deref().map_or_else(|| "built in".to_owned(), shown);
+        let when = match &status.config.last_reload {
+            None => "as at the start".to_owned(),
+            Some(last) => {
+                let ago = span(self.now_s.saturating_sub(last.at_s));
+                if last.ok {
+                    format!("read again {ago} ago")
+                } else {
+                    format!("a reload was refused {ago} ago")
+                }
+            }
+        };
+        let _ = writeln!(text, "configuration {file}, {when}");
+    }
+
+    fn troubles(&self, text: &mut String) {
+        let Some(summary) = summary(self.troubles) else {
+            let _ = writeln!(text, "\n{} all is well", painted(GOOD, "●"));
+            return;
+        };
+        let _ = writeln!(text, "\n{}", painted(STRONG, summary));
+        let most = self.most(TROUBLES);
+        let width = self.troubles.iter().take(most).map(|trouble| columns(&shown(&trouble.subject))).max();
+        let width = width.unwrap_or_default().min(NAME_COLUMNS);
+        for trouble in self.troubles.iter().take(most) {
+            let (style, mark) = match trouble.severity {
+                Severity::Wrong => (BAD, "✗"),
+                Severity::Look => (WARNING, "!"),
+            };
+            let subject = padded(&trouble.subject, width, false);
+            let what = shown(&trouble.what);
+            let _ = writeln!(text, "{} {subject}  {}", painted(style, mark), fit(&what, TROUBLE_COLUMNS));
+            if let Some(advice) = &trouble.advice {
+                let _ = writeln!(text, "  {:width$}  → {}", "", painted(USE, shown(advice)));
+            }
+        }
+        left_out(text, self.troubles.len().saturating_sub(most));
+    }
+
+    fn totals(&self, text: &mut String) {
+        let Self { status, .. } = self;
+        let Status { calls, connections, sessions, cache, .. } = status;
+        let recent = &calls.recent;
+        let _ = writeln!(
+            text,
+            "\ncalls     {} /s, errors {} /s, p50 {}, p99 {}; since the start {} calls, {} errors",
+            rate(recent.calls_per_s),
+            rate(recent.errors_per_s),
+            latency(recent.p50_s),
+            latency(recent.p99_s),
+            count(calls.calls),
+            count(calls.errors),
+        );
+        let max = connections.max.map(|max| format!(" of {}", count(max))).unwrap_or_default();
+        let streams = sessions.streams.saturating_add(sessions.sse_streams);
+        let _ = writeln!(
+            text,
+            "clients   {}{max} connections, {} sessions, {} streams, {} subscriptions",
+            count(connections.open),
+            count(sessions.live),
+            count(streams),
+            count(sessions.subscriptions),
+        );
+        let _ = writeln!(
+            text,
+            "cache     {} of lists were in it, {}",
+            share(cache.hit_share()),
+            bytes(cache.bytes)
+        );
+        let refused: u64 = status.limits.iter().fold(0, |sum, limit| sum.saturating_add(limit.refused));
+        if !status.limits.is_empty() || connections.refused > 0 {
+            let limits = number_of(status.limits.len() as u64, "limit", "limits");
+            let _ = writeln!(
+                text,
+                "refused   {} calls by {limits}, {} connections",
+                count(refused),
+                count(connections.refused)
+            );
+        }
+    }
+
+    fn endpoints(&self, text: &mut String) {
+        let mut all: Vec<&Endpoint> = self.status.endpoints.iter().collect();
+        all.sort_by_key(|endpoint| endpoint.fit != Some(false));
+        let most = self.most(ROWS);
+        let mut table = Table::new(&[
+            ("ENDPOINT", false),
+            ("STATE", false),
+            ("CALLS/S", true),
+            ("ERRORS/S", true),
+            ("P99", true),
+            ("CALLS", true),
+            ("TOOLS", true),
+            ("ERAS", false),
+            ("UPSTREAMS", false),
+        ]);
+        for endpoint in all.iter().take(most) {
+            let Figures { recent, calls, .. } = &endpoint.figures;
+            table.row(vec![
+                cell(&endpoint.path),
+                state(endpoint.fit),
+                cell(&rate(recent.calls_per_s)),
+                cell(&rate(recent.errors_per_s)),
+                cell(&latency(recent.p99_s)),
+                cell(&count(*calls)),
+                cell(&known_count(endpoint.tools)),
+                cell(&endpoint.eras.join("+")),
+                cell(&endpoint.upstreams.join(" ")),
+            ]);
+        }
+        table.write(text);
+        left_out(text, all.len().saturating_sub(most));
+    }
+
+    fn upstreams(&self, text: &mut String) {
+        let mut all: Vec<&Upstream> = self.status.upstreams.iter().collect();
+        let most = self.most(ROWS);
+        let busy = |upstream: &Upstream| upstream.figures.recent.calls_per_s.unwrap_or_default();
+        if all.len() > most {
+            all.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
+        }
+        all.sort_by_key(|upstream| upstream.fit != Some(false));
+        let mut table = Table::new(&[
+            ("UPSTREAM", false),
+            ("STATE", false),
+            ("CALLS/S", true),
+            ("ERRORS/S", true),
+            ("P99", true),
+            ("CALLS", true),
+            ("TOOLS", true),
+            ("ERAS", false),
+            ("OVER", false),
+            ("REPLICAS", false),
+        ]);
+        for upstream in all.iter().take(most) {
+            let Figures { recent, calls, .. } = &upstream.figures;
+            table.row(vec![
+                cell(&upstream.name),
+                state(upstream.fit),
+                cell(&rate(recent.calls_per_s)),
+                cell(&rate(recent.errors_per_s)),
+                cell(&latency(recent.p99_s)),
+                cell(&count(*calls)),
+                cell(&known_count(upstream.tools)),
+                cell(&upstream.eras.join("+")),
+                cell(&upstream.transport),
+                cell(&replicas(upstream)),
+            ]);
+        }
+        table.write(text);
+        left_out(text, all.len().saturating_sub(most));
+    }
+
+    fn tools(&self, text: &mut String) {
+        let notable = &self.status.tools;
+        let told = |tool: &Tool, figure: String| {
+            let name = format!("{}/{}", tool.upstream, tool.name);
+            format!("{} ({figure})", fit(&shown(&name), NAME_COLUMNS))
+        };
+        let slowest = |tool: &Tool| told(tool, format!("p99 {}", latency(tool.p99_s)));
+        let called = |tool: &Tool| told(tool, count(tool.calls));
+        let failing =
+            |tool: &Tool| told(tool, format!("{} errors", share(error_share(tool.errors, tool.calls))));
+        let line = |name: &str, tools: &[Tool], say: &dyn Fn(&Tool) -> String| {
+            let said: Vec<String> = tools.iter().take(TOOLS).map(say).collect();
+            (!said.is_empty()).then(|| format!("{name:<12}  {}\n", said.join(", ")))
+        };
+        let lines: String = [
+            line("most called", &notable.most_called, &called),
+            line("slowest", &notable.slowest, &slowest),
+            line("failing", &notable.failing, &failing),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !lines.is_empty() {
+            let known = notable.known.map(|known| format!(" of {}", count(known))).unwrap_or_default();
+            let _ = write!(text, "\n{}\n{lines}", painted(STRONG, format!("TOOLS{known}")));
+        }
+    }
+
+    fn most(&self, usually: usize) -> usize {
+        if self.is_whole { usize::MAX } else { usually }
+    }
+}
+
+/// How the replicas are, or the processes.
+pub fn replicas(upstream: &Upstream) -> String {
+    if let Some(children) = &upstream.children {
+        let running = format!("{} running", count(children.running));
+        return match children.crashes {
+            0 => running,
+            crashes => format!("{running}, {}", number_of(crashes, "crash", "crashes")),
+        };
+    }
+    let all = upstream.replicas.len();
+    let out =
+        upstream.replicas.iter().filter(|one| one.breaker == "open" || one.resolved == Some(false)).count();
+    match (all, out) {
+        (0, _) => super::figures::UNKNOWN.to_owned(),
+        (_, 0) => all.to_string(),
+        _ => format!("{} of {all}", all - out),
+    }
+}
+
+fn left_out(text: &mut String, number: usize) {
+    if number > 0 {
+        let line = format!("and {number} more: --all shows them");
+        let _ = writeln!(text, "{}", painted(FAINT, line));
+    }
+}
+
+fn state(fit: Option<bool>) -> Cell {
+    match fit {
+        Some(true) => Cell { text: "● up".to_owned(), style: GOOD },
+        Some(false) => Cell { text: "✗ down".to_owned(), style: BAD },
+        None => cell(super::figures::UNKNOWN),
+    }
+}
+
+struct Cell {
+    text: String,
+    style: Style,
+}
+
+fn cell(text: &str) -> Cell {
+    Cell { text: fit(&shown(text), NAME_COLUMNS).into_owned(), style: Style::new() }
+}
+
+/// A table whose columns are as wide as they must be.
+struct Table<'a> {
+    heads: &'a [(&'a str, bool)],
+    rows: Vec<Vec<Cell>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(heads: &'a [(&'a str, bool)]) -> Self {
+        Self { heads, rows: Vec::new() }
+    }
+
+    fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    fn write(self, text: &mut String) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let heads =
+            self.heads.iter().map(|(head, _)| Cell { text: (*head).to_owned(), style: STRONG }).collect();
+        let rows: Vec<Vec<Cell>> = std::iter::once(heads).chain(self.rows).collect();
+        let width =
+            |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| columns(&cell.text)).max();
+        let widths: Vec<usize> = (0..self.heads.len()).map(|at| width(at).unwrap_or_default()).collect();
+        text.push('\n');
+        for row in &rows {
+            let last = row.len().saturating_sub(1);
+            for (at, (cell, ((_, is_number), width))) in
+                row.iter().zip(self.heads.iter().zip(&widths)).enumerate()
+            {
+                // Nothing stands behind the last one.
+                let width = if at == last && !is_number { 0 } else { *width };
+                text.push_str(&painted(cell.style, padded(&cell.text, width, *is_number)));
+                text.push_str(if at == last { "\n" } else { "  " });
+            }
+        }
+    }
+}
+
+/// `text` with spaces around it, so that it takes so many columns at least.
+fn padded(text: &str, width: usize, is_right: bool) -> String {
+    let text = shown(text);
+    let space = " ".repeat(width.saturating_sub(columns(&text)));
+    if is_right { space + &text } else { text + &space }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::watch::trouble::troubles;
+
+    fn plain(status: &Value, is_whole: bool) -> String {
+        let status = Status::read(status);
+        let troubles = troubles(&status, 1_800_000_000);
+        let report =
+            Report { status: &status, troubles: &troubles, place: "here:1", now_s: 1_800_000_000, is_whole };
+        anstream::adapter::strip_str(&report.text()).to_string()
+    }
+
+    #[test]
+    fn what_is_wrong_stands_first() {
+        let status = json!({
+            "version": "1.2.3",
+            "uptime_s": 61,
+            "endpoints": [{"path": "/mcp", "fit": false, "upstreams": ["a"]}],
+            "upstreams": [{"name": "a", "fit": false, "replicas": [{"breaker": "open"}], "eras": ["modern"]}],
+        });
+        let text = plain(&status, false);
+        assert!(text.starts_with("trunkline 1.2.3 at here:1, up 1 min\n"), "{text}");
+        let places: Vec<_> = ["2 wrong", "✗ endpoint /mcp", "calls  ", "ENDPOINT", "UPSTREAM  STATE"]
+            .iter()
+            .map(|part| text.find(part).unwrap_or_else(|| panic!("{part} is not in {text}")))
+            .collect();
+        assert!(places.is_sorted(), "{text}");
+        assert!(plain(&json!({}), false).contains("all is well"));
+    }
+
+    #[test]
+    fn long_tables_are_cut_and_what_is_down_stays() {
+        let upstreams: Vec<Value> =
+            (0..500).map(|n| json!({"name": format!("up-{n}"), "fit": n != 400})).collect();
+        let status = json!({ "upstreams": upstreams });
+        let text = plain(&status, false);
+        assert!(text.contains("and 480 more"), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("up-400 ") && line.contains("down")), "{text}");
+        assert_eq!(plain(&status, true).lines().filter(|line| line.starts_with("up-")).count(), 500);
+    }
+
+    #[test]
+    fn strangers_words_stay_where_they_are() {
+        let bad = "\u{1b}[31mx\n\u{202e}y";
+        let status = json!({
+            "version": bad,
+            "config": {"file": bad, "sha256": bad, "last_reload": {"ok": false, "error": bad}},
+            "endpoints": [{"path": bad, "fit": false, "upstreams": [bad], "eras": [bad]}],
+            "upstreams": [{"name": bad, "fit": false, "transport": bad, "pins": {"changed": 1, "waiting": [bad]}}],
+            "certificates": [{"file": bad, "expires_s": 1}],
+            "tools": {"slowest": [{"upstream": bad, "name": bad}]},
+        });
+        let text = plain(&status, true);
+        // What is left after our own colours are gone has no escape of anybody else's.
+        let styled = {
+            let status = Status::read(&status);
+            let troubles = troubles(&status, 1);
+            Report { status: &status, troubles: &troubles, place: bad, now_s: 1, is_whole: true }.text()
+        };
+        assert!(
+            !styled.contains("\u{1b}[31mx") && !text.contains('\u{1b}') && !text.contains('\u{202e}'),
+            "{text}"
+        );
+        assert!(text.contains("\\u{1b}[31mx"), "{text}");
+    }
+}
