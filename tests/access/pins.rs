@@ -522,6 +522,7 @@ fn a_reload_keeps_what_is_pinned() {
     let (upstream, folder) = (tools.start(), Folder::new());
     let daemon = Daemon::start(&config(&upstream, "warn", &folder));
     eventually("it is pinned", || (pins(&daemon, "pinned") == 2).then_some(()));
+    kept(&folder, |file| file["complete"] == true);
     tools.set(&[&FULL.replace("does a", "does b"), B]);
     daemon.wait_for_log(0, "a change", |line| line.contains("the definition of a tool changed"));
     assert!(!is_withheld(&daemon, "a"));

@@ -253,6 +253,9 @@ fn a_legacy_server_asks_on_the_reply_and_is_answered() {
     let (sender, answers) = (std::sync::Mutex::new(Some(sender)), std::sync::Mutex::new(Some(answers)));
     let call_id = std::sync::Mutex::new(String::new());
     let upstream = Upstream::start(move |request| {
+        if request.http_method() != "POST" {
+            return legacy.answer(request);
+        }
         let message = request.json();
         if request.method() == "tools/call" {
             *call_id.lock().unwrap() = request.client_id();

@@ -79,6 +79,12 @@ impl Bridge {
         self.message()
     }
 
+    /// Waits until everything that was written has been read: what is no message is refused at once, in its turn.
+    #[track_caller]
+    fn wait_read(&mut self) {
+        assert_eq!(self.ask("not a message")["error"]["code"], -32700);
+    }
+
     /// Opens a session as clients do; returns the result of `initialize`.
     #[track_caller]
     fn initialize(&mut self, version: &str) -> Value {
@@ -280,11 +286,15 @@ fn what_is_written_at_once_still_goes_in_order() {
     assert_eq!(order[..2], ["initialize", "notifications/initialized"]);
 }
 
-/// A server that accepts `notifications/first` once the gate is open, and everything else at once.
+/// A server that accepts `notifications/first` once the gate is open, takes no call before, and everything else at once.
 fn holding_the_first(gate: &Gate) -> Upstream {
     let (server, held) = (Legacy::new(Offer::tools(&["echo"])), gate.clone());
     Upstream::start(move |request| match request.method().as_str() {
         "notifications/first" => Reply::default().wait(&held).then(Reply::http("202 Accepted", "", "")),
+        "tools/call" => {
+            assert!(held.is_open(), "the call has overtaken the notification before it");
+            server.answer(request)
+        }
         _ => server.answer(request),
     })
 }
@@ -300,8 +310,7 @@ fn a_request_does_not_overtake_the_notification_before_it() {
     bridge.write(FIRST);
     bridge.write(&legacy_call("1", "echo"));
     upstream.wait_for("notifications/first", 1);
-    // Whoever would overtake has done so by then.
-    std::thread::sleep(Duration::from_millis(300));
+    bridge.wait_read();
     assert!(upstream.received_of("tools/call").is_empty());
     gate.open();
     assert_eq!(bridge.message()["id"], 1);
@@ -319,6 +328,7 @@ fn a_request_that_is_cancelled_while_it_waits_is_never_sent() {
     upstream.wait_for("notifications/first", 1);
     bridge.write(&cancelled("1"));
     bridge.write(&legacy_call("2", "echo"));
+    bridge.wait_read();
     gate.open();
     assert_eq!(bridge.message()["id"], 2);
     assert!(bridge.finish().success());

@@ -222,6 +222,9 @@ impl Offer {
 
     /// The answer of a server that makes no mistakes.
     pub(crate) fn answer(&self, request: &Received) -> Reply {
+        if request.http_method() != "POST" {
+            return Reply::http("405 Method Not Allowed", "Allow: POST\r\n", "");
+        }
         match self.result(request) {
             Some(result) => Reply::result(request, &result),
             None => Reply::error(request, "404 Not Found", -32601, "no such method here"),

@@ -12,7 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::listening::LAST_CHUNK;
 use super::reply::Step;
-use super::{DEADLINE, Offer, Reply, literal, members};
+use super::{DEADLINE, Gate, Offer, Reply, literal, members};
 
 /// A server that is stopped when dropped.
 pub(crate) struct Upstream {
@@ -143,6 +143,16 @@ impl Upstream {
         })
     }
 
+    /// A server whose calls are answered once the gate is open, and anything else at once.
+    pub(crate) fn gated() -> (Self, Gate) {
+        let gate = Gate::default();
+        let held = gate.clone();
+        let upstream = Self::calling(move |request| {
+            Reply::default().wait(&held).then(Reply::result(request, r#"{"resultType":"complete"}"#))
+        });
+        (upstream, gate)
+    }
+
     /// Everything that has arrived.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).received.clone()
@@ -219,7 +229,7 @@ impl Drop for Upstream {
         let faults =
             std::mem::take(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).faults);
         if !std::thread::panicking() {
-            assert!(faults.is_empty(), "went upstream: {faults:?}");
+            assert!(faults.is_empty(), "the scripted server: {faults:?}");
         }
     }
 }
@@ -303,7 +313,10 @@ fn read(shared: &Shared, mut stream: &TcpStream, connection: usize, requests: &S
 
 fn write(shared: &Shared, mut stream: &TcpStream, requests: &Receiver<Received>) {
     for request in requests {
-        for step in (shared.answer)(&request).steps {
+        let cut = CutOnPanic { shared, stream, request: &request };
+        let steps = (shared.answer)(&request).steps;
+        drop(cut);
+        for step in steps {
             let written = match step {
                 Step::Write(bytes) => stream.write_all(&bytes),
                 Step::Wait(gate) => {
@@ -329,6 +342,23 @@ fn write(shared: &Shared, mut stream: &TcpStream, requests: &Receiver<Received>)
             if written.is_err() {
                 return;
             }
+        }
+    }
+}
+
+/// What becomes of a connection whose script panics: it is cut, and the test fails, instead of waiting for an answer.
+struct CutOnPanic<'a> {
+    shared: &'a Shared,
+    stream: &'a TcpStream,
+    request: &'a Received,
+}
+
+impl Drop for CutOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let fault = format!("the script has no answer to {:?}", self.request);
+            self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).faults.push(fault);
+            let _ = self.stream.shutdown(Shutdown::Both);
         }
     }
 }

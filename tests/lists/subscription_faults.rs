@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, Listened, Listening, META, Offer, Received, Reply, Request, api_key,
-    body, eventually, literal, modern,
+    Config, Connection, Daemon, Gate, Listened, Listening, META, Offer, Received, Reply, Request, Stream,
+    api_key, body, eventually, literal, modern,
 };
 
 /// A `subscriptions/listen` for these resources.
@@ -69,13 +69,15 @@ impl Client {
     }
 }
 
-/// Tells of a change of a resource on the stream that is open, as soon as it carries the resource.
+/// Tells of a change of a resource, as soon as an open stream carries it: on every stream that does, because the gateway
+/// may be about to leave one of them for another.
 fn tell(upstream: &Listening, uri: &str, title: &str) {
-    let stream = eventually("the resource is carried", || {
-        let open = upstream.open_streams();
-        open.into_iter().rfind(|stream| names(&stream.request).iter().any(|name| name == uri))
-    });
-    stream.notify("resources/updated", &format!(r#""uri":"{uri}","title":"{title}","#));
+    let carries = |stream: &Stream| names(&stream.request).iter().any(|name| name == uri);
+    eventually("the resource is carried", || upstream.open_streams().iter().any(carries).then_some(()));
+    let streams = upstream.streams(|_| true);
+    for stream in streams.iter().filter(|stream| carries(stream)) {
+        stream.notify("resources/updated", &format!(r#""uri":"{uri}","title":"{title}","#));
+    }
 }
 
 /// The resources that a request asks for.

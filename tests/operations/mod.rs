@@ -4,7 +4,7 @@
 //!
 //! | File | The question it answers |
 //! |---|---|
-//! | [`lifecycle`] | What do start, reload and drain do to the calls in flight? |
+//! | [`start_and_drain`] | What does a start wait for, and what does a drain let finish? |
 //! | [`reload`] | What does a new configuration change, what does it leave alone, and what if it is wrong? |
 //! | [`restart`] | Does one process follow the other under load without losing a call? |
 //! | [`service`] | What does systemd say and hear: readiness, watchdog, sockets, exit codes, units? |
@@ -14,10 +14,10 @@
 //! | [`valgrind`] | Does the daemon run under valgrind, so that instructions can be counted? |
 
 mod admin;
-mod lifecycle;
 mod redis;
 mod reload;
 mod restart;
 mod service;
+mod start_and_drain;
 mod status_page;
 mod valgrind;

@@ -42,6 +42,86 @@ fn upstream_of(name: &str, address: std::net::SocketAddr) -> String {
 }
 
 #[test]
+fn a_good_configuration_is_swapped_in() {
+    let (one, two) = (Upstream::with_tools(&["echo"]), Upstream::with_tools(&["echo"]));
+    let daemon = Daemon::start(&Config::transparent(&one));
+    let mut connection = daemon.connect();
+    connection.write(&call("1", "echo").bytes());
+    connection.response().assert_ok();
+    let address = daemon.address();
+    let listener = format!("address = \"{address}\"");
+    let changed = Config::transparent(&two).listener(&listener).path("/new");
+    daemon.reload(&changed);
+    eventually("the new path is served", || {
+        (daemon.send(&call("2", "echo").target("/new")).status == 200).then_some(())
+    });
+    assert_eq!(two.received_of("tools/call").len(), 1);
+    assert_eq!(daemon.send(&call("3", "echo")).status, 404, "the old path is gone");
+    // The connection that was open goes on, under the new configuration.
+    connection.write(&call("4", "echo").target("/new").bytes());
+    connection.response().assert_ok();
+    assert_eq!(one.received_of("tools/call").len(), 1);
+}
+
+#[test]
+fn a_reload_with_port_zero_keeps_the_listener() {
+    let (one, two) = (Upstream::with_tools(&["echo"]), Upstream::with_tools(&["echo"]));
+    let daemon = Daemon::start(&Config::transparent(&one));
+    daemon.reload(&Config::transparent(&two));
+    eventually("the new upstream is used", || {
+        daemon.send(&call("1", "echo")).assert_ok();
+        (!two.received_of("tools/call").is_empty()).then_some(())
+    });
+}
+
+#[test]
+fn a_bad_configuration_changes_nothing_and_says_why() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let bad = [
+        "this is not TOML [".to_owned(),
+        Config::transparent(&upstream).endpoint("colour = \"blue\"").to_string(),
+        Config::new().to_string(),
+    ];
+    for config in bad {
+        let before = daemon.log().len();
+        daemon.reload(&config);
+        let line =
+            daemon.wait_for_log(before, "an error about the configuration", |line| line.contains("ERROR"));
+        println!("{line}");
+        daemon.send(&call("1", "echo")).assert_ok();
+    }
+    let before = daemon.log().len();
+    daemon.reload(&Config::transparent(&upstream).path("/mended"));
+    eventually("the mended one is taken", || {
+        (daemon.send(&call("2", "echo").target("/mended")).status == 200).then_some(())
+    });
+    assert!(!daemon.log()[before..].iter().any(|line| line.contains("ERROR")));
+}
+
+#[test]
+fn the_reason_for_keeping_the_old_configuration_names_the_key() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let before = daemon.log().len();
+    daemon.reload(&Config::transparent(&upstream).endpoint("colour = \"blue\""));
+    daemon.wait_for_log(before, "the unknown key by name", |line| line.contains("colour"));
+}
+
+#[test]
+fn a_reload_never_opens_what_the_listener_still_exposes() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let entry = api_key("ci", "tl_a-key-for-this-test");
+    let public = Config::transparent(&upstream).listener("address = \"0.0.0.0:0\"").section(&entry);
+    let daemon = Daemon::start(&public);
+    let before = daemon.log().len();
+    daemon.reload(&Config::transparent(&upstream).section(&entry).endpoint("auth = []"));
+    daemon.wait_for_log(before, "the refusal", |line| {
+        line.contains("ERROR") && line.contains("open to a network")
+    });
+}
+
+#[test]
 fn what_is_wrong_with_a_file_is_said_and_changes_nothing() {
     let upstream = Upstream::with_tools(&["echo"]);
     let config = Config::transparent(&upstream);

@@ -10,6 +10,8 @@ use crate::harness::{
 
 const FIRST: &str = r#"{"jsonrpc":"2.0","method":"notifications/first"}"#;
 const SECOND: &str = r#"{"jsonrpc":"2.0","method":"notifications/second"}"#;
+/// What is told in a session beside the one in question.
+const BESIDE: &str = r#"{"jsonrpc":"2.0","method":"notifications/beside"}"#;
 
 /// A server that answers what `answer` does not as one that makes no mistakes.
 fn server(answer: impl Fn(&Received) -> Option<Reply> + Send + Sync + 'static) -> Upstream {
@@ -48,25 +50,27 @@ fn tell(daemon: &Daemon, session: &str, message: &str) {
 }
 
 /// Opens a session that has one with its upstream.
-fn session(daemon: &Daemon) -> String {
+fn session_with_upstream(daemon: &Daemon) -> String {
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     daemon.send(&in_session(&session, tool_call("0"))).assert_ok();
     session
 }
 
-/// What was sent after the session's first call, by method; a response has none.
+/// What was sent after the first call, in its session, by method; a response has none.
 fn methods(upstream: &Upstream) -> Vec<String> {
-    let methods: Vec<String> = upstream.forwarded().iter().map(Received::method).collect();
-    let start = methods.iter().position(|method| method == "tools/call").map_or(0, |at| at + 1);
-    methods[start..].to_vec()
+    let sent = upstream.forwarded();
+    let start = sent.iter().position(|message| message.method() == "tools/call").expect("a call");
+    let session = sent[start].headers("mcp-session-id");
+    let later = sent[start + 1..].iter().filter(|message| message.headers("mcp-session-id") == session);
+    later.map(Received::method).collect()
 }
 
-/// Whoever would overtake has done so after that.
-fn let_others_overtake(daemon: &Daemon) {
-    for _ in 0..3 {
-        let (other, _) = open_session(daemon.address(), LEGACY_VERSION);
-        daemon.send(&in_session(&other, legacy("9", "ping", "{}"))).assert_ok();
-        std::thread::sleep(std::time::Duration::from_millis(50));
+/// Sends messages in another session and waits until each has arrived: a message that came before them, and waits for
+/// nothing, has arrived as well.
+fn let_others_overtake(daemon: &Daemon, upstream: &Upstream, other: &str) {
+    for count in 1..=3 {
+        tell(daemon, other, BESIDE);
+        upstream.wait_for("notifications/beside", count);
     }
 }
 
@@ -80,7 +84,7 @@ fn an_answer_does_not_overtake_the_report_before_it() {
     let (reporting, ending) = (gate.clone(), end.clone());
     let question = r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":"t"}}}"#;
     let upstream = server(move |request| match request.method().as_str() {
-        "tools/call" => {
+        "tools/call" if request.client_id() == "1" => {
             let end = result_body(request, r#"{"content":[]}"#);
             Some(Reply::stream().event(question).wait(&ending).event(&end).end())
         }
@@ -93,6 +97,7 @@ fn an_answer_does_not_overtake_the_report_before_it() {
     call.write(&in_session(&session, tool_call("1")).bytes());
     assert_eq!(call.head().status, 200);
     let event = call.event().expect("a question");
+    let other = session_with_upstream(&daemon);
     let asked: Value = serde_json::from_str(event.trim_end().trim_start_matches("data: ")).expect("JSON");
     let (id, token) = (&asked["id"], &asked["params"]["_meta"]["progressToken"]);
     let params = format!(r#"{{"progressToken":{token},"progress":1}}"#);
@@ -103,7 +108,7 @@ fn an_answer_does_not_overtake_the_report_before_it() {
     );
     tell(&daemon, &session, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
     upstream.wait_for("notifications/progress", 1);
-    let_others_overtake(&daemon);
+    let_others_overtake(&daemon, &upstream, &other);
     assert_eq!(methods(&upstream), ["notifications/progress"]);
     gate.open();
     upstream.wait_for("", 1);
@@ -116,13 +121,13 @@ fn notifications_and_calls_keep_their_order() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
     let daemon = Daemon::start(&transparent(&upstream));
-    let session = session(&daemon);
+    let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     tell(&daemon, &session, SECOND);
     let mut call = daemon.connect();
     call.write(&in_session(&session, tool_call("1")).bytes());
     upstream.wait_for("notifications/first", 1);
-    let_others_overtake(&daemon);
+    let_others_overtake(&daemon, &upstream, &session_with_upstream(&daemon));
     assert_eq!(methods(&upstream), ["notifications/first"]);
     gate.open();
     call.response().assert_ok();
@@ -134,7 +139,7 @@ fn another_session_is_not_held_up() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
     let daemon = Daemon::start(&transparent(&upstream));
-    let (held, other) = (session(&daemon), session(&daemon));
+    let (held, other) = (session_with_upstream(&daemon), session_with_upstream(&daemon));
     tell(&daemon, &held, FIRST);
     upstream.wait_for("notifications/first", 1);
     tell(&daemon, &other, SECOND);
@@ -152,7 +157,7 @@ fn clients_of_an_upstream_without_sessions_do_not_hold_each_other_up() {
         _ => server.answer(request),
     });
     let daemon = Daemon::start(&transparent(&upstream));
-    let (held, other) = (session(&daemon), session(&daemon));
+    let (held, other) = (session_with_upstream(&daemon), session_with_upstream(&daemon));
     tell(&daemon, &held, &format!("{FIRST} "));
     tell(&daemon, &other, SECOND);
     gate.open();
@@ -177,16 +182,16 @@ fn a_cancellation_does_not_overtake_a_call_that_waits_for_its_turn() {
             )
             .admin(),
     );
-    let (one, session) = (session(&daemon), session(&daemon));
+    let [one, session, other] = [(); 3].map(|()| session_with_upstream(&daemon));
     let running = open_call(&daemon, &one, "1");
-    upstream.wait_for("tools/call", 3);
+    upstream.wait_for("tools/call", 4);
     let waiting = open_call(&daemon, &session, "2");
     is_waiting(&daemon);
     tell(&daemon, &session, &cancel("2"));
     // What is told after it does not wait for the call.
     tell(&daemon, &session, SECOND);
     upstream.wait_for("notifications/second", 1);
-    let_others_overtake(&daemon);
+    let_others_overtake(&daemon, &upstream, &other);
     assert!(upstream.received_of("notifications/cancelled").is_empty());
     gate.open();
     let cancelled = upstream.wait_for("notifications/cancelled", 1);
@@ -227,7 +232,7 @@ fn a_call_that_is_never_sent_is_not_cancelled_upstream() {
             )
             .admin(),
     );
-    let (one, session) = (session(&daemon), session(&daemon));
+    let (one, session) = (session_with_upstream(&daemon), session_with_upstream(&daemon));
     let mut running = open_call(&daemon, &one, "1");
     upstream.wait_for("tools/call", 3);
     let mut waiting = open_call(&daemon, &session, "2");
@@ -251,7 +256,7 @@ fn a_stream_that_stays_open_instead_of_202_holds_nothing_up() {
             .then(|| Reply::stream().event(r#"{"jsonrpc":"2.0","method":"x"}"#).wait(&waiting).end())
     });
     let daemon = Daemon::start(&transparent(&upstream));
-    let session = session(&daemon);
+    let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     tell(&daemon, &session, SECOND);
     upstream.wait_for("notifications/second", 1);
@@ -267,7 +272,7 @@ fn a_message_that_is_not_accepted_in_time_is_dropped_and_the_next_goes() {
         .upstream("up", upstream.address, "eras = [\"legacy\"]\nfirst_byte_timeout = \"300ms\"")
         .admin();
     let daemon = Daemon::start(&config);
-    let session = session(&daemon);
+    let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     tell(&daemon, &session, SECOND);
     daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
@@ -289,7 +294,7 @@ fn what_waits_for_an_upstream_is_bounded() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
     let daemon = Daemon::start(&transparent(&upstream).limits("session_messages_max = 2"));
-    let (held, other) = (session(&daemon), session(&daemon));
+    let (held, other) = (session_with_upstream(&daemon), session_with_upstream(&daemon));
     tell(&daemon, &held, FIRST);
     tell(&daemon, &held, SECOND);
     let refused = daemon.send(&in_session(&held, post(SECOND)));
@@ -339,7 +344,7 @@ fn what_waits_is_counted_as_held_in_memory() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
     let daemon = Daemon::start(&transparent(&upstream).admin());
-    let session = session(&daemon);
+    let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     upstream.wait_for("notifications/first", 1);
     let pad = "x".repeat(4096);
@@ -399,9 +404,9 @@ fn messages_that_are_not_accepted_keep_no_calls_away() {
         "eras = [\"legacy\"]\nfirst_byte_timeout = \"1s\"\nbreaker.failures_max = 2",
     );
     let daemon = Daemon::start(&config.admin());
-    let others = session(&daemon);
+    let others = session_with_upstream(&daemon);
     for _ in 0..4 {
-        tell(&daemon, &session(&daemon), FIRST);
+        tell(&daemon, &session_with_upstream(&daemon), FIRST);
     }
     upstream.wait_for("notifications/first", 4);
     let line = r#"trunkline_upstream_messages_dropped_total{reason="timed_out",upstream="up"} 4"#;
@@ -417,7 +422,7 @@ fn messages_that_are_not_accepted_keep_no_calls_away() {
 fn what_has_no_id_and_is_no_notification_goes_nowhere() {
     let upstream = server(|_| None);
     let daemon = Daemon::start(&transparent(&upstream));
-    let session = session(&daemon);
+    let session = session_with_upstream(&daemon);
     tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#);
     tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"tasks/cancel","params":{"taskId":"1"}}"#);
     tell(&daemon, &session, SECOND);
@@ -445,7 +450,7 @@ fn clients_of_http_sse_are_served_in_order() {
     send(post(SECOND));
     send(tool_call("1"));
     upstream.wait_for("notifications/first", 1);
-    let_others_overtake(&daemon);
+    let_others_overtake(&daemon, &upstream, &session_with_upstream(&daemon));
     assert_eq!(methods(&upstream), ["notifications/first"]);
     gate.open();
     assert!(stream.event().expect("an answer").contains("\"id\":1"));
@@ -469,7 +474,7 @@ fn the_messages_of_a_batch_keep_their_order() {
     let mut connection = daemon.connect();
     connection.write(&in_batch(&[FIRST, SECOND, &call("1")]).bytes());
     upstream.wait_for("notifications/first", 1);
-    let_others_overtake(&daemon);
+    let_others_overtake(&daemon, &upstream, &session_with_upstream(&daemon));
     assert_eq!(methods(&upstream), ["notifications/first"]);
     gate.open();
     assert_eq!(connection.head().status, 200);

@@ -301,3 +301,49 @@ fn an_upstream_that_is_removed_finishes_what_it_has_begun() {
         expect(&mut held.reply, "\"id\":7");
     });
 }
+
+#[test]
+fn a_call_in_flight_survives_a_reload() {
+    let (upstream, gate) = Upstream::gated();
+    let other = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream));
+    let mut connection = daemon.connect();
+    connection.write(&call("7", "echo").bytes());
+    upstream.wait_for("tools/call", 1);
+    daemon.reload(&Config::transparent(&other).path("/new"));
+    let new = call("1", "echo").target("/new");
+    eventually("the new path is served", || (daemon.send(&new).status == 200).then_some(()));
+    gate.open();
+    connection.response().assert_ok();
+}
+
+#[test]
+fn no_call_is_lost_in_reloads() {
+    let (one, two) = (Upstream::with_tools(&["echo"]), Upstream::with_tools(&["echo"]));
+    let daemon = Daemon::start(&Config::transparent(&one));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut connection = daemon.connect();
+                    while !stop.load(Ordering::Relaxed) {
+                        connection.write(&call("1", "echo").bytes());
+                        connection.response().assert_ok();
+                    }
+                })
+            })
+            .collect();
+        for round in 1..=5 {
+            for upstream in [&two, &one] {
+                let before = upstream.received_of("tools/call").len();
+                daemon.reload(&Config::transparent(upstream));
+                upstream.wait_for("tools/call", before + 20 * round);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().expect("no call was lost");
+        }
+    });
+}
