@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// All open sessions.
 pub(crate) struct Sessions {
@@ -60,7 +61,7 @@ impl Sessions {
     }
 
     fn stages(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Stage>> {
-        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stages.lock()
     }
 }
 

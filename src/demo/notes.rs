@@ -5,8 +5,8 @@
 //! notes.
 
 use std::fmt::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::confirmation::{self, Confirmations};
@@ -38,7 +38,7 @@ impl Notes {
     }
 
     fn add(&self, arguments: &Map<String, Value>) -> Outcome {
-        let Some(note) = lock(&self.notebook).add(text(arguments, "title"), text(arguments, "text")) else {
+        let Some(note) = self.notebook.lock().add(text(arguments, "title"), text(arguments, "text")) else {
             return Outcome::failed(format!("The notebook is full ({NOTES_MAX} notes). Delete one first."));
         };
         let mut outcome = Outcome::structured(&format!("Added note {}.", note.number), &note_data(&note));
@@ -51,7 +51,7 @@ impl Notes {
     }
 
     fn search(&self, arguments: &Map<String, Value>) -> Outcome {
-        let notebook = lock(&self.notebook);
+        let notebook = self.notebook.lock();
         let found: Vec<&Note> = notebook.search(text(arguments, "words")).collect();
         let shown: Vec<&Note> = found.iter().copied().take(FOUND_MAX).collect();
         let mut lines = format!("{} found.", found.len());
@@ -65,13 +65,13 @@ impl Notes {
     fn delete(&self, arguments: &Map<String, Value>, request: &Request) -> Result<Outcome, RpcError> {
         confirmation::require_forms(request)?;
         let number = arguments.get("number").and_then(Value::as_u64).unwrap_or_default();
-        let confirmed = lock(&self.confirmations).answer(request, number)?;
-        let mut notebook = lock(&self.notebook);
+        let confirmed = self.confirmations.lock().answer(request, number)?;
+        let mut notebook = self.notebook.lock();
         let Some(note) = notebook.get(number) else {
             return Ok(Outcome::failed(format!("There is no note {number}.")));
         };
         Ok(match confirmed {
-            None => Outcome { result: lock(&self.confirmations).ask(note)?, ..Outcome::default() },
+            None => Outcome { result: self.confirmations.lock().ask(note)?, ..Outcome::default() },
             Some(false) => Outcome::structured(&format!("Kept note {number}."), &json!({ "deleted": false })),
             Some(true) => {
                 notebook.delete(number);
@@ -118,7 +118,7 @@ impl Content for Notes {
             "description": "All notes on one page",
             "mimeType": "text/html;profile=mcp-app",
         });
-        [board].into_iter().chain(lock(&self.notebook).notes().map(note_resource)).collect()
+        [board].into_iter().chain(self.notebook.lock().notes().map(note_resource)).collect()
     }
 
     fn resource_templates(&self) -> Vec<Value> {
@@ -158,7 +158,7 @@ impl Content for Notes {
     }
 
     fn read_resource(&self, uri: &str) -> Option<Value> {
-        let notebook = lock(&self.notebook);
+        let notebook = self.notebook.lock();
         if uri == BOARD_URI {
             return Some(
                 json!({ "uri": uri, "mimeType": "text/html;profile=mcp-app", "text": board(&notebook) }),
@@ -168,7 +168,7 @@ impl Content for Notes {
     }
 
     fn prompt_messages(&self, _: &str, arguments: &Map<String, Value>) -> Vec<Value> {
-        let notebook = lock(&self.notebook);
+        let notebook = self.notebook.lock();
         let notes = notebook.search(text(arguments, "topic")).take(FOUND_MAX).map(note_contents);
         let request = json!({ "type": "text", "text": "Summarize these notes in a few sentences." });
         let notes = notes.map(|contents| json!({ "type": "resource", "resource": contents }));
@@ -180,7 +180,7 @@ impl Content for Notes {
     }
 
     fn completions(&self, reference: &str, argument: &str) -> Vec<String> {
-        let notebook = lock(&self.notebook);
+        let notebook = self.notebook.lock();
         match (reference, argument) {
             (NOTE_URI_TEMPLATE, "number") => notebook.notes().map(|note| note.number.to_string()).collect(),
             ("summarize", "topic") => notebook.notes().map(|note| note.title.clone()).collect(),
@@ -274,11 +274,6 @@ fn note_schema() -> Value {
         },
         "required": ["number", "title", "text"],
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is complete before the lock is released, so what a panic left behind is still good.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn changed(number: u64) -> Change {

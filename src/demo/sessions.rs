@@ -4,7 +4,8 @@
 //! that it is gone.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::rpc::RpcError;
 use super::token::unguessable;
@@ -46,7 +47,7 @@ impl Sessions {
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(String, &'static str)>> {
         // Every change is complete before the lock is released, so what a panic left behind is still good.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

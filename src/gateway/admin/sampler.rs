@@ -3,10 +3,11 @@
 //! It is done on the blocking pool, by one at a time, and the more it takes the less often it is done: each time is
 //! followed by a hundred times as long without, though never by more than a minute. Bounded by the series there are.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
 use super::history::{History, INTERVAL_MIN, Moment, interval_after};
@@ -48,7 +49,7 @@ impl Sampler {
     /// The counts as they are; `None`: nothing is measured. May take long.
     pub(super) fn figures(&self) -> Option<Arc<Figures>> {
         let sums = self.sums.as_ref()?;
-        Some(sums.lock().unwrap_or_else(PoisonError::into_inner).figures())
+        Some(sums.lock().figures())
     }
 
     /// What went on lately, as text.
@@ -61,7 +62,7 @@ impl Sampler {
 
     /// What went on lately.
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock()
     }
 
     /// When it was begun, and how long it took.

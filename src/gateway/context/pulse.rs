@@ -3,10 +3,11 @@
 //! Each thread writes its own [`Pulse`], which fills a cache line; the control thread and the supervisor read all of them.
 //! Nothing here ends a thread that hangs: whoever watches does.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
@@ -72,13 +73,13 @@ impl Pulses {
     /// That of a new worker, and what its thread holds until it ends.
     pub fn add(self: &Arc<Self>) -> (Arc<Pulse>, Life) {
         let pulse = Arc::new(Pulse::default());
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pulse));
+        self.all.lock().push(Arc::clone(&pulse));
         (Arc::clone(&pulse), Life { pulse, pulses: Arc::clone(self), is_over: false })
     }
 
     /// Calls under way on all workers.
     pub fn calls(&self) -> usize {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.lock();
         all.iter().map(|pulse| pulse.calls.load(Ordering::Relaxed)).sum()
     }
 
@@ -94,13 +95,13 @@ impl Pulses {
 
     /// Whether there is no worker any more.
     pub fn all_have_ended(&self) -> bool {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.lock();
         all.iter().all(|pulse| pulse.has_ended.load(Ordering::Relaxed))
     }
 
     /// Whether every worker that has not ended has shown itself since `seen` was last taken.
     pub fn all_beat_since(&self, seen: &mut Seen) -> bool {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.lock();
         let beats: Vec<u64> = all.iter().map(|pulse| pulse.beats.load(Ordering::Relaxed)).collect();
         let is_late = |place: usize| {
             !all[place].has_ended.load(Ordering::Relaxed) && seen.0.get(place) == Some(&beats[place])

@@ -4,9 +4,9 @@
 //! there is a connection.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{Cmd, Pipeline};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
@@ -75,7 +75,7 @@ impl Shared {
 
     /// Says what is told, for as long as the process runs.
     pub(super) async fn say(&self) {
-        let receiver = self.outbox.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let receiver = self.outbox.receiver.lock().take();
         let Some(mut receiver) = receiver else { return };
         let mut kept = VecDeque::new();
         let mut batch = Vec::with_capacity(BATCH_MAX);

@@ -36,7 +36,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -235,7 +235,7 @@ impl Gateway {
             .enumerate()
             .map(|(number, sockets)| spawn_worker(number, &state, &config, sockets, watchdog))
             .collect::<Result<Vec<_>, _>>()?;
-        *journal.lock().unwrap_or_else(PoisonError::into_inner) = spawn_journal(&state)?;
+        *journal.lock() = spawn_journal(&state)?;
         let supervisor = std::thread::Builder::new().name("supervisor".into());
         supervisor.spawn(supervise).context("the supervisor cannot start")?;
         if let Some(admin) = admin {
@@ -282,7 +282,7 @@ impl Gateway {
             traces.finish().await;
         }
         let is_written = state.sessions.stop_writer();
-        let thread = journal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = journal.lock().take();
         if is_written
             && let Some(thread) = thread
             && thread.join().is_err()

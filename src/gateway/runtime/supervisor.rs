@@ -11,10 +11,12 @@
 //! Deliberately not here: a worker that hangs under a service manager that watches the process. That it falls silent is
 //! seen to in `watchdog.rs`, and how long that is borne is the operator's setting.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::notify::Notifier;
 use crate::context::pulse::Seen;
@@ -105,7 +107,7 @@ impl Supervisor {
         self.wait(&notifier, LEAVE_MAX);
         state.sessions.stop_writer();
         let has_ended = || {
-            let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            let journal = self.journal.lock();
             journal.as_ref().is_none_or(JoinHandle::is_finished)
         };
         wait_until(&notifier, LEAVE_MAX, has_ended);

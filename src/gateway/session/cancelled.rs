@@ -4,8 +4,8 @@
 //! Invariant: bounded. What there is no room for is dropped and counted, as nobody depends on a cancellation.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::shared::{open, seal};
@@ -61,7 +61,7 @@ impl Sessions {
         if desk.is_none_or(|desk| desk.pending_call(&cancelled.id).is_none()) {
             return;
         }
-        let mut waiting = self.cancelled.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.cancelled.waiting.lock();
         if waiting.len() < WAITING_MAX {
             waiting.push_back(cancelled);
             self.cancelled.more.notify_one();
@@ -73,7 +73,7 @@ impl Sessions {
     /// The next of those that others told of, for whichever worker comes first.
     pub async fn next_cancelled(&self) -> Cancelled {
         loop {
-            let next = self.cancelled.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let next = self.cancelled.waiting.lock().pop_front();
             match next {
                 Some(cancelled) => return cancelled,
                 None => self.cancelled.more.notified().await,

@@ -4,10 +4,11 @@
 //! is journalled under it, so that the journal has the order of events.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::desk::Desk;
@@ -145,7 +146,7 @@ impl Entry {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Changing> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changing.lock()
     }
 
     pub(super) fn touch(&self, now_s: u64) {

@@ -3,9 +3,9 @@
 //! Invariant: from [`Heard::claim`] to [`Heard::release`] or [`Heard::refuse`] one task has the stream.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 const IDLE: u8 = 0;
@@ -64,14 +64,14 @@ impl Heard {
 
     /// Asks whoever has the stream to go back to what came after an event.
     pub fn resume_after(&self, after: Bytes) {
-        *self.after.lock().unwrap_or_else(PoisonError::into_inner) = Some(after);
+        *self.after.lock() = Some(after);
         self.resumed.notify_one();
     }
 
     /// Waits until it is asked to.
     pub async fn resumed(&self) -> Bytes {
         loop {
-            if let Some(after) = self.after.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(after) = self.after.lock().take() {
                 return after;
             }
             self.resumed.notified().await;

@@ -4,9 +4,10 @@
 //! one for each upstream, and it is nobody else's.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::entry::Closed;
@@ -71,11 +72,7 @@ pub struct WaitingForList {
 #[derive(Debug, Default)]
 pub(super) struct Pools(Mutex<HashMap<Arc<str>, Pool>>);
 
-impl Pools {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Pools {}
 
 impl Payer {
     fn name(&self) -> Arc<str> {
@@ -97,7 +94,7 @@ impl Sessions {
     ) -> Result<ListLease, NoLease> {
         let ListClaim { upstream, session, payer, sessions_max } = claim;
         let who = payer.name();
-        let mut pools = self.list_pools.lock();
+        let mut pools = self.list_pools.0.lock();
         let pool = pools.entry(Arc::clone(upstream)).or_default();
         pool.retain(|session| self.opened(session, upstream).is_some());
         let mut charge = None;
@@ -126,7 +123,7 @@ impl Sessions {
     /// A place among those who wait for room.
     pub fn wait_for_list(self: &Arc<Self>, claim: &ListClaim<'_>) -> WaitingForList {
         let who = claim.payer.name();
-        let mut pools = self.list_pools.lock();
+        let mut pools = self.list_pools.0.lock();
         let pool = pools.entry(Arc::clone(claim.upstream)).or_default();
         pool.wait(Arc::clone(&who));
         let released = Arc::clone(&pool.released);
@@ -136,14 +133,14 @@ impl Sessions {
     /// Takes in what was open before this process was.
     pub(super) fn restore_for_list(&self, session: SessionId, upstream: &str) {
         if session.is_for_lists() {
-            let mut pools = self.list_pools.lock();
+            let mut pools = self.list_pools.0.lock();
             pools.entry(upstream.into()).or_default().add_unused(session, Instant::now());
         }
     }
 
     /// Forgets what is no longer open.
     pub(super) fn sweep_lists(&self) {
-        self.list_pools.lock().retain(|upstream, pool| {
+        self.list_pools.0.lock().retain(|upstream, pool| {
             pool.retain(|session| self.opened(session, upstream).is_some());
             !pool.is_empty()
         });
@@ -167,7 +164,7 @@ impl Sessions {
 impl Drop for ListLease {
     fn drop(&mut self) {
         let Self { sessions, upstream, session } = self;
-        let mut pools = sessions.list_pools.lock();
+        let mut pools = sessions.list_pools.0.lock();
         let Some(pool) = pools.get_mut(upstream) else { return };
         pool.release(*session);
         // What could not be opened costs nobody anything.
@@ -180,7 +177,7 @@ impl Drop for ListLease {
 
 impl Drop for WaitingForList {
     fn drop(&mut self) {
-        let mut pools = self.sessions.list_pools.lock();
+        let mut pools = self.sessions.list_pools.0.lock();
         if let Some(pool) = pools.get_mut(&self.upstream) {
             pool.leave(&self.who);
         }

@@ -10,10 +10,11 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::entry::UpstreamSession;
@@ -69,7 +70,7 @@ pub struct Delivery {
 impl MessageQueue {
     /// Room for one more message. `None`: `messages_max` are there.
     pub fn reserve(self: &Arc<Self>, messages_max: usize) -> Option<QueuePlace> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.places >= messages_max {
             return None;
         }
@@ -79,26 +80,22 @@ impl MessageQueue {
 
     /// Whether nothing waits and nothing is on its way.
     pub fn is_empty(&self) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.posted == inner.finished
     }
 
     /// Waits until all that was posted by now was sent or given up.
     pub async fn sent_so_far(&self) {
-        let until = self.lock().posted;
+        let until = self.inner.lock().posted;
         loop {
             let mut changed = pin!(self.changed.notified());
             // Before the look, so that no change is missed.
             changed.as_mut().enable();
-            if self.lock().finished >= until {
+            if self.inner.lock().finished >= until {
                 return;
             }
             changed.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,7 +103,7 @@ impl QueuePlace {
     /// Puts a message at the end of the queue. The one who is given the delivery sends it.
     pub fn post(mut self, message: QueuedMessage) -> Option<Delivery> {
         self.is_used = true;
-        let mut inner = self.queue.lock();
+        let mut inner = self.queue.inner.lock();
         inner.waiting.push_back(message);
         inner.posted += 1;
         let is_first = !std::mem::replace(&mut inner.is_delivering, true);
@@ -119,7 +116,7 @@ impl QueuePlace {
 impl Drop for QueuePlace {
     fn drop(&mut self) {
         if !self.is_used {
-            self.queue.lock().places -= 1;
+            self.queue.inner.lock().places -= 1;
         }
     }
 }
@@ -128,7 +125,7 @@ impl Delivery {
     /// The next message, to be told [`Delivery::finish`] of. `None`: there is none, and whoever posts the next one is
     /// given another delivery.
     pub fn take_next(&mut self) -> Option<QueuedMessage> {
-        let mut inner = self.queue.lock();
+        let mut inner = self.queue.inner.lock();
         let next = inner.waiting.pop_front();
         inner.is_delivering = next.is_some();
         (self.is_sending, self.is_over) = (next.is_some(), next.is_none());
@@ -138,7 +135,7 @@ impl Delivery {
     /// The message was sent, or given up.
     pub fn finish(&mut self) {
         self.is_sending = false;
-        let mut inner = self.queue.lock();
+        let mut inner = self.queue.inner.lock();
         inner.finished += 1;
         inner.places -= 1;
         drop(inner);
@@ -152,7 +149,7 @@ impl Drop for Delivery {
             self.finish();
         }
         if !self.is_over {
-            self.queue.lock().is_delivering = false;
+            self.queue.inner.lock().is_delivering = false;
         }
     }
 }

@@ -52,11 +52,12 @@ mod writer;
 
 use std::fmt::Write as _;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 pub use self::entry::{Closed, UpstreamSession};
 pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Opening, Session, SessionId};
@@ -471,7 +472,7 @@ impl Sessions {
 
     /// Leaves upstream sessions to the next sweep to be closed.
     fn strand(&self, closed: Vec<Closed>) {
-        let mut stranded = self.stranded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stranded = self.stranded.lock();
         stranded.extend(closed.into_iter().map(|closed| (closed, None)));
     }
 
@@ -480,7 +481,7 @@ impl Sessions {
         let changing = entry.lock();
         if changing.is_closed {
             opened.1.ended.cancel();
-            self.stranded.lock().unwrap_or_else(PoisonError::into_inner).push((opened, Some(places)));
+            self.stranded.lock().push((opened, Some(places)));
             return false;
         }
         let (upstream, opened) = opened;

@@ -3,8 +3,10 @@
 //! Invariant: what a [`Place`] took is given back when it is dropped.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// So many may be kept at once.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl Principals {
     }
 
     pub(super) fn take(&self, principal: &str) -> Option<Place> {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rooms = self.rooms.lock();
         let max = self.max.load(Ordering::Relaxed);
         let room = match rooms.get(principal) {
             Some(room) => room,
@@ -59,7 +61,7 @@ impl Principals {
     /// Forgets those who have nothing.
     pub(super) fn sweep(&self) {
         // Places are taken under the lock, so that none is in a room that is forgotten.
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, room| room.taken() > 0);
+        self.rooms.lock().retain(|_, room| room.taken() > 0);
     }
 }
 
@@ -136,7 +138,7 @@ mod tests {
         assert!(principals.take("one").is_none());
         drop(one);
         principals.sweep();
-        assert_eq!(principals.rooms.lock().expect("unharmed").len(), 1);
+        assert_eq!(principals.rooms.lock().len(), 1);
         assert!(principals.take("one").is_some());
     }
 }

@@ -22,7 +22,7 @@
 //! upstreams. Without Redis each replica goes on with what it knows.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use redis::{Script, cmd, pipe};
 
@@ -301,7 +301,7 @@ impl Sessions {
         is_local: impl Fn(&str) -> bool,
     ) {
         let Some(shared) = &self.shared else { return };
-        let idle = std::mem::take(&mut *self.unsure.lock().unwrap_or_else(PoisonError::into_inner));
+        let idle = std::mem::take(&mut *self.unsure.lock());
         let (replicas, replica) = (shared.replicas_name(), shared.replica_name());
         let closed_s = (2 * self.idle_s.load(Ordering::Relaxed) + CLOSED_S).to_string();
         for session in idle {

@@ -6,10 +6,11 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use prometheus::IntCounter;
 
 use super::entry::Entry;
@@ -135,7 +136,7 @@ impl Sessions {
 
     /// What writes the journal, for the thread that will; `None` if there is no journal, or it was taken.
     pub fn take_writer(&self) -> Option<Writer> {
-        self.store.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.store.writer.lock().take()
     }
 
     /// Asks the journal's writer to end once it has written what was told before. False if it cannot be asked.

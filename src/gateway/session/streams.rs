@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus::IntCounter;
 
 use super::grant::Grant;
@@ -110,7 +111,7 @@ impl Streams {
     }
 
     fn by_principal(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        self.by_principal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_principal.lock()
     }
 }
 

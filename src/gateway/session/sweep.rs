@@ -3,8 +3,8 @@
 //!
 //! Whoever works with a session holds its entry, so that nothing is dropped that is in use.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::entry::{Closed, Entry};
@@ -43,7 +43,7 @@ impl Sessions {
     /// Where the calendar has moved more than the time that has passed, nobody knows how long a session was idle: it
     /// counts from now on. When they expire goes by the calendar, as other processes must come to the same.
     pub(super) fn note_clock(&self, at: Instant, now_s: u64) {
-        let mut noted = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.clock.lock();
         let before = noted.replace((at, now_s));
         drop(noted);
         let Some((then, then_s)) = before else { return };
@@ -68,7 +68,7 @@ impl Sessions {
         self.principals.sweep();
         self.task_table().sweep(now_s);
         self.upstream_principals.sweep();
-        let stranded = std::mem::take(&mut *self.stranded.lock().unwrap_or_else(PoisonError::into_inner));
+        let stranded = std::mem::take(&mut *self.stranded.lock());
         let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
         let mut unsure = Vec::new();
         let mut told = 0;
@@ -104,7 +104,7 @@ impl Sessions {
             }
         }
         self.sweep_lists();
-        *self.unsure.lock().unwrap_or_else(PoisonError::into_inner) = unsure;
+        *self.unsure.lock() = unsure;
         let forgotten = self.forgotten.swap(0, Ordering::Relaxed);
         if forgotten > 0 {
             tracing::warn!(forgotten, "too many ended sessions: some ids open again until they expire");

@@ -1,7 +1,9 @@
 //! All sessions with state, and those that were ended, in shards that are locked by themselves.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::SessionId;
 use super::entry::Entry;
@@ -41,7 +43,7 @@ impl Default for Table {
 
 impl Table {
     pub(super) fn shard(&self, session: SessionId) -> MutexGuard<'_, Shard> {
-        self.shards[index(session)].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[index(session)].lock()
     }
 
     /// The turn to ask others of a session, among others.
@@ -55,7 +57,7 @@ impl Table {
 
     /// One after the other, each locked while the caller holds it.
     pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shards.iter().map(|shard| shard.lock())
     }
 }
 

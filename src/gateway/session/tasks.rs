@@ -16,8 +16,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 
+use parking_lot::MutexGuard;
 use redis::{cmd, pipe};
 use sha2::{Digest as _, Sha256};
 
@@ -275,7 +275,7 @@ impl Sessions {
     }
 
     pub(super) fn task_table(&self) -> MutexGuard<'_, Table> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 
     fn put_task(&self, key: TaskKey, record: Record) {

@@ -6,8 +6,9 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc, Metric};
 use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{Histogram, HistogramOpts, IntCounter, Opts, Result};
@@ -120,7 +121,7 @@ impl<H> Default for Book<H> {
 
 fn note<H: Clone>(book: &Mutex<Book<H>>, labels: &[&str], [place, tool, error]: [usize; 3], handle: &H) {
     let text = |at: usize| Arc::from(labels.get(at).copied().unwrap_or_default());
-    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut book = book.lock();
     let digest = book.hasher.hash_one(labels);
     if book.seen.insert(digest) {
         let (place, tool, error) = (text(place), text(tool), text(error));
@@ -131,7 +132,7 @@ fn note<H: Clone>(book: &Mutex<Book<H>>, labels: &[&str], [place, tool, error]: 
 fn each_since<H: Clone>(book: &Mutex<Book<H>>, mut known: usize, mut visit: impl FnMut(Noted<H>)) {
     loop {
         let copied: Vec<Noted<H>> = {
-            let book = book.lock().unwrap_or_else(PoisonError::into_inner);
+            let book = book.lock();
             book.noted.iter().skip(known).take(COPIED_MAX).cloned().collect()
         };
         if copied.is_empty() {

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a metric is in the list from the start of the process, though its series appear with their first use.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{IntCounter, IntGauge, Opts, Result};
@@ -48,7 +49,7 @@ impl Registry {
             });
         }
         self.inner.register(collector)?;
-        self.families.lock().unwrap_or_else(PoisonError::into_inner).extend(families);
+        self.families.lock().extend(families);
         Ok(())
     }
 
@@ -78,7 +79,7 @@ impl Registry {
 
     /// Every metric that is registered, by name.
     pub fn families(&self) -> Vec<Family> {
-        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut families = self.families.lock().clone();
         families.sort();
         families
     }

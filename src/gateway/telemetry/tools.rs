@@ -7,9 +7,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 /// Longer names are not told apart: every scrape repeats them many times.
 const NAME_BYTES_MAX: usize = 128;
@@ -78,7 +79,7 @@ impl Tools {
 
     /// The tools of the upstream of this name, the same ones for everybody who asks.
     pub fn of(&self, upstream: &str) -> Arc<UpstreamTools> {
-        let mut upstreams = self.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut upstreams = self.upstreams.lock();
         let new = || UpstreamTools { names: ArcSwap::default(), numbers: Arc::clone(&self.numbers) };
         Arc::clone(upstreams.entry(upstream.into()).or_insert_with(|| Arc::new(new())))
     }

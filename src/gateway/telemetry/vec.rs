@@ -8,8 +8,9 @@
 //! of series, which is the business of whoever chooses the values.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use prometheus::core::{Collector, Desc, Metric};
 use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{Error, Histogram, HistogramOpts, IntCounter, IntGauge, Result};
@@ -61,20 +62,20 @@ impl<S: Series> MetricVec<S> {
             return series.clone();
         }
         let Ok(new) = self.build(&key) else { return self.0.spare.clone() };
-        let mut all = self.0.series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.series.write();
         all.entry(key).or_insert(new).clone()
     }
 
     /// Forgets a series. Fails if there is none.
     pub fn remove_label_values<V: AsRef<str>>(&self, values: &[V]) -> Result<()> {
         let key: Box<[Box<str>]> = values.iter().map(|value| value.as_ref().into()).collect();
-        let mut all = self.0.series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.series.write();
         all.remove(&key).map(drop).ok_or_else(|| Error::Msg("there is no such series".into()))
     }
 
     /// Forgets all of them.
     pub fn reset(&self) {
-        self.0.series.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.series.write().clear();
     }
 
     fn build(&self, values: &[Box<str>]) -> Result<S> {
@@ -89,7 +90,7 @@ impl<S: Series> MetricVec<S> {
     }
 
     fn series(&self) -> RwLockReadGuard<'_, HashMap<Box<[Box<str>]>, S>> {
-        self.0.series.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.series.read()
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use protocol::hints::Hints;
 use protocol::param_headers::Annotation;
@@ -158,7 +159,7 @@ impl Throttle {
 
     /// True if it may happen at `now`; then the interval begins again.
     pub fn admits(&self, now: Instant) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let admits = last.is_none_or(|last| now.saturating_duration_since(last) >= self.interval);
         if admits {
             *last = Some(now);

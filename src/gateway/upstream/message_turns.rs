@@ -8,8 +8,9 @@
 //! Invariant: a client is known here only while it has a turn or waits for one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of one upstream.
@@ -59,7 +60,7 @@ impl MessageTurns {
     }
 
     fn know(self: &Arc<Self>, name: &str) -> (KnownClient, Arc<Semaphore>) {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         let new = || TurnsOfOne { semaphore: Arc::new(Semaphore::new(self.of_one_max)), holders: 0 };
         let turns = clients.entry(name.into()).or_insert_with(new);
         turns.holders += 1;
@@ -69,7 +70,7 @@ impl MessageTurns {
 
 impl Drop for KnownClient {
     fn drop(&mut self) {
-        let mut clients = self.turns.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.turns.clients.lock();
         if let Some(turns) = clients.get_mut(&self.name) {
             turns.holders -= 1;
             if turns.holders == 0 {
@@ -102,7 +103,7 @@ mod tests {
         }
         assert!(poll!(waiting.as_mut()).is_ready());
         drop((waiting, modest));
-        assert!(turns.clients.lock().expect("no poison").is_empty());
+        assert!(turns.clients.lock().is_empty());
     }
 
     #[tokio::test]
@@ -112,8 +113,8 @@ mod tests {
         let mut waiting = Box::pin(turns.take("b"));
         assert!(poll!(waiting.as_mut()).is_pending());
         drop(waiting);
-        assert_eq!(turns.clients.lock().expect("no poison").len(), 1);
+        assert_eq!(turns.clients.lock().len(), 1);
         drop(held);
-        assert!(turns.clients.lock().expect("no poison").is_empty());
+        assert!(turns.clients.lock().is_empty());
     }
 }

@@ -4,9 +4,9 @@
 //! be read before it. It is *taken* once its reply has begun, or where the way to the upstream is one that keeps the order.
 
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
@@ -84,11 +84,11 @@ impl Sending {
     }
 
     fn stage(&self) -> Stage {
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stage.lock()
     }
 
     fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) {
-        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stage = self.stage.lock();
         let Some(next) = next(*stage) else { return };
         *stage = next;
         drop(stage);

@@ -5,8 +5,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Locks are spread over this many shards, so that accepting workers seldom meet.
 const SHARDS: usize = 16;
@@ -50,7 +52,7 @@ impl PerAddress {
             IpAddr::V6(address) => address.octets().iter().map(|byte| usize::from(*byte)).sum(),
         };
         // A count is right after every statement, so a panic elsewhere leaves nothing half done.
-        self.shards[sum % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[sum % SHARDS].lock()
     }
 }
 

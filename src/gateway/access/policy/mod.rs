@@ -18,8 +18,10 @@ pub mod rule;
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use self::rule::{Applies, Rule};
 use crate::access::auth::Principal;
@@ -112,7 +114,7 @@ impl Policy {
             return Arc::clone(&self.everybody);
         }
         let key: Box<[Applies]> = self.rules.iter().map(|rule| rule.applies(principal)).collect();
-        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut classes = self.classes.lock();
         if let Some(class) = classes.get(&key) {
             return Arc::clone(class);
         }
@@ -140,7 +142,7 @@ impl Policy {
             return false;
         }
         let classes: Vec<Arc<Class>> = {
-            let classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+            let classes = self.classes.lock();
             classes.values().cloned().collect()
         };
         let learned = classes.iter().filter(|class| class.learn(place)).take(LEARNED_AT_ONCE_MAX);

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// All work under way.
@@ -50,7 +51,7 @@ impl<K, V> Default for Flights<K, V> {
 impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
     /// Joins the work on `key`.
     pub fn join(self: &Arc<Self>, key: &K) -> Joined<K, V> {
-        match self.lock().entry(key.clone()) {
+        match self.0.lock().entry(key.clone()) {
             Entry::Occupied(flight) => Joined::Wait(Arc::clone(flight.get())),
             Entry::Vacant(place) => {
                 let (sender, receiver) = watch::channel(None);
@@ -66,15 +67,11 @@ impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
 impl<K: Eq + Hash, V> Flights<K, V> {
     /// The work on `key`, if there is any.
     pub fn under_way(&self, key: &K) -> Option<Arc<Flight<V>>> {
-        self.lock().get(key).cloned()
+        self.0.lock().get(key).cloned()
     }
 }
 
-impl<K, V> Flights<K, V> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Flight<V>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl<K, V> Flights<K, V> {}
 
 impl<V: Clone> Flight<V> {
     /// Waits for the outcome. `None`: it was given up.
@@ -88,14 +85,14 @@ impl<V: Clone> Flight<V> {
 impl<K: Eq + Hash + Clone, V> Landing<K, V> {
     /// Tells everybody who waits. The next who comes begins anew.
     pub fn land(self, outcome: V) {
-        self.flights.lock().remove(&self.key);
+        self.flights.0.lock().remove(&self.key);
         self.outcome.send_replace(Some(outcome));
     }
 }
 
 impl<K: Eq + Hash + Clone, V> Drop for Landing<K, V> {
     fn drop(&mut self) {
-        let mut flights = self.flights.lock();
+        let mut flights = self.flights.0.lock();
         if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
             flights.remove(&self.key);
         }

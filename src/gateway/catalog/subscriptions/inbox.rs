@@ -4,12 +4,13 @@
 //! notifications whose fields are worth keeping a few, and beyond them only the bit. What happens twice before it
 //! is told is told once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use arc_swap::ArcSwap;
 use futures_util::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::access::auth::Principal;
 use crate::access::policy::Class;
@@ -176,7 +177,7 @@ impl Inbox {
     }
 
     fn updates(&self) -> MutexGuard<'_, Updates> {
-        self.updates.lock().unwrap_or_else(PoisonError::into_inner)
+        self.updates.lock()
     }
 }
 

@@ -22,9 +22,10 @@ pub mod upstream;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::feed::{Feed, Wanted};
@@ -199,11 +200,11 @@ impl Hub {
     }
 
     fn feeds(&self) -> MutexGuard<'_, Feeds> {
-        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.feeds.lock()
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 }
 

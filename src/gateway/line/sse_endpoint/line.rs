@@ -6,12 +6,13 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -109,7 +110,7 @@ impl Line {
 
     /// The client's session, once it has one.
     pub fn session(&self) -> Option<Session> {
-        match &self.lock().stage {
+        match &self.inner.lock().stage {
             Stage::Open(session) => Some(session.clone()),
             Stage::New | Stage::Opening => None,
         }
@@ -117,7 +118,7 @@ impl Line {
 
     /// The right to open the client's session. `None`: it has one, or is about to.
     pub fn start_opening(&self) -> Option<OpeningTurn<'_>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         matches!(inner.stage, Stage::New).then(|| {
             inner.stage = Stage::Opening;
             OpeningTurn(self)
@@ -153,7 +154,7 @@ impl Line {
 
     /// True if the message was taken.
     fn put(&self, message: &mut Option<Outgoing>) -> Result<bool, Closed> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if self.is_closed() {
             return Err(Closed);
         }
@@ -173,7 +174,7 @@ impl Line {
 
     /// The next message for the stream. `None`: the line is over.
     pub fn poll(&self, cx: &Context<'_>) -> Poll<Option<Outgoing>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if self.is_closed() {
             return Poll::Ready(None);
         }
@@ -189,7 +190,7 @@ impl Line {
 
     /// Ends the line.
     pub fn close(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         self.closed.cancel();
         inner.waiting = VecDeque::new();
         inner.bytes = 0;
@@ -209,16 +210,12 @@ impl Line {
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl OpeningTurn<'_> {
     /// The session is open. Where the line was closed meanwhile, whoever opened it has to end it.
     pub fn finish(self, session: Session) -> Result<(), Closed> {
-        let mut inner = self.0.lock();
+        let mut inner = self.0.inner.lock();
         if self.0.is_closed() {
             return Err(Closed);
         }
@@ -229,7 +226,7 @@ impl OpeningTurn<'_> {
 
 impl Drop for OpeningTurn<'_> {
     fn drop(&mut self) {
-        let mut inner = self.0.lock();
+        let mut inner = self.0.inner.lock();
         if matches!(inner.stage, Stage::Opening) {
             inner.stage = Stage::New;
         }

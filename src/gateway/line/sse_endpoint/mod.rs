@@ -13,7 +13,9 @@ pub mod line;
 pub mod stream;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use self::line::Line;
 use config;
@@ -59,28 +61,24 @@ impl LineId {
 impl Lines {
     /// Makes a line known.
     pub fn add(&self, line: &Arc<Line>) {
-        self.lock().insert(line.id, Arc::clone(line));
+        self.open.lock().insert(line.id, Arc::clone(line));
     }
 
     /// Forgets a line.
     pub fn remove(&self, id: LineId) {
-        self.lock().remove(&id);
+        self.open.lock().remove(&id);
     }
 
     /// The open line of this name, for a message of `principal` to the endpoint at `path`.
     pub fn find(&self, id: LineId, path: &str, principal: &str) -> Option<Arc<Line>> {
-        let line = self.lock().get(&id).cloned()?;
+        let line = self.open.lock().get(&id).cloned()?;
         let may_use = line.endpoint.config.path == path && *line.principal == *principal;
         (may_use && !line.is_closed()).then_some(line)
     }
 
     /// How many are open.
     pub fn open(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LineId, Arc<Line>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().len()
     }
 }
 

@@ -3,11 +3,12 @@
 //! It is the generic cell rate algorithm: the time, in microseconds of Redis' own clock, at which all that was taken is
 //! paid off. The key is gone once that is past.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::poll_fn;
+use parking_lot::Mutex;
 use redis::Script;
 use tokio::sync::mpsc;
 
@@ -94,7 +95,7 @@ impl Desk {
 impl Shared {
     /// Asks for leases, for as long as the process runs.
     pub(in crate::redis) async fn lease(&self) {
-        let receiver = self.leases.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let receiver = self.leases.receiver.lock().take();
         let Some(mut receiver) = receiver else { return };
         let asking =
             poll_fn(|cx| receiver.poll_recv(cx)).for_each_concurrent(ASKING_MAX, async |(lease, started)| {

@@ -13,9 +13,9 @@
 //!
 //! No I/O and no clock here: callers say what time it is, in nanoseconds of whatever clock they have.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::grant::{Answer, Ask, Desk};
@@ -120,7 +120,7 @@ impl Lease {
 
     /// Takes `weight` calls. True beside the verdict: [`Desk::ask`] must be called.
     pub fn take(&self, weight: u32, now_ns: u64) -> (Verdict, bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.used_ns = now_ns;
         let is_new = state.ends_ns <= now_ns;
         if is_new {
@@ -153,27 +153,27 @@ impl Lease {
 
     /// Undoes a [`take`](Self::take) that passed.
     pub fn give_back(&self, weight: u32) {
-        self.lock().left += i64::from(weight);
+        self.state.lock().left += i64::from(weight);
     }
 
     /// Waits for the answer to the question that is being asked, if it still is.
     pub async fn answered(&self) {
         let answered = self.answered.notified();
-        if self.lock().is_asking {
+        if self.state.lock().is_asking {
             answered.await;
         }
     }
 
     /// Whether a new one would do as well, and has for `linger_ns`.
     pub fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let recovered_ns = state.used_ns.saturating_add(self.terms.period_ns()).max(state.ends_ns);
         !state.is_asking && recovered_ns.saturating_add(linger_ns) <= now_ns
     }
 
     /// What is to be asked for at this moment.
     fn ask(&self) -> Ask {
-        let state = self.lock();
+        let state = self.state.lock();
         let debt = u32::try_from(-state.left.min(0)).unwrap_or(u32::MAX);
         let held = u32::try_from(state.left.max(0)).unwrap_or(u32::MAX);
         let least = state.heaviest.saturating_sub(held).max(1);
@@ -182,7 +182,7 @@ impl Lease {
 
     /// What came of it.
     fn settle(&self, ask: Ask, answer: Option<Answer>, now_ns: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_asking = false;
         (state.wanted, state.heaviest) = (0, 0);
         if let Some(Answer { granted, wait }) = answer {
@@ -203,10 +203,6 @@ impl Lease {
         }
         drop(state);
         self.answered.notify_waiters();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

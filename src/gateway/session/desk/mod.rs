@@ -17,10 +17,11 @@ mod queue;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::queue::Parcel;
@@ -204,12 +205,12 @@ impl Desk {
 
     /// What the client may use from now on.
     pub fn set_class(&self, class: &Arc<Class>) {
-        *self.class.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(class));
+        *self.class.lock() = Some(Arc::clone(class));
     }
 
     /// What the client may use. `None`: it asked for nothing yet.
     pub fn class(&self) -> Option<Arc<Class>> {
-        self.class.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.class.lock().clone()
     }
 
     /// Puts a message on the client's stream, or keeps it until there is one. It must hold no more memory than itself.
@@ -217,7 +218,7 @@ impl Desk {
         // Ids that a client could not send back are none.
         let event_id = parcel.event_id.filter(|id| id.len() <= event_id::ID_BYTES_MAX);
         let parcel = Parcel { event_id, ..parcel };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.is_closed {
             return Err(Undelivered::Closed);
         }
@@ -250,7 +251,7 @@ impl Desk {
 
     /// Whether the client holds a stream.
     pub fn has_client(&self) -> bool {
-        self.lock().reader.is_some()
+        self.inner.lock().reader.is_some()
     }
 
     /// Waits for as long as the client's stream would be ended by one more message.
@@ -271,7 +272,7 @@ impl Desk {
         has_several_upstreams: bool,
         admit: impl Fn(&Arc<Streams>) -> Option<StreamPlace>,
     ) -> Result<Ticket, NotAttached> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.is_closed {
             return Err(NotAttached::Closed);
         }
@@ -300,13 +301,13 @@ impl Desk {
 
     /// Whether this is the id of an event of the client's own stream, where ids are the one upstream's own.
     pub fn has_given_out(&self, id: &[u8]) -> bool {
-        self.lock().given_out.contains(&digest(id))
+        self.inner.lock().given_out.contains(&digest(id))
     }
 
     /// The client goes on after these events. Returns those of them whose upstreams have to repeat what came after;
     /// what waits of that is forgotten.
     pub fn resume(&self, mut last_ids: Vec<(Box<str>, Bytes)>) -> Vec<(Box<str>, Bytes)> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         last_ids.retain(|(upstream, id)| inner.rewind(upstream, id));
         self.room.notify_waiters();
         last_ids
@@ -314,7 +315,7 @@ impl Desk {
 
     /// The session is over: its stream ends, and nothing is taken any more.
     pub fn close(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let reader = inner.reader.take();
         inner.is_closed = true;
         inner.queue = Queue::default();
@@ -328,7 +329,7 @@ impl Desk {
 
     /// Expects an answer with the public id. False: the client owes too many.
     pub fn put_question(&self, public_id: &str, question: Question) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let is_of_same = |asked: &&Question| asked.from.upstream == question.from.upstream;
         let has_room = inner.questions.len() < QUESTIONS_MAX
             && inner.questions.values().filter(is_of_same).count() < QUESTIONS_OF_ONE_MAX;
@@ -340,18 +341,18 @@ impl Desk {
 
     /// Who expects an answer with the public id.
     pub fn asker_of(&self, public_id: &str) -> Option<Addressee> {
-        Some(self.lock().questions.get(public_id)?.from.clone())
+        Some(self.inner.lock().questions.get(public_id)?.from.clone())
     }
 
     /// Whether an answer with the public id is expected.
     pub fn has_question(&self, public_id: &str) -> bool {
-        self.lock().questions.contains_key(public_id)
+        self.inner.lock().questions.contains_key(public_id)
     }
 
     /// Takes a question that was answered, withdrawn or not answered in time; if it still waits for the client, the
     /// client never hears of it. `None`: nobody asked, or it was taken.
     pub fn take_question(&self, public_id: &str) -> Option<Question> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let question = inner.questions.remove(public_id);
         if question.is_some() {
             inner.queue.retain(|parcel| parcel.question.as_deref() != Some(public_id));
@@ -362,7 +363,7 @@ impl Desk {
 
     /// Remembers that the call with this id literal is about to be sent, so that its cancellation waits for it.
     pub fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let call = inner.calls.entry(id.into()).or_insert_with(PendingCall::new);
         call.holders += 1;
         let sending = Arc::clone(&call.sending);
@@ -374,7 +375,7 @@ impl Desk {
     pub fn begin(self: &Arc<Self>, id: &str, in_flight: InFlight) -> CallInFlight {
         let call = self.announce(id);
         call.sending.restart();
-        if let Some(known) = self.lock().calls.get_mut(id) {
+        if let Some(known) = self.inner.lock().calls.get_mut(id) {
             known.in_flight = Some(in_flight);
         }
         call
@@ -382,44 +383,40 @@ impl Desk {
 
     /// The call with this id literal, until it has its answer.
     pub fn pending_call(&self, id: &str) -> Option<PendingCall> {
-        self.lock().calls.get(id).cloned()
+        self.inner.lock().calls.get(id).cloned()
     }
 
     /// Remembers that the call with this id literal is to be cancelled once it was sent. False: that was known.
     pub fn withdraw(&self, id: &str) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.calls.get_mut(id).is_some_and(|call| !std::mem::replace(&mut call.is_withdrawn, true))
     }
 
     /// Who works on the call with this id literal.
     pub fn working_on(&self, id: &str) -> Option<InFlight> {
-        self.lock().calls.get(id)?.in_flight.clone()
+        self.inner.lock().calls.get(id)?.in_flight.clone()
     }
 
     /// What waits for an upstream.
     pub fn messages_to(&self, upstream: &Arc<str>) -> Arc<MessageQueue> {
-        Arc::clone(self.lock().messages.entry(Arc::clone(upstream)).or_default())
+        Arc::clone(self.inner.lock().messages.entry(Arc::clone(upstream)).or_default())
     }
 
     /// What waits for an upstream. `None`: nothing does.
     pub fn messages_before(&self, upstream: &str) -> Option<Arc<MessageQueue>> {
-        self.lock().messages.get(upstream).filter(|queue| !queue.is_empty()).cloned()
+        self.inner.lock().messages.get(upstream).filter(|queue| !queue.is_empty()).cloned()
     }
 
     fn is_reader_behind(&self) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.reader.is_some() && inner.queue.is_full(self.streams.queue_bytes_max())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ticket {
     /// The next message. `None`: the stream is over.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Handed>> {
-        let mut inner = self.desk.lock();
+        let mut inner = self.desk.inner.lock();
         let Some(reader) = inner.reader.as_mut().filter(|reader| reader.number == self.number) else {
             return Poll::Ready(None);
         };
@@ -442,7 +439,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut inner = self.desk.lock();
+        let mut inner = self.desk.inner.lock();
         if inner.reader.as_ref().is_some_and(|reader| reader.number == self.number) {
             inner.reader = None;
             self.desk.room.notify_waiters();
@@ -452,7 +449,7 @@ impl Drop for Ticket {
 
 impl Drop for CallInFlight {
     fn drop(&mut self) {
-        let mut inner = self.desk.lock();
+        let mut inner = self.desk.inner.lock();
         if let Some(call) = inner.calls.get_mut(&self.id) {
             call.holders -= 1;
             if call.holders == 0 {

@@ -238,7 +238,7 @@ fn a_withdrawn_request_is_not_sent() {
     assert!(desk.take_question("q1").is_some());
     assert!(desk.take_question("q1").is_none());
     assert_eq!(read(&attach(&desk, false)), [":q2"]);
-    assert_eq!(desk.lock().queue.requests, 0);
+    assert_eq!(desk.inner.lock().queue.requests, 0);
 }
 
 #[test]

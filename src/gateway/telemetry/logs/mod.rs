@@ -28,10 +28,11 @@ use std::fs::File;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use prometheus::IntCounter;
 
 use self::events::{Events, Form};
@@ -135,7 +136,7 @@ pub fn count_in(lost_total: &IntCounter) {
 /// Opens what a new configuration names and the old one did not. Nothing changes before
 /// [`take_effect`](Opened::take_effect).
 pub fn open(log: &Log) -> Result<Opened, LogError> {
-    let old = LOGS.get().map(|logs| lock(&logs.config).clone());
+    let old = LOGS.get().map(|logs| logs.config.lock().clone());
     let change = |old: Option<PathBuf>, new: Option<PathBuf>| {
         if old == new {
             return Ok(Change::None);
@@ -182,7 +183,7 @@ impl Opened {
         }
         logs.sinks().iter().for_each(|sink| sink.set_bytes_max(bytes_max));
         logs.form.store(Arc::new(form_of(&log, logs.is_stderr_journal)));
-        let old = std::mem::replace(&mut *lock(&logs.config), log.clone());
+        let old = std::mem::replace(&mut *logs.config.lock(), log.clone());
         if old.level != log.level {
             events::set_level(log.level);
         }
@@ -192,7 +193,7 @@ impl Opened {
 /// Opens the files anew, as who moves them away asks for. One that cannot be opened stays as it is.
 pub fn reopen() {
     let Some(logs) = LOGS.get() else { return };
-    let config = lock(&logs.config).clone();
+    let config = logs.config.lock().clone();
     let lines = config.file.clone().map(|path| (path, logs.lines.load_full()));
     let access = access_path(&config).zip(logs.access.load_full());
     for (path, sink) in lines.into_iter().chain(access) {
@@ -366,10 +367,6 @@ fn tell_on_standard_error(path: &std::path::Path, error: &std::io::Error) {
     let fields = [("file", &*path.display().to_string()), ("error", &*error.to_string())];
     events::write_own(&mut line, form, "a log file cannot be written to; its lines are left out", fields);
     logs.push(|| Arc::clone(&logs.standard_error), &line, Hurry::Now);
-}
-
-fn lock(config: &Mutex<Log>) -> std::sync::MutexGuard<'_, Log> {
-    config.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

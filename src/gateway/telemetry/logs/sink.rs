@@ -6,8 +6,10 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// How long lines that are in no hurry wait for others.
 const GATHER: Duration = Duration::from_millis(100);
@@ -109,7 +111,7 @@ impl Sink {
 
     /// Takes a whole line, with its end.
     pub(super) fn push(&self, line: &[u8], hurry: Hurry) -> Taken {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.is_closed {
             return Taken::Closed;
         }
@@ -132,34 +134,29 @@ impl Sink {
 
     /// How much may wait.
     pub(super) fn set_bytes_max(&self, bytes_max: usize) {
-        self.lock().bytes_max = bytes_max;
+        self.queue.lock().bytes_max = bytes_max;
     }
 
     /// From the next line on `file` is written to.
     pub(super) fn replace(&self, file: File) {
-        self.lock().replaced = Some(file);
+        self.queue.lock().replaced = Some(file);
         self.wanted.notify_one();
     }
 
     /// Takes no more lines; the thread ends when all are written.
     pub(super) fn close(&self) {
-        self.lock().is_closed = true;
+        self.queue.lock().is_closed = true;
         self.wanted.notify_one();
     }
 
     /// Waits until all is written, but not beyond `deadline`.
     pub(super) fn wait_written(&self, deadline: Instant) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.is_urgent = true;
         self.wanted.notify_one();
         let patience = deadline.saturating_duration_since(Instant::now());
         let is_busy = |queue: &mut Queue| queue.is_writing || !queue.bytes.is_empty();
-        drop(self.written.wait_timeout_while(queue, patience, is_busy));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Whole lines at any moment, whatever happened to who held it.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.wait_while_for(&mut queue, is_busy, patience);
     }
 }
 
@@ -193,17 +190,16 @@ impl Writer {
     /// Waits for lines. False: there will be none.
     fn next(&mut self, batch: &mut Vec<u8>) -> bool {
         let sink = Arc::clone(&self.sink);
-        let mut queue = sink.lock();
+        let mut queue = sink.queue.lock();
         queue.is_writing = false;
         if queue.bytes.is_empty() {
             sink.written.notify_all();
         }
         let is_idle =
             |queue: &mut Queue| queue.bytes.is_empty() && queue.replaced.is_none() && !queue.is_closed;
-        queue = sink.wanted.wait_while(queue, is_idle).unwrap_or_else(PoisonError::into_inner);
+        sink.wanted.wait_while(&mut queue, is_idle);
         let may_wait = |queue: &mut Queue| !queue.is_urgent && queue.replaced.is_none() && !queue.is_closed;
-        let waited = sink.wanted.wait_timeout_while(queue, GATHER, may_wait);
-        queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        sink.wanted.wait_while_for(&mut queue, may_wait, GATHER);
         std::mem::swap(&mut queue.bytes, batch);
         queue.is_urgent = false;
         queue.is_writing = !batch.is_empty();

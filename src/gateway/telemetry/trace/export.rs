@@ -4,10 +4,11 @@
 //! receiver cannot take now is tried again until its time is up. Whatever is lost on the way is counted, and told in one
 //! line a minute at most. At the end of the process what waits is sent once more, for a moment.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::trace::SpanData;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -88,7 +89,7 @@ impl Traces {
 
     /// Sends spans until the end of the process.
     pub async fn run(self: Arc<Self>, tasks: Tasks) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = self.waiting.lock().take();
         let Some(mut waiting) = waiting else { return };
         let fetcher = Fetcher { tasks, tls: self.tls.clone() };
         let resource = otlp::resource(&self.settings);

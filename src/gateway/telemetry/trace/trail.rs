@@ -1,9 +1,10 @@
 //! Where a traced request went: noted on its way by whoever sends it, and read when its span is made.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Request, StatusCode};
+use parking_lot::Mutex;
 
 /// Where a request went. It travels among the extensions of the request; requests that are not traced have none.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ impl Trail {
 
     /// It goes to this host and port.
     pub fn goes_to(&self, host: &str, port: u16) {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some((host.to_owned(), port));
+        *self.at.lock() = Some((host.to_owned(), port));
     }
 
     /// It is sent once more.
@@ -37,7 +38,7 @@ impl Trail {
 
     /// The last host and port.
     pub(super) fn at(&self) -> Option<(String, u16)> {
-        self.at.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.at.lock().clone()
     }
 
     /// How often it was sent again.

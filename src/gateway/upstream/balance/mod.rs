@@ -5,10 +5,11 @@
 //! fit is not called at all: calls whose outcome nobody will know are worse than calls that are refused.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 
 use super::health::breaker::{Breaker, Pass, WEIGHT_MAX};
 use super::health::clock_ms;
@@ -92,7 +93,7 @@ impl Replicas {
         addresses.dedup();
         addresses.truncate(ADDRESSES_MAX);
         let Some(url) = self.urls.get(index).filter(|_| !addresses.is_empty()) else { return false };
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.changing.lock();
         let before = self.set.load_full();
         let is_first = before.iter().any(|replica| replica.url == index && replica.address.is_none());
         let mut after: Vec<Arc<Replica>> =

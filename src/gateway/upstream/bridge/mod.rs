@@ -16,7 +16,7 @@ pub mod as_legacy;
 pub mod as_modern;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -25,6 +25,7 @@ use futures_util::Stream;
 use futures_util::stream::{LocalBoxStream, StreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body::Frame;
+use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Client, Reply, RequestBody};
@@ -78,12 +79,12 @@ impl Bridge {
 
     /// From now on it leads to `upstream`.
     pub fn belong_to(&self, upstream: &Arc<Upstream>) {
-        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(upstream);
+        *self.upstream.lock() = Arc::downgrade(upstream);
     }
 
     /// Where it leads to. `None`: nowhere any more.
     pub fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.upstream.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.upstream.lock().upgrade()
     }
 
     /// The upstream is no longer configured: calls that wait end.

@@ -7,13 +7,14 @@
 
 pub mod oauth;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 use self::oauth::Tokens;
@@ -190,7 +191,7 @@ impl Access {
             return;
         }
         let now = Instant::now();
-        let mut remarked = self.remarked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remarked = self.remarked.lock();
         if remarked.is_none_or(|last| now.duration_since(last) >= REMARK_INTERVAL) {
             *remarked = Some(now);
             tracing::warn!(upstream, "cannot connect to an upstream over TLS: {fault}");

@@ -4,7 +4,7 @@
 //! with the old one. Of many who need one, one fetches and the others wait. Who cannot be given a token is told so at
 //! once while the next try is not due.
 
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
+use parking_lot::Mutex as StdMutex;
 use serde::Deserialize;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{sleep, timeout_at};
@@ -205,7 +206,7 @@ impl Tokens {
             return true;
         }
         let now = Instant::now();
-        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rejected = self.rejected.lock();
         if rejected.is_some_and(|last| now.duration_since(last) < REJECTION_INTERVAL) {
             return false;
         }

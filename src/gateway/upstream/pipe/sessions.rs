@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::HeaderValue;
+use parking_lot::Mutex;
 
 use super::Pipe;
 
@@ -31,7 +31,7 @@ impl Sessions {
             id
         });
         let header = HeaderValue::from_str(&id).ok()?;
-        let mut seats = self.lock();
+        let mut seats = self.0.lock();
         seats.retain(|_, seat| !seat.pipe.is_over());
         seats.insert(id.into_bytes().into(), seat);
         Some(header)
@@ -39,7 +39,7 @@ impl Sessions {
 
     /// The session of this id, while its connection lives.
     pub fn get(&self, id: &HeaderValue) -> Option<Seat> {
-        let mut seats = self.lock();
+        let mut seats = self.0.lock();
         let seat = seats.get(id.as_bytes())?;
         if seat.pipe.is_over() {
             seats.remove(id.as_bytes());
@@ -50,15 +50,11 @@ impl Sessions {
 
     /// Whether the connection of one `fits`.
     pub fn any(&self, fits: impl Fn(&Pipe) -> bool) -> bool {
-        self.lock().values().any(|seat| fits(&seat.pipe))
+        self.0.lock().values().any(|seat| fits(&seat.pipe))
     }
 
     /// Forgets a session.
     pub fn remove(&self, id: &HeaderValue) -> Option<Seat> {
-        self.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Seat>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())
     }
 }

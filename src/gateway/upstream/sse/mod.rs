@@ -9,9 +9,10 @@ mod connection;
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::connection::NotOpened;
@@ -41,7 +42,7 @@ impl Streams {
 
     /// From now on the streams are those of `upstream`: new ones go by its settings.
     pub fn belong_to(&self, upstream: &Arc<Upstream>) {
-        *self.lock() = Arc::downgrade(upstream);
+        *self.upstream.lock() = Arc::downgrade(upstream);
     }
 
     /// The upstream is no longer configured: its streams end.
@@ -66,11 +67,7 @@ impl Streams {
     }
 
     fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.lock().upgrade().filter(|_| !self.retired.is_cancelled())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Weak<Upstream>> {
-        self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+        self.upstream.lock().upgrade().filter(|_| !self.retired.is_cancelled())
     }
 }
 

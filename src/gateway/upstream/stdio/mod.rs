@@ -17,10 +17,11 @@ mod starts;
 
 use std::collections::HashMap;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -148,7 +149,7 @@ impl Children {
             return Err(UpstreamError::Unreachable);
         }
         let now = Instant::now();
-        if let Some(wait) = lock(&self.starts).wait(now) {
+        if let Some(wait) = self.starts.lock().wait(now) {
             return Err(not_started(wait));
         }
         let host = &asking.client.pipes;
@@ -176,7 +177,7 @@ impl Children {
     /// A start came to nothing. Returns the pause until the next.
     fn note_vain_start(&self, since: Instant, now: Instant) -> Duration {
         let random = jitter::random();
-        let (pause, is_loop) = lock(&self.starts).fail(since, now, random);
+        let (pause, is_loop) = self.starts.lock().fail(since, now, random);
         if is_loop {
             self.series.crash_loop.set(1);
             let upstream = &self.name;
@@ -189,7 +190,7 @@ impl Children {
     }
 
     fn note_answer(&self) {
-        if lock(&self.starts).succeed() {
+        if self.starts.lock().succeed() {
             self.series.crash_loop.set(0);
             tracing::info!(upstream = self.name, "its child processes answer again");
         }
@@ -204,7 +205,7 @@ impl Children {
         self.series.crashes.inc();
         let now = Instant::now();
         let lived_ms = now.duration_since(since).as_millis();
-        if let Say::Line { left_out } = lock(&self.paces).ends.next(now) {
+        if let Say::Line { left_out } = self.paces.lock().ends.next(now) {
             let upstream = &self.name;
             tracing::warn!(
                 upstream,
@@ -222,7 +223,7 @@ impl Children {
 
     fn note_garbage(&self, line: &[u8]) {
         self.series.garbage.inc();
-        if let Say::Line { left_out } = lock(&self.paces).garbage.next(Instant::now()) {
+        if let Say::Line { left_out } = self.paces.lock().garbage.next(Instant::now()) {
             let (upstream, line) = (&self.name, clean(line));
             tracing::warn!(
                 upstream,
@@ -234,7 +235,7 @@ impl Children {
     }
 
     fn note_stderr(&self, line: &[u8]) {
-        match lock(&self.paces).stderr.next(Instant::now()) {
+        match self.paces.lock().stderr.next(Instant::now()) {
             Say::Line { left_out } => {
                 let (upstream, line) = (&self.name, clean(line));
                 tracing::info!(upstream, line, left_out = (left_out > 0).then_some(left_out), "stderr");
@@ -249,7 +250,7 @@ impl Children {
         if asking.caller.is_some() || is_modern {
             return None;
         }
-        let mut modern = lock(&self.modern);
+        let mut modern = self.modern.lock();
         let is_free = modern.get(&[][..]).is_some_and(|pipe| !pipe.is_over() && pipe.is_own());
         if is_free { modern.remove(&[][..]) } else { None }
     }
@@ -262,7 +263,7 @@ impl Connect for Arc<Children> {
 
     async fn modern(&self, asking: Asking<'_>) -> Result<Option<Pipe>, UpstreamError> {
         let caller = asking.caller.map_or(&[][..], HeaderValue::as_bytes);
-        let mut modern = lock(&self.modern);
+        let mut modern = self.modern.lock();
         if let Some(pipe) = modern.get(caller).filter(|pipe| !pipe.is_over()) {
             return Ok(Some(pipe.clone()));
         }
@@ -325,10 +326,6 @@ fn clean(line: &[u8]) -> String {
         }
     }
     clean
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //! verbose, so that no session changes what another sees.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
-use super::lock;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
@@ -47,7 +47,7 @@ impl SharedChildren {
         start: impl FnOnce() -> Result<Pipe, UpstreamError>,
         post: Post<'_>,
     ) -> Result<Reply, UpstreamError> {
-        let turn = Arc::clone(lock(&self.0).entry(caller.into()).or_default());
+        let turn = Arc::clone(self.0.lock().entry(caller.into()).or_default());
         let mut opened = turn.lock().await;
         if opened.as_ref().is_none_or(|opened| opened.pipe.is_over()) {
             *opened = None;

@@ -4,11 +4,12 @@
 //! remembers that a token was valid remembers the generation of the keys, and another generation makes that void.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
@@ -189,8 +190,8 @@ impl Issuer {
         }
     }
 
-    fn plan(&self) -> std::sync::MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    fn plan(&self) -> parking_lot::MutexGuard<'_, Plan> {
+        self.plan.lock()
     }
 
     fn digest(&self) -> Option<[u8; 32]> {

@@ -11,10 +11,11 @@
 
 mod queue;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
@@ -85,19 +86,19 @@ impl Gate {
     /// Changes the bounds. Who is through or waits goes on.
     pub fn reconfigure(&self, config: &Concurrency) {
         self.set_wait_max(config.calls_wait_max);
-        self.lock().set_max(config.calls_max, config.calls_waiting_max);
+        self.queue.lock().set_max(config.calls_max, config.calls_waiting_max);
     }
 
     /// Whether a call of this principal would be refused now.
     pub fn would_refuse(&self, principal: &[u8]) -> bool {
         let who = self.digester.of(principal);
-        self.lock().would_refuse(who)
+        self.queue.lock().would_refuse(who)
     }
 
     /// Lets a call through, or gives it a place to wait.
     pub fn enter(self: &Arc<Self>, principal: &[u8], now: Instant) -> Result<Entry, Refused> {
         let who = self.digester.of(principal);
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.pass(who) {
             return Ok(Entry::Passed(Permit { gate: Arc::clone(self), who }));
         }
@@ -109,7 +110,7 @@ impl Gate {
 
     /// How many there are now.
     pub fn counts(&self) -> Counts {
-        self.lock().counts()
+        self.queue.lock().counts()
     }
 
     /// Brings gauges up to date.
@@ -123,10 +124,6 @@ impl Gate {
     fn set_wait_max(&self, wait_max: Duration) {
         let ns = u64::try_from(wait_max.as_nanos()).unwrap_or(u64::MAX);
         self.wait_max_ns.store(ns, Ordering::Relaxed);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,7 +142,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let Some(gate) = self.gate.take() else { return };
-        let mut queue = gate.lock();
+        let mut queue = gate.queue.lock();
         // Who is no longer in the queue was granted a permit, or refused, since it was last looked.
         if !queue.leave(self.who, self.place) && self.granted.try_recv().is_ok() {
             queue.release(self.who);
@@ -155,7 +152,7 @@ impl Drop for Waiting {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.gate.lock().release(self.who);
+        self.gate.queue.lock().release(self.who);
     }
 }
 

@@ -55,7 +55,7 @@ fn principals_take_turns_and_none_has_more_than_half() {
         let count = |name| held.iter().filter(|(who, _)| *who == name).count();
         let others_wait = waiting.iter().any(|(who, _)| *who != "b");
         assert!(count("b") <= 2 || !others_wait, "{order}");
-        gate.lock().check();
+        gate.queue.lock().check();
     }
     // Those of "a" are passed over until it has one of its first four left.
     assert_eq!(order, "bcababaaaa");
@@ -72,7 +72,7 @@ fn a_full_waiting_room_has_room_for_who_waits_less() {
     waiting.push(wait(&gate, "b"));
     waiting.push(wait(&gate, "b"));
     assert!(enter(&gate, "b").is_err() && enter(&gate, "a").is_err());
-    gate.lock().check();
+    gate.queue.lock().check();
     let is_out =
         |waiting: &mut Waiting| waiting.granted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
     let out: Vec<usize> = waiting
@@ -82,7 +82,7 @@ fn a_full_waiting_room_has_room_for_who_waits_less() {
         .collect();
     assert_eq!(out, [2, 3], "the newest of the longest queue");
     drop(waiting);
-    gate.lock().check();
+    gate.queue.lock().check();
     drop(held);
     assert_eq!(gate.counts(), Counts::default());
 }
@@ -102,7 +102,7 @@ fn who_leaves_is_out_of_the_queue_even_when_its_turn_has_come() {
     rest.clear();
     drop(passed);
     assert_eq!(gate.counts(), Counts::default());
-    gate.lock().check();
+    gate.queue.lock().check();
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_raised_maximum_lets_those_in_who_wait() {
     gate.reconfigure(&wider(1));
     passed.clear();
     assert!(granted(&mut waiting).is_empty());
-    gate.lock().check();
+    gate.queue.lock().check();
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn threads_never_have_more_than_the_maximum_and_all_get_their_turn() {
     });
     assert_eq!(most.into_inner(), 3);
     assert_eq!(gate.counts(), Counts::default());
-    gate.lock().check();
+    gate.queue.lock().check();
 }
 
 proptest! {
@@ -190,7 +190,7 @@ proptest! {
                 3 if !waiting.is_empty() => drop(waiting.swap_remove(which.index(waiting.len()))),
                 _ => {}
             }
-            gate.lock().check();
+            gate.queue.lock().check();
             prop_assert!(gate.counts().in_use <= max);
             held.extend(granted(&mut waiting));
         }

@@ -15,10 +15,11 @@ pub mod shared;
 pub mod subject;
 pub mod table;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use globset::{GlobMatcher, GlobSet};
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::cell::Cell;
 pub use self::gcra::{Gcra, Remaining, RetryAfter};
@@ -176,7 +177,7 @@ impl Limiter {
     }
 
     fn overflow(&self) -> MutexGuard<'_, Cell> {
-        self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
+        self.overflow.lock()
     }
 
     fn ns(&self, now: Instant) -> u64 {

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::cell::Cell;
 use crate::access::limit::digest::{AsItIs, Digest};
@@ -98,7 +99,7 @@ impl Table {
 
     /// Does something with the cell of `key`, which is made if there is none and room for one.
     pub fn with<T>(&self, key: Key, now_ns: u64, act: impl FnOnce(&mut Cell) -> T) -> Result<T, NoRoom> {
-        let mut shard = lock(&self.shards[key.digest.shard(SHARDS)]);
+        let mut shard = self.shards[key.digest.shard(SHARDS)].lock();
         if let Some(slot) = shard.slots.get_mut(&key.digest) {
             return Ok(act(&mut slot.cell));
         }
@@ -120,7 +121,7 @@ impl Table {
 
     /// Does something with the cell of `key`, if there is one.
     pub fn with_known<T>(&self, digest: Digest, act: impl FnOnce(&mut Cell) -> T) -> Option<T> {
-        let mut shard = lock(&self.shards[digest.shard(SHARDS)]);
+        let mut shard = self.shards[digest.shard(SHARDS)].lock();
         shard.slots.get_mut(&digest).map(|slot| act(&mut slot.cell))
     }
 
@@ -133,7 +134,7 @@ impl Table {
 
     fn sweep_next(&self, now_ns: u64, pause_ns: u64) {
         let next = self.next_to_sweep.fetch_add(1, Ordering::Relaxed) % SHARDS;
-        self.sweep_shard(&mut lock(&self.shards[next]), now_ns, pause_ns);
+        self.sweep_shard(&mut self.shards[next].lock(), now_ns, pause_ns);
     }
 
     fn sweep_shard(&self, shard: &mut Shard, now_ns: u64, pause_ns: u64) {
@@ -163,7 +164,7 @@ impl Table {
 
     fn reserve_of(&self, owner: Option<Digest>) -> bool {
         let Some(owner) = owner else { return true };
-        let mut owners = lock(&self.owners[owner.shard(OWNER_SHARDS)]);
+        let mut owners = self.owners[owner.shard(OWNER_SHARDS)].lock();
         let keys = owners.entry(owner).or_insert(0);
         let has_room = *keys < self.keys_per_owner_max;
         *keys += usize::from(has_room);
@@ -172,7 +173,7 @@ impl Table {
 
     fn release_of(&self, owner: Option<Digest>) {
         let Some(owner) = owner else { return };
-        let mut owners = lock(&self.owners[owner.shard(OWNER_SHARDS)]);
+        let mut owners = self.owners[owner.shard(OWNER_SHARDS)].lock();
         if let Entry::Occupied(mut entry) = owners.entry(owner) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {
@@ -180,11 +181,6 @@ impl Table {
             }
         }
     }
-}
-
-/// Every value is right after every statement, so a panic elsewhere leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -245,7 +241,7 @@ mod tests {
         assert_eq!(taken_in("b", 50..100, 0), 10);
         table.sweep(LATER_NS, SHARDS);
         assert_eq!((table.keys(), taken_in("a", 10..50, LATER_NS)), (0, 10));
-        assert!(table.owners.iter().all(|owners| owners.lock().unwrap().len() <= 1));
+        assert!(table.owners.iter().all(|owners| owners.lock().len() <= 1));
     }
 
     #[test]
@@ -255,8 +251,7 @@ mod tests {
             let _ = table.with(key(&digester, number, None), 0, pay_until(LATER_NS));
         }
         assert_eq!(table.keys(), 200_000);
-        let room =
-            || -> usize { table.shards.iter().map(|shard| shard.lock().unwrap().slots.capacity()).sum() };
+        let room = || -> usize { table.shards.iter().map(|shard| shard.lock().slots.capacity()).sum() };
         let slot_bytes = size_of::<(Digest, Slot)>() + 1;
         assert!(room() / 7 * 8 * slot_bytes <= 120 * 200_000, "{} of {slot_bytes} bytes", room());
         table.sweep(LATER_NS, SHARDS);

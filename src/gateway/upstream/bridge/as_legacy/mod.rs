@@ -26,13 +26,14 @@ mod unasked;
 mod waiting;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request::Parts};
+use parking_lot::Mutex;
 
 use self::opening::Offer;
 use self::post::Post;
@@ -66,12 +67,12 @@ pub struct Server {
 impl Server {
     /// Whether it has the session of this id.
     pub fn has(&self, id: &HeaderValue) -> bool {
-        self.lock().contains_key(id.as_bytes())
+        self.sessions.lock().contains_key(id.as_bytes())
     }
 
     /// Nobody is served any more.
     pub fn retire(&self) {
-        let sessions = std::mem::take(&mut *self.lock());
+        let sessions = std::mem::take(&mut *self.sessions.lock());
         for session in sessions.values() {
             session.ended.cancel();
         }
@@ -81,7 +82,7 @@ impl Server {
     fn keep(&self, session: Arc<Session>, series: &BridgeSeries) -> Result<HeaderValue, UpstreamError> {
         let id = random_name().ok_or(UpstreamError::Reset)?;
         let header = HeaderValue::from_str(&id).map_err(|_| UpstreamError::Reset)?;
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         if sessions.len() >= SESSIONS_MAX {
             return Err(UpstreamError::TooManyBridged);
         }
@@ -91,18 +92,14 @@ impl Server {
     }
 
     fn get(&self, id: &HeaderValue) -> Option<Arc<Session>> {
-        self.lock().get(id.as_bytes()).cloned()
+        self.sessions.lock().get(id.as_bytes()).cloned()
     }
 
     fn remove(&self, id: &HeaderValue, series: &BridgeSeries) -> Option<Arc<Session>> {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         let removed = sessions.remove(id.as_bytes());
         count(&sessions, series);
         removed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +74,7 @@ impl Session {
 
     /// What a request says of the client now.
     pub(super) fn introduced(&self) -> Cow<'_, str> {
-        let level = self.lock().level;
+        let level = self.state.lock().level;
         match level {
             Some(level) => with_level(&self.introduction, level.as_str()).into(),
             None => (&*self.introduction).into(),
@@ -82,19 +83,19 @@ impl Session {
 
     /// From now on the client wants log lines of this level.
     pub(super) fn set_level(&self, level: Level) {
-        self.lock().level = Some(level);
+        self.state.lock().level = Some(level);
     }
 
     /// A call begins, which the client knows by the literal `id`.
     pub(super) fn begin(self: &Arc<Self>, id: Bytes) -> Underway {
         let (number, cancelled) = (next_number(), CancellationToken::new());
-        self.lock().calls.insert(number, (id, cancelled.clone()));
+        self.state.lock().calls.insert(number, (id, cancelled.clone()));
         Underway { session: Arc::clone(self), number, cancelled }
     }
 
     /// The client wants no answer to the call of this id any more.
     pub(super) fn cancel(&self, id: &[u8]) {
-        let state = self.lock();
+        let state = self.state.lock();
         let calls = state.calls.values().filter(|(known, _)| **known == *id);
         let ends: Vec<CancellationToken> = calls.map(|(_, end)| end.clone()).collect();
         drop(state);
@@ -109,15 +110,11 @@ impl Session {
 
     /// The client answered the question of this number. Answers to none go nowhere.
     pub(super) fn answer(&self, number: u64, answer: Answer) {
-        let waiting = self.lock().questions.remove(&number);
+        let waiting = self.state.lock().questions.remove(&number);
         if let Some(sender) = waiting {
             // There is room for one answer to each.
             let _ = sender.try_send((number, answer));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,14 +122,14 @@ impl Asked {
     /// One more question. Returns its number.
     pub(super) fn put(&mut self) -> u64 {
         let number = next_number();
-        self.session.lock().questions.insert(number, self.sender.clone());
+        self.session.state.lock().questions.insert(number, self.sender.clone());
         self.numbers.push(number);
         number
     }
 
     /// Takes back the questions that nobody answered. Returns them as the client knows them.
     pub(super) fn withdraw(&mut self) -> Vec<u64> {
-        let mut state = self.session.lock();
+        let mut state = self.session.state.lock();
         self.numbers.drain(..).filter(|number| state.questions.remove(number).is_some()).collect()
     }
 }
@@ -145,7 +142,7 @@ impl Drop for Asked {
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.session.lock().calls.remove(&self.number);
+        self.session.state.lock().calls.remove(&self.number);
     }
 }
 
@@ -200,7 +197,7 @@ mod tests {
         let last = asked.put();
         drop(asked);
         one.answer(last, given("5"));
-        assert!(one.lock().questions.is_empty());
+        assert!(one.state.lock().questions.is_empty());
     }
 
     #[test]
@@ -212,7 +209,7 @@ mod tests {
         assert!(one.cancelled.is_cancelled() && same.cancelled.is_cancelled());
         assert!(!other.cancelled.is_cancelled());
         drop((one, same, other));
-        assert!(session.lock().calls.is_empty());
+        assert!(session.state.lock().calls.is_empty());
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! Invariant: every change has a number; what is settled is settled up to a number.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use protocol::subscription::is_within;
@@ -44,7 +45,7 @@ impl Default for Subscribed {
 impl Subscribed {
     /// The session wants to hear of one more. Returns the number of the change; `None`: there are `uris_max`.
     pub(super) fn add(&self, uri: &str, uris_max: usize) -> Option<u64> {
-        let mut uris = self.lock();
+        let mut uris = self.uris.lock();
         if !uris.contains(uri) && uris.len() >= uris_max {
             return None;
         }
@@ -54,7 +55,7 @@ impl Subscribed {
 
     /// It does so no longer.
     pub(super) fn remove(&self, uri: &str) {
-        let was_there = self.lock().remove(uri);
+        let was_there = self.uris.lock().remove(uri);
         self.note(was_there);
     }
 
@@ -72,12 +73,12 @@ impl Subscribed {
 
     /// All of them.
     pub(super) fn uris(&self) -> Vec<Box<str>> {
-        self.lock().iter().cloned().collect()
+        self.uris.lock().iter().cloned().collect()
     }
 
     /// Whether it wants to hear of this resource: of it, or of one that contains it.
     pub(super) fn wants(&self, uri: &str) -> bool {
-        is_within(uri, &self.lock())
+        is_within(uri, &self.uris.lock())
     }
 
     /// Sees every change.
@@ -109,10 +110,6 @@ impl Subscribed {
         let mut settled = self.settled.subscribe();
         let found = settled.wait_for(|settled| settled.number >= number).await.ok()?;
         Some(found.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<Box<str>>> {
-        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

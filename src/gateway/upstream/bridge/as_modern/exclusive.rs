@@ -6,10 +6,11 @@
 //! Invariant: a session that rests is taken by one call.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::ThreadId;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -147,7 +148,7 @@ impl Seats {
     /// Takes a session that rests, of this thread where there is one.
     fn take(&self, key: &Key) -> Option<mpsc::Sender<Command>> {
         let thread = std::thread::current().id();
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let entries = table.resting.get(key)?;
         let own = entries.iter().rfind(|(_, entry)| entry.thread == thread);
         let number = *own.or_else(|| entries.last_key_value())?.0;
@@ -156,16 +157,12 @@ impl Seats {
 
     /// Ends the session that rests longest. False: none does.
     pub fn make_room(&self) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some(oldest) = table.order.first_key_value().map(|(number, _)| *number) else { return false };
         let entry = table.remove(oldest);
         drop(table);
         // One whose thread is gone makes room as well.
         entry.map(|entry| entry.commands.try_send(Command::Close)).is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -184,7 +181,7 @@ impl Table {
 impl<'s> Resting<'s> {
     /// From now on the session rests.
     pub fn begin(seats: &'s Seats, key: &Arc<Key>, commands: mpsc::Sender<Command>) -> Self {
-        let mut table = seats.lock();
+        let mut table = seats.table.lock();
         table.next += 1;
         let number = table.next;
         let entry = Entry { thread: std::thread::current().id(), commands };
@@ -196,7 +193,7 @@ impl<'s> Resting<'s> {
 
     /// It rests no longer. False: it was taken already.
     pub fn end(&self) -> bool {
-        self.seats.lock().remove(self.number).is_some()
+        self.seats.table.lock().remove(self.number).is_some()
     }
 }
 
@@ -224,8 +221,8 @@ mod tests {
         assert!(seats.take(&key("p")).is_none());
         assert!(!resting.end());
         drop(Resting::begin(&seats, &key("p"), commands.clone()));
-        assert!(seats.lock().resting.is_empty(), "nothing is left of one that went by itself");
-        assert!(seats.lock().order.is_empty());
+        assert!(seats.table.lock().resting.is_empty(), "nothing is left of one that went by itself");
+        assert!(seats.table.lock().order.is_empty());
         let (_first, _second) = (
             Resting::begin(&seats, &key("p"), commands.clone()),
             Resting::begin(&seats, &key("q"), commands),

@@ -7,10 +7,11 @@
 //! Invariant: a call is taken out by its own principal alone, with the same request, before it expires.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::attached::{self, Attached};
@@ -61,7 +62,7 @@ impl Parked {
         (principal, binding): (&Arc<str>, Binding),
         commands: mpsc::Sender<Command>,
     ) -> Result<(u64, String), TooMany> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let of_principal = table.of_principal.get(principal).copied().unwrap_or_default();
         // Nobody knows whether those without credentials are one or many.
         let is_one_too_many = !principal.is_empty() && of_principal >= bounds.parked_per_principal_max;
@@ -79,7 +80,7 @@ impl Parked {
 
     /// The call waits no longer. False: somebody has taken it already, and what goes on is on its way.
     pub fn leave(&self, parked: u64) -> bool {
-        self.lock().remove(parked).is_some()
+        self.table.lock().remove(parked).is_some()
     }
 
     /// Takes out the call that `state` names. `None`: there is none that this client may go on with.
@@ -88,13 +89,9 @@ impl Parked {
         if stated.expires_s < now_s() || stated.binding != binding {
             return None;
         }
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.calls.get(&stated.parked).filter(|entry| entry.binding == binding)?;
         table.remove(stated.parked).map(|entry| entry.commands)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,7 +209,7 @@ mod tests {
         assert_eq!(enter("q"), Err(TooMany));
         assert!(parked.leave(first));
         enter("p").expect("room again");
-        assert_eq!(parked.lock().of_principal.get("p"), Some(&1));
+        assert_eq!(parked.table.lock().of_principal.get("p"), Some(&1));
     }
 
     #[test]

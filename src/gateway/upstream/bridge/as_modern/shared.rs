@@ -12,10 +12,11 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus::IntGauge;
 use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::time::{sleep, timeout_at};
@@ -169,7 +170,7 @@ impl Sessions {
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     /// Takes a slot out if `fits`; `false` if it does not.
@@ -239,7 +240,7 @@ impl Session {
     }
 
     fn hearing(&self) -> MutexGuard<'_, HashMap<u64, queue::Sender>> {
-        self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hearing.lock()
     }
 }
 

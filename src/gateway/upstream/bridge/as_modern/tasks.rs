@@ -9,12 +9,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::HeaderMap;
+use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 
 use super::answers;
@@ -59,12 +60,12 @@ pub struct Tools(Mutex<HashSet<Box<str>>>);
 impl Tools {
     /// Whether this is one of them.
     pub fn has(&self, tool: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(tool)
+        self.0.lock().contains(tool)
     }
 
     /// What a list says of its tools.
     pub fn publish<'n>(&self, listed: impl Iterator<Item = (Cow<'n, str>, bool)>) {
-        let mut tools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = self.0.lock();
         for (name, is_task_only) in listed {
             if !is_task_only {
                 tools.remove(&*name);
@@ -75,7 +76,7 @@ impl Tools {
     }
 
     fn add(&self, tool: &str) {
-        let mut tools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = self.0.lock();
         if tools.len() < TOOLS_MAX {
             tools.insert(tool.into());
         }
@@ -83,7 +84,7 @@ impl Tools {
 
     /// It is called without one again.
     pub fn remove(&self, tool: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(tool);
+        self.0.lock().remove(tool);
     }
 }
 
