@@ -9,8 +9,8 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gateway::session::streams::StreamSeries;
 use gateway::session::{Opening, Sessions};
+use gateway::telemetry::streams::StreamSeries;
 use prometheus::IntCounter;
 use protocol::envelope::Envelope;
 use protocol::header::{decode_value, encode_value};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use clap::Args;
 
 use config::{Config, Endpoint, Names, nearest};
-use gateway::access::auth::{Identity, Principal};
 use gateway::access::policy::rule::{ANONYMOUS, Rule};
 use gateway::access::policy::{Class, Place, Policy, Reach, Verdict};
+use gateway::identity::{Identity, Principal};
 use protocol::route::directory::Directory;
 use protocol::route::filter::Filter;
 use protocol::route::{Alias, Kind, Naming, NoRoute, Style};

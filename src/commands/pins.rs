@@ -12,9 +12,9 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
 
 use config::nearest;
-use gateway::catalog::pins::book::{Definition, Tool};
-use gateway::catalog::pins::diff::{Line, difference, lines, printable};
-use gateway::catalog::pins::file::{Approval, Folder};
+use gateway::upstream::pins::book::{Definition, Tool};
+use gateway::upstream::pins::diff::{Line, difference, lines, printable};
+use gateway::upstream::pins::file::{Approval, Folder};
 use protocol::canonical::Hash;
 use tools::terminal;
 use tools::terminal::{paint, put};

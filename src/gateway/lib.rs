@@ -9,14 +9,17 @@
 //! | [`admin`] | metrics, health, `/status` and the page |
 //! | [`edge`] | connections of clients: PROXY protocol, TLS, HTTP |
 //! | [`mod@line`] | the way of a call: head, admission, body, upstream, reply; sessions of the legacy era |
-//! | [`catalog`] | what servers offer: merged lists, subscriptions, pinned definitions, probes |
+//! | [`catalog`] | what servers offer: merged lists, subscriptions, changed definitions, probes |
 //! | [`mapper`] | names between clients and upstreams where an endpoint has prefixes |
-//! | [`context`] | what a request sees: the snapshot, its worker, its caller, its record |
+//! | [`context`] | what a request sees: shared state, its worker, its connection, its record |
+//! | [`tables`] | what all threads share while they serve: fetched lists, who listens to what, HTTP+SSE sessions |
+//! | [`snapshot`] | the configuration, resolved: endpoints and upstreams |
 //! | [`session`] | sessions of the legacy era, and what waits for their clients |
-//! | [`upstream`] | replicas, connections, child processes, HTTP+SSE, the bridge between the eras |
+//! | [`upstream`] | replicas, connections, child processes, HTTP+SSE, pinned definitions, the bridge between the eras |
 //! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
 //! | [`redis`] | what replicas of the gateway share |
 //! | [`telemetry`] | metrics, logs, traces |
+//! | [`identity`], [`sealing`], [`directory`], [`clock`] | who calls; sealed tokens; files of the state directory; the time of the calendar |
 //!
 //! # The way of a call
 //!
@@ -40,7 +43,7 @@
 //! A client of the legacy era has a session whose id holds what `initialize` settled ([`session`]); with each upstream
 //! it calls, the gateway has one for it ([`line::legacy`]). What upstreams say beside their replies comes in on streams of
 //! their own ([`line::legacy::upstream_stream`]), crosses in one place ([`line::legacy::crossing`]), waits on the session's desk
-//! ([`session::desk`]) and goes out on the client's stream ([`line::legacy::client_stream`], or [`line::sse_endpoint`] for HTTP+SSE).
+//! ([`session::desk`]) and goes out on the client's stream ([`line::legacy::client_stream`], or [`line::sse_stream`] for HTTP+SSE).
 //!
 //! # Two eras
 //!
@@ -51,7 +54,7 @@
 //!
 //! # Who owns what
 //!
-//! The configuration ([`config`]) is resolved into a [`context::snapshot`]: plain data behind one atomic pointer, swapped
+//! The configuration ([`config`]) is resolved into a [`snapshot`]: plain data behind one atomic pointer, swapped
 //! whole on reload. Connections, scratch memory and pools belong to one worker. What is process-wide is in
 //! [`context::state`], legacy sessions ([`session`]) among it. The control thread ([`runtime`]) handles signals, serves the
 //! admin listener ([`admin`]), finds out which eras upstreams speak ([`catalog::probe`]), learns names ([`catalog::lists::learn`])
@@ -64,13 +67,18 @@
 pub mod access;
 pub mod admin;
 pub mod catalog;
+pub mod clock;
 pub mod context;
 pub mod directory;
 pub mod edge;
+pub mod identity;
 pub mod line;
 pub mod mapper;
 pub mod redis;
 pub mod runtime;
+pub mod sealing;
 pub mod session;
+pub mod snapshot;
+pub mod tables;
 pub mod telemetry;
 pub mod upstream;

@@ -19,6 +19,7 @@ pub mod hints;
 pub mod json;
 pub mod level;
 pub mod mapping;
+pub mod media;
 pub mod method;
 pub mod param_headers;
 pub mod proxy_header;

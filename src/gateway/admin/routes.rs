@@ -26,9 +26,10 @@ use super::page::Page;
 use super::query::Query;
 use super::sampler::Sampler;
 use super::{Process, servers, status, tools};
+use crate::context::audit;
 use crate::context::reloads::Outcome;
 use crate::context::state::State;
-use crate::telemetry::{audit, logs};
+use crate::telemetry::logs;
 use config::LogLevel;
 use net::tasks::Tasks;
 

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 use super::history::{History, INTERVAL_MIN, Moment, interval_after};
 use super::status::unix_s;
-use crate::context::snapshot::Snapshot;
 use crate::context::state::State;
+use crate::snapshot::Snapshot;
 use crate::telemetry::totals::{Figures, Sums};
 use net::tasks::Tasks;
 

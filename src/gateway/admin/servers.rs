@@ -7,10 +7,11 @@ use prometheus::{IntCounter, IntGauge};
 use serde_json::{Value, json};
 
 use super::history::{History, Subject};
-use crate::catalog::lists::part::Part;
-use crate::catalog::lists::{Kind, List};
-use crate::context::snapshot::{Endpoint, Snapshot};
 use crate::context::state::State;
+use crate::snapshot::{Endpoint, Snapshot};
+use crate::tables::lists::Kind;
+use crate::tables::lists::List;
+use crate::tables::lists::part::Part;
 use crate::telemetry::bridge::BridgeSeries;
 use crate::telemetry::totals::{Figures, Total};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};

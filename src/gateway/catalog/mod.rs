@@ -1,6 +1,7 @@
 //! What servers offer.
 
 pub mod lists;
-pub mod pins;
+pub mod own_session;
+pub mod pin_watch;
 pub mod probe;
 pub mod subscriptions;

@@ -12,13 +12,12 @@ use std::time::Instant;
 
 use http::HeaderMap;
 
-use crate::access::auth::Principal;
+use crate::access::caller::Caller;
 use crate::access::limit::connections::client_network;
-use crate::context::caller::Caller;
-use crate::context::snapshot::Endpoint;
-use crate::edge::{InCall, Peer};
-use crate::line::message::Seen;
+use crate::context::peer::{InCall, Peer};
+use crate::identity::Principal;
 use crate::session::Payer;
+use crate::snapshot::Endpoint;
 use crate::telemetry::calls::{Asked, Outcome, Spoken};
 use crate::telemetry::ended::Ended;
 use crate::telemetry::logs::{Failure, cut, shorten};
@@ -37,6 +36,15 @@ enum End {
     Open,
     Answered,
     Failed(Reason),
+}
+
+/// What became known of a message before it was read to its end, or refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Its method: the header's, until the body's is known.
+    pub method: Method,
+    /// Its era: the headers', until the body has shown it.
+    pub era: Era,
 }
 
 /// One request on its way.

@@ -12,20 +12,20 @@ use crate::access::limit::buffered::Buffered;
 use crate::access::limit::connections::Connections;
 use crate::access::limit::open_files;
 use crate::access::limit::per_address::PerAddress;
+use crate::access::tls::expiry;
 use crate::access::tls::{Servers, Spoken, TlsError};
-use crate::catalog::lists::Catalog;
-use crate::catalog::subscriptions::Hub;
-use crate::context::pulse::Pulses;
 use crate::context::reloads::Reloads;
-use crate::context::snapshot::{Snapshot, SnapshotError};
-use crate::line::sse_endpoint::Lines;
 use crate::redis::{Shared, SharedError};
-use crate::runtime::certificate_expiry;
+use crate::sealing::Keys;
 use crate::session::Sessions;
 use crate::session::key_file::KeyFileError;
-use crate::session::keys::Keys;
 use crate::session::store::StoreError;
+use crate::snapshot::{Snapshot, SnapshotError};
+use crate::tables::lists::Catalog;
+use crate::tables::sse_sessions::Lines;
+use crate::tables::subscriptions::Hub;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::pulse::Pulses;
 use crate::telemetry::trace::{self, Traces};
 use crate::upstream::changes::Changed;
 use crate::upstream::health::breaker::State as BreakerState;
@@ -135,7 +135,7 @@ impl State {
             metrics.streams.series.clone(),
             shared.clone(),
         )?;
-        certificate_expiry::show(&tls, &metrics);
+        expiry::show(&tls, &metrics);
         let limits = &config.limits;
         let buffered = Buffered::new(limits.buffered_bytes_max);
         Ok(Arc::new(Self {
@@ -179,7 +179,7 @@ impl State {
         self.connections.set_max(connections_max, limits.connections_per_address_max);
         self.handshakes.set_max(limits.handshakes_per_address_max);
         self.tls.replace(servers);
-        certificate_expiry::show(&self.tls, &self.metrics);
+        expiry::show(&self.tls, &self.metrics);
         self.buffered.set_max(limits.buffered_bytes_max);
         self.sessions.reconfigure(&config.session, session_keys);
         self.pipes.reconfigure(config);

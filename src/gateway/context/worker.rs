@@ -2,52 +2,31 @@
 //! checking JSON. Workers share nothing on the request path but [`State`].
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::Receiver;
-use tokio::time::{MissedTickBehavior, sleep};
-
-use crate::access::auth::Principal;
 use crate::access::auth::remembered::Callers;
+use crate::access::caller::Caller;
 use crate::access::limit::handshakes::Handshakes;
-use crate::context::caller::Caller;
-use crate::context::pulse::Pulse;
-use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::context::audit::AuditLog;
+use crate::context::in_session::Owed;
 use crate::context::state::State;
-use crate::edge;
-use crate::line::legacy;
-use crate::session;
+use crate::identity::Principal;
+use crate::snapshot::{Endpoint, Snapshot};
 use crate::telemetry::access::AccessLog;
-use crate::telemetry::audit::AuditLog;
 use crate::telemetry::logs::FailureLog;
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::Observers;
+use crate::telemetry::pulse::Pulse;
 use crate::telemetry::request_id::RequestIds;
 use crate::telemetry::trace::Tracer;
 use crate::upstream::Aim;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
 use crate::upstream::pipe::host::Host;
-use config::{self, Limits, Listener, Log};
-use net::drain::Drain;
-use net::socket::Listening;
+use config::{self, Limits, Log};
 use net::tasks::Tasks;
 use protocol::json::Scratch;
-
-/// How often idle connections to upstreams are looked through.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What a worker is to do about a listener, by its number.
-#[derive(Debug)]
-pub enum Change {
-    /// Accept here, too.
-    Open(usize, Listener, Listening),
-    /// Accept there no longer, and end what is connected by these clocks.
-    Close(usize, config::Drain),
-}
 
 /// What one thread owns.
 pub struct Worker {
@@ -60,7 +39,7 @@ pub struct Worker {
     /// Memory for checking JSON.
     pub scratch: RefCell<Scratch>,
     /// What the clients on its streams have been asked.
-    pub owed: RefCell<Vec<legacy::owed::Owed>>,
+    pub owed: RefCell<Vec<Owed>>,
     /// Whose credentials were checked.
     pub callers: RefCell<Callers>,
     /// Counts, by its holders, exchanges that go on without their client.
@@ -182,91 +161,5 @@ impl Worker {
     /// The limits in force when this thread last looked.
     pub fn limits(&self) -> Limits {
         self.view.borrow().snapshot.limits.clone()
-    }
-
-    /// Serves the listening sockets, in configured order, until the process ends.
-    pub async fn run(self: &Rc<Self>, sockets: Vec<(Listener, Listening)>, changes: Receiver<Change>) {
-        let mut open = HashMap::new();
-        for (place, (config, socket)) in sockets.into_iter().enumerate() {
-            open.insert(place, self.listen(place, config, socket));
-        }
-        let drain = &self.state.drain;
-        let finished = async {
-            drain.closing().await;
-            self.client.pipes.close();
-            self.client.pools.clear();
-            self.client.tasks.wait().await;
-        };
-        tokio::select! {
-            () = finished => {}
-            () = drain.cut() => {}
-            () = self.sweep() => {}
-            () = legacy::cancellation::run(self) => {}
-            () = self.follow(changes, open) => {}
-        }
-        self.client.pipes.finish(drain).await;
-    }
-
-    fn listen(self: &Rc<Self>, place: usize, config: Listener, socket: Listening) -> Rc<Drain> {
-        let worker = Rc::clone(self);
-        let drain = Rc::new(self.state.drain.below());
-        let of_listener = Rc::clone(&drain);
-        let serving = async move { edge::serve(worker, place, &config, socket, of_listener).await };
-        let pulses = Arc::clone(&self.state.pulses);
-        self.client.tasks.spawn_vital(serving, move || pulses.give_up());
-        drain
-    }
-
-    /// Opens and closes listeners as the configuration has it.
-    async fn follow(self: &Rc<Self>, mut changes: Receiver<Change>, mut open: HashMap<usize, Rc<Drain>>) {
-        while let Some(change) = changes.recv().await {
-            match change {
-                Change::Open(place, config, socket) => {
-                    open.insert(place, self.listen(place, config, socket));
-                }
-                Change::Close(place, clocks) => {
-                    let Some(drain) = open.remove(&place) else { continue };
-                    let worker = Rc::clone(self);
-                    let by_clocks = async move {
-                        drain.leave();
-                        sleep(clocks.quiet).await;
-                        drain.start_closing();
-                        sleep(clocks.max.saturating_sub(clocks.quiet)).await;
-                        drain.start_cut();
-                    };
-                    self.client.tasks.spawn(async move {
-                        tokio::select! {
-                            () = by_clocks => {}
-                            () = worker.state.drain.closing() => {}
-                        }
-                    });
-                }
-            }
-        }
-        // Whoever changes listeners is gone; the process ends by its own clocks.
-        std::future::pending::<()>().await;
-    }
-
-    async fn sweep(self: &Rc<Self>) {
-        let mut interval = tokio::time::interval(SWEEP_INTERVAL);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            let view = self.view();
-            self.client.pools.sweep(Instant::now());
-            legacy::owed::sweep(self);
-            view.snapshot.rates.sweep(Instant::now());
-            let (state, snapshot) = (Arc::clone(&self.state), Arc::clone(&view.snapshot));
-            // There may be very many sessions.
-            let sweep = move || {
-                let is_irreplaceable = |key: &str| snapshot.is_irreplaceable(key);
-                state.sessions.sweep_once(session::now_s(), is_irreplaceable)
-            };
-            let closed = self.client.tasks.compute(sweep).await;
-            legacy::close(self, &view, closed);
-            if self.state.drain.is_quiet() {
-                self.client.pools.clear();
-            }
-        }
     }
 }

@@ -11,8 +11,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::peer::Peer;
 use super::stream::Stream;
+use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
 use config::Limits;

@@ -14,12 +14,12 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::{StartHandshake, TlsStream};
 
 use super::connection::Protocol;
-use super::peer::{Proof, Shown};
 use super::stream::{Stream, Tls, TryWrite};
 use crate::access::tls::Server;
 use crate::access::tls::certificate;
+use crate::clock::now_s;
+use crate::context::peer::{Proof, Shown};
 use crate::context::worker::Worker;
-use crate::session::now_s;
 use config::Limits;
 
 /// Bytes of a client's first message: several times what they are with tickets and keys of every kind.

@@ -13,7 +13,6 @@
 
 mod connection;
 mod handshake;
-mod peer;
 mod proxied;
 mod stream;
 
@@ -29,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::access::limit::connections::{Refused, Slot};
 use crate::access::tls::{Server, Spoken};
+use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
 use config::{self, Limits};
@@ -38,8 +38,6 @@ use net::socket::{self, Listening};
 use self::connection::Ended;
 use self::handshake::Secured;
 use self::proxied::ProxiedError;
-
-pub use self::peer::{InCall, Peer, Shown};
 
 /// How long to wait when the process has no more file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);

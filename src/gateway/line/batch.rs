@@ -14,11 +14,13 @@ use tokio::sync::mpsc;
 
 use crate::access::limit::buffered::{Buffered, Reservation};
 use crate::context::call::Call;
-use crate::line::relay::{Media, ReplyBody, media_of};
+use crate::line::relay::ReplyBody;
 use net::pieces::Pieces;
 use protocol::error::{Error, GatewayError, UpstreamError};
 use protocol::json::Span;
 use protocol::json::{Kind, Value};
+use protocol::media::Media;
+use protocol::media::media_of;
 use protocol::sse::{Event, Events, data_event};
 use protocol::version::Era;
 

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 
+use crate::context::call::Seen;
 use net::tasks::Tasks;
 use protocol::agreement::{self, name_in_body};
 use protocol::envelope::{Envelope, EnvelopeError, find_id};
@@ -32,15 +33,6 @@ pub struct Message {
     /// Its method.
     pub method: Method,
     /// The era it is written in.
-    pub era: Era,
-}
-
-/// What became known of a message before it was read to its end, or refused.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// Its method: the header's, until the body's is known.
-    pub method: Method,
-    /// Its era: the headers', until the body has shown it.
     pub era: Era,
 }
 

@@ -7,4 +7,4 @@ pub mod legacy;
 pub mod message;
 pub mod proxy;
 pub mod relay;
-pub mod sse_endpoint;
+pub mod sse_stream;

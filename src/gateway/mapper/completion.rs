@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::access::policy::Class;
-use crate::context::snapshot::Endpoint;
+use crate::snapshot::Endpoint;
 use protocol::ambiguity::{folded, is_ambiguous};
 use protocol::json::{Kind as JsonKind, Literal, Value};
 use protocol::route::{Kind, template};

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::context::snapshot::Endpoint;
 use crate::session::Sessions;
 use crate::session::tasks::TaskOf;
+use crate::snapshot::Endpoint;
 use crate::upstream::own_id::OwnId;
 use protocol::ambiguity::{RESPONSE, is_ambiguous, is_there_once};
 use protocol::json::{JsonError, Literal, Scratch, Value, quote};

@@ -36,6 +36,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use crate::telemetry::shared::Series;
+use crate::telemetry::shared::Unavailable;
 use config;
 use net::secret::{Secret, SecretError};
 use net::tls::{Connector, SettingsError};
@@ -90,31 +91,6 @@ pub enum SharedError {
     /// It is not known whom to trust.
     #[error("[shared] {0}")]
     Trust(#[from] SettingsError),
-}
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// There is no connection.
-    #[error("there is no connection")]
-    Away,
-    /// It took too long.
-    #[error("the server did not answer in time")]
-    TimedOut,
-    /// The server refused, or answered something else.
-    #[error("the server refused")]
-    Refused,
-}
-
-impl Unavailable {
-    /// The word for metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Away => "away",
-            Self::TimedOut => "timeout",
-            Self::Refused => "refused",
-        }
-    }
 }
 
 impl Shared {

@@ -1,45 +1,18 @@
-//! Certificates that are about to end: shown as a metric, and told in the log.
+//! Looks every day for certificates that are about to end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::access::tls::{Expiry, Servers};
+use crate::access::tls::expiry::warn;
 use crate::context::state::State;
-use crate::session::now_s;
-use crate::telemetry::metrics::Metrics;
 
-/// The log speaks of certificates that end sooner.
-const WARN_BEFORE_S: u64 = 14 * DAY_S;
-const DAY_S: u64 = 24 * 60 * 60;
+/// How often.
+const INTERVAL: Duration = Duration::from_hours(24);
 
 /// Looks again every day: a process may run for longer than a certificate.
-pub async fn watch(state: std::sync::Arc<State>) {
+pub(super) async fn watch(state: Arc<State>) {
     loop {
-        tokio::time::sleep(Duration::from_secs(DAY_S)).await;
+        tokio::time::sleep(INTERVAL).await;
         warn(&state.tls.expiries());
-    }
-}
-
-/// Brings the metric up to date, and warns.
-pub fn show(servers: &Servers, metrics: &Metrics) {
-    let expiries = servers.expiries();
-    metrics.certificate_expiry.reset();
-    for Expiry { path, ends_s } in &expiries {
-        let gauge = metrics.certificate_expiry.with_label_values(&[&path.display().to_string()]);
-        gauge.set(i64::try_from(*ends_s).unwrap_or(i64::MAX));
-    }
-    warn(&expiries);
-}
-
-fn warn(expiries: &[Expiry]) {
-    let now_s = now_s();
-    for Expiry { path, ends_s } in expiries {
-        let path = path.display();
-        match ends_s.checked_sub(now_s) {
-            None | Some(0) => tracing::error!(%path, "the certificate has expired"),
-            Some(left_s) if left_s < WARN_BEFORE_S => {
-                tracing::warn!(%path, days = left_s / DAY_S, "the certificate expires soon");
-            }
-            Some(_) => {}
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::context::snapshot::Snapshot;
+use crate::snapshot::Snapshot;
 use crate::upstream::Upstream;
 use config::{Config, Limits};
 

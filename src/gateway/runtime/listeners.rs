@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use tokio::sync::mpsc;
 
+use super::serving::Change;
 use super::sockets;
-use crate::context::worker::Change;
 use config::{Config, Drain, Listener};
 use net::socket::Listening;
 

@@ -16,15 +16,17 @@
 //! and names of upstreams, listens to them, reloads on SIGHUP and drains on SIGTERM or SIGINT; it is never on the path
 //! of a call.
 
-pub mod certificate_expiry;
+mod certificate_expiry;
 mod control;
 mod difference;
 mod files;
+mod key_refresh;
 mod listeners;
 mod notify;
 mod passed;
 mod reload;
 mod replicas;
+mod serving;
 mod sockets;
 mod supervisor;
 mod watch;
@@ -44,14 +46,14 @@ use anyhow::Context as _;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc::Receiver;
 
-use crate::access::auth::jwt::refresh;
+use self::serving::Change;
 use crate::access::limit::open_files;
 use crate::admin;
-use crate::catalog::pins::watch::Watcher;
+use crate::catalog::pin_watch::Watcher;
 use crate::catalog::probe::Prober;
 use crate::catalog::{lists, subscriptions};
 use crate::context::state::{State, StateError};
-use crate::context::worker::{Change, Worker};
+use crate::context::worker::Worker;
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::exchange::Client;
@@ -252,7 +254,7 @@ impl Gateway {
         tasks.spawn(prober.run());
         let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         tasks.spawn(lists::learn::run(Arc::clone(&state), learning));
-        tasks.spawn(refresh::run(Arc::clone(&state), tasks.clone()));
+        tasks.spawn(key_refresh::run(Arc::clone(&state), tasks.clone()));
         let listening = client(open_files::listening_connections_max());
         let looking = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         let watcher = Watcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
@@ -317,7 +319,7 @@ fn spawn_worker(
                 runtime.block_on(async {
                     let worker = Worker::new(state, Arc::clone(&pulse), &log, upstream_connections_max);
                     tokio::select! {
-                        () = worker.run(sockets, changes) => {}
+                        () = serving::run(&worker, sockets, changes) => {}
                         () = pulse.beat(beat_interval) => {}
                     }
                 });

@@ -16,9 +16,10 @@ use super::difference::{difference, renewed};
 use super::listeners::{Listeners, Plan};
 use super::load;
 use super::watch::FileWatch;
+use crate::context::audit;
 use crate::context::reloads::Outcome;
 use crate::context::state::{Prepared, State};
-use crate::telemetry::{audit, logs};
+use crate::telemetry::logs;
 use config::Config;
 
 /// Between two reloads, however many are asked for.

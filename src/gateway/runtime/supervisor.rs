@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::notify::Notifier;
-use crate::context::pulse::Seen;
 use crate::context::state::State;
 use crate::telemetry::logs;
+use crate::telemetry::pulse::Seen;
 use config::Drain;
 
 /// The exit code after a bug, as sysexits has it.

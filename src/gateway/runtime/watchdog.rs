@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::notify::Notifier;
-use crate::context::pulse::Seen;
 use crate::context::state::State;
+use crate::telemetry::pulse::Seen;
 
 /// How often the service manager hears what has changed, and how often while calls run out.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::desk::Desk;
 use super::heard::Heard;
-use super::room::{Place, Places};
 use super::streams::Streams;
 use super::subscribed::Subscribed;
+use crate::access::limit::quota::{Place, Places};
 use crate::upstream::ReplicaKey;
 use crate::upstream::ask::Named;
 use protocol::level::Level;

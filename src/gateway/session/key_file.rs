@@ -9,9 +9,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::hex;
-use super::keys::{self, KEY_BYTES, Keys, KeysError};
 use crate::directory::Directory;
+use crate::sealing::{self, KEY_BYTES, Keys, KeysError, hex};
 
 /// More than any key file needs.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -90,9 +89,9 @@ pub fn rotate(path: &Path) -> Result<Rotated, KeyFileError> {
         None => return Err(read_failed(io::ErrorKind::NotFound.into())),
     };
     let text = file.text(FILE_BYTES_MAX).map_err(read_failed)?;
-    let old = keys::parse(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })?;
+    let old = sealing::parse(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })?;
     let kept = old.len().min(OLD_KEYS_KEPT);
-    let mut all = vec![keys::random_key()?];
+    let mut all = vec![sealing::random_key()?];
     all.extend_from_slice(&old[..kept]);
     // An operator who is root must not take the file away from the service's user.
     directory
@@ -108,7 +107,7 @@ fn place(path: &Path) -> Result<(Directory, std::ffi::OsString), KeyFileError> {
 
 /// Makes the file with one new key. False if another process made it meanwhile: then that one counts.
 fn create(directory: &Directory, name: &OsStr, path: &Path) -> Result<bool, KeyFileError> {
-    let text = text_of(&[keys::random_key()?]);
+    let text = text_of(&[sealing::random_key()?]);
     let created = directory.create(name, text.as_bytes());
     created.map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })
 }

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 use super::entry::Closed;
 use super::list_pool::{Found, Pool};
-use super::room::Place;
 use super::{SessionId, Sessions};
+use crate::access::limit::quota::Place;
 
 /// Who is charged for what is opened.
 #[derive(Clone, Debug)]

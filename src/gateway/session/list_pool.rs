@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::SessionId;
-use super::room::Place;
+use crate::access::limit::quota::Place;
 
 /// Younger sessions make no room for those who hold as many.
 pub(super) const AGE_MIN: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 //! what time it is, in seconds of Unix time.
 //!
 //! What `initialize` settled is in the session id itself ([`token`]), so that a session costs nothing until it
-//! is used and lives as long as its key ([`keys`]), not as long as this process. What changes afterwards is
+//! is used and lives as long as its key ([`sealing`](crate::sealing)), not as long as this process. What changes afterwards is
 //! *state*: upstream sessions, the log level, and that a session was ended. State is held in memory, in
 //! shards, and written behind to a journal ([`journal`]) that is read back at start ([`store`]).
 //!
@@ -29,13 +29,11 @@ pub mod grant;
 pub mod heard;
 pub mod journal;
 pub mod key_file;
-pub mod keys;
 pub mod list_lease;
 mod list_pool;
 pub mod message_queue;
 pub mod oust;
 mod rate;
-pub mod room;
 pub mod shared;
 pub mod store;
 pub mod streams;
@@ -50,11 +48,10 @@ mod tests;
 pub mod token;
 mod writer;
 
-use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -62,7 +59,6 @@ use parking_lot::Mutex;
 pub use self::entry::{Closed, UpstreamSession};
 pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Opening, Session, SessionId};
 pub use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
-pub use self::room::Place;
 pub use self::subscribed::NotSubscribed;
 pub use self::writer::Writer;
 pub use protocol::level::Level;
@@ -70,19 +66,14 @@ pub use protocol::level::Level;
 use self::desk::Desk;
 use self::entry::{Entry, Slot};
 use self::journal::Record;
-use self::keys::{Keys, NONCE_BYTES};
 use self::list_lease::Pools;
 use self::rate::Rate;
-use self::room::{Places, Principals, Room};
 use self::streams::{StreamPlace, Streams};
 use self::table::Table;
 use self::writer::Journal;
+use crate::access::limit::quota::{Place, Places, Principals, Room};
 use crate::redis::Shared;
-
-/// Seconds since 1970: sessions outlive the process, so their times are those of the calendar.
-pub fn now_s() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
+use crate::sealing::{Keys, NONCE_BYTES};
 
 /// Why a session gets no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -512,11 +503,4 @@ impl<E> From<NoState> for OpenError<E> {
 /// Some of the gateway's own sessions are few, and clients cannot take their places.
 fn place_for(session: SessionId, room: &Arc<Room>) -> Option<Place> {
     if session.is_one_of_few() { Some(room.take_beyond()) } else { room.take() }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -28,13 +28,15 @@ use redis::{Script, cmd, pipe};
 
 use super::entry::{Closed, UpstreamSession};
 use super::journal::{Record, Replay, Replayed};
-use super::keys::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
-use super::room::Places;
 use super::sweep::Becomes;
 use super::table::SEEN_PER_SHARD_MAX;
-use super::{Owner, SessionId, Sessions, now_s, place_for};
+use super::{Owner, SessionId, Sessions, place_for};
+use crate::access::limit::quota::Places;
+use crate::clock::now_s;
 use crate::redis::news::News;
-use crate::redis::{Shared, Unavailable, Urgency};
+use crate::redis::{Shared, Urgency};
+use crate::sealing::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
+use crate::telemetry::shared::Unavailable;
 
 /// What the field of an upstream session, the log level and a subscription begin with.
 const OPENED: &str = "o";

@@ -16,17 +16,18 @@ use prometheus::IntCounter;
 use super::entry::Entry;
 use super::journal::Replay;
 use super::key_file::{self, KeyFileError};
-use super::keys::Keys;
 use super::list_lease::Pools;
-use super::now_s;
 use super::rate::Rate;
-use super::room::{Places, Principals, Room};
-use super::streams::{StreamSeries, Streams};
+use super::streams::Streams;
 use super::table::Table;
 use super::writer::{Journal, Writer};
 use super::{Sessions, place_for};
+use crate::access::limit::quota::{Places, Principals, Room};
+use crate::clock::now_s;
 use crate::directory::open_own;
 use crate::redis::Shared;
+use crate::sealing::Keys;
+use crate::telemetry::streams::StreamSeries;
 use config::{self, Config};
 
 /// Of the keys of sessions, in the state directory.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use prometheus::IntCounter;
 
 use super::grant::Grant;
 use crate::access::limit::buffered::Buffered;
+use crate::telemetry::streams::StreamSeries;
 
 /// As much may wait for all streams together as if so many queues were full.
 const FULL_QUEUES_MAX: usize = 256;
@@ -29,17 +29,6 @@ pub struct Streams {
     /// What waits for all streams together.
     pub(super) queued: Arc<Buffered>,
     pub(super) series: StreamSeries,
-}
-
-/// What is counted of streams.
-#[derive(Clone, Debug)]
-pub struct StreamSeries {
-    /// Ended because their client opened another.
-    pub taken_over: IntCounter,
-    /// Ended because their client did not read.
-    pub unread: IntCounter,
-    /// Messages that no stream had room for.
-    pub dropped: IntCounter,
 }
 
 /// One stream, counted.
@@ -131,6 +120,8 @@ impl Drop for StreamPlace {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use prometheus::IntCounter;
+
     use super::*;
     use crate::session::{ClientInfo, SessionId};
     use protocol::version::LegacyVersion;

@@ -17,8 +17,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
 use super::Sessions;
-use super::keys::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
 use super::tasks::TaskOf;
+use crate::sealing::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
 use protocol::task::ID_BYTES_MAX;
 
 const VERSION: u8 = 1;

@@ -23,7 +23,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::journal::{read_task, task_line};
 use super::shared::{open, seal};
-use super::{SessionId, Sessions, now_s};
+use super::{SessionId, Sessions};
+use crate::clock::now_s;
 use crate::redis::{Shared, Urgency};
 use protocol::task::ID_BYTES_MAX;
 

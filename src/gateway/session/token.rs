@@ -12,8 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-use super::keys::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
 use super::{ClientInfo, Grant, NoSession, SessionId};
+use crate::sealing::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
 use protocol::json::{Document, Kind, Scratch};
 use protocol::version::LegacyVersion;
 

@@ -18,7 +18,7 @@ use prometheus::IntCounter;
 use tokio::sync::oneshot;
 
 use super::journal::{Record, Replay};
-use super::now_s;
+use crate::clock::now_s;
 use crate::directory::open_own;
 
 /// The largest journal.

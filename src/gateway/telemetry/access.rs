@@ -12,7 +12,7 @@ use prometheus::IntCounter;
 use super::ended::Ended;
 use super::logs::line::Line;
 use super::logs::{self, Lines, cut};
-use crate::access::auth::Principal;
+use crate::identity::Principal;
 use config::{Access, AccessField, Log, LogFormat};
 use protocol::error::Reason;
 

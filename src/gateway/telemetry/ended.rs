@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::access::auth::Principal;
+use crate::identity::Principal;
 use crate::telemetry::request_id::RequestId;
 use protocol::error::Reason;
 

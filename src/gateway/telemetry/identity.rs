@@ -3,7 +3,7 @@
 use prometheus::IntCounter;
 
 use super::vec::{IntCounterVec, IntGaugeVec};
-use crate::access::auth::refusal::Refusal;
+use crate::identity::refusal::Refusal;
 
 /// Metrics of credentials.
 #[derive(Clone, Debug)]

@@ -3,7 +3,6 @@
 //! Nothing here decides anything about a call.
 
 pub mod access;
-pub mod audit;
 pub mod book;
 pub mod bridge;
 pub mod calls;
@@ -17,6 +16,7 @@ pub mod metrics;
 pub mod observers;
 pub mod pins;
 pub mod process;
+pub mod pulse;
 pub mod rates;
 pub mod registry;
 pub mod reloads;

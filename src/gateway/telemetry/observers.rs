@@ -9,7 +9,7 @@ use super::ended::Ended;
 use super::logs::FailureLog;
 use super::request_id::{RequestId, RequestIds};
 use super::trace::{CallSpan, Tracer};
-use crate::context::pulse::Pulse;
+use crate::telemetry::pulse::Pulse;
 use config::Log;
 use protocol::error::Error;
 

@@ -4,10 +4,34 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
 use super::vec::IntCounterVec;
-use crate::redis::Unavailable;
 
 /// Upper bounds of the latency buckets, in seconds.
 const BUCKETS_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// There is no connection.
+    #[error("there is no connection")]
+    Away,
+    /// It took too long.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The server refused, or answered something else.
+    #[error("the server refused")]
+    Refused,
+}
+
+impl Unavailable {
+    /// The word for metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::TimedOut => "timeout",
+            Self::Refused => "refused",
+        }
+    }
+}
 
 /// What is counted about what replicas share.
 #[derive(Clone, Debug)]

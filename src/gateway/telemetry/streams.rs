@@ -4,7 +4,6 @@ use prometheus::{IntCounter, IntGauge, Opts};
 
 use super::registry::Registry;
 use super::vec::IntCounterVec;
-use crate::session::streams::StreamSeries;
 
 /// What is counted about streams.
 #[derive(Clone, Debug)]
@@ -15,6 +14,17 @@ pub struct Streams {
     pub refused: IntCounter,
     /// What became of them.
     pub series: StreamSeries,
+}
+
+/// What is counted of streams.
+#[derive(Clone, Debug)]
+pub struct StreamSeries {
+    /// Ended because their client opened another.
+    pub taken_over: IntCounter,
+    /// Ended because their client did not read.
+    pub unread: IntCounter,
+    /// Messages that no stream had room for.
+    pub dropped: IntCounter,
 }
 
 impl Streams {

@@ -22,12 +22,13 @@ use super::pipe::Own;
 use super::pool;
 use super::{Aim, ReplicaKey, Upstream};
 use crate::access::limit::buffered::Buffered;
-use crate::line::relay::{self, Media};
+use crate::upstream::body::collect;
 use config::Limits;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::{Scratch, Span};
+use protocol::media::{Media, media_of};
 use protocol::method::Method;
 use protocol::splice::{Edit, Segments, splice};
 use protocol::sse::Events;
@@ -140,7 +141,7 @@ impl Asker<'_> {
         let (body, own_id) = self.with_own_id(body);
         let message = Message { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
         let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
-        let media = relay::media_of(&head.headers);
+        let media = media_of(&head.headers);
         let answer = |body: Bytes| {
             let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));
             let (status, headers) = (head.status, head.headers.clone());
@@ -154,7 +155,7 @@ impl Asker<'_> {
             }
             // Of anything else than JSON only the end is of use: it frees the connection.
             _ => {
-                let collected = relay::collect(&mut body, bytes_max, deadline, self.budget).await;
+                let collected = collect(&mut body, bytes_max, deadline, self.budget).await;
                 // The budget bounds what is read; an answer is short-lived enough to be counted only so far.
                 let (body, _) = collected.map_err(|error| match error {
                     Error::Upstream(error) => error,
@@ -193,7 +194,7 @@ impl Asker<'_> {
         let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };
         let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
         let Reply { head, mut body, lease, .. } = reply;
-        if relay::collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
+        if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
             pool::give_back(lease, Instant::now());
         }
         Ok(head.status.is_success() || head.status == StatusCode::NOT_FOUND)

@@ -16,10 +16,9 @@ use super::pipe::exchange::CALLER;
 use super::stdio;
 use super::{Aim, ReplicaKey, Upstream};
 use crate::access::limit::buffered::Buffered;
-use crate::session::{OpenError, Owner, SessionId, Sessions, UpstreamSession};
 use config::Limits;
 use protocol::ambiguity::is_ambiguous_introduction;
-use protocol::error::{NoListSession, UpstreamError};
+use protocol::error::UpstreamError;
 use protocol::json::{Document, Value, quote};
 use protocol::version::LegacyVersion;
 
@@ -224,30 +223,6 @@ impl Closing {
         if let Err(error) = asker.close_session(upstream, version.as_str(), (id, *replica), deadline).await {
             tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
         }
-    }
-}
-
-/// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
-pub async fn own_session(
-    asker: &Asker<'_>,
-    sessions: &Sessions,
-    upstream: &Upstream,
-    (id, offer): (SessionId, Offer<'_>),
-    deadline: Instant,
-) -> Result<Arc<UpstreamSession>, UpstreamError> {
-    let open = || async {
-        let opened = open(asker, upstream, offer, deadline).await?;
-        Ok::<_, NotOpened>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
-    };
-    let owner = Owner { session: id, expires_s: u64::MAX, principal: "" };
-    let session = sessions.upstream_session(owner, &upstream.session_key, open);
-    match tokio::time::timeout_at(deadline.into(), session).await {
-        Ok(Ok(session)) => Ok(session),
-        Ok(Err(OpenError::Failed(error))) => Err(error.into()),
-        Ok(Err(OpenError::TooMany | OpenError::TooManyOfPrincipal | OpenError::Ended)) => {
-            Err(NoListSession::Busy.into())
-        }
-        Err(_) => Err(UpstreamError::TimedOut),
     }
 }
 

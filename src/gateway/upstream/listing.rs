@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use protocol::hints::Hints;
 use protocol::param_headers::Annotation;
 
 /// The mirrored parameters of tools, by the name the upstream gave them; tools without are not in it.
@@ -22,13 +21,6 @@ pub struct Annotated {
     known: ArcSwap<Annotations>,
     was_listed: AtomicBool,
 }
-
-/// What the annotations of tools say, by the name the upstream gave them; tools without any are not in it.
-pub type ToolHints = HashMap<Box<str>, Hints>;
-
-/// What the annotations of an upstream's tools say, as they were last listed.
-#[derive(Debug, Default)]
-pub struct Hinted(ArcSwap<ToolHints>);
 
 /// A tools list is fetched at most so often because of headers that disagree with it.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -62,46 +54,6 @@ impl Default for Listing {
             log: Throttle::new(LOG_INTERVAL),
             missing: AtomicU8::new(0),
         }
-    }
-}
-
-impl Hinted {
-    /// What they say of a tool, by the upstream's name for it.
-    pub fn of(&self, tool: &str) -> Hints {
-        self.0.load().get(tool).copied().unwrap_or_default()
-    }
-
-    /// What they say of all; another value whenever it is something else.
-    pub fn now(&self) -> Arc<ToolHints> {
-        self.0.load_full()
-    }
-
-    /// Replaces what is known of these tools. Of one that is there twice, what both say.
-    pub fn publish<'n>(&self, tools: impl Iterator<Item = (Cow<'n, str>, Hints)>) {
-        let mut listed: HashMap<Cow<'n, str>, Hints> = HashMap::new();
-        for (name, hints) in tools {
-            listed.entry(name).and_modify(|known| *known = known.and(hints)).or_insert(hints);
-        }
-        let known = self.0.load();
-        let is_known = |(name, hints): (&Cow<'_, str>, &Hints)| {
-            known.get(&**name).copied().unwrap_or_default() == *hints
-        };
-        if listed.iter().all(is_known) {
-            return;
-        }
-        let mut next = if known.len() + listed.len() > ANNOTATED_MAX {
-            ToolHints::new()
-        } else {
-            ToolHints::clone(&known)
-        };
-        for (name, hints) in listed {
-            if hints == Hints::default() {
-                next.remove(&*name);
-            } else {
-                next.insert(name.into(), hints);
-            }
-        }
-        self.0.store(Arc::new(next));
     }
 }
 

@@ -15,8 +15,8 @@ use super::ask::{Asker, Named, Question, legacy_headers};
 use super::exchange::{Client, Delivery, Held, Reply, RequestBody};
 use super::incoming::Incoming;
 use crate::access::limit::buffered::{Buffered, Reservation};
-use crate::line::relay::{Media, media_of};
 use protocol::error::UpstreamError;
+use protocol::media::{Media, media_of};
 use protocol::splice::Segments;
 use protocol::sse::{Event, Events};
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{Identity, Principal};
+use crate::identity::Identity;
+use crate::identity::Principal;
 use config::{self, API_KEY_PREFIX};
 
 /// The configured keys.

@@ -12,8 +12,8 @@ use super::certificate::{CertificateRules, ClientCertificate};
 use super::jwt::claims::identify;
 use super::jwt::issuer::{Issuer, Issuers};
 use super::jwt::token::{Token, is_token};
-use super::principal::Principal;
-use super::refusal::Refusal;
+use crate::identity::principal::Principal;
+use crate::identity::refusal::Refusal;
 use config::{self, AuthMethod};
 use protocol::head::Field;
 

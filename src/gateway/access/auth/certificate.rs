@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-use super::principal::{Identity, Principal};
-use super::refusal::Refusal;
+use crate::identity::principal::{Identity, Principal};
+use crate::identity::refusal::Refusal;
 use config::{self, SubjectName};
 
 const NAME_BYTES_MAX: usize = 512;

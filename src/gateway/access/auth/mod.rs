@@ -10,9 +10,5 @@ pub mod challenge;
 pub mod jwt;
 pub mod operator;
 pub mod origin;
-pub mod principal;
-pub mod refusal;
 pub mod remembered;
 pub mod resource;
-
-pub use self::principal::{Identity, Principal};

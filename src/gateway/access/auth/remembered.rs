@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::jwt::issuer::Issuer;
-use crate::context::caller::Caller;
+use crate::access::caller::Caller;
 
 /// Of each of the two halves of a worker's memory.
 const ENTRIES_MAX: usize = 4096;
@@ -141,8 +141,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::access::auth::Principal;
     use crate::access::policy::Policy;
+    use crate::identity::Principal;
 
     fn known(endpoint: u64, credential: Option<&str>, ends: Option<Instant>) -> Rc<Known> {
         let class = Policy::default().class_of(&Principal::Anonymous);

@@ -11,4 +11,5 @@ pub mod digest;
 pub mod handshakes;
 pub mod open_files;
 pub mod per_address;
+pub mod quota;
 pub mod rate;

@@ -11,7 +11,7 @@ use arc_swap::ArcSwapOption;
 
 use super::Compiled;
 use super::rule::{Rule, Thing};
-use crate::upstream::listing::ToolHints;
+use crate::access::policy::hints::ToolHints;
 use config::Effect;
 use protocol::hints::Hints;
 use protocol::route::directory::Directory;

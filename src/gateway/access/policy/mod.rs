@@ -13,6 +13,7 @@
 //! endpoint it was made for.
 
 pub mod class;
+pub mod hints;
 pub mod rule;
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use self::rule::{Applies, Rule};
-use crate::access::auth::Principal;
-use crate::upstream::listing::Hinted;
+use crate::access::policy::hints::Hinted;
+use crate::identity::Principal;
 use config::{self, Effect};
 
 pub use self::class::{Class, Place, Reach, Verdict};

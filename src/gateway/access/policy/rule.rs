@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use globset::GlobSet;
 
-use crate::access::auth::Principal;
+use crate::identity::Principal;
 use config::{self, Effect};
 use protocol::hints::{Hints, Wanted};
 use protocol::route::Kind;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::*;
-use crate::access::auth::Identity;
+use crate::identity::Identity;
 use protocol::hints::Hints;
 use protocol::json::Scratch;
 use protocol::route::directory::{Directory, MemberNames};

@@ -11,6 +11,7 @@
 //! whom it wanted, and more clearly than an alert could.
 
 pub mod certificate;
+pub mod expiry;
 pub mod names;
 
 use std::collections::BTreeMap;

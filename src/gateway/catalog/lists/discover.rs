@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cache::MergedPage;
-use super::part::Content;
 use super::summary::{Summary, versions};
-use crate::context::snapshot::Endpoint;
+use crate::snapshot::Endpoint;
+use crate::tables::lists::cache::MergedPage;
+use crate::tables::lists::part::Content;
 use crate::upstream::Upstream;
 use config;
 use protocol::json::{Scratch, Span};

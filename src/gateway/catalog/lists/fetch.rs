@@ -11,19 +11,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::Kind;
-use super::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, Reading, read};
 use super::tongue::{NO_CAPABILITIES, Tongue, own_session};
-use crate::context::snapshot::Snapshot;
+use crate::catalog::own_session;
 use crate::context::state::State;
 use crate::session::UpstreamSession;
+use crate::snapshot::Snapshot;
+use crate::tables::lists::Kind;
+use crate::tables::lists::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, Reading, read};
 use crate::upstream::Aim;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Answer, Asker, Question, legacy_headers, modern_headers};
 use crate::upstream::exchange::Client;
-use crate::upstream::initialize::{self, Offer};
+use crate::upstream::initialize::Offer;
 use protocol::error::UpstreamError;
-use protocol::json::{Scratch, Value, quote};
+use protocol::json::{Scratch, quote};
 use protocol::translation::introduction;
 use protocol::version::{self, Era, LegacyVersion};
 
@@ -157,7 +158,7 @@ impl<'f> Fetch<'f> {
         let offer = Offer { capabilities: declared, ..Offer::own(version) };
         let own = (own_session(version, capabilities), offer);
         let sessions = &self.hands.state.sessions;
-        initialize::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
+        own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
 
     async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, Trouble> {
@@ -325,11 +326,6 @@ fn failure(answer: &Answer) -> UpstreamError {
         }
         _ => UpstreamError::Nonsense,
     }
-}
-
-/// The `ttlMs` of a result: 0 where it is absent, negative or no integer.
-pub fn ttl_ms(result: Value<'_>) -> u64 {
-    result.get("ttlMs").and_then(Value::as_integer).and_then(|ttl| ttl.try_into().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep_until, timeout_at};
 
-use super::cache::PartKey;
 use super::fetch::{Fetch, Hands};
-use super::flight::{Flight, Joined, Landing};
-use super::part::{Cut, Part};
 use super::tongue::Tongue;
 use crate::session::{ListLease, Payer};
+use crate::tables::lists::cache::PartKey;
+use crate::tables::lists::flight::{Flight, Joined, Landing};
+use crate::tables::lists::part::{Cut, Part};
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
 

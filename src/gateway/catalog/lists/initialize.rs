@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use super::discover::heading;
 use super::summary::{Capability, Summary};
 use crate::access::policy::Class;
-use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::snapshot::{Endpoint, Snapshot};
 use crate::upstream::Upstream;
 use crate::upstream::facts::{Fact, Introduction};
 use protocol::json::{Document, Kind, Scratch, Value, quote};
@@ -290,7 +290,7 @@ mod tests {
         for (upstream, known) in snapshot.upstreams.iter().zip(known) {
             upstream.facts.publish(known.clone());
         }
-        let class = snapshot.endpoints[0].policy.class_of(&crate::access::auth::Principal::Anonymous);
+        let class = snapshot.endpoints[0].policy.class_of(&crate::identity::Principal::Anonymous);
         result(&snapshot, &snapshot.endpoints[0], &class, requested).await
     }
 

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::cache::{DialectKey, PartKey};
 use super::fetch::{Fetched, Hands};
 use super::gather::Wanted;
-use super::part::{Content, Cut, Excluded, Part, Why};
-use super::{Kind, List};
+use crate::tables::lists::Kind;
+use crate::tables::lists::List;
+use crate::tables::lists::cache::{DialectKey, PartKey};
+use crate::tables::lists::part::{Content, Cut, Excluded, Part, Why};
 use crate::telemetry::logs::shorten;
 use crate::telemetry::vec::IntCounterVec;
 use protocol::mapping::Field;

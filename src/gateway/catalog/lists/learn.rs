@@ -14,13 +14,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::fetch::Hands;
 use super::gather::Had;
-use super::part::Content;
 use super::tongue::Tongue;
-use super::{Kind, List, wanted};
+use super::wanted;
 use crate::access::policy::Place;
-use crate::context::snapshot::Snapshot;
 use crate::context::state::State;
 use crate::mapper::kind_of;
+use crate::snapshot::Snapshot;
+use crate::tables::lists::Kind;
+use crate::tables::lists::List;
+use crate::tables::lists::part::Content;
 use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Client;
 use crate::upstream::{Upstream, UpstreamId};

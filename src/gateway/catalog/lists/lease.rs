@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout_at;
 
-use super::Kind;
 use super::fetch::Hands;
 use super::gather::Wanted;
 use super::tongue::{Tongue, own_session};
 use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForList};
+use crate::tables::lists::Kind;
 use crate::upstream::Upstream;
 use protocol::error::{NoListSession, UpstreamError};
 

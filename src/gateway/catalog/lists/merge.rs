@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::List;
-use super::cache::{Digest, MergedPage, digest};
 use super::page::Cursor;
-use super::part::{Content, Item, Page};
 use super::summary::SERVER_INFO;
 use crate::access::policy::Class;
-use crate::context::snapshot::Endpoint;
 use crate::mapper::kind_of;
+use crate::snapshot::Endpoint;
+use crate::tables::lists::List;
+use crate::tables::lists::cache::{Digest, MergedPage, digest};
+use crate::tables::lists::part::{Content, Item, Page};
 use protocol::json::{Span, quote};
 use protocol::mapping::Field;
 use protocol::route::directory::Directory;

@@ -2,7 +2,7 @@
 //!
 //! # How a list comes about
 //!
-//! What an upstream gave for one list is a *part* ([`part`]): all its pages, and until when it holds. Parts are
+//! What an upstream gave for one list is a *part* ([`part`](crate::tables::lists::part)): all its pages, and until when it holds. Parts are
 //! kept ([`cache`]), and fetched ([`fetch`]) where they are missing, old or invalid ([`gather`]), each under a deadline
 //! of its own, so that a dead upstream neither empties nor delays the lists of the others. Parts are merged once
 //! ([`merge`], [`discover`](mod@discover)) and the result is kept too: most requests are answered with bytes that are
@@ -23,19 +23,15 @@
 //! Deliberately absent: lists of single principals. There is one for each class of callers, who may use the same.
 
 mod answer;
-pub mod cache;
 pub mod discover;
 pub mod fetch;
-pub mod flight;
 pub mod gather;
 pub mod initialize;
 mod keep;
-pub mod kind;
 pub mod learn;
 mod lease;
 pub mod merge;
 pub mod page;
-pub mod part;
 pub mod pinned;
 pub mod summary;
 #[cfg(test)]
@@ -47,22 +43,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::answer::Request;
-use self::cache::{PartKey, Scope};
 use self::fetch::Hands;
 use self::gather::Wanted;
 use self::tongue::Tongue;
 use crate::access::policy::Class;
 use crate::context::call::Call;
-use crate::context::snapshot::Endpoint;
 use crate::context::worker::{View, Worker};
 use crate::session::Payer;
+use crate::snapshot::Endpoint;
+use crate::tables::lists::cache::{PartKey, Scope};
+use crate::tables::lists::{Dialect, Kind, List, cache};
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::splice::Segments;
-use protocol::version::{Era, LegacyVersion};
-
-pub use self::cache::Catalog;
-pub use self::kind::{Kind, List};
 
 /// A client's request for a list.
 #[derive(Clone, Copy, Debug)]
@@ -79,33 +72,6 @@ pub struct Ask<'a> {
     pub class: &'a Arc<Class>,
     /// Who is charged for what has to be opened; `None`: the gateway.
     pub asker: Option<&'a Call>,
-}
-
-/// The protocol of a request.
-#[derive(Clone, Copy, Debug)]
-pub enum Dialect<'a> {
-    /// The modern era.
-    Modern {
-        /// The client's capabilities: a JSON object, as it wrote it.
-        capabilities: &'a [u8],
-    },
-    /// The legacy era.
-    Legacy {
-        /// What the client speaks.
-        version: LegacyVersion,
-        /// The client's capabilities: a JSON object.
-        capabilities: &'a [u8],
-    },
-}
-
-impl Dialect<'_> {
-    /// Its era.
-    pub fn era(self) -> Era {
-        match self {
-            Self::Modern { .. } => Era::Modern,
-            Self::Legacy { .. } => Era::Legacy,
-        }
-    }
 }
 
 /// Answers a list: the whole JSON-RPC response.

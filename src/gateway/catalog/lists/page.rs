@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::cache::Digest;
+use crate::tables::lists::cache::Digest;
 
 /// A position in a merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,15 +2,17 @@
 //!
 //! A tool that was left out for another reason is judged as well: a change must not hide behind a mistake.
 
-use super::cache::DialectKey;
 use super::fetch::Hands;
 use super::gather::Wanted;
 use super::learn::CAPABILITIES;
-use super::part::{Content, Item, Page};
 use super::tongue::NO_CAPABILITIES;
-use super::{Dialect, Kind, List};
-use crate::catalog::pins::book::{Definition, Listed, OWN_LISTS, Source};
+use crate::tables::lists::Dialect;
+use crate::tables::lists::Kind;
+use crate::tables::lists::List;
+use crate::tables::lists::cache::DialectKey;
+use crate::tables::lists::part::{Content, Item, Page};
 use crate::upstream::changes::Changed;
+use crate::upstream::pins::book::{Definition, Listed, OWN_LISTS, Source};
 use protocol::canonical::canonical;
 use protocol::json::Scratch;
 use protocol::mapping::Field;

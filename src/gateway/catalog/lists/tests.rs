@@ -17,10 +17,12 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
-use super::{Ask, Dialect, List, learn, list, refetch_tools};
-use crate::access::auth::Principal;
+use super::{Ask, learn, list, refetch_tools};
 use crate::context::state::State;
 use crate::context::worker::Worker;
+use crate::identity::Principal;
+use crate::tables::lists::Dialect;
+use crate::tables::lists::List;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::changes::Changed;

@@ -8,10 +8,11 @@ use std::cell::OnceCell;
 
 use bytes::Bytes;
 
-use super::cache::{DialectKey, digest};
 use super::learn::CAPABILITIES;
-use super::{Dialect, Kind};
 use crate::session::SessionId;
+use crate::tables::lists::Dialect;
+use crate::tables::lists::Kind;
+use crate::tables::lists::cache::{DialectKey, digest};
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;

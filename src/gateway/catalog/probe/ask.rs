@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::StatusCode;
 
-use crate::catalog::lists::fetch::ttl_ms;
+use crate::tables::lists::part::ttl_ms;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Answer, Asker, Question, modern_headers};
 use crate::upstream::facts::{Introduction, RESULT_BYTES_MAX};

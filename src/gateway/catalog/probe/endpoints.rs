@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::context::eras::served;
-use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::snapshot::eras::served;
+use crate::snapshot::{Endpoint, Snapshot};
 use crate::upstream::Upstream;
 use protocol::version::Eras;
 

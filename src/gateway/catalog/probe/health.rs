@@ -17,7 +17,7 @@ use tokio::time::timeout_at;
 
 use super::Asking;
 use super::ask::discover_question;
-use crate::context::snapshot::Snapshot;
+use crate::snapshot::Snapshot;
 use crate::upstream::ask::{Answer, Asker, Question, legacy_headers};
 use crate::upstream::health::breaker::State as BreakerState;
 use crate::upstream::health::clock_ms;

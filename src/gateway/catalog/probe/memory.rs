@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::context::snapshot::Snapshot;
 use crate::directory::open_own;
+use crate::snapshot::Snapshot;
 use crate::upstream::Upstream;
 use crate::upstream::facts::{Fact, Introduction, Known, RESULT_BYTES_MAX};
 use config;

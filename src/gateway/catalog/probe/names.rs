@@ -15,7 +15,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::context::snapshot::Snapshot;
+use crate::snapshot::Snapshot;
 use crate::upstream::{Upstream, UpstreamId};
 use net::jitter::jittered;
 use net::lookup;

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::feed::Feed;
-use super::inbox::Inbox;
-use crate::context::caller::Caller;
-use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::access::caller::Caller;
 use crate::context::state::State;
 use crate::session::desk::Desk;
+use crate::snapshot::{Endpoint, Snapshot};
+use crate::tables::subscriptions::feed::Feed;
+use crate::tables::subscriptions::inbox::Inbox;
 use protocol::subscription::Lists;
 
 /// What one stream hears.

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{InSession, messages};
+use super::messages;
+use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use protocol::asking::NotAsked;
 use protocol::json::quote;

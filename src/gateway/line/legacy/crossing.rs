@@ -12,7 +12,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use memchr::memmem::Finder;
 
-use super::{InSession, answers, owed};
+use super::{answers, owed};
+use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::mapper::{Mapper, is_same_text};
 use crate::session::desk::{Addressee, Question};

@@ -24,12 +24,12 @@ use super::crossing::answers_a_call;
 use super::{MESSAGE_ANSWER_BYTES_MAX, MESSAGE_TIMEOUT};
 use crate::access::limit::buffered::Reservation;
 use crate::context::worker::{View, Worker};
-use crate::line::relay;
 use crate::session::UpstreamSession;
 use crate::session::desk::Desk;
 use crate::session::message_queue::{Delivery, QueuePlace, QueuedMessage};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Message, legacy_headers};
+use crate::upstream::body::collect;
 use crate::upstream::exchange::Reply;
 use crate::upstream::message_turns::Turn;
 use crate::upstream::pool;
@@ -173,7 +173,7 @@ async fn finish(worker: &Rc<Worker>, reply: Reply, turn: Turn) {
         let Reply { mut body, lease, .. } = reply;
         let deadline = Instant::now() + REST_TIMEOUT;
         let budget = &reader.state.buffered;
-        let rest = relay::collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, budget).await;
+        let rest = collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, budget).await;
         // A message that has no answer got that to a call: the connection is out of step.
         if rest.is_ok_and(|(rest, _)| !answers_a_call(&reader, &rest)) {
             pool::give_back(lease, Instant::now());

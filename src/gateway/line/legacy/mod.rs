@@ -25,9 +25,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderValue;
 
-use crate::context::snapshot::Endpoint;
 use crate::context::worker::{View, Worker};
-use crate::session::desk::Desk;
 use crate::session::{OpenError, Owner, Session, SessionId, UpstreamSession};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{Question, legacy_headers};
@@ -100,36 +98,6 @@ impl Holder {
                 principal: &grant.principal,
             },
         }
-    }
-}
-
-/// Where a message of an upstream belongs: whom it comes from, and which client's session it is part of.
-#[derive(Clone, Debug)]
-pub struct InSession {
-    /// The upstream that speaks.
-    pub upstream: Arc<Upstream>,
-    /// The gateway's session with it.
-    pub upstream_session: Arc<UpstreamSession>,
-    /// The client's session.
-    pub session: Session,
-    /// What is on its way in the client's session.
-    pub desk: Arc<Desk>,
-    /// The endpoint that the client's session belongs to.
-    pub endpoint: Rc<Arc<Endpoint>>,
-    /// The upstream's place in the endpoint.
-    pub member: usize,
-}
-
-impl InSession {
-    /// What the client speaks.
-    pub fn client_version(&self) -> LegacyVersion {
-        self.session.grant.version
-    }
-
-    /// Whether the client comes back for the rest of a reply that breaks off. Clients before 2025-11-25 need not, and
-    /// take the empty event that only carries an id for a broken message.
-    pub fn client_resumes(&self) -> bool {
-        self.session.has_resumption && self.client_version() >= LegacyVersion::V2025_11_25
     }
 }
 

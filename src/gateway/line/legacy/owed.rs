@@ -6,18 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{InSession, answers};
+use super::answers;
+use crate::context::in_session::{InSession, Owed};
 use crate::context::worker::Worker;
 use crate::session::desk::Parcel;
 use protocol::json::quote;
-
-/// A request that a client is to answer.
-#[derive(Debug)]
-pub struct Owed {
-    public_id: Box<str>,
-    due: Instant,
-    session: InSession,
-}
 
 /// Remembers when the answer is due.
 pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Proxy;
-use crate::context::snapshot::Endpoint;
 use crate::context::worker::View;
 use crate::line::legacy::cancellation;
 use crate::line::legacy::messages::{self, upstream_of};
@@ -17,6 +16,7 @@ use crate::line::message::Message;
 use crate::mapper::Mapper;
 use crate::session::cancelled::{Cancelled, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::session::{Session, SessionId, UpstreamSession};
+use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use protocol::error::GatewayError;
 use protocol::foreign_id::ForeignId;

@@ -4,15 +4,15 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::Proxy;
-use crate::access::auth::Principal;
 use crate::access::auth::authenticator::{Checked, Refused};
-use crate::access::auth::refusal::Refusal;
 use crate::access::auth::remembered::{Known, digest};
+use crate::access::caller::Caller;
+use crate::clock::now_s;
 use crate::context::call::Call;
-use crate::context::caller::Caller;
-use crate::context::snapshot::Endpoint;
 use crate::context::worker::View;
-use crate::session::now_s;
+use crate::identity::Principal;
+use crate::identity::refusal::Refusal;
+use crate::snapshot::Endpoint;
 use protocol::error::{Error, GatewayError, PolicyError};
 use protocol::head::{Field, Head};
 

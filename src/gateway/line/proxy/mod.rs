@@ -27,20 +27,22 @@ use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, Stat
 use hyper::body::Incoming;
 
 use crate::access::policy::{Class, Reach};
-use crate::catalog::lists::{self, Ask, Dialect, List};
+use crate::catalog::lists::{self, Ask};
 use crate::catalog::subscriptions;
 use crate::context::call::Call;
-use crate::context::snapshot::Endpoint;
+use crate::context::peer::InCall;
 use crate::context::worker::{View, Worker};
-use crate::edge::InCall;
 use crate::line::cors;
 use crate::line::intake::Intake;
 use crate::line::message::{Message, Reader};
 use crate::line::relay::{self, Plan, ReplyBody, json_response, relay};
-use crate::line::sse_endpoint::LineId;
 use crate::mapper::{Completion, Mapper, Restriction};
 use crate::session::Session;
 use crate::session::desk::CallInFlight;
+use crate::snapshot::Endpoint;
+use crate::tables::lists::Dialect;
+use crate::tables::lists::List;
+use crate::tables::sse_sessions::LineId;
 use crate::telemetry::calls::Spoken;
 use crate::telemetry::observers::Watch;
 use crate::telemetry::request_id::X_REQUEST_ID;

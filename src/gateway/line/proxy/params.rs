@@ -9,9 +9,9 @@ use http::HeaderMap;
 
 use super::Proxy;
 use crate::catalog::lists;
-use crate::context::snapshot::Endpoint;
 use crate::context::worker::View;
 use crate::line::message::Message;
+use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, Error};
 use protocol::param_headers::check;

@@ -15,7 +15,7 @@ use crate::catalog::subscriptions::client::Subscription;
 use crate::context::call::Call;
 use crate::line::batch::Batch;
 use crate::line::legacy::client_stream::ClientStream;
-use crate::line::sse_endpoint;
+use crate::line::sse_stream;
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
@@ -39,7 +39,7 @@ pub enum ReplyBody {
     /// Open until one side ends it.
     Subscription(Box<Subscription>),
     /// The stream of a client that speaks HTTP+SSE.
-    Line(Box<sse_endpoint::stream::Stream>),
+    Line(Box<sse_stream::Stream>),
     /// Open until each call of a batch is answered.
     Batch(Box<Batch>),
     /// What a client is told within its session.

@@ -16,32 +16,30 @@ mod reopen;
 mod stream;
 
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
-};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use memchr::memmem::{self, Finder};
 use tokio::time::timeout_at;
 
-use crate::access::limit::buffered::{Buffered, Reservation};
 use crate::access::limit::concurrency::Permit;
 use crate::catalog::subscriptions::client::Subscription;
-use crate::context::snapshot::Endpoint;
+use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::batch::Batch;
-use crate::line::legacy::InSession;
 use crate::line::legacy::client_stream::ClientStream;
-use crate::line::sse_endpoint;
+use crate::line::sse_stream;
 use crate::mapper::{Mapper, NotMapped, is_same_text};
 use crate::session::desk::CallInFlight;
 use crate::session::streams::StreamPlace;
+use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
+use crate::upstream::body::collect;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::own_id::{self, OwnId};
@@ -51,6 +49,7 @@ use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::json::Span;
+use protocol::media::{Media, media_of};
 use protocol::splice::{Segments, splice};
 use protocol::version::Era;
 
@@ -325,7 +324,7 @@ pub fn session_response(stream: Box<ClientStream>) -> Response<ReplyBody> {
 }
 
 /// The response to the GET of a client that speaks HTTP+SSE.
-pub fn line_response(stream: Box<sse_endpoint::stream::Stream>) -> Response<ReplyBody> {
+pub fn line_response(stream: Box<sse_stream::Stream>) -> Response<ReplyBody> {
     events_response(ReplyBody::Line(stream))
 }
 
@@ -442,68 +441,6 @@ fn note_refusal(upstream: &Upstream, reply: &[u8]) {
     }
     if holds("-32022") {
         upstream.facts.doubt();
-    }
-}
-
-/// Reads a reply that must be complete before it can be handed on, and counts it as long as it is held.
-pub async fn collect(
-    body: &mut Incoming,
-    bytes_max: usize,
-    deadline: Instant,
-    budget: &Arc<Buffered>,
-) -> Result<(Bytes, Reservation), Error> {
-    if body.size_hint().lower() > bytes_max as u64 {
-        return Err(UpstreamError::TooLarge.into());
-    }
-    let mut held = budget.reservation();
-    let read = async {
-        let mut pieces = Pieces::default();
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| UpstreamError::Reset)?.into_data() else { continue };
-            if pieces.len() + data.len() > bytes_max {
-                return Err(UpstreamError::TooLarge.into());
-            }
-            if !held.grow(data.len()) {
-                return Err(GatewayError::Buffers.into());
-            }
-            pieces.push(data, 0);
-            if body.is_end_stream() {
-                break;
-            }
-        }
-        Ok(pieces.into_bytes())
-    };
-    let whole: Result<Bytes, Error> =
-        timeout_at(deadline.into(), read).await.unwrap_or(Err(UpstreamError::TimedOut.into()));
-    Ok((whole?, held))
-}
-
-/// What a reply is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Media {
-    /// One JSON message.
-    Json,
-    /// Server-sent events.
-    Sse,
-    /// Nothing MCP knows.
-    Other,
-}
-
-/// The media type of a reply.
-pub fn media_of(headers: &HeaderMap) -> Media {
-    // Nobody asked for a compressed reply, and its encoding would be lost on the way.
-    let is_plain = headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
-    if !is_plain {
-        return Media::Other;
-    }
-    let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    if essence.eq_ignore_ascii_case(b"application/json") {
-        Media::Json
-    } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
-        Media::Sse
-    } else {
-        Media::Other
     }
 }
 

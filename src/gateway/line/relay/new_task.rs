@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::context::caller::Caller;
-use crate::context::snapshot::Endpoint;
+use crate::access::caller::Caller;
 use crate::mapper::is_same_text;
 use crate::session::tasks::{Origin, TaskOf};
 use crate::session::{SessionId, Sessions};
+use crate::snapshot::Endpoint;
 use protocol::json::{Document, Scratch, Value};
 use protocol::sse::Events;
 use protocol::task::{self, Made};

@@ -9,12 +9,14 @@ use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Request};
 
-use super::{Media, SSE, media_of};
+use super::SSE;
+use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
-use crate::line::legacy::InSession;
 use crate::upstream::ask::legacy_headers;
 use crate::upstream::exchange::{Delivery, Reply, RequestBody};
 use protocol::error::UpstreamError;
+use protocol::media::Media;
+use protocol::media::media_of;
 use protocol::splice::Segments;
 
 /// How often it is tried.

@@ -13,7 +13,8 @@ use redis::Script;
 use tokio::sync::mpsc;
 
 use super::{Lease, Terms};
-use crate::redis::{Shared, Unavailable};
+use crate::redis::Shared;
+use crate::telemetry::shared::Unavailable;
 
 /// Questions that may wait to be asked, and that are asked at once.
 const WAITING_MAX: usize = 16 << 10;

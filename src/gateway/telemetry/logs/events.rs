@@ -311,7 +311,7 @@ mod tests {
                 false,
                 format!(r#"{time}  WARN trunkline_net::tls: it went\nwrong place="a b" times=3"#),
             ),
-            (LogFormat::Text, true, r#"<4>trunkline::tls: it went\nwrong place="a b" times=3"#.into()),
+            (LogFormat::Text, true, r#"<4>trunkline_net::tls: it went\nwrong place="a b" times=3"#.into()),
             (
                 LogFormat::Json,
                 false,

@@ -38,7 +38,7 @@ pub struct FailureLog(Lines);
 
 /// Bounds the lines of one second.
 #[derive(Debug)]
-pub(in crate::telemetry) struct Lines {
+pub(crate) struct Lines {
     per_second_max: Cell<usize>,
     second: Cell<Instant>,
     written: Cell<usize>,
@@ -79,7 +79,7 @@ impl FailureLog {
 const TARGET: &str = "trunkline_gateway::telemetry::logs";
 
 impl Lines {
-    pub(in crate::telemetry) fn new(per_second_max: usize, dropped_total: IntCounter) -> Self {
+    pub(crate) fn new(per_second_max: usize, dropped_total: IntCounter) -> Self {
         Self {
             per_second_max: Cell::new(per_second_max),
             second: Cell::new(Instant::now()),
@@ -89,12 +89,12 @@ impl Lines {
         }
     }
 
-    pub(in crate::telemetry) fn set_max(&self, per_second_max: usize) {
+    pub(crate) fn set_max(&self, per_second_max: usize) {
         self.per_second_max.set(per_second_max);
     }
 
     /// How many lines were left out before this one. `None`: this one is.
-    pub(in crate::telemetry) fn admit(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
         if self.has_room(now) {
             return Some(self.dropped.take());
         }

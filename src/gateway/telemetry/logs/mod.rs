@@ -39,7 +39,7 @@ use self::events::{Events, Form};
 use self::sink::{Hurry, Sink, Taken, Trouble, Watcher};
 use config::{Log, LogFormat, LogLevel};
 
-pub(super) use self::failures::Lines;
+pub(crate) use self::failures::Lines;
 pub use self::failures::{Failure, FailureLog};
 pub use self::place::LogError;
 

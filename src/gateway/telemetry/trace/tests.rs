@@ -6,7 +6,7 @@ use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::*;
-use crate::access::auth::Principal;
+use crate::identity::Principal;
 use crate::telemetry::request_id::RequestId;
 use protocol::error::{Error, Reason, UpstreamError};
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Bounds;
 use crate::access::limit::buffered::Buffered;
-use crate::session::room::Room;
+use crate::access::limit::quota::Room;
 use config::{self, Config};
 use net::drain::Drain;
 use net::tasks::Tasks;

@@ -17,7 +17,6 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::line::relay::{Media, media_of};
 use crate::upstream::exchange::{Client, Held, Reply, RequestBody, To};
 use crate::upstream::pipe::host::Host;
 use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
@@ -28,6 +27,7 @@ use crate::upstream::{Aim, ReplicaKey, Upstream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
+use protocol::media::{Media, media_of};
 use protocol::splice::Segments;
 use protocol::sse::Event;
 use protocol::sse_endpoint::{Base, EndpointFault, resolve};

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::pace::{Pace, Say};
 use self::shared::SharedChildren;
 use self::starts::Starts;
-use crate::session::room::Room;
+use crate::access::limit::quota::Room;
 use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::{ChildSeries, Metrics};
 use crate::upstream::exchange::Reply;

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::lines::Lines;
 use super::{Children, program};
 use crate::access::limit::buffered::Reservation;
-use crate::session::room::Place;
+use crate::access::limit::quota::Place;
 use crate::upstream::pipe::host::Host;
 use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
 use net::guardian::{self, Guarded};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::token::Claims;
-use crate::access::auth::principal::{Identity, Principal};
-use crate::access::auth::refusal::Refusal;
+use crate::identity::refusal::Refusal;
+use crate::identity::{Identity, Principal};
 use config;
 
 /// Texts that are kept of one token: groups, scopes and other claims.

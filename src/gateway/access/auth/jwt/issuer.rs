@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::keys::{KeySet, KeysError};
 use super::token::Token;
-use crate::access::auth::refusal::Refusal;
+use crate::identity::refusal::Refusal;
 use config::{self, KeySource};
 use net::tls::{Connector, SettingsError};
 
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// More than any set of keys needs.
-pub(super) const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
 
 /// An issuer of tokens.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ fn connector(config: &config::Jwt) -> Result<Option<Arc<Connector>>, IssuerError
 }
 
 /// The keys in a file.
-pub(super) fn read_file(path: &std::path::Path) -> Result<KeySet, FileError> {
+pub(crate) fn read_file(path: &std::path::Path) -> Result<KeySet, FileError> {
     use std::io::Read as _;
     let mut document = Vec::new();
     std::fs::File::open(path)
@@ -243,7 +243,7 @@ impl Issuer {
     }
 
     /// Whether keys are to be fetched now; if so, they are being fetched from here on. Keys that are too old are dropped.
-    pub(super) fn begin(&self, now: Instant) -> bool {
+    pub(crate) fn begin(&self, now: Instant) -> bool {
         let mut plan = self.plan();
         if plan.stale.is_some_and(|stale| stale <= now) {
             plan.stale = None;
@@ -256,7 +256,7 @@ impl Issuer {
     }
 
     /// When [`begin`](Self::begin) has something to do next.
-    pub(super) fn next(&self) -> Instant {
+    pub(crate) fn next(&self) -> Instant {
         let plan = self.plan();
         // While keys are fetched, the end of that is waited for.
         let due = if plan.is_fetching { plan.due + PAUSE_MAX } else { plan.due };
@@ -264,7 +264,7 @@ impl Issuer {
     }
 
     /// What came of fetching. Returns whether keys changed.
-    pub(super) fn end(&self, keys: Option<KeySet>, now: Instant) -> bool {
+    pub(crate) fn end(&self, keys: Option<KeySet>, now: Instant) -> bool {
         let mut has_changed = false;
         {
             let mut plan = self.plan();
@@ -290,7 +290,7 @@ impl Issuer {
     }
 
     /// How many keys it has.
-    pub(super) fn key_count(&self) -> usize {
+    pub(crate) fn key_count(&self) -> usize {
         self.held.load().as_ref().map_or(0, |held| held.keys.count())
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::token::{Token, algorithm};
-use crate::access::auth::refusal::Refusal;
+use crate::identity::refusal::Refusal;
 use config::Algorithm;
 
 const KEYS_MAX: usize = 256;

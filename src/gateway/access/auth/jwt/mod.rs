@@ -11,5 +11,4 @@
 pub mod claims;
 pub mod issuer;
 pub mod keys;
-pub mod refresh;
 pub mod token;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::access::auth::refusal::Refusal;
+use crate::identity::refusal::Refusal;
 use config::Algorithm;
 
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use http::{HeaderMap, HeaderValue};
 
 use super::table::Key;
-use crate::access::auth::Principal;
 use crate::access::limit::connections::client_network;
 use crate::access::limit::digest::{Digest, Digester, Open};
+use crate::identity::Principal;
 use config::{CountedBy, RateLimit};
 use protocol::header::decode_value;
 

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::shared::Stop;
 use super::*;
-use crate::access::auth::principal::Identity;
+use crate::identity::Identity;
 use config::{CountedBy, parse};
 use protocol::error::PolicyError;
 

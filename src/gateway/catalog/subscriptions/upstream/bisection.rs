@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::catalog::subscriptions::feed::Suspect;
+use crate::tables::subscriptions::feed::Suspect;
 
 /// The groups that wait.
 #[derive(Debug, Default)]

@@ -10,18 +10,19 @@ use http_body_util::BodyExt as _;
 use prometheus::IntGauge;
 use tokio::time::timeout_at;
 
-use crate::catalog::subscriptions::feed::Ask;
 use crate::context::state::State;
-use crate::line::relay::{self, Media};
+use crate::tables::subscriptions::feed::Ask;
 use crate::upstream::Aim;
 use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
+use crate::upstream::body::collect;
 use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
 use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::Lease;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
+use protocol::media::{Media, media_of};
 use protocol::method::Method;
 use protocol::splice::Segments;
 use protocol::sse::Events;
@@ -94,9 +95,9 @@ pub(super) async fn open(
     let reply = client.send(upstream, request, delivery, now, deadline).await.map_err(NotOpened::Failed)?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;
-    let media = relay::media_of(&head.headers);
+    let media = media_of(&head.headers);
     if !head.status.is_success() || media != Media::Sse {
-        let collected = relay::collect(&mut body, REFUSAL_BYTES_MAX, deadline, &state.buffered).await;
+        let collected = collect(&mut body, REFUSAL_BYTES_MAX, deadline, &state.buffered).await;
         let answer = collected.map(|(answer, _)| answer).unwrap_or_default();
         let heard = hear(&mut scratch.borrow_mut(), &answer, &id, limits.json_depth_max);
         return Err(refusal(head.status, heard.unwrap_or(Heard::Other)));

@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Carrier, Kept, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL, Role};
-use crate::catalog::subscriptions::feed::{Ask, Need, Suspect};
+use crate::tables::subscriptions::feed::{Ask, Need, Suspect};
 use net::jitter::jittered;
 use protocol::error::UpstreamError;
 

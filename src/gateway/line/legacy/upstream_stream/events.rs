@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
+use crate::line::legacy::answers;
 use crate::line::legacy::crossing::{self, Crossing};
-use crate::line::legacy::{InSession, answers};
 use crate::mapper::Mapper;
 use crate::session::desk::Parcel;
 use crate::upstream::unasked;

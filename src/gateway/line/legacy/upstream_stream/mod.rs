@@ -21,11 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::events::Ended;
 pub use self::lost::{announce_updates, come_back};
-use super::InSession;
+use crate::access::limit::quota::Place;
+use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
 use crate::session::desk::Desk;
 use crate::session::heard::Heard;
-use crate::session::{Place, Session, UpstreamSession};
+use crate::session::{Session, UpstreamSession};
 use crate::upstream::ReplicaKey;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Named;

@@ -9,8 +9,8 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method as HttpMethod,
 
 use super::session::Session;
 use crate::access::limit::buffered::Reservation;
-use crate::line::relay::{self, Media};
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::body::collect;
 use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
 use crate::upstream::pipe::exchange::CALLER;
 use crate::upstream::pool::{self, Lease};
@@ -21,6 +21,7 @@ use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::header::encode_value;
 use protocol::json::Document;
+use protocol::media::{Media, media_of};
 use protocol::method::Method;
 use protocol::param_headers::mirror;
 use protocol::splice::Segments;
@@ -149,7 +150,7 @@ impl Call {
 
     async fn receive(&self, reply: Reply, own_id: &str, deadline: Instant) -> Result<Came, UpstreamError> {
         let Reply { head, mut body, mut lease, .. } = reply;
-        let (status, media) = (head.status, relay::media_of(&head.headers));
+        let (status, media) = (head.status, media_of(&head.headers));
         let (bytes_max, budget) = {
             let limits = self.client.pipes.shared.limits();
             (limits.message_bytes_max, Arc::clone(&limits.budget))
@@ -162,7 +163,7 @@ impl Call {
         }
         if media == Media::Json {
             let bytes_max = if status.is_success() { bytes_max } else { FAILED_BYTES_MAX };
-            let collected = relay::collect(&mut body, bytes_max, deadline, &budget).await;
+            let collected = collect(&mut body, bytes_max, deadline, &budget).await;
             let (message, held) = collected.map_err(|error| {
                 let Error::Upstream(error) = error else { return UpstreamError::TooManyConnections };
                 pool::note_error(lease.as_mut(), &error);

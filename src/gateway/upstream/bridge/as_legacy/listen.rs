@@ -10,8 +10,8 @@ use http::{HeaderValue, Method as HttpMethod, Request};
 use tokio::time::timeout_at;
 
 use super::session::Session;
-use crate::line::relay::{self, Media};
 use crate::upstream::ask::modern_headers;
+use crate::upstream::body::collect;
 use crate::upstream::bridge::next_number;
 use crate::upstream::exchange::{Client, Delivery, Held, Reply, RequestBody};
 use crate::upstream::pipe::exchange::CALLER;
@@ -19,6 +19,7 @@ use crate::upstream::pool::Lease;
 use crate::upstream::unasked::{self, Messages};
 use crate::upstream::{Aim, Upstream};
 use protocol::error::UpstreamError;
+use protocol::media::{Media, media_of};
 use protocol::method::Method;
 use protocol::splice::Segments;
 use protocol::subscription::{self, Heard, Lists, hear};
@@ -77,8 +78,8 @@ pub(super) async fn open(
         let limits = client.pipes.shared.limits();
         (limits.message_bytes_max.max(asked_bytes.saturating_mul(2)), Arc::clone(&limits.budget))
     };
-    if !head.status.is_success() || relay::media_of(&head.headers) != Media::Sse {
-        let answer = relay::collect(&mut body, REFUSAL_BYTES_MAX, deadline, &budget).await;
+    if !head.status.is_success() || media_of(&head.headers) != Media::Sse {
+        let answer = collect(&mut body, REFUSAL_BYTES_MAX, deadline, &budget).await;
         let answer = answer.map(|(answer, _)| answer).unwrap_or_default();
         return Err(match heard(&client, &answer, &id) {
             // Any other error of JSON-RPC but an internal one is about the request, which will not change.

@@ -14,9 +14,9 @@ use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use super::position::{Opened, Position};
-use crate::line::relay::{self, Media};
 use crate::telemetry::trace::Trail;
 use crate::upstream::ask::{Asker, Named, legacy_headers};
+use crate::upstream::body::collect;
 use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
 use crate::upstream::initialize;
 use crate::upstream::pool::{self, Lease};
@@ -25,6 +25,7 @@ use crate::upstream::{Aim, ReplicaKey, Upstream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Document;
+use protocol::media::{Media, media_of};
 use protocol::splice::Segments;
 
 /// How much of a failed reply is read to see whether it is an error of JSON-RPC.
@@ -160,7 +161,7 @@ pub async fn post(
 
 /// Whether the answer comes as an event.
 pub fn is_stream(reply: &Reply) -> bool {
-    reply.head.status.is_success() && relay::media_of(&reply.head.headers) == Media::Sse
+    reply.head.status.is_success() && media_of(&reply.head.headers) == Media::Sse
 }
 
 /// The answer to the request with this id, a literal, in a reply that is no stream.
@@ -175,7 +176,7 @@ pub async fn answer(
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
         return Err(UpstreamError::Credentials);
     }
-    let media = relay::media_of(&reply.head.headers);
+    let media = media_of(&reply.head.headers);
     let retry_after_s =
         reply.head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let whole = whole(client, upstream, (reply, id), deadline).await;
@@ -321,7 +322,7 @@ async fn whole(
         let bytes_max = if head.status.is_success() { limits.message_bytes_max } else { FAILED_BYTES_MAX };
         (bytes_max, Arc::clone(&limits.budget))
     };
-    match relay::collect(&mut body, bytes_max, deadline, &budget).await {
+    match collect(&mut body, bytes_max, deadline, &budget).await {
         Ok((whole, _)) => {
             if head.status.is_success() && !is_answer(client, &whole, id) {
                 // The connection is out of step.
@@ -330,7 +331,7 @@ async fn whole(
                 return Err(UpstreamError::Nonsense);
             }
             if head.status.is_server_error()
-                && relay::media_of(&head.headers) == Media::Json
+                && media_of(&head.headers) == Media::Json
                 && let Some(lease) = &mut lease
             {
                 // An error of JSON-RPC is an answer, whatever its status.

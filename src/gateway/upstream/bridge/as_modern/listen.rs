@@ -17,7 +17,7 @@ use super::multiplexed::{events_reply, failure, with_memory};
 use super::position::{self, Position};
 use super::shared::{Counted, apart};
 use super::{answers, telling};
-use crate::session::room::Place;
+use crate::access::limit::quota::Place;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::bridge::{Caller, Translated};

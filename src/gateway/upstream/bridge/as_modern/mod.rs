@@ -37,7 +37,7 @@ use self::call::Call;
 use self::multiplexed::with_memory;
 use self::shared::Sessions;
 use self::tasks::Tools;
-use crate::session::room::{Place, Room};
+use crate::access::limit::quota::{Place, Room};
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::{Client, Reply, RequestBody};

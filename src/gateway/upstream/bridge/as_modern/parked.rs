@@ -19,7 +19,7 @@ use super::call::Call;
 use super::seat::Command;
 use super::state::{Binding, Seal, Stated};
 use super::{answers, attached::Waiting};
-use crate::session::now_s;
+use crate::clock::now_s;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
 use config;

@@ -21,7 +21,7 @@ use super::heard::{self, Heard};
 use super::hearing::SessionName;
 use super::line::{self, Link, Unasked};
 use super::turn::{self, Ended};
-use crate::session::Place;
+use crate::access::limit::quota::Place;
 use crate::telemetry::bridge::BridgeSeries;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Client;

@@ -26,7 +26,7 @@ use super::hearing::{SessionName, with_asker};
 use super::multiplexed::with_memory;
 use super::position::{self, Position};
 use super::{MODERN_CLIENTS, telling};
-use crate::session::room::Place;
+use crate::access::limit::quota::Place;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::bridge::Caller;

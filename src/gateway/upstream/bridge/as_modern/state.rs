@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::session::keys::{Keys, NONCE_BYTES, TAG_BYTES};
+use crate::sealing::{Keys, NONCE_BYTES, TAG_BYTES};
 use protocol::canonical::canonical;
 use protocol::json::{Document, Kind, Scratch};
 use protocol::splice::splice;

@@ -5,6 +5,8 @@
 //! that its pooled connections and who listens to it live on, and what was learned of the names behind every endpoint
 //! that is unchanged.
 
+pub mod eras;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::access::auth::Principal;
 use crate::access::auth::api_key::ApiKeys;
 use crate::access::auth::authenticator::{Authenticator, Credentials};
 use crate::access::auth::certificate::CertificateRules;
@@ -24,7 +25,8 @@ use crate::access::auth::origin::Doors;
 use crate::access::auth::resource;
 use crate::access::limit::rate::Rates;
 use crate::access::policy::{Class, Place, Policy};
-use crate::context::eras::{ServedEras, served};
+use crate::identity::Principal;
+use crate::snapshot::eras::{ServedEras, served};
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::credentials::{Access, AccessError, Material};
 use crate::upstream::facts::Known;

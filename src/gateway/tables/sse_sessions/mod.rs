@@ -10,7 +10,6 @@
 //! and is the principal who opened the stream may use it.
 
 pub mod line;
-pub mod stream;
 
 use std::collections::HashMap;
 use std::sync::Arc;

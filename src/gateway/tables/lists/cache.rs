@@ -16,9 +16,10 @@ use moka::sync::Cache;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
+use super::dialect::Dialect;
 use super::flight::Flights;
+use super::kind::Kind;
 use super::part::{Content, Part};
-use super::{Dialect, Kind};
 use crate::upstream::UpstreamId;
 use protocol::error::UpstreamError;
 use protocol::route::directory::Directory;

@@ -2,7 +2,7 @@
 //!
 //! Every tools list that is fetched is compared, as it arrives, with what is pinned ([`book`]): each definition whole, by
 //! the hash of its canonical form ([`protocol::canonical`]). What may not be shown is left out before anything is merged, so that
-//! no cache holds it. The gateway fetches the lists of its own at intervals and after every notice ([`watch`]), and keeps
+//! no cache holds it. The gateway fetches the lists of its own at intervals and after every notice (`catalog::pin_watch`), and keeps
 //! what is pinned in the state directory ([`mod@file`]).
 //!
 //! A call waits for nothing as long as those lists are younger than `pins_age_max` and no notice came since; what it
@@ -16,7 +16,6 @@ pub mod book;
 pub mod diff;
 
 pub mod file;
-pub mod watch;
 
 use std::collections::HashSet;
 use std::sync::Arc;

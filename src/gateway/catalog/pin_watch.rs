@@ -16,18 +16,18 @@ use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::file::{Approval, Folder, Kept};
-use super::{Pins, Round};
-use crate::catalog::lists::Dialect;
 use crate::catalog::lists::fetch::Hands;
 use crate::catalog::lists::look_at_tools;
 use crate::catalog::lists::pinned::OWN_DIALECTS;
-use crate::context::snapshot::Snapshot;
 use crate::context::state::State;
+use crate::snapshot::Snapshot;
+use crate::tables::lists::Dialect;
 use crate::telemetry::logs::shorten;
 use crate::upstream::Upstream;
 use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Client;
+use crate::upstream::pins::file::{Approval, Folder, Kept};
+use crate::upstream::pins::{Pins, Round};
 use protocol::error::UpstreamError;
 
 /// How often it is looked whether something is due.

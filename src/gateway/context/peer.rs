@@ -44,7 +44,7 @@ pub struct Shown {
 
 /// A client's certificate, and who believed it.
 #[derive(Debug)]
-pub(super) struct Proof {
+pub(crate) struct Proof {
     certificate: ClientCertificate,
     chain: Box<[CertificateDer<'static>]>,
     /// The listener's number.
@@ -54,7 +54,7 @@ pub(super) struct Proof {
 
 impl Proof {
     /// `chain` was believed by `server`, the TLS of the listener with the number `place`; `certificate` is the first of it.
-    pub(super) fn new(
+    pub(crate) fn new(
         certificate: ClientCertificate,
         chain: &[CertificateDer<'static>],
         place: usize,
@@ -81,7 +81,7 @@ impl Proof {
 
 impl Peer {
     /// A connection that has just begun.
-    pub(super) fn new(
+    pub(crate) fn new(
         address: SocketAddr,
         on_loopback: bool,
         proof: Option<Proof>,
@@ -111,31 +111,31 @@ impl Peer {
     }
 
     /// The first byte of a request came.
-    pub(super) fn begin(&self, is_http2: bool) {
+    pub(crate) fn begin(&self, is_http2: bool) {
         self.head_since.set(Some(Instant::now()));
         self.is_http2.set(is_http2);
     }
 
     /// Whether a call is under way.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.calls.get() > 0
     }
 
-    pub(super) fn enter(self: &Rc<Self>) -> InCall {
+    pub(crate) fn enter(self: &Rc<Self>) -> InCall {
         self.calls.set(self.calls.get() + 1);
         self.head_since.set(None);
         InCall(Rc::clone(self))
     }
 
     /// Bytes came: between two calls they are the beginning of a head.
-    pub(super) fn received(&self) {
+    pub(crate) fn received(&self) {
         if self.calls.get() == 0 && self.head_since.get().is_none() {
             self.head_since.set(Some(Instant::now()));
         }
     }
 
     /// Which clock ran out.
-    pub(super) fn overdue(&self, now: Instant, limits: &Limits) -> Option<&'static str> {
+    pub(crate) fn overdue(&self, now: Instant, limits: &Limits) -> Option<&'static str> {
         if self.calls.get() > 0 {
             return None;
         }

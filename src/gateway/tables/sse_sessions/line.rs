@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::LineId;
 use crate::access::limit::buffered::Reservation;
-use crate::context::snapshot::Endpoint;
 use crate::session::Session;
+use crate::snapshot::Endpoint;
 
 /// Bytes that may wait for the stream, unless they are one message.
 const WAITING_BYTES_MAX: usize = 256 * 1024;

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use prometheus::IntCounter;
 
-use super::logs::{Lines, shorten};
-use crate::access::auth::Principal;
 use crate::access::policy::Verdict;
-use crate::context::snapshot::Endpoint;
+use crate::identity::Principal;
+use crate::snapshot::Endpoint;
+use crate::telemetry::logs::{Lines, shorten};
 use config::{Audit, Log};
 use protocol::route::Kind;
 

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::fetch::ttl_ms;
-use super::{Kind, List};
+use super::kind::{Kind, List};
 use crate::upstream::listing::Annotations;
 use protocol::ambiguity::{self, RESPONSE, is_ambiguous, is_ambiguous_introduction};
 use protocol::error::UpstreamError;
@@ -403,6 +402,11 @@ fn rest(result: Value<'_>, list: List, reading: &Reading) -> Rest {
 
 fn is_text(value: Value<'_>, text: &str) -> bool {
     value.as_literal().is_some_and(|literal| literal.equals(value.text(), text))
+}
+
+/// The `ttlMs` of a result: 0 where it is absent, negative or no integer.
+pub fn ttl_ms(result: Value<'_>) -> u64 {
+    result.get("ttlMs").and_then(Value::as_integer).and_then(|ttl| ttl.try_into().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

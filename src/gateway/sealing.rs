@@ -4,18 +4,18 @@
 //! The first key seals, all of them open: that is how keys are rotated without ending sessions. What each
 //! key needs is computed once, when it is read.
 //!
-//! Deliberately not here: files (see [`super::key_file`]) and what is sealed (see [`super::token`]).
+//! Deliberately not here: files (see [`session::key_file`](crate::session::key_file)) and what is sealed (see [`session::token`](crate::session::token)).
 //!
 //! Invariant: nothing that is printed, logged or returned as an error holds a byte of a key.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use aes_gcm_siv::aead::{AeadInOut as _, KeyInit as _};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of a key.
-pub(super) const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 /// Bytes of a nonce.
 pub(crate) const NONCE_BYTES: usize = 12;
 /// Bytes by which a sealed text is longer than what it seals.
@@ -80,8 +80,8 @@ impl Keys {
     }
 
     /// The names of all keys, the one that seals first.
-    pub(super) fn names(&self) -> String {
-        let names: Vec<String> = self.keys.iter().map(|key| super::hex(&key.id)).collect();
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<String> = self.keys.iter().map(|key| hex(&key.id)).collect();
         names.join(",")
     }
 
@@ -131,14 +131,14 @@ impl fmt::Debug for Keys {
 }
 
 /// A new key. Fails only if the system has no randomness.
-pub(super) fn random_key() -> Result<[u8; KEY_BYTES], getrandom::Error> {
+pub(crate) fn random_key() -> Result<[u8; KEY_BYTES], getrandom::Error> {
     let mut key = [0; KEY_BYTES];
     getrandom::fill(&mut key)?;
     Ok(key)
 }
 
 /// The keys of a text in its order; none is not an error here.
-pub(super) fn parse(text: &str) -> Result<Vec<[u8; KEY_BYTES]>, KeysError> {
+pub(crate) fn parse(text: &str) -> Result<Vec<[u8; KEY_BYTES]>, KeysError> {
     let mut keys = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let (line, written) = (index + 1, line.trim());
@@ -163,6 +163,13 @@ fn decode(text: &str) -> Option<[u8; KEY_BYTES]> {
         *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
     }
     Some(key)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use http_body_util::Full;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
-use super::issuer::{DOCUMENT_BYTES_MAX, FileError, Issuer, read_file};
-use super::keys::{KeySet, KeysError};
+use crate::access::auth::jwt::issuer::{DOCUMENT_BYTES_MAX, FileError, Issuer, read_file};
+use crate::access::auth::jwt::keys::{KeySet, KeysError};
 use crate::context::state::State;
 use config::KeySource;
 use net::fetch::{FetchError, Fetcher};
@@ -43,7 +43,7 @@ enum RefreshError {
 }
 
 /// Runs until the process ends.
-pub async fn run(state: Arc<State>, tasks: Tasks) {
+pub(super) async fn run(state: Arc<State>, tasks: Tasks) {
     let ended = Rc::new(Notify::new());
     loop {
         let snapshot = state.snapshot.load_full();

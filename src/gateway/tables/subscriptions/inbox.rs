@@ -12,11 +12,11 @@ use arc_swap::ArcSwap;
 use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::access::auth::Principal;
+use crate::access::caller::Caller;
 use crate::access::policy::Class;
-use crate::context::caller::Caller;
-use crate::context::snapshot::{Endpoint, Snapshot};
+use crate::identity::Principal;
 use crate::session::desk::Desk;
+use crate::snapshot::{Endpoint, Snapshot};
 use protocol::subscription::{Lists, Notice};
 
 /// Notifications kept whole, in number and in bytes. One is kept however long it is.
@@ -30,7 +30,7 @@ const ENDED: u8 = 1 << 7;
 
 /// The inbox of one client's stream.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     /// Whose stream it is.
     principal: Principal,
     standing: ArcSwap<Standing>,
@@ -42,26 +42,26 @@ pub(super) struct Inbox {
 
 /// The endpoint that a stream belongs to, and what its client may use there.
 #[derive(Debug)]
-pub(super) struct Standing {
-    pub(super) endpoint: Arc<Endpoint>,
-    pub(super) class: Arc<Class>,
+pub(crate) struct Standing {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) class: Arc<Class>,
 }
 
 /// What has become of resources and tasks.
 #[derive(Debug, Default)]
-pub(super) struct Updates {
+pub(crate) struct Updates {
     /// One bit for each name of the filter that has changed.
     changed: Vec<u64>,
     /// True if any resource of the filter may have changed.
-    pub(super) everything: bool,
+    pub(crate) everything: bool,
     /// Notifications, oldest first, each with what it is for.
-    pub(super) notices: Vec<(Target, Arc<Notice>)>,
+    pub(crate) notices: Vec<(Target, Arc<Notice>)>,
     notices_bytes: usize,
 }
 
 /// Why a client hears of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// It is, or is below, the resource with this index in its filter.
     Resource(u32),
     /// It is the task with this index in its filter.
@@ -72,7 +72,7 @@ pub(super) enum Target {
 
 impl Inbox {
     /// `desk` is that of the stream's session, if it is one's.
-    pub(super) fn new(endpoint: &Arc<Endpoint>, caller: &Caller, desk: Option<Arc<Desk>>) -> Arc<Self> {
+    pub(crate) fn new(endpoint: &Arc<Endpoint>, caller: &Caller, desk: Option<Arc<Desk>>) -> Arc<Self> {
         let (endpoint, class) = (Arc::clone(endpoint), Arc::clone(&caller.class));
         Arc::new(Self {
             principal: caller.principal.clone(),
@@ -85,17 +85,17 @@ impl Inbox {
     }
 
     /// Whose stream it is.
-    pub(super) fn principal(&self) -> &Principal {
+    pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }
 
     /// The endpoint it belongs to, and what its client may use there.
-    pub(super) fn standing(&self) -> arc_swap::Guard<Arc<Standing>> {
+    pub(crate) fn standing(&self) -> arc_swap::Guard<Arc<Standing>> {
         self.standing.load()
     }
 
     /// Goes on at the endpoint as `snapshot` has it. False if that is not what it was to this client.
-    pub(super) fn go_on(&self, snapshot: &Snapshot) -> bool {
+    pub(crate) fn go_on(&self, snapshot: &Snapshot) -> bool {
         let before = self.standing.load_full();
         let endpoint = snapshot.endpoint_at(&before.endpoint.config.path);
         let Some(endpoint) = endpoint.and_then(|index| snapshot.endpoints.get(index)) else { return false };
@@ -117,52 +117,52 @@ impl Inbox {
     }
 
     /// A list has changed.
-    pub(super) fn list_changed(&self, index: usize) {
+    pub(crate) fn list_changed(&self, index: usize) {
         self.raise(Lists::one(index).bits());
     }
 
     /// The resource with this index in the filter has changed.
-    pub(super) fn resource_changed(&self, index: u32) {
+    pub(crate) fn resource_changed(&self, index: u32) {
         self.updates().mark(index);
         self.raise(UPDATES);
     }
 
     /// An upstream has sent a notification.
-    pub(super) fn notice(&self, target: Target, notice: &Arc<Notice>) {
+    pub(crate) fn notice(&self, target: Target, notice: &Arc<Notice>) {
         self.updates().add(target, notice);
         self.raise(UPDATES);
     }
 
     /// The stream is to end.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.raise(ENDED);
     }
 
     /// Has the client's thread look again.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
     /// From here on the client relies on being told.
-    pub(super) fn set_acknowledged(&self) {
+    pub(crate) fn set_acknowledged(&self) {
         self.flags.fetch_or(ACKNOWLEDGED, Ordering::AcqRel);
     }
 
-    pub(super) fn is_acknowledged(&self) -> bool {
+    pub(crate) fn is_acknowledged(&self) -> bool {
         self.flags.load(Ordering::Acquire) & ACKNOWLEDGED != 0
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.flags.load(Ordering::Acquire) & ENDED != 0
     }
 
     /// Whom to wake. To be called before looking.
-    pub(super) fn register(&self, waker: &Waker) {
+    pub(crate) fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
 
     /// Takes everything that is to be told.
-    pub(super) fn take(&self) -> (Lists, Updates) {
+    pub(crate) fn take(&self) -> (Lists, Updates) {
         let flags = self.flags.fetch_and(!(LISTS | UPDATES), Ordering::AcqRel);
         let has_updates = flags & UPDATES != 0;
         let updates = if has_updates { std::mem::take(&mut *self.updates()) } else { Updates::default() };
@@ -183,7 +183,7 @@ impl Inbox {
 
 impl Updates {
     /// Whether the name with this index has changed.
-    pub(super) fn has_changed(&self, index: usize) -> bool {
+    pub(crate) fn has_changed(&self, index: usize) -> bool {
         self.changed.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
     }
 

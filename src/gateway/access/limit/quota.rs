@@ -21,33 +21,33 @@ pub struct Place(Arc<Room>);
 
 /// The places of one upstream session.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     _among_all: Place,
     _of_principal: Option<Place>,
     /// Who holds them; empty where nobody asked.
-    pub(super) principal: Arc<str>,
+    pub(crate) principal: Arc<str>,
 }
 
 /// The rooms of those who have something.
 #[derive(Debug, Default)]
-pub(super) struct Principals {
+pub(crate) struct Principals {
     rooms: Mutex<HashMap<Box<str>, Arc<Room>>>,
     max: AtomicUsize,
 }
 
 impl Places {
-    pub(super) fn new(among_all: Place, of_principal: Option<Place>, principal: &str) -> Self {
+    pub(crate) fn new(among_all: Place, of_principal: Option<Place>, principal: &str) -> Self {
         Self { _among_all: among_all, _of_principal: of_principal, principal: principal.into() }
     }
 }
 
 impl Principals {
     /// Changes the bound of each; what is taken stays taken.
-    pub(super) fn set_max(&self, max: usize) {
+    pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    pub(super) fn take(&self, principal: &str) -> Option<Place> {
+    pub(crate) fn take(&self, principal: &str) -> Option<Place> {
         let mut rooms = self.rooms.lock();
         let max = self.max.load(Ordering::Relaxed);
         let room = match rooms.get(principal) {
@@ -59,7 +59,7 @@ impl Principals {
     }
 
     /// Forgets those who have nothing.
-    pub(super) fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         // Places are taken under the lock, so that none is in a room that is forgotten.
         self.rooms.lock().retain(|_, room| room.taken() > 0);
     }
@@ -82,7 +82,7 @@ impl Room {
     }
 
     /// Whether less than half of what may be kept is.
-    pub(super) fn is_half_empty(&self) -> bool {
+    pub(crate) fn is_half_empty(&self) -> bool {
         self.taken() < self.max.load(Ordering::Relaxed) / 2
     }
 

@@ -9,16 +9,16 @@ use super::{Ask, Feed, Lane, Name, Offer, Shared};
 
 /// A name that the upstream has not agreed to yet.
 #[derive(Clone, Debug)]
-pub(in crate::catalog::subscriptions) struct Suspect {
-    pub(in crate::catalog::subscriptions) is_task: bool,
-    pub(in crate::catalog::subscriptions) inner: Arc<str>,
+pub(crate) struct Suspect {
+    pub(crate) is_task: bool,
+    pub(crate) inner: Arc<str>,
     /// Who was first to want it, as a digest.
-    pub(in crate::catalog::subscriptions) source: u64,
+    pub(crate) source: u64,
 }
 
 impl Feed {
     /// The pending names that were not taken before.
-    pub(in crate::catalog::subscriptions) fn take_suspects(&self) -> Vec<Suspect> {
+    pub(crate) fn take_suspects(&self) -> Vec<Suspect> {
         let mut shared = self.shared();
         let Shared { clients, uris, task_ids, .. } = &mut *shared;
         let mut suspects = Vec::new();
@@ -34,7 +34,7 @@ impl Feed {
     }
 
     /// All pending names may be taken again.
-    pub(in crate::catalog::subscriptions) fn return_suspects(&self) {
+    pub(crate) fn return_suspects(&self) {
         let mut shared = self.shared();
         let Shared { uris, task_ids, .. } = &mut *shared;
         uris.values_mut().chain(task_ids.values_mut()).for_each(|name| name.is_suspect = false);
@@ -42,7 +42,7 @@ impl Feed {
 
     /// What a stream is to carry that tries these names: them, as far as they are still wanted and pending, and all that
     /// the stream carries that it would replace.
-    pub(in crate::catalog::subscriptions) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> Ask {
+    pub(crate) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> Ask {
         let mut shared = self.shared();
         suspects.retain(|suspect| {
             let name = shared.names(suspect.is_task).get(&suspect.inner);
@@ -63,38 +63,33 @@ impl Feed {
     }
 
     /// Nothing is carried any more, and the upstream may no longer agree to what it had agreed to.
-    pub(in crate::catalog::subscriptions) fn suspect_everything(&self) {
+    pub(crate) fn suspect_everything(&self) {
         let mut shared = self.shared();
         let stream = shared.stream;
         shared.lose(stream);
     }
 
     /// The open stream is to carry no more: what is new goes into another. Returns the number of the open one.
-    pub(in crate::catalog::subscriptions) fn begin_stream(&self) -> u64 {
+    pub(crate) fn begin_stream(&self) -> u64 {
         let mut shared = self.shared();
         shared.stream += 1;
         shared.stream - 1
     }
 
     /// A stream that carried no more was lost: what it carried is asked for anew.
-    pub(in crate::catalog::subscriptions) fn lose_stream(&self, stream: u64) {
+    pub(crate) fn lose_stream(&self, stream: u64) {
         self.shared().lose(stream);
     }
 
     /// Whether anybody wants anything that a stream carries.
-    pub(in crate::catalog::subscriptions) fn is_stream_wanted(&self, stream: u64) -> bool {
+    pub(crate) fn is_stream_wanted(&self, stream: u64) -> bool {
         let shared = self.shared();
         let mut names = shared.uris.values().chain(shared.task_ids.values());
         names.any(|name| name.is_carried_by(stream) && !name.clients.is_empty())
     }
 
     /// The upstream refuses this name, even alone. If that cuts off who asked for it, its other names are refused, too.
-    pub(in crate::catalog::subscriptions) fn refuse_name(
-        &self,
-        suspect: &Suspect,
-        until: Instant,
-        now: Instant,
-    ) {
+    pub(crate) fn refuse_name(&self, suspect: &Suspect, until: Instant, now: Instant) {
         let counted = &self.upstream.series.listen_names_refused;
         let name = &self.upstream.config.name;
         let mut shared = self.shared();
@@ -118,7 +113,7 @@ impl Feed {
     }
 
     /// What is pending is refused; others that come are asked for.
-    pub(in crate::catalog::subscriptions) fn refuse_pending(&self, until: Instant) {
+    pub(crate) fn refuse_pending(&self, until: Instant) {
         let mut shared = self.shared();
         shared.each(Lane::Names, |_, offer| {
             if *offer == Offer::Pending {
@@ -129,7 +124,7 @@ impl Feed {
     }
 
     /// The upstream takes no more in one stream: what is pending is refused, and what comes before `until`.
-    pub(in crate::catalog::subscriptions) fn refuse_rest(&self, until: Instant) {
+    pub(crate) fn refuse_rest(&self, until: Instant) {
         let mut shared = self.shared();
         shared.refused_until[Lane::Names as usize] = Some(until);
         let mut refused = 0;
@@ -152,7 +147,7 @@ impl Name {
 
 impl Shared {
     /// Whether the stream that may grow carries something that is wanted, and something that is not.
-    pub(super) fn carries(&self) -> (bool, bool) {
+    pub(crate) fn carries(&self) -> (bool, bool) {
         let names = self.uris.values().chain(self.task_ids.values());
         let mut carried = names.filter(|name| name.is_carried_by(self.stream));
         let has = |is_wanted| move |name: &Name| name.clients.is_empty() != is_wanted;
@@ -160,7 +155,7 @@ impl Shared {
     }
 
     /// Whether something wanted is pending that was not taken.
-    pub(super) fn has_newcomers(&self) -> bool {
+    pub(crate) fn has_newcomers(&self) -> bool {
         let mut names = self.uris.values().chain(self.task_ids.values());
         names.any(|name| name.offer == Offer::Pending && !name.is_suspect && !name.clients.is_empty())
     }

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::refusals::Refusals;
-pub(super) use self::suspects::Suspect;
+pub(crate) use self::suspects::Suspect;
 use super::inbox::{Inbox, Target};
 use crate::upstream::Upstream;
 use protocol::subscription::{Acknowledged, Lists, Notice};
@@ -37,7 +37,7 @@ const NAMES_PER_SOURCE_MAX: usize = NAMES_MAX / 4;
 
 /// The two streams to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(crate) enum Lane {
     /// Changes of lists.
     Lists,
     /// Changes of resources and tasks.
@@ -46,14 +46,14 @@ pub(super) enum Lane {
 
 /// What is heard from one upstream.
 #[derive(Debug)]
-pub(super) struct Feed {
-    pub(super) upstream: Arc<Upstream>,
+pub(crate) struct Feed {
+    pub(crate) upstream: Arc<Upstream>,
     /// Something has changed for a lane.
     wakes: [Notify; 2],
     /// Lists are wanted, or no longer.
-    pub(super) lists_wanted: Notify,
+    pub(crate) lists_wanted: Notify,
     /// The last client has left.
-    pub(super) emptied: Notify,
+    pub(crate) emptied: Notify,
     shared: Mutex<Shared>,
 }
 
@@ -109,7 +109,7 @@ struct Name {
 
 /// What an upstream says to being asked for something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(crate) enum Offer {
     /// Nothing yet.
     #[default]
     Pending,
@@ -121,38 +121,38 @@ pub(super) enum Offer {
 
 /// What a stream is to carry.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ask {
-    pub(super) lists: Lists,
-    pub(super) uris: Vec<Arc<str>>,
-    pub(super) task_ids: Vec<Arc<str>>,
+pub(crate) struct Ask {
+    pub(crate) lists: Lists,
+    pub(crate) uris: Vec<Arc<str>>,
+    pub(crate) task_ids: Vec<Arc<str>>,
 }
 
 /// How what a lane carries compares with what is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
-pub(super) struct Need {
+pub(crate) struct Need {
     /// Somebody wants something.
-    pub(super) is_wanted: bool,
+    pub(crate) is_wanted: bool,
     /// Something was not asked for yet.
-    pub(super) has_pending: bool,
+    pub(crate) has_pending: bool,
     /// Among that is something that is not being searched either.
-    pub(super) has_newcomers: bool,
+    pub(crate) has_newcomers: bool,
     /// Something wanted is carried by the stream that may grow, or was before that was lost.
-    pub(super) has_carried: bool,
+    pub(crate) has_carried: bool,
     /// Something is carried that nobody wants.
-    pub(super) has_unwanted: bool,
+    pub(crate) has_unwanted: bool,
 }
 
 /// A name in a client's filter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'n> {
-    pub(super) index: u32,
-    pub(super) is_task: bool,
-    pub(super) inner: &'n str,
+pub(crate) struct Wanted<'n> {
+    pub(crate) index: u32,
+    pub(crate) is_task: bool,
+    pub(crate) inner: &'n str,
 }
 
 impl Feed {
-    pub(super) fn new(upstream: Arc<Upstream>) -> Arc<Self> {
+    pub(crate) fn new(upstream: Arc<Upstream>) -> Arc<Self> {
         Arc::new(Self {
             upstream,
             wakes: Default::default(),
@@ -163,12 +163,12 @@ impl Feed {
     }
 
     /// Waits until something has changed for a lane.
-    pub(super) async fn changed(&self, lane: Lane) {
+    pub(crate) async fn changed(&self, lane: Lane) {
         self.wakes[lane as usize].notified().await;
     }
 
     /// Adds a client; returns its key.
-    pub(super) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[Wanted<'_>]) -> u32 {
+    pub(crate) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[Wanted<'_>]) -> u32 {
         let now = Instant::now();
         let refused = &self.upstream.series.listen_names_refused;
         let mut shared = self.shared();
@@ -231,7 +231,7 @@ impl Feed {
     }
 
     /// Removes a client with the names it joined with.
-    pub(super) fn leave<'n>(&self, key: u32, names: impl Iterator<Item = Wanted<'n>>) {
+    pub(crate) fn leave<'n>(&self, key: u32, names: impl Iterator<Item = Wanted<'n>>) {
         let mut shared = self.shared();
         let Some(client) = shared.clients.get_mut(key as usize).and_then(Option::take) else { return };
         shared.free.push(key);
@@ -261,18 +261,18 @@ impl Feed {
     }
 
     /// True if no client is left.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let shared = self.shared();
         shared.clients.len() == shared.free.len()
     }
 
     /// What the upstream says to a list.
-    pub(super) fn list_offer(&self, index: usize) -> Offer {
+    pub(crate) fn list_offer(&self, index: usize) -> Offer {
         self.shared().lists[index].offer
     }
 
     /// What the upstream says to each of these names.
-    pub(super) fn offers<'n>(
+    pub(crate) fn offers<'n>(
         &self,
         names: impl Iterator<Item = Wanted<'n>>,
         mut each: impl FnMut(u32, Offer),
@@ -285,7 +285,7 @@ impl Feed {
     }
 
     /// Tells clients that a list has changed, or has the lane tell them a little later.
-    pub(super) fn list_changed(&self, index: usize, now: Instant) {
+    pub(crate) fn list_changed(&self, index: usize, now: Instant) {
         let mut shared = self.shared();
         let list = &mut shared.lists[index];
         if list.told.is_some_and(|told| now < told + LIST_INTERVAL) {
@@ -298,7 +298,7 @@ impl Feed {
     }
 
     /// Tells of the changes that were held back. Returns when the next one is due.
-    pub(super) fn release(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn release(&self, now: Instant) -> Option<Instant> {
         let mut shared = self.shared();
         let mut next = None;
         for index in 0..Lists::COUNT {
@@ -313,7 +313,7 @@ impl Feed {
     }
 
     /// Hands a notification about a task to whoever asked for it.
-    pub(super) fn task_changed(&self, notice: &Arc<Notice>) {
+    pub(crate) fn task_changed(&self, notice: &Arc<Notice>) {
         let shared = self.shared();
         for (key, index) in shared.task_ids.get(&*notice.name).iter().flat_map(|name| &name.clients) {
             if let Some(client) = shared.client(*key) {
@@ -324,7 +324,7 @@ impl Feed {
 
     /// Hands a notification about a resource to whoever asked for it or for what it is part of; if that is nobody, to
     /// everybody who asked for any.
-    pub(super) fn resource_changed(&self, notice: &Arc<Notice>) {
+    pub(crate) fn resource_changed(&self, notice: &Arc<Notice>) {
         let shared = self.shared();
         let mut told = HashSet::new();
         for (key, index) in shared.uris.get(&*notice.name).iter().flat_map(|name| &name.clients) {
@@ -348,7 +348,7 @@ impl Feed {
     }
 
     /// How a lane stands.
-    pub(super) fn need(&self, lane: Lane) -> Need {
+    pub(crate) fn need(&self, lane: Lane) -> Need {
         let mut need = Need::default();
         let mut shared = self.shared();
         shared.each(lane, |is_wanted, offer| {
@@ -366,7 +366,7 @@ impl Feed {
     }
 
     /// What a new stream of a lane is to carry: everything wanted that was not refused.
-    pub(super) fn ask(&self, lane: Lane) -> Ask {
+    pub(crate) fn ask(&self, lane: Lane) -> Ask {
         let mut shared = self.shared();
         shared.forget_unwanted(lane);
         let asked = |names: &HashMap<Arc<str>, Name>| {
@@ -390,7 +390,7 @@ impl Feed {
     }
 
     /// Everything wanted of a lane is to be asked for, whatever the upstream said before.
-    pub(super) fn ask_everything(&self, lane: Lane) {
+    pub(crate) fn ask_everything(&self, lane: Lane) {
         let mut shared = self.shared();
         shared.refused_until[lane as usize] = None;
         shared.each(lane, |_, offer| {
@@ -402,7 +402,7 @@ impl Feed {
 
     /// The upstream has answered. After a gap everybody is told of everything it had agreed to; those who rely on what
     /// it had not answered for yet are told of that. Returns the lists that may have changed meanwhile.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &self,
         ask: &Ask,
         acknowledged: &Acknowledged,
@@ -451,7 +451,7 @@ impl Feed {
 
     /// The upstream takes no such stream. What it had agreed to before stands, unless nothing else was asked.
     /// Returns false in that case.
-    pub(super) fn refuse(&self, lane: Lane, until: Instant) -> bool {
+    pub(crate) fn refuse(&self, lane: Lane, until: Instant) -> bool {
         let mut shared = self.shared();
         let mut was_growth = false;
         shared.each(lane, |_, offer| was_growth |= *offer == Offer::Honoured);
@@ -471,7 +471,7 @@ impl Feed {
     }
 
     /// Nothing is carried any more.
-    pub(super) fn forget(&self, lane: Lane) {
+    pub(crate) fn forget(&self, lane: Lane) {
         let mut shared = self.shared();
         shared.refused_until[lane as usize] = None;
         shared.each(lane, |_, offer| *offer = Offer::Pending);
@@ -484,12 +484,12 @@ impl Feed {
 }
 
 impl Ask {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lists.is_empty() && self.names() == 0
     }
 
     /// How many resources and tasks it names.
-    pub(super) fn names(&self) -> usize {
+    pub(crate) fn names(&self) -> usize {
         self.uris.len() + self.task_ids.len()
     }
 }

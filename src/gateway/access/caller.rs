@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::access::auth::Principal;
 use crate::access::policy::Class;
+use crate::identity::Principal;
 
 /// A principal at an endpoint.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 use super::*;
-use crate::access::auth::Principal;
-use crate::context::caller::Caller;
-use crate::context::snapshot::Snapshot;
+use crate::access::caller::Caller;
+use crate::identity::Principal;
+use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 use config;
 

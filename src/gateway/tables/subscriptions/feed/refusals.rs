@@ -17,7 +17,7 @@ const REFUSED_PER_SOURCE_MAX: u32 = 16;
 
 /// The refusals of one upstream.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     hasher: RandomState,
     names: Recent,
     sources: Recent,
@@ -33,20 +33,20 @@ struct Recent {
 
 impl Refusals {
     /// Who asks: the principal, or, where nothing tells clients apart, the one subscription with this number.
-    pub(super) fn source(&self, endpoint: &str, principal: &str, number: u64) -> u64 {
+    pub(crate) fn source(&self, endpoint: &str, principal: &str, number: u64) -> u64 {
         let number = if principal.is_empty() { number } else { 0 };
         self.hasher.hash_one((endpoint, principal, number))
     }
 
     /// A name was refused alone. True if that cuts its source off.
-    pub(super) fn add(&mut self, is_task: bool, inner: &str, source: u64, now: Instant) -> bool {
+    pub(crate) fn add(&mut self, is_task: bool, inner: &str, source: u64, now: Instant) -> bool {
         let digest = self.hasher.hash_one((is_task, inner));
         self.names.add(digest, NAMES_MAX, now);
         self.sources.add(source, SOURCES_MAX, now) == REFUSED_PER_SOURCE_MAX
     }
 
     /// Until when a name is refused.
-    pub(super) fn name_until(&self, is_task: bool, inner: &str, now: Instant) -> Option<Instant> {
+    pub(crate) fn name_until(&self, is_task: bool, inner: &str, now: Instant) -> Option<Instant> {
         if self.names.by_digest.is_empty() {
             return None;
         }
@@ -55,7 +55,7 @@ impl Refusals {
     }
 
     /// Whether a source is cut off.
-    pub(super) fn is_cut_off(&self, source: u64, now: Instant) -> bool {
+    pub(crate) fn is_cut_off(&self, source: u64, now: Instant) -> bool {
         self.sources.get(source, now).is_some_and(|(_, count)| count >= REFUSED_PER_SOURCE_MAX)
     }
 }

@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
 
-use super::line::Line;
-use super::public_path;
 use crate::access::limit::buffered::Reservation;
 use crate::catalog::subscriptions::session::ListNews;
 use crate::context::call::Call;
@@ -21,6 +19,8 @@ use crate::context::state::State;
 use crate::session::Session;
 use crate::session::desk::{NotAttached, Ticket};
 use crate::session::streams::StreamPlace;
+use crate::tables::sse_sessions::line::Line;
+use crate::tables::sse_sessions::public_path;
 use protocol::splice::Segments;
 use protocol::sse::data_event;
 use protocol::subscription::session_list_changed;

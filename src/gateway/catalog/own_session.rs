@@ -1,0 +1,34 @@
+//! Sessions of the gateway's own with upstreams of the legacy era: opened once, and kept in the table of all sessions.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::session::{OpenError, Owner, SessionId, Sessions, UpstreamSession};
+use crate::upstream::Upstream;
+use crate::upstream::ask::Asker;
+use crate::upstream::initialize::{NotOpened, Offer, open};
+use protocol::error::{NoListSession, UpstreamError};
+
+/// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
+pub async fn own_session(
+    asker: &Asker<'_>,
+    sessions: &Sessions,
+    upstream: &Upstream,
+    (id, offer): (SessionId, Offer<'_>),
+    deadline: Instant,
+) -> Result<Arc<UpstreamSession>, UpstreamError> {
+    let open_anew = || async {
+        let opened = open(asker, upstream, offer, deadline).await?;
+        Ok::<_, NotOpened>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
+    };
+    let owner = Owner { session: id, expires_s: u64::MAX, principal: "" };
+    let session = sessions.upstream_session(owner, &upstream.session_key, open_anew);
+    match tokio::time::timeout_at(deadline.into(), session).await {
+        Ok(Ok(session)) => Ok(session),
+        Ok(Err(OpenError::Failed(error))) => Err(error.into()),
+        Ok(Err(OpenError::TooMany | OpenError::TooManyOfPrincipal | OpenError::Ended)) => {
+            Err(NoListSession::Busy.into())
+        }
+        Err(_) => Err(UpstreamError::TimedOut),
+    }
+}

@@ -1,0 +1,220 @@
+//! Who listens to what: clients with their inboxes, and what is wanted of each upstream (`feed`).
+//!
+//! Deliberately not here: the streams themselves, towards clients and towards upstreams, which are
+//! [`catalog::subscriptions`](crate::catalog::subscriptions).
+
+pub mod feed;
+pub mod inbox;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use self::feed::{Feed, Wanted};
+use self::inbox::Inbox;
+use crate::snapshot::Snapshot;
+use crate::upstream::changes::Changed;
+use crate::upstream::{Upstream, UpstreamId};
+use config::Limits;
+use protocol::error::{Error, GatewayError, PolicyError};
+use protocol::subscription::Lists;
+
+/// Where notices come in and go out; shared by all threads.
+#[derive(Debug, Default)]
+pub struct Hub {
+    feeds: Mutex<Feeds>,
+    clients: Mutex<Clients>,
+    /// A feed waits for its streams.
+    pub(crate) opened: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Feeds {
+    by_upstream: HashMap<UpstreamId, Arc<Feed>>,
+    /// Those that have no streams yet.
+    new: Vec<Arc<Feed>>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    next: u64,
+    inboxes: HashMap<u64, Arc<Inbox>>,
+    /// Those of sessions' streams.
+    sessions: HashMap<u64, Arc<Inbox>>,
+    /// How many of `inboxes` each principal has, by a digest: what it is called may be long.
+    by_principal: HashMap<u64, usize>,
+    hasher: RandomState,
+}
+
+impl Hub {
+    /// An upstream's list has changed. Its cached lists are invalid before anybody is told.
+    pub fn list_changed(&self, upstream: &Upstream, changed: Changed) {
+        upstream.changes.note(changed);
+        self.tell(upstream, changed);
+    }
+
+    /// Tells clients that an upstream's list has changed, where that is already known here.
+    pub fn tell(&self, upstream: &Upstream, changed: Changed) {
+        let feed = self.feeds().by_upstream.get(&upstream.id).cloned();
+        if let Some(feed) = feed {
+            feed.list_changed(changed as usize, Instant::now());
+        }
+    }
+
+    /// How many clients listen.
+    pub fn open(&self) -> usize {
+        self.clients().inboxes.len()
+    }
+
+    /// Ends every subscription with its result, and the streams of sessions.
+    pub fn end_all(&self) {
+        self.clients().all().for_each(|inbox| inbox.end());
+    }
+
+    /// Ends the subscriptions and streams whose clients `snapshot` does not serve as before, so that they listen again.
+    pub fn reloaded(&self, snapshot: &Snapshot) {
+        for inbox in self.clients().all().filter(|inbox| !inbox.go_on(snapshot)) {
+            inbox.end();
+        }
+    }
+
+    /// Counts a client in, if there is room.
+    pub(crate) fn admit(&self, inbox: &Arc<Inbox>, limits: &Limits) -> Result<u64, Error> {
+        let mut clients = self.clients();
+        if clients.inboxes.len() >= limits.subscriptions_max {
+            return Err(GatewayError::Subscriptions.into());
+        }
+        if let Some(principal) = clients.principal_of(inbox) {
+            let count = clients.by_principal.get(&principal).copied().unwrap_or_default();
+            if count >= limits.subscriptions_per_principal_max {
+                return Err(PolicyError::Subscriptions.into());
+            }
+            clients.by_principal.insert(principal, count + 1);
+        }
+        clients.next += 1;
+        let key = clients.next;
+        clients.inboxes.insert(key, Arc::clone(inbox));
+        Ok(key)
+    }
+
+    /// Counts the stream of a session in; there are as many as sessions allow.
+    pub(crate) fn admit_session(&self, inbox: &Arc<Inbox>) -> u64 {
+        let mut clients = self.clients();
+        clients.next += 1;
+        let key = clients.next;
+        clients.sessions.insert(key, Arc::clone(inbox));
+        key
+    }
+
+    pub(crate) fn dismiss(&self, key: u64) {
+        let mut clients = self.clients();
+        clients.forget_principal_of(key);
+        let Clients { inboxes, sessions, .. } = &mut *clients;
+        for all in [inboxes, sessions] {
+            all.remove(&key);
+            // Many may have come at once; they need not be remembered for ever.
+            if all.capacity() > 1024 && all.len() < all.capacity() / 8 {
+                all.shrink_to_fit();
+            }
+        }
+    }
+
+    /// Joins what is heard from `upstream`, for the endpoint's member with this index.
+    pub(crate) fn join(
+        &self,
+        upstream: &Arc<Upstream>,
+        inbox: &Arc<Inbox>,
+        member: u32,
+        lists: Lists,
+        names: &[Wanted<'_>],
+    ) -> (Arc<Feed>, u32) {
+        // Under the lock, so that a feed that is joined is not one that is being closed.
+        let mut feeds = self.feeds();
+        let feed = feeds.by_upstream.get(&upstream.id).cloned();
+        let feed = feed.unwrap_or_else(|| {
+            let feed = Feed::new(Arc::clone(upstream));
+            feeds.by_upstream.insert(upstream.id, Arc::clone(&feed));
+            feeds.new.push(Arc::clone(&feed));
+            self.opened.notify_one();
+            feed
+        });
+        let key = feed.join(Arc::clone(inbox), member, lists, names);
+        drop(feeds);
+        (feed, key)
+    }
+
+    /// Joins the lists of those upstreams that came to the endpoint of `inbox` after its first `joined`.
+    pub(crate) fn join_more(
+        &self,
+        snapshot: &Snapshot,
+        inbox: &Arc<Inbox>,
+        joined: &mut usize,
+        lists: Lists,
+    ) -> Vec<(Arc<Feed>, u32, u32)> {
+        let standing = inbox.standing();
+        let ids = standing.endpoint.member_ids();
+        let more = ids.iter().enumerate().skip(*joined);
+        let more = more.filter(|(member, _)| !lists.is_empty() && standing.class.reaches(*member));
+        let feeds = more.filter_map(|(member, id)| {
+            // One that is gone again has ended the stream, or is about to.
+            let upstream = snapshot.upstreams.iter().find(|upstream| upstream.id == *id)?;
+            let member = u32::try_from(member).ok()?;
+            let (feed, key) = self.join(upstream, inbox, member, lists, &[]);
+            Some((feed, key, member))
+        });
+        let feeds = feeds.collect();
+        *joined = ids.len();
+        feeds
+    }
+
+    /// Forgets a feed, unless somebody has joined it. True if it is gone.
+    pub(crate) fn close(&self, feed: &Feed) -> bool {
+        let mut feeds = self.feeds();
+        let is_unused = feed.is_empty();
+        if is_unused {
+            feeds.by_upstream.remove(&feed.upstream.id);
+        }
+        is_unused
+    }
+
+    pub(crate) fn take_new(&self) -> Vec<Arc<Feed>> {
+        std::mem::take(&mut self.feeds().new)
+    }
+
+    fn feeds(&self) -> MutexGuard<'_, Feeds> {
+        self.feeds.lock()
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock()
+    }
+}
+
+impl Clients {
+    /// `None` for those whom nothing tells apart: they count in all only.
+    fn principal_of(&self, inbox: &Inbox) -> Option<u64> {
+        let principal = inbox.principal().id();
+        (!principal.is_empty()).then(|| self.hasher.hash_one(principal))
+    }
+
+    /// One less of the principal whose client this is.
+    fn forget_principal_of(&mut self, key: u64) {
+        let principal = self.inboxes.get(&key).and_then(|inbox| self.principal_of(inbox));
+        let Some(principal) = principal else { return };
+        if let Entry::Occupied(mut count) = self.by_principal.entry(principal) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
+        self.inboxes.values().chain(self.sessions.values())
+    }
+}
