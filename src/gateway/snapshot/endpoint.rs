@@ -1,0 +1,273 @@
+//! One endpoint: a path that clients see, the upstreams behind it, and how their names are spelled there.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use super::eras::{ServedEras, served};
+use super::{Snapshot, SnapshotError};
+use crate::access::auth::authenticator::{Authenticator, Credentials};
+use crate::access::auth::challenge::Challenge;
+use crate::access::auth::origin::Doors;
+use crate::access::policy::{Class, Place, Policy};
+use crate::identity::Principal;
+use crate::telemetry::metrics::{EndpointSeries, Metrics};
+use crate::upstream::{Upstream, UpstreamId};
+use config::{self, Config};
+use protocol::route::directory::Directory;
+use protocol::route::filter::Filter;
+use protocol::route::{Alias, Kind, Naming, Style};
+use protocol::version::Eras;
+
+/// A path that clients see.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Another one in every snapshot, and never used twice.
+    pub id: u64,
+    /// Its settings.
+    pub config: config::Endpoint,
+    /// Indexes into the snapshot's upstreams, in configured order.
+    pub members: Vec<usize>,
+    /// How names are spelled and routed.
+    pub naming: Naming,
+    /// `Origin` and `Host`.
+    pub doors: Doors,
+    /// What its upstreams offer, as far as it is known.
+    pub names: Arc<LearnedNames>,
+    /// Which eras it serves.
+    pub served: Arc<ServedEras>,
+    /// What is counted about it.
+    pub series: Arc<EndpointSeries>,
+    /// Who may call what.
+    pub policy: Arc<Policy>,
+    /// Who may call.
+    pub auth: Authenticator,
+    /// What clients without valid credentials are told.
+    pub challenge: Challenge,
+    /// Whether a task is for who made it alone.
+    pub binds_tasks: bool,
+    pub(super) member_ids: Vec<UpstreamId>,
+}
+
+/// What is known of the names behind an endpoint; grows while calls come in.
+#[derive(Debug, Default)]
+pub struct LearnedNames {
+    directory: ArcSwap<Directory>,
+    changed: Notify,
+}
+
+impl LearnedNames {
+    /// What is known now.
+    pub fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
+        self.directory.load()
+    }
+
+    /// Replaces what is known.
+    pub fn publish(&self, directory: Directory) {
+        self.directory.store(Arc::new(directory));
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until every upstream was tried once, at most for `patience`.
+    pub async fn settled(&self, patience: Duration) {
+        let settled = async {
+            loop {
+                let changed = self.changed.notified();
+                if self.directory().is_settled() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // Out of patience, the caller goes by what is known.
+        let _ = tokio::time::timeout(patience, settled).await;
+    }
+}
+
+impl Endpoint {
+    /// True if everybody may use everything behind it.
+    pub fn is_open(&self) -> bool {
+        self.auth.is_open() && self.naming.hides_nothing() && self.policy.is_trivial()
+    }
+
+    /// True if replies and lists cross for callers of this class exactly as the one upstream wrote them.
+    pub fn is_untouched_for(&self, class: &Class) -> bool {
+        self.naming.is_untouched() && class.is_unrestricted()
+    }
+
+    /// True if it must be known what its upstreams offer, to route or to decide.
+    pub fn needs_directory(&self) -> bool {
+        self.naming.needs_directory() || self.naming.denies_names() || !self.policy.is_trivial()
+    }
+
+    /// Whether callers of this class may use a thing that a name has led to.
+    pub fn allows(&self, class: &Class, kind: Kind, member: usize, inner: &str) -> bool {
+        class.is_unrestricted() || {
+            let directory = self.names.directory();
+            class.allows(Place { naming: &self.naming, directory: &directory }, kind, member, inner)
+        }
+    }
+
+    /// True if clients with sessions get every outcome of a request in an HTTP 200.
+    pub fn tells_legacy_errors_in_ok(&self) -> bool {
+        self.config.legacy_errors == config::LegacyErrors::JsonRpc
+    }
+
+    /// The eras it serves now.
+    pub fn eras(&self) -> Eras {
+        self.served.get()
+    }
+
+    /// The identities of its upstreams.
+    pub fn member_ids(&self) -> &[UpstreamId] {
+        &self.member_ids
+    }
+
+    /// What `principal` may use here, if this endpoint is to it what `before` was, where it had `class`: settings are
+    /// equal as far as they matter to it, and so are its credentials and the rules that apply to it. Upstreams may have
+    /// been added after those that there were.
+    pub fn goes_on_for(
+        &self,
+        before: &Self,
+        principal: &Principal,
+        class: &Arc<Class>,
+    ) -> Option<Arc<Class>> {
+        let is_alike = is_same_to_open_streams(&before.config, &self.config)
+            && self.member_ids.starts_with(&before.member_ids)
+            && self.auth.is_like_for(&before.auth, principal);
+        if !is_alike {
+            return None;
+        }
+        if self.policy.is_of(class) {
+            return Some(Arc::clone(class));
+        }
+        Some(self.policy.class_of(principal)).filter(|now| now.is_like(class))
+    }
+}
+
+/// Resolves `endpoint`; its policy is still to be set.
+pub(super) fn build(
+    endpoint: &config::Endpoint,
+    id: u64,
+    upstreams: &[Arc<Upstream>],
+    credentials: &Credentials,
+    metrics: &Metrics,
+    old: Option<&Snapshot>,
+) -> Result<Endpoint, SnapshotError> {
+    let path = &endpoint.path;
+    let members = members(endpoint, upstreams)?;
+    let member_ids: Vec<UpstreamId> = members.iter().map(|member| upstreams[*member].id).collect();
+    let prefixes: Vec<String> =
+        members.iter().map(|member| upstreams[*member].config.prefix.clone()).collect();
+    let before = old.and_then(|old| {
+        let endpoint = old.endpoints.get(old.endpoint_at(path)?)?;
+        (endpoint.member_ids == member_ids).then_some(endpoint)
+    });
+    let served_eras = before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.served));
+    // With what is known already, so that no call between here and the next probe is judged by less.
+    served_eras.set(served(members.iter().map(|member| upstreams[*member].reached_in())));
+    Ok(Endpoint {
+        id,
+        served: served_eras,
+        naming: naming(endpoint, &prefixes)?,
+        doors: Doors {
+            origins: endpoint.origins.clone(),
+            hosts: endpoint.hosts.clone(),
+            public_host: endpoint.public_url.as_deref().and_then(host_of),
+        },
+        names: before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.names)),
+        series: metrics.endpoint(path, members.len()),
+        auth: Authenticator::new(endpoint, credentials),
+        challenge: Challenge::new(endpoint),
+        binds_tasks: true,
+        policy: Arc::default(),
+        config: endpoint.clone(),
+        members,
+        member_ids,
+    })
+}
+
+/// The places of the endpoint's upstreams among all.
+fn members(endpoint: &config::Endpoint, upstreams: &[Arc<Upstream>]) -> Result<Vec<usize>, SnapshotError> {
+    let place = |name: &String| {
+        let place = upstreams.iter().position(|upstream| upstream.config.name == *name);
+        let path = endpoint.path.clone();
+        place.ok_or_else(|| SnapshotError::NoSuchUpstream { path, name: name.clone() })
+    };
+    endpoint.upstreams.iter().map(place).collect()
+}
+
+/// How names are spelled where the upstreams have these prefixes.
+fn naming(endpoint: &config::Endpoint, prefixes: &[String]) -> Result<Naming, SnapshotError> {
+    let aliases: Vec<Alias> = endpoint
+        .aliases
+        .iter()
+        .filter_map(|alias| {
+            let member = endpoint.upstreams.iter().position(|name| *name == alias.upstream)?;
+            Some(Alias { public: alias.public.clone(), member, inner: alias.inner.clone() })
+        })
+        .collect();
+    let filter = Filter::new(&endpoint.allow, &endpoint.deny)
+        .map_err(|source| SnapshotError::Pattern { path: endpoint.path.clone(), source })?;
+    let style = match endpoint.names {
+        config::Names::Transparent => Style::Transparent,
+        config::Names::Prefixed => Style::Prefixed,
+        config::Names::Bare => Style::Bare,
+    };
+    Ok(Naming::new(style, endpoint.accept_bare, prefixes, &aliases, filter))
+}
+
+/// Whether streams that are open would be what they are by `new`, too, which is of the same path. Its upstreams are
+/// compared elsewhere.
+fn is_same_to_open_streams(old: &config::Endpoint, new: &config::Endpoint) -> bool {
+    *old == config::Endpoint {
+        upstreams: old.upstreams.clone(),
+        legacy_errors: old.legacy_errors,
+        label_requests: old.label_requests,
+        list_page_bytes_max: old.list_page_bytes_max,
+        instructions: old.instructions.clone(),
+        ..new.clone()
+    }
+}
+
+/// Tasks are free to who knows their id only where nobody can be told from anybody, and nothing is hidden from anybody:
+/// at an endpoint that is open, of upstreams that are behind no other.
+pub(super) fn bind_tasks(endpoints: &mut [Endpoint]) {
+    let mut bound = HashSet::new();
+    // Upstreams of an endpoint that binds bind the others.
+    loop {
+        let before = bound.len();
+        for endpoint in &*endpoints {
+            if !endpoint.is_open() || endpoint.members.iter().any(|member| bound.contains(member)) {
+                bound.extend(endpoint.members.iter().copied());
+            }
+        }
+        if bound.len() == before {
+            break;
+        }
+    }
+    for endpoint in endpoints {
+        endpoint.binds_tasks = endpoint.members.iter().any(|member| bound.contains(member));
+    }
+}
+
+/// The policies of all endpoints, in order.
+pub(super) fn policies(config: &Config, upstreams: &[Arc<Upstream>]) -> Result<Vec<Policy>, SnapshotError> {
+    let policy = |endpoint: &config::Endpoint| {
+        let members = endpoint.upstreams.iter().filter_map(|name| {
+            let upstream = upstreams.iter().find(|upstream| upstream.config.name == *name)?;
+            Some((name.as_str(), Arc::clone(&upstream.hinted)))
+        });
+        Policy::new(&config.rules, &endpoint.path, &members.collect::<Vec<_>>())
+            .map_err(|source| SnapshotError::Pattern { path: endpoint.path.clone(), source })
+    };
+    config.endpoints.iter().map(policy).collect()
+}
+
+fn host_of(url: &str) -> Option<String> {
+    let url: http::Uri = url.parse().ok()?;
+    url.authority().map(|authority| authority.as_str().to_owned())
+}
