@@ -26,11 +26,12 @@ def read(src):
     found = {path.relative_to(src): path.read_text() for path in sorted(src.rglob("*.rs"))}
     crates = {path.parent for path in found if path.name == "lib.rs"}
     parsed = {path: items(text) for path, text in found.items()}
-    tests = [place for path, each in parsed.items() for module in each.test_modules for place in places(path, module.name)]
+    modules = [(path, module.name) for path, each in parsed.items() for module in each.test_modules]
+    tests = {place for path, name in modules for place in places(path, name)}
     return [
         without_tests(path, text, parsed[path], crate_of(path, crates))
         for path, text in found.items()
-        if not any(place == path or place in path.parents for place in tests)
+        if tests.isdisjoint([path, *path.parents])
     ]
 
 

@@ -53,10 +53,8 @@ class Crates(unittest.TestCase):
         self.assertEqual(crates, expected)
 
     def test_who_works_on_the_gateway(self):
-        one_crate = tree(lib="a\n", proxy="a\n", protocol__mod="a\n", cli__mod="a\n", fetch="a\n", gateway__run="a\n")
-        self.assertEqual(sum(file.lines for file in figures.gateway(one_crate)), 4)
-        crates = tree(gateway__lib="a\n", gateway__cli="a\n", protocol__lib="a\n", main="a\n", proxy="a\n")
-        self.assertEqual(sum(file.lines for file in figures.gateway(crates)), 3)
+        files = tree(gateway__lib="a\n", gateway__cli="fn a() {}\n", protocol__lib="a\n", main="a\n", tools__lib="a\n")
+        self.assertEqual(figures.of_sources(files, set())["lines.gateway"], 3)
 
 
 class Homonyms(unittest.TestCase):

@@ -1,7 +1,7 @@
 """Counts one scenario: calls one after the other, in rounds, of which the one that took least is the figure.
 
-What a worker does by the clock depends on how long a round takes; the best of several rounds has the least of it. Rounds
-of twice as many calls must come to the same: else something is counted that is no part of a call.
+What a worker does by the clock depends on how long a round takes; the best of several rounds has the least of it.
+Rounds of twice as many calls must come to the same: else something is counted that is no part of a call.
 """
 
 import dataclasses
