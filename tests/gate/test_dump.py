@@ -137,7 +137,7 @@ class Reference(unittest.TestCase):
         names = {
             "trunkline_net::framing::Framing::follow": "Framing::follow",
             "gateway::line::proxy::Proxy::decide::{{closure}}": "Proxy::decide::{{closure}}",
-            "<net::socket::Observed<S,F> as tokio::io::AsyncRead>::poll_read": "<Observed<S,F> as AsyncRead>::poll_read",
+            "<net::socket::Observed<S,F> as tokio::io::Read>::poll_read": "<Observed<S,F> as Read>::poll_read",
             "tokio::runtime::task::raw::poll": "raw::poll",
             "httparse::parse": "httparse::parse",
             "_int_free": "_int_free",
