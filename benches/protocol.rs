@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gateway::session::{Opening, Sessions};
+use gateway::session::{SessionRequest, Sessions};
 use gateway::telemetry::streams::StreamSeries;
 use prometheus::IntCounter;
 use protocol::envelope::Envelope;
@@ -166,7 +166,7 @@ fn sessions(criterion: &mut Criterion) {
     };
     let config = config::parse(text).unwrap();
     let sessions = Sessions::open_store(&config, counter("lost"), series, None).unwrap();
-    let opening = Opening {
+    let opening = SessionRequest {
         endpoint: "/mcp",
         principal: "key:ci",
         version: LegacyVersion::NEWEST,

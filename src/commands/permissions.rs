@@ -9,8 +9,8 @@ use clap::Args;
 
 use config::{Config, Endpoint, Names, nearest};
 use gateway::access::policy::rule::{ANONYMOUS, Rule};
-use gateway::access::policy::{Class, Place, Policy, Reach, Verdict};
-use gateway::identity::{Identity, Principal};
+use gateway::access::policy::{Class, NameScope, Policy, PolicyVerdict, Reach};
+use gateway::identity::{Principal, VerifiedIdentity};
 use protocol::route::directory::Directory;
 use protocol::route::filter::Filter;
 use protocol::route::{Alias, Kind, Naming, NoRoute, Style};
@@ -91,14 +91,16 @@ impl Asked {
         }
         let name = written.strip_prefix("key:").unwrap_or(written);
         let mut identity = match config.api_keys.iter().find(|key| key.name == name) {
-            Some(key) => Identity {
+            Some(key) => VerifiedIdentity {
                 id: format!("key:{name}").into(),
                 name: name.into(),
                 groups: key.groups.iter().map(|group| group.as_str().into()).collect(),
                 scopes: key.scopes.iter().map(|scope| scope.as_str().into()).collect(),
-                ..Identity::default()
+                ..VerifiedIdentity::default()
             },
-            None => Identity { id: written.into(), name: written.into(), ..Identity::default() },
+            None => {
+                VerifiedIdentity { id: written.into(), name: written.into(), ..VerifiedIdentity::default() }
+            }
         };
         identity.groups.extend(self.groups.iter().map(|group| group.as_str().into()));
         identity.scopes.extend(self.scopes.iter().map(|scope| scope.as_str().into()));
@@ -190,7 +192,7 @@ impl<'c> There<'c> {
         let none =
             vec![Some(protocol::route::directory::MemberNames::default()); self.endpoint.upstreams.len()];
         let directory = Arc::new(Directory::build(&none, true));
-        let place = Place { naming: &self.naming, directory: &directory };
+        let place = NameScope { naming: &self.naming, directory: &directory };
         let targets: Vec<(usize, String)> = match self.naming.route(kind, name, &directory) {
             Ok(route) => vec![(route.member, route.inner.into_owned())],
             Err(NoRoute::Unknown | NoRoute::NotYetLearned) => {
@@ -203,16 +205,16 @@ impl<'c> There<'c> {
             let verdict = class.judge(place, kind, member, &inner);
             let said = match &verdict {
                 _ if !is_public => "no, by the endpoint's own `allow` and `deny`".to_owned(),
-                Verdict::Allowed(Some(rule)) => format!("yes, by {rule}"),
-                Verdict::Allowed(None) => "yes, as no rule denies it".to_owned(),
-                Verdict::Hidden(Some(rule)) => format!("no, by {rule}"),
-                Verdict::Hidden(None) => "no, as no rule allows it".to_owned(),
-                Verdict::Scope { rule, required } => {
+                PolicyVerdict::Allowed(Some(rule)) => format!("yes, by {rule}"),
+                PolicyVerdict::Allowed(None) => "yes, as no rule denies it".to_owned(),
+                PolicyVerdict::Hidden(Some(rule)) => format!("no, by {rule}"),
+                PolicyVerdict::Hidden(None) => "no, as no rule allows it".to_owned(),
+                PolicyVerdict::Scope { rule, required } => {
                     format!("no, without one of the scopes of {rule}: {required}")
                 }
-                Verdict::NotYetLearned => "not known".to_owned(),
+                PolicyVerdict::NotYetLearned => "not known".to_owned(),
             };
-            is_allowed |= is_public && matches!(verdict, Verdict::Allowed(_));
+            is_allowed |= is_public && matches!(verdict, PolicyVerdict::Allowed(_));
             let upstream = &self.endpoint.upstreams[member];
             let _ = writeln!(text, "  {} {inner} of {upstream}: {said}", kind.word());
         }

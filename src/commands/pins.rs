@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
 
 use config::nearest;
-use gateway::upstream::pins::book::{Definition, Tool};
-use gateway::upstream::pins::diff::{Line, difference, lines, printable};
+use gateway::upstream::pins::book::{Definition, PinnedTool};
+use gateway::upstream::pins::diff::{DiffLine, difference, lines, printable};
 use gateway::upstream::pins::file::{Approval, Folder};
 use protocol::canonical::Hash;
 use tools::terminal;
@@ -174,7 +174,7 @@ fn is_confirmed() -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn tools(folder: &Folder, upstream: &str) -> anyhow::Result<BTreeMap<String, Tool>> {
+fn tools(folder: &Folder, upstream: &str) -> anyhow::Result<BTreeMap<String, PinnedTool>> {
     let path = folder.path(upstream);
     let kept = folder.read(upstream).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(kept.unwrap_or_default().tools)
@@ -192,8 +192,8 @@ fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Resul
     Ok(waiting)
 }
 
-fn waiting_of(tools: &BTreeMap<String, Tool>) -> Vec<Waiting> {
-    let of = |(name, tool): (&String, &Tool)| {
+fn waiting_of(tools: &BTreeMap<String, PinnedTool>) -> Vec<Waiting> {
+    let of = |(name, tool): (&String, &PinnedTool)| {
         let before = tool.approved.last().cloned();
         let waiting = tool.pending.iter().map(|pending| Waiting {
             tool: name.clone(),
@@ -224,10 +224,10 @@ fn show(upstream: &str, waiting: &Waiting) {
     };
     for line in difference(&old.unwrap_or_default(), &new) {
         match line {
-            Line::Same(line) => put(format_args!("  {line}")),
-            Line::Old(line) => colored(paint::BAD, '-', &line),
-            Line::New(line) => colored(paint::GOOD, '+', &line),
-            Line::Skipped(count) => put(format_args!("  … {count} lines")),
+            DiffLine::Same(line) => put(format_args!("  {line}")),
+            DiffLine::Old(line) => colored(paint::BAD, '-', &line),
+            DiffLine::New(line) => colored(paint::GOOD, '+', &line),
+            DiffLine::Skipped(count) => put(format_args!("  … {count} lines")),
         }
     }
     put("");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::{EXIT_CONFIGURATION, EXIT_INPUT};
 use gateway::context::state::StateError;
-use gateway::runtime::{self, EXIT_BUG, End, Gateway, OpenError, SocketsError};
+use gateway::runtime::{self, EXIT_BUG, ExitCause, Gateway, SocketsError, StartError};
 use gateway::session::store::StoreError;
 use gateway::telemetry::logs;
 use protocol::text::shown_lines;
@@ -46,8 +46,8 @@ pub(super) fn run(path: &Path) -> ExitCode {
 
 fn serve(gateway: Gateway) -> u8 {
     match gateway.run() {
-        Ok(End::Told) => 0,
-        Ok(End::WorkerDied | End::ControlDied) => EXIT_BUG,
+        Ok(ExitCause::Told) => 0,
+        Ok(ExitCause::WorkerDied | ExitCause::ControlDied) => EXIT_BUG,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "cannot run");
             EXIT_SYSTEM
@@ -55,16 +55,16 @@ fn serve(gateway: Gateway) -> u8 {
     }
 }
 
-fn code(error: &OpenError) -> u8 {
+fn code(error: &StartError) -> u8 {
     match error {
-        OpenError::Sockets(SocketsError::Passed(_)) => EXIT_CONFIGURATION,
-        OpenError::Sockets(SocketsError::Listen(_)) => EXIT_ADDRESS,
-        OpenError::State(StateError::Sessions(StoreError::Key(_))) => EXIT_INPUT,
-        OpenError::State(StateError::Sessions(_)) => EXIT_STATE,
-        OpenError::State(StateError::OpenFiles(_)) | OpenError::OpenFiles(_) | OpenError::Signals(_) => {
+        StartError::Sockets(SocketsError::Passed(_)) => EXIT_CONFIGURATION,
+        StartError::Sockets(SocketsError::Listen(_)) => EXIT_ADDRESS,
+        StartError::State(StateError::Sessions(StoreError::Key(_))) => EXIT_INPUT,
+        StartError::State(StateError::Sessions(_)) => EXIT_STATE,
+        StartError::State(StateError::OpenFiles(_)) | StartError::OpenFiles(_) | StartError::Signals(_) => {
             EXIT_SYSTEM
         }
-        OpenError::State(_) => EXIT_INPUT,
-        OpenError::Metrics(_) => EXIT_BUG,
+        StartError::State(_) => EXIT_INPUT,
+        StartError::Metrics(_) => EXIT_BUG,
     }
 }

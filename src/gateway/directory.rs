@@ -29,7 +29,7 @@ pub struct Directory(OwnedFd);
 
 /// A file that was opened in a [`Directory`]: a regular file with one link.
 #[derive(Debug)]
-pub struct Opened {
+pub struct RegularFile {
     /// To be read.
     pub file: File,
     uid: u32,
@@ -111,7 +111,7 @@ impl Directory {
     }
 
     /// Opens a file to be read; `None`: there is none.
-    pub fn file(&self, name: &OsStr) -> io::Result<Option<Opened>> {
+    pub fn file(&self, name: &OsStr) -> io::Result<Option<RegularFile>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let shown = name.to_string_lossy();
         let opened = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
@@ -131,7 +131,7 @@ impl Directory {
         if !is_ours(own.st_uid) && found.st_uid != own.st_uid && !is_ours(found.st_uid) {
             return Err(io::Error::other(format!("{shown} does not belong to the owner of its directory")));
         }
-        Ok(Some(Opened { file: opened.into(), uid: found.st_uid, gid: found.st_gid }))
+        Ok(Some(RegularFile { file: opened.into(), uid: found.st_uid, gid: found.st_gid }))
     }
 
     /// The text of a file; `None`: there is none.
@@ -141,7 +141,7 @@ impl Directory {
 
     /// Puts a file in the place of the one there is, whole or not at all. It belongs to whom `like` belongs to, else to whom
     /// this directory belongs to.
-    pub fn replace(&self, name: &OsStr, text: &[u8], like: Option<&Opened>) -> io::Result<()> {
+    pub fn replace(&self, name: &OsStr, text: &[u8], like: Option<&RegularFile>) -> io::Result<()> {
         let aside = self.write_aside(name, text, like)?;
         let renamed = rustix::fs::renameat(&self.0, &aside, &self.0, name);
         if renamed.is_err() {
@@ -176,7 +176,7 @@ impl Directory {
     }
 
     /// Writes a file under a name of its own, which is returned.
-    fn write_aside(&self, name: &OsStr, text: &[u8], like: Option<&Opened>) -> io::Result<OsString> {
+    fn write_aside(&self, name: &OsStr, text: &[u8], like: Option<&RegularFile>) -> io::Result<OsString> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let mut aside = name.to_owned();
@@ -212,7 +212,7 @@ impl Directory {
     }
 }
 
-impl Opened {
+impl RegularFile {
     /// All of it, if it is not longer.
     pub fn text(&self, bytes_max: u64) -> io::Result<String> {
         let mut text = String::new();

@@ -29,12 +29,12 @@ const KEY_ID_DOMAIN: &[u8] = b"trunkline session key id\0";
 
 /// At least one key, newest first.
 #[derive(Clone)]
-pub struct Keys {
-    keys: Vec<Key>,
+pub struct SealingKeys {
+    keys: Vec<SealingKey>,
 }
 
 #[derive(Clone)]
-struct Key {
+struct SealingKey {
     id: [u8; KEY_ID_BYTES],
     cipher: Aes256GcmSiv,
 }
@@ -59,19 +59,19 @@ pub enum KeysError {
     },
 }
 
-impl Keys {
+impl SealingKeys {
     /// Reads the text of a key file.
     pub fn from_text(text: &str) -> Result<Self, KeysError> {
         let keys = parse(text)?;
         if keys.is_empty() {
             return Err(KeysError::None);
         }
-        Ok(Self { keys: keys.iter().map(Key::new).collect() })
+        Ok(Self { keys: keys.iter().map(SealingKey::new).collect() })
     }
 
     /// One random key that nobody else knows and that ends with the process.
     pub fn ephemeral() -> Result<Self, getrandom::Error> {
-        Ok(Self { keys: vec![Key::new(&random_key()?)] })
+        Ok(Self { keys: vec![SealingKey::new(&random_key()?)] })
     }
 
     /// The name of the key that seals.
@@ -115,7 +115,7 @@ impl Keys {
     }
 }
 
-impl Key {
+impl SealingKey {
     fn new(bytes: &[u8; KEY_BYTES]) -> Self {
         let digest = Sha256::new().chain_update(KEY_ID_DOMAIN).chain_update(bytes).finalize();
         let mut id = [0; KEY_ID_BYTES];
@@ -124,7 +124,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for SealingKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("count", &self.keys.len()).finish_non_exhaustive()
     }
@@ -199,16 +199,16 @@ mod tests {
             ("é".repeat(32), refused(1)),
             (format!("{} {}", "a".repeat(64), "b".repeat(64)), refused(1)),
         ] {
-            assert_eq!(Keys::from_text(&text).map(|keys| keys.keys.len()), expected, "{text:?}");
+            assert_eq!(SealingKeys::from_text(&text).map(|keys| keys.keys.len()), expected, "{text:?}");
         }
     }
 
     #[test]
     fn the_first_seals_and_all_open() {
         let (old, new) = (line("1"), line("2"));
-        let old_only = Keys::from_text(&old).expect("keys");
-        let both = Keys::from_text(&format!("{new}{old}")).expect("keys");
-        let new_only = Keys::from_text(&new).expect("keys");
+        let old_only = SealingKeys::from_text(&old).expect("keys");
+        let both = SealingKeys::from_text(&format!("{new}{old}")).expect("keys");
+        let new_only = SealingKeys::from_text(&new).expect("keys");
         for (sealer, opener, opens) in [
             (&old_only, &both, true),
             (&both, &new_only, true),
@@ -227,9 +227,9 @@ mod tests {
 
     #[test]
     fn shows_nothing_of_a_key() {
-        let keys = Keys::from_text(&line("a")).expect("keys");
+        let keys = SealingKeys::from_text(&line("a")).expect("keys");
         assert_eq!(format!("{keys:?}"), "Keys { count: 1, .. }");
-        let error = Keys::from_text("deadbeef").expect_err("no key");
+        let error = SealingKeys::from_text("deadbeef").expect_err("no key");
         assert!(!format!("{error} {error:?}").contains("deadbeef"));
     }
 }

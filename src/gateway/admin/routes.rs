@@ -27,7 +27,7 @@ use super::query::Query;
 use super::sampler::Sampler;
 use super::{Process, servers, status, tools};
 use crate::context::audit;
-use crate::context::reloads::Outcome;
+use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
 use crate::telemetry::logs;
 use config::LogLevel;
@@ -250,9 +250,9 @@ impl Desk {
         audit::act("reload by the admin listener", "asked for");
         let outcome = self.state.reloads.request().await;
         let status = match &outcome {
-            Outcome::Reloaded { .. } => StatusCode::OK,
-            Outcome::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Outcome::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            ReloadOutcome::Reloaded { .. } => StatusCode::OK,
+            ReloadOutcome::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ReloadOutcome::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         };
         page(status, TEXT, outcome.to_string())
     }

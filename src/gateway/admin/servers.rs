@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::history::{History, Subject};
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
-use crate::tables::lists::Kind;
+use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
-use crate::tables::lists::part::Part;
+use crate::tables::lists::part::ListPart;
 use crate::telemetry::bridge::BridgeSeries;
 use crate::telemetry::totals::{Figures, Total};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
@@ -45,7 +45,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
     let none = Total::default();
     let mut lists: HashMap<u64, usize> = HashMap::new();
     for (key, merged) in &state.catalog.merged {
-        if key.kind == Kind::List(List::Tools) {
+        if key.kind == CatalogQuery::List(List::Tools) {
             let longest = lists.entry(key.endpoint).or_default();
             *longest = merged.bytes().max(*longest);
         }
@@ -163,7 +163,7 @@ fn replica(replica: &Replica) -> Value {
 pub(super) struct Known {
     pub(super) count: usize,
     pub(super) bytes: usize,
-    pub(super) part: Arc<Part>,
+    pub(super) part: Arc<ListPart>,
 }
 
 /// Lists of tools by upstream.
@@ -173,7 +173,7 @@ pub(super) type Tools = HashMap<UpstreamId, Known>;
 pub(super) fn tools(state: &State) -> Tools {
     let mut known = Tools::new();
     for (key, part) in &state.catalog.parts {
-        if key.kind == Kind::List(List::Tools) {
+        if key.kind == CatalogQuery::List(List::Tools) {
             let pages = &part.content.pages;
             let found = Known {
                 count: pages.iter().map(|page| page.items.len()).sum(),

@@ -12,7 +12,7 @@ use super::history::Subject;
 use super::sampler::Sampler;
 use super::servers::{self, Seen};
 use super::{Process, tools};
-use crate::context::reloads::Outcome;
+use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
 
 /// Counts that are read back from their metric, by the value of its label.
@@ -73,12 +73,12 @@ fn config(state: &State, process: &Process, digest: &str) -> Value {
     let last = state.reloads.last().map(|(at, outcome)| {
         let mut told = json!({ "at_s": unix_s(at), "ok": outcome.is_ok() });
         match outcome {
-            Outcome::Reloaded { changes, needs_restart } => {
+            ReloadOutcome::Reloaded { changes, needs_restart } => {
                 told["changes"] = json!(&changes[..]);
                 told["needs_restart"] = json!(&needs_restart[..]);
             }
-            Outcome::Refused(why) => told["error"] = json!(&*why),
-            Outcome::Stopping => told["error"] = json!("the gateway is about to stop"),
+            ReloadOutcome::Refused(why) => told["error"] = json!(&*why),
+            ReloadOutcome::Stopping => told["error"] = json!("the gateway is about to stop"),
         }
         told
     });

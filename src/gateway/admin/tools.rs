@@ -19,7 +19,7 @@ use super::sampler::Sampler;
 use super::servers::{self, Tools};
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
-use crate::tables::lists::part::{Content, Item, Page};
+use crate::tables::lists::part::{Content, Item, PartPage};
 use crate::telemetry::tools::Tool;
 use crate::telemetry::totals::{Figures, Total};
 use crate::upstream::Upstream;
@@ -58,7 +58,7 @@ struct Row<'r> {
     /// What that calls it.
     name: Cow<'r, str>,
     /// Its definition, if that is kept.
-    item: Option<(&'r Page, &'r Item)>,
+    item: Option<(&'r PartPage, &'r Item)>,
     /// Why no client sees it.
     left_out: Option<Cow<'r, str>>,
     /// What was counted of it, if it was called.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::session::{OpenError, Owner, SessionId, Sessions, UpstreamSession};
+use crate::session::{SessionId, SessionOwner, Sessions, UpstreamSession, UpstreamSessionError};
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::initialize::{NotOpened, Offer, open};
+use crate::upstream::initialize::{InitializeError, InitializeOffer, open};
 use protocol::error::{NoListSession, UpstreamError};
 
 /// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
@@ -14,21 +14,23 @@ pub async fn own_session(
     asker: &Asker<'_>,
     sessions: &Sessions,
     upstream: &Upstream,
-    (id, offer): (SessionId, Offer<'_>),
+    (id, offer): (SessionId, InitializeOffer<'_>),
     deadline: Instant,
 ) -> Result<Arc<UpstreamSession>, UpstreamError> {
     let open_anew = || async {
         let opened = open(asker, upstream, offer, deadline).await?;
-        Ok::<_, NotOpened>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
+        Ok::<_, InitializeError>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
     };
-    let owner = Owner { session: id, expires_s: u64::MAX, principal: "" };
+    let owner = SessionOwner { session: id, expires_s: u64::MAX, principal: "" };
     let session = sessions.upstream_session(owner, &upstream.session_key, open_anew);
     match tokio::time::timeout_at(deadline.into(), session).await {
         Ok(Ok(session)) => Ok(session),
-        Ok(Err(OpenError::Failed(error))) => Err(error.into()),
-        Ok(Err(OpenError::TooMany | OpenError::TooManyOfPrincipal | OpenError::Ended)) => {
-            Err(NoListSession::Busy.into())
-        }
+        Ok(Err(UpstreamSessionError::Failed(error))) => Err(error.into()),
+        Ok(Err(
+            UpstreamSessionError::TooMany
+            | UpstreamSessionError::TooManyOfPrincipal
+            | UpstreamSessionError::Ended,
+        )) => Err(NoListSession::Busy.into()),
         Err(_) => Err(UpstreamError::TimedOut),
     }
 }

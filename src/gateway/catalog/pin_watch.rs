@@ -26,7 +26,7 @@ use crate::telemetry::logs::shorten;
 use crate::upstream::Upstream;
 use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Client;
-use crate::upstream::pins::file::{Approval, Folder, Kept};
+use crate::upstream::pins::file::{Approval, Folder, PinnedTools};
 use crate::upstream::pins::{Pins, Round};
 use protocol::error::UpstreamError;
 
@@ -47,7 +47,7 @@ const WRITE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const ROUNDS_WHOLE: u32 = 3;
 
 /// Watches over the pins of all upstreams.
-pub struct Watcher {
+pub struct PinWatcher {
     state: Arc<State>,
     client: Client,
     folder: Option<Folder>,
@@ -92,7 +92,7 @@ impl Complaint {
     }
 }
 
-impl std::fmt::Debug for Watcher {
+impl std::fmt::Debug for PinWatcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watcher").finish_non_exhaustive()
     }
@@ -113,9 +113,9 @@ struct Watched {
     write_again: Option<Instant>,
 }
 
-type Ended = (String, Arc<Pins>, Result<Round, UpstreamError>);
+type RoundResult = (String, Arc<Pins>, Result<Round, UpstreamError>);
 
-impl Watcher {
+impl PinWatcher {
     /// Reads what was kept of the upstreams there are now, so that it counts before the first call.
     pub fn new(state: Arc<State>, client: Client, state_directory: Option<&Path>) -> Self {
         let folder = state_directory.map(Folder::new);
@@ -147,7 +147,7 @@ impl Watcher {
 
     /// Watches until the process ends.
     pub async fn run(mut self) {
-        let mut rounds: FuturesUnordered<LocalBoxFuture<'static, Ended>> = FuturesUnordered::new();
+        let mut rounds: FuturesUnordered<LocalBoxFuture<'static, RoundResult>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
         loop {
             let mut is_demanded = false;
@@ -178,7 +178,7 @@ impl Watcher {
         }
     }
 
-    fn end(&mut self, (name, pins, result): Ended) {
+    fn end(&mut self, (name, pins, result): RoundResult) {
         let watched = self.watched.get_mut(&name).filter(|watched| Arc::ptr_eq(&watched.pins, &pins));
         if let Some(watched) = watched {
             watched.is_under_way = false;
@@ -425,8 +425,8 @@ async fn look(hands: &Hands, upstream: &Arc<Upstream>, is_lenient: bool) -> Resu
 }
 
 /// What is kept of an upstream; `None`: that cannot be read.
-fn read(folder: Option<&Folder>, upstream: &str) -> Option<Kept> {
-    let Some(folder) = folder else { return Some(Kept::default()) };
+fn read(folder: Option<&Folder>, upstream: &str) -> Option<PinnedTools> {
+    let Some(folder) = folder else { return Some(PinnedTools::default()) };
     match folder.read(upstream) {
         Ok(kept) => Some(kept.unwrap_or_default()),
         Err(error) => {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use prometheus::IntCounter;
 
-use crate::access::policy::Verdict;
+use crate::access::policy::PolicyVerdict;
 use crate::identity::Principal;
 use crate::snapshot::Endpoint;
 use crate::telemetry::logs::{Lines, shorten};
@@ -24,7 +24,7 @@ pub struct AuditLog {
 
 /// What was decided about.
 #[derive(Debug)]
-pub struct Decision<'d> {
+pub struct AuditedDecision<'d> {
     /// Who asked.
     pub principal: &'d Principal,
     /// Where.
@@ -55,29 +55,29 @@ impl AuditLog {
     }
 
     /// Writes a line, if it is to be written.
-    pub fn write(&self, decision: &Decision<'_>, verdict: &Verdict) {
+    pub fn write(&self, decision: &AuditedDecision<'_>, verdict: &PolicyVerdict) {
         let (rule, outcome) = match verdict {
             // Nothing was decided.
-            Verdict::NotYetLearned => return,
-            Verdict::Allowed(rule) => (rule.as_deref(), "allowed"),
-            Verdict::Hidden(rule) => (rule.as_deref(), "refused"),
-            Verdict::Scope { rule, .. } => (Some(&**rule), "scope missing"),
+            PolicyVerdict::NotYetLearned => return,
+            PolicyVerdict::Allowed(rule) => (rule.as_deref(), "allowed"),
+            PolicyVerdict::Hidden(rule) => (rule.as_deref(), "refused"),
+            PolicyVerdict::Scope { rule, .. } => (Some(&**rule), "scope missing"),
         };
         let is_wanted = match self.extent.get() {
             Audit::None => false,
-            Audit::Refusals => !matches!(verdict, Verdict::Allowed(_)),
+            Audit::Refusals => !matches!(verdict, PolicyVerdict::Allowed(_)),
             Audit::All => true,
         };
         if !is_wanted {
             return;
         }
-        if !matches!(verdict, Verdict::Allowed(_)) {
+        if !matches!(verdict, PolicyVerdict::Allowed(_)) {
             let Some(dropped) = self.refusals.admit(Instant::now()) else { return };
             if dropped > 0 {
                 tracing::warn!(target: "audit", dropped, "lines about refusals were left out");
             }
         }
-        let Decision { principal, endpoint, member, kind, name } = decision;
+        let AuditedDecision { principal, endpoint, member, kind, name } = decision;
         let upstream = endpoint.config.upstreams.get(*member).map_or("-", String::as_str);
         let (endpoint, kind, name) = (&endpoint.config.path, kind.word(), shorten(name));
         let (id, principal, rule) = (shorten(principal.id()), shorten(principal.name()), rule.unwrap_or("-"));

@@ -32,7 +32,7 @@ use protocol::version::Era;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum CallOutcome {
     Open,
     Answered,
     Failed(Reason),
@@ -40,7 +40,7 @@ enum End {
 
 /// What became known of a message before it was read to its end, or refused.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct RequestFacts {
     /// Its method: the header's, until the body's is known.
     pub method: Method,
     /// Its era: the headers', until the body has shown it.
@@ -53,7 +53,7 @@ pub struct Call {
     /// When its headers were read.
     pub started: Instant,
     /// What it asks for, and in which era, as far as it is known.
-    pub seen: Seen,
+    pub seen: RequestFacts,
     /// Who asks; `None` until its credentials were checked.
     pub caller: Option<Rc<Caller>>,
     /// The endpoint that took it.
@@ -80,7 +80,7 @@ pub struct Call {
     pub request_bytes: u64,
     /// Bytes of its reply's body so far.
     pub reply_bytes: u64,
-    end: End,
+    end: CallOutcome,
 }
 
 impl Call {
@@ -104,7 +104,7 @@ impl Call {
         observers.pulse.enter();
         Self {
             started: Instant::now(),
-            seen: Seen { method: Method::Other, era: Era::Modern },
+            seen: RequestFacts { method: Method::Other, era: Era::Modern },
             caller: None,
             endpoint: None,
             upstream: None,
@@ -120,7 +120,7 @@ impl Call {
             status: None,
             request_bytes: 0,
             reply_bytes: 0,
-            end: End::Open,
+            end: CallOutcome::Open,
         }
     }
 
@@ -200,12 +200,12 @@ impl Call {
 
     /// The call was answered, with a result or with an upstream's own error.
     pub fn finish(&mut self) {
-        self.end = End::Answered;
+        self.end = CallOutcome::Answered;
     }
 
     /// The call failed. Writes its log line.
     pub fn fail(&mut self, error: &Error) {
-        self.end = End::Failed(error.outcome().reason);
+        self.end = CallOutcome::Failed(error.outcome().reason);
         let peer = self.connection.0.address;
         let is_forwarded = peer.ip() != self.client_address;
         let client = if is_forwarded { self.client_address.to_string() } else { peer.to_string() };
@@ -228,9 +228,9 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         let reason = match self.end {
-            End::Answered => None,
-            End::Failed(reason) => Some(reason),
-            End::Open => Some(Reason::Cancelled),
+            CallOutcome::Answered => None,
+            CallOutcome::Failed(reason) => Some(reason),
+            CallOutcome::Open => Some(Reason::Cancelled),
         };
         let series = self.endpoint.as_ref().map_or(&**self.unmatched, |endpoint| &*endpoint.series);
         let now = Instant::now();

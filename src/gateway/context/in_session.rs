@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::session::desk::Desk;
+use crate::session::desk::SessionOutbox;
 use crate::session::{Session, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
@@ -20,7 +20,7 @@ pub struct InSession {
     /// The client's session.
     pub session: Session,
     /// What is on its way in the client's session.
-    pub desk: Arc<Desk>,
+    pub desk: Arc<SessionOutbox>,
     /// The endpoint that the client's session belongs to.
     pub endpoint: Rc<Arc<Endpoint>>,
     /// The upstream's place in the endpoint.
@@ -42,7 +42,7 @@ impl InSession {
 
 /// A request that a client is to answer.
 #[derive(Debug)]
-pub struct Owed {
+pub struct PendingAnswer {
     /// The id by which the client knows it.
     pub public_id: Box<str>,
     /// When the upstream has waited long enough.

@@ -9,9 +9,9 @@ use std::time::Instant;
 use rustls::pki_types::CertificateDer;
 
 use crate::access::auth::certificate::ClientCertificate;
-use crate::access::auth::remembered::Remembered;
-use crate::access::tls::names::Names;
-use crate::access::tls::{Server, Servers};
+use crate::access::auth::remembered::CallerCache;
+use crate::access::tls::names::CertificateNames;
+use crate::access::tls::{TlsServer, TlsServers};
 use config::Limits;
 
 /// What is known of the other end of a connection, and its clocks.
@@ -21,11 +21,11 @@ pub struct Peer {
     pub address: SocketAddr,
     proof: Option<Proof>,
     /// Who called last on it.
-    pub remembered: Remembered,
+    pub remembered: CallerCache,
     /// True if the listener is bound to a loopback address.
     pub on_loopback: bool,
     /// The name that the client asked for, and whose certificates there are, where it speaks TLS.
-    pub shown: Option<Shown>,
+    pub shown: Option<ServedCertificate>,
     is_http2: Cell<bool>,
     calls: Cell<usize>,
     /// When the first byte of an unfinished head arrived.
@@ -35,11 +35,11 @@ pub struct Peer {
 
 /// What the certificate of a connection was chosen by.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ServedCertificate {
     /// The name that the client asked for.
     pub name: Option<Box<str>>,
     /// The names of all certificates of the listener.
-    pub names: Arc<Names>,
+    pub names: Arc<CertificateNames>,
 }
 
 /// A client's certificate, and who believed it.
@@ -49,7 +49,7 @@ pub(crate) struct Proof {
     chain: Box<[CertificateDer<'static>]>,
     /// The listener's number.
     place: usize,
-    believed_by: RefCell<Arc<Server>>,
+    believed_by: RefCell<Arc<TlsServer>>,
 }
 
 impl Proof {
@@ -58,13 +58,13 @@ impl Proof {
         certificate: ClientCertificate,
         chain: &[CertificateDer<'static>],
         place: usize,
-        server: &Arc<Server>,
+        server: &Arc<TlsServer>,
     ) -> Self {
         let believed_by = RefCell::new(Arc::clone(server));
         Self { certificate, chain: chain.into(), place, believed_by }
     }
 
-    fn certificate(&self, servers: &Servers) -> Option<&ClientCertificate> {
+    fn certificate(&self, servers: &TlsServers) -> Option<&ClientCertificate> {
         // What is connected to a listener that is gone ends as it began.
         let Some(spoken) = servers.get(self.place) else { return Some(&self.certificate) };
         let server = spoken.tls?;
@@ -85,12 +85,12 @@ impl Peer {
         address: SocketAddr,
         on_loopback: bool,
         proof: Option<Proof>,
-        shown: Option<Shown>,
+        shown: Option<ServedCertificate>,
     ) -> Rc<Self> {
         Rc::new(Self {
             address,
             proof,
-            remembered: Remembered::default(),
+            remembered: CallerCache::default(),
             on_loopback,
             shown,
             is_http2: Cell::new(false),
@@ -101,7 +101,7 @@ impl Peer {
     }
 
     /// The certificate that the connection showed, if it would still be believed by its listener.
-    pub fn certificate(&self, servers: &Servers) -> Option<&ClientCertificate> {
+    pub fn certificate(&self, servers: &TlsServers) -> Option<&ClientCertificate> {
         self.proof.as_ref().and_then(|proof| proof.certificate(servers))
     }
 

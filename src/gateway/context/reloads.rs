@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 /// What came of a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReloadOutcome {
     /// The new configuration is in force.
     Reloaded {
         /// What is different now, a line each; names only.
@@ -26,14 +26,14 @@ pub enum Outcome {
     Stopping,
 }
 
-impl Outcome {
+impl ReloadOutcome {
     /// True if the new configuration is in force.
     pub fn is_ok(&self) -> bool {
         matches!(self, Self::Reloaded { .. })
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for ReloadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reloaded { changes, needs_restart } => {
@@ -57,41 +57,41 @@ impl fmt::Display for Outcome {
 
 /// Reloads that are asked for, and the last outcome.
 #[derive(Debug)]
-pub struct Reloads {
+pub struct ReloadRequests {
     wanted: Notify,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<ReloadProgress>,
 }
 
 /// As many have ended when none comes any more.
 const STOPPED: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
-struct Progress {
+struct ReloadProgress {
     begun: u64,
     ended: u64,
-    outcome: Option<Outcome>,
+    outcome: Option<ReloadOutcome>,
     ended_at: Option<SystemTime>,
 }
 
-impl Default for Reloads {
+impl Default for ReloadRequests {
     fn default() -> Self {
-        Self { wanted: Notify::new(), progress: watch::Sender::new(Progress::default()) }
+        Self { wanted: Notify::new(), progress: watch::Sender::new(ReloadProgress::default()) }
     }
 }
 
-impl Reloads {
+impl ReloadRequests {
     /// Asks for a reload and waits for what comes of it.
-    pub async fn request(&self) -> Outcome {
+    pub async fn request(&self) -> ReloadOutcome {
         let mut progress = self.progress.subscribe();
         let mine = progress.borrow().begun.saturating_add(1);
         self.wanted.notify_one();
         let ended = progress.wait_for(|progress| progress.ended >= mine).await;
         let told = ended.ok().filter(|progress| progress.ended != STOPPED);
-        told.and_then(|progress| progress.outcome.clone()).unwrap_or(Outcome::Stopping)
+        told.and_then(|progress| progress.outcome.clone()).unwrap_or(ReloadOutcome::Stopping)
     }
 
     /// What came of the last one, and when. `None`: there was none.
-    pub fn last(&self) -> Option<(SystemTime, Outcome)> {
+    pub fn last(&self) -> Option<(SystemTime, ReloadOutcome)> {
         let progress = self.progress.borrow();
         Some((progress.ended_at?, progress.outcome.clone()?))
     }
@@ -107,7 +107,7 @@ impl Reloads {
     }
 
     /// The reload that began last has ended.
-    pub fn end(&self, outcome: Outcome) {
+    pub fn end(&self, outcome: ReloadOutcome) {
         self.progress.send_modify(|progress| {
             progress.ended = progress.begun;
             progress.outcome = Some(outcome);
@@ -125,13 +125,13 @@ impl Reloads {
 mod tests {
     use super::*;
 
-    fn reloaded() -> Outcome {
-        Outcome::Reloaded { changes: Arc::new([]), needs_restart: Arc::new([]) }
+    fn reloaded() -> ReloadOutcome {
+        ReloadOutcome::Reloaded { changes: Arc::new([]), needs_restart: Arc::new([]) }
     }
 
     #[tokio::test]
     async fn a_request_gets_the_outcome_of_a_reload_that_began_after_it() {
-        let reloads = Reloads::default();
+        let reloads = ReloadRequests::default();
         reloads.begin();
         let late = reloads.request();
         let mut late = std::pin::pin!(late);
@@ -143,13 +143,13 @@ mod tests {
         );
         reloads.wanted().await;
         reloads.begin();
-        reloads.end(Outcome::Refused("broken".into()));
-        assert_eq!(late.await, Outcome::Refused("broken".into()));
+        reloads.end(ReloadOutcome::Refused("broken".into()));
+        assert_eq!(late.await, ReloadOutcome::Refused("broken".into()));
     }
 
     #[tokio::test]
     async fn many_requests_share_one_reload() {
-        let reloads = Reloads::default();
+        let reloads = ReloadRequests::default();
         let requests = futures_util::future::join_all((0..10).map(|_| reloads.request()));
         let serve = async {
             reloads.wanted().await;
@@ -157,16 +157,16 @@ mod tests {
             reloads.end(reloaded());
         };
         let (outcomes, ()) = tokio::join!(requests, serve);
-        assert!(outcomes.iter().all(Outcome::is_ok), "{outcomes:?}");
+        assert!(outcomes.iter().all(ReloadOutcome::is_ok), "{outcomes:?}");
         assert_eq!(reloads.progress.borrow().begun, 1);
     }
 
     #[tokio::test]
     async fn whoever_waits_at_the_end_is_told_of_it() {
-        let reloads = Reloads::default();
+        let reloads = ReloadRequests::default();
         let (waited, ()) = tokio::join!(reloads.request(), async { reloads.stop() });
-        assert_eq!(waited, Outcome::Stopping);
-        assert_eq!(reloads.request().await, Outcome::Stopping);
+        assert_eq!(waited, ReloadOutcome::Stopping);
+        assert_eq!(reloads.request().await, ReloadOutcome::Stopping);
         reloads.end(reloaded());
         reloads.stop();
         assert_eq!(reloads.last().map(|(_, outcome)| outcome), Some(reloaded()), "it is no refusal");
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_outcome_reads_as_lines() {
-        let outcome = Outcome::Reloaded {
+        let outcome = ReloadOutcome::Reloaded {
             changes: Arc::new(["upstream b: added".to_owned()]),
             needs_restart: Arc::new(["workers", "shared"]),
         };

@@ -13,22 +13,22 @@ use crate::access::limit::connections::Connections;
 use crate::access::limit::open_files;
 use crate::access::limit::per_address::PerAddress;
 use crate::access::tls::expiry;
-use crate::access::tls::{Servers, Spoken, TlsError};
-use crate::context::reloads::Reloads;
-use crate::redis::{Shared, SharedError};
-use crate::sealing::Keys;
+use crate::access::tls::{ListenerProtocols, TlsError, TlsServers};
+use crate::context::reloads::ReloadRequests;
+use crate::redis::{Redis, SharedError};
+use crate::sealing::SealingKeys;
 use crate::session::Sessions;
 use crate::session::key_file::KeyFileError;
 use crate::session::store::StoreError;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::tables::lists::Catalog;
-use crate::tables::sse_sessions::Lines;
+use crate::tables::sse_sessions::SseSessions;
 use crate::tables::subscriptions::Hub;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::pulse::Pulses;
 use crate::telemetry::trace::{self, Traces};
 use crate::upstream::changes::Changed;
-use crate::upstream::health::breaker::State as BreakerState;
+use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
 use crate::upstream::pipe;
 use config::Config;
@@ -46,7 +46,7 @@ pub struct State {
     /// TLS handshakes under way, by address.
     pub handshakes: Arc<PerAddress>,
     /// What the listeners speak.
-    pub tls: Servers,
+    pub tls: TlsServers,
     /// Bytes of messages held.
     pub buffered: Arc<Buffered>,
     /// Lists of upstreams and endpoints.
@@ -56,17 +56,17 @@ pub struct State {
     /// Sessions of legacy clients.
     pub sessions: Arc<Sessions>,
     /// What replicas share, if anything.
-    pub shared: Option<Arc<Shared>>,
+    pub shared: Option<Arc<Redis>>,
     /// Streams of clients that speak HTTP+SSE.
-    pub lines: Lines,
+    pub lines: SseSessions,
     /// Upstream connections that many calls share.
-    pub pipes: Arc<pipe::host::Shared>,
+    pub pipes: Arc<pipe::host::SharedHost>,
     /// The definitions of some upstream's tools have to be looked at.
     pub pins_due: Notify,
     /// Where traces go, if anywhere.
     pub traces: Option<Arc<Traces>>,
     /// Reloads that are asked for.
-    pub reloads: Reloads,
+    pub reloads: ReloadRequests,
     /// Where clients connect, and whether TLS is spoken there, in configured order.
     pub listeners: ArcSwap<Vec<(SocketAddr, bool)>>,
     /// How far the end has come.
@@ -105,8 +105,8 @@ pub enum StateError {
 #[derive(Debug)]
 pub struct Prepared {
     connections_max: usize,
-    servers: BTreeMap<usize, Spoken>,
-    session_keys: Option<Keys>,
+    servers: BTreeMap<usize, ListenerProtocols>,
+    session_keys: Option<SealingKeys>,
     old: Arc<Snapshot>,
     snapshot: Snapshot,
 }
@@ -122,11 +122,11 @@ impl State {
     /// The state at start.
     pub fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let connections_max = open_files::connections_max(config.limits.connections_max)?;
-        let tls = Servers::load(config)?;
+        let tls = TlsServers::load(config)?;
         let snapshot = Snapshot::build(config, &metrics, None)?;
         snapshot.take_up();
         let shared =
-            config.shared.as_ref().map(|shared| Shared::new(shared, metrics.shared.clone())).transpose()?;
+            config.shared.as_ref().map(|shared| Redis::new(shared, metrics.shared.clone())).transpose()?;
         // This one, whether it can be reached or not.
         metrics.shared.replicas.set(shared.is_some().into());
         let sessions = Sessions::open_store(
@@ -147,12 +147,12 @@ impl State {
             hub: Hub::default(),
             sessions,
             shared,
-            lines: Lines::default(),
-            pipes: pipe::host::Shared::new(config, &buffered),
+            lines: SseSessions::default(),
+            pipes: pipe::host::SharedHost::new(config, &buffered),
             buffered,
             pins_due: Notify::new(),
             traces: Traces::open(config.trace.as_ref(), &metrics.trace_spans)?,
-            reloads: Reloads::default(),
+            reloads: ReloadRequests::default(),
             listeners: ArcSwap::default(),
             drain: Drain::default(),
             pulses: Arc::default(),

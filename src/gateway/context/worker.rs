@@ -9,7 +9,7 @@ use crate::access::auth::remembered::Callers;
 use crate::access::caller::Caller;
 use crate::access::limit::handshakes::Handshakes;
 use crate::context::audit::AuditLog;
-use crate::context::in_session::Owed;
+use crate::context::in_session::PendingAnswer;
 use crate::context::state::State;
 use crate::identity::Principal;
 use crate::snapshot::{Endpoint, Snapshot};
@@ -20,7 +20,7 @@ use crate::telemetry::observers::Observers;
 use crate::telemetry::pulse::Pulse;
 use crate::telemetry::request_id::RequestIds;
 use crate::telemetry::trace::Tracer;
-use crate::upstream::Aim;
+use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
 use crate::upstream::pipe::host::Host;
@@ -39,7 +39,7 @@ pub struct Worker {
     /// Memory for checking JSON.
     pub scratch: RefCell<Scratch>,
     /// What the clients on its streams have been asked.
-    pub owed: RefCell<Vec<Owed>>,
+    pub owed: RefCell<Vec<PendingAnswer>>,
     /// Whose credentials were checked.
     pub callers: RefCell<Callers>,
     /// Counts, by its holders, exchanges that go on without their client.
@@ -144,7 +144,7 @@ impl Worker {
             scratch: &self.scratch,
             limits: &view.snapshot.limits,
             budget: &self.state.buffered,
-            aim: Aim::Any,
+            aim: ReplicaSelection::Any,
         }
     }
 

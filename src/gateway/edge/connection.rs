@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::stream::Stream;
+use super::stream::ClientSocket;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
@@ -28,7 +28,7 @@ const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(5);
 const PAUSE_PERIODS_MAX: u32 = 4;
 
 /// Why a connection ended.
-pub(super) enum Ended {
+pub(super) enum CloseReason {
     ByPeer,
     Clock(&'static str),
 }
@@ -44,17 +44,17 @@ pub(super) enum Protocol {
 pub(super) async fn serve(
     worker: &Rc<Worker>,
     proxy: Rc<Proxy>,
-    (mut stream, protocol): (Stream, Option<Protocol>),
+    (mut stream, protocol): (ClientSocket, Option<Protocol>),
     peer: &Rc<Peer>,
     limits: &Limits,
-) -> Ended {
+) -> CloseReason {
     let start = tokio::select! {
         start = timeout(limits.header_timeout, read_start(&mut stream)) => match start {
             Ok(Ok(start)) if !start.is_empty() => start,
-            Ok(_) => return Ended::ByPeer,
-            Err(_) => return Ended::Clock("header_timeout"),
+            Ok(_) => return CloseReason::ByPeer,
+            Err(_) => return CloseReason::Clock("header_timeout"),
         },
-        () = proxy.drain().closing() => return Ended::ByPeer,
+        () = proxy.drain().closing() => return CloseReason::ByPeer,
     };
     let is_http2 = match protocol {
         Some(protocol) => protocol == Protocol::Http2,
@@ -119,7 +119,7 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
     age_max: Option<Duration>,
-) -> Ended {
+) -> CloseReason {
     let is_http2 = age_max.is_some();
     let mut quiet = pin!(drain.quiet());
     let mut closing = pin!(drain.closing());
@@ -136,7 +136,7 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
                 if let Err(error) = result {
                     tracing::debug!(client = %peer.address, %error, "connection ended");
                 }
-                return Ended::ByPeer;
+                return CloseReason::ByPeer;
             }
             () = &mut clocks => {
                 // No clock runs while a call does, and most of those that take so long are idle streams.
@@ -149,7 +149,7 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
                         is_old = true;
                         shut_down(connection.as_mut());
                     }
-                    Some(clock) => return Ended::Clock(clock),
+                    Some(clock) => return CloseReason::Clock(clock),
                 }
             }
             // HTTP/1.1 connections are asked to close by their next reply, HTTP/2 ones by GOAWAY.
@@ -176,7 +176,7 @@ fn jitter(age_max: Duration, seed: u16) -> Duration {
 }
 
 /// The bytes that tell HTTP/2 from HTTP/1.1: as many as agree with the preface's first three, and one more.
-async fn read_start(stream: &mut Stream) -> io::Result<Vec<u8>> {
+async fn read_start(stream: &mut ClientSocket) -> io::Result<Vec<u8>> {
     let mut start = Vec::with_capacity(3);
     while start.len() < 3 && HTTP2_PREFACE.starts_with(&start) {
         let mut byte = [0];

@@ -14,11 +14,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::{StartHandshake, TlsStream};
 
 use super::connection::Protocol;
-use super::stream::{Stream, Tls, TryWrite};
-use crate::access::tls::Server;
+use super::stream::{ClientSocket, Tls, TryWrite};
+use crate::access::tls::TlsServer;
 use crate::access::tls::certificate;
 use crate::clock::now_s;
-use crate::context::peer::{Proof, Shown};
+use crate::context::peer::{Proof, ServedCertificate};
 use crate::context::worker::Worker;
 use config::Limits;
 
@@ -27,16 +27,16 @@ const HELLO_BYTES_MAX: usize = 16 << 10;
 
 /// A connection of which everything is known that comes before HTTP.
 pub(super) struct Secured {
-    pub(super) stream: Stream,
+    pub(super) stream: ClientSocket,
     pub(super) protocol: Option<Protocol>,
     pub(super) proof: Option<Proof>,
-    pub(super) shown: Option<Shown>,
+    pub(super) shown: Option<ServedCertificate>,
 }
 
 impl Secured {
     /// A connection without TLS.
     pub(super) fn in_clear(stream: TcpStream) -> Self {
-        Self { stream: Stream::Clear(stream), protocol: None, proof: None, shown: None }
+        Self { stream: ClientSocket::Clear(stream), protocol: None, proof: None, shown: None }
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn secure(
     worker: &Worker,
     stream: TcpStream,
     (address, is_proxy): (IpAddr, bool),
-    (place, server): (usize, Arc<Server>),
+    (place, server): (usize, Arc<TlsServer>),
     limits: &Limits,
     deadline: Instant,
 ) -> Result<Secured, HandshakeError> {
@@ -103,7 +103,7 @@ pub(super) async fn secure(
 fn describe(
     stream: TlsStream<TcpStream>,
     place: usize,
-    server: &Arc<Server>,
+    server: &Arc<TlsServer>,
 ) -> Result<Secured, HandshakeError> {
     let (_, connection) = stream.get_ref();
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
@@ -120,18 +120,18 @@ fn describe(
         b"h2" => Protocol::Http2,
         _ => Protocol::Http1,
     });
-    let shown = Some(Shown {
+    let shown = Some(ServedCertificate {
         name: connection.server_name().map(|name| name.to_ascii_lowercase().into()),
         names: Arc::clone(&server.names),
     });
-    Ok(Secured { protocol, proof, shown, stream: Stream::Tls(Tls(Box::new(stream))) })
+    Ok(Secured { protocol, proof, shown, stream: ClientSocket::Tls(Tls(Box::new(stream))) })
 }
 
 /// Whether the handshake took up a session that the client had before.
-pub(super) fn is_resumed(stream: &Stream) -> bool {
+pub(super) fn is_resumed(stream: &ClientSocket) -> bool {
     match stream {
-        Stream::Clear(_) => false,
-        Stream::Tls(tls) => tls.0.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed),
+        ClientSocket::Clear(_) => false,
+        ClientSocket::Tls(tls) => tls.0.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed),
     }
 }
 

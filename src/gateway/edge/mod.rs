@@ -26,8 +26,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::access::limit::connections::{Refused, Slot};
-use crate::access::tls::{Server, Spoken};
+use crate::access::limit::connections::{ConnectionLimit, ConnectionPermit};
+use crate::access::tls::{ListenerProtocols, TlsServer};
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
@@ -35,7 +35,7 @@ use config::{self, Limits};
 use net::drain::Drain;
 use net::socket::{self, Listening};
 
-use self::connection::Ended;
+use self::connection::CloseReason;
 use self::handshake::Secured;
 use self::proxied::ProxiedError;
 
@@ -43,7 +43,7 @@ use self::proxied::ProxiedError;
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
 
 /// One listening socket of one worker.
-struct Listener {
+struct WorkerListener {
     worker: Rc<Worker>,
     proxy: Rc<Proxy>,
     /// Its number.
@@ -68,7 +68,7 @@ pub async fn serve(
         Ok(accepting) => accepting,
         Err(error) => return tracing::error!(%error, address = %config.address, "cannot listen"),
     };
-    let listener = Rc::new(Listener {
+    let listener = Rc::new(WorkerListener {
         proxy: Rc::new(Proxy::new(Rc::clone(&worker), Rc::clone(&drain))),
         place,
         drain: Rc::clone(&drain),
@@ -104,7 +104,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), Kind::ConnectionAborted | Kind::ConnectionReset | Kind::Interrupted)
 }
 
-fn accept(listener: &Rc<Listener>, stream: TcpStream, client: SocketAddr) {
+fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) {
     let worker = &listener.worker;
     let metrics = &worker.state.metrics;
     let is_proxy = listener.is_proxy(client.ip());
@@ -127,9 +127,9 @@ fn accept(listener: &Rc<Listener>, stream: TcpStream, client: SocketAddr) {
         let limits = listener.worker.view().snapshot.limits.clone();
         let ended = tokio::select! {
             ended = listener.serve(stream, client, spoken, &mut slot, &limits) => ended,
-            () = listener.drain.cut() => Ended::ByPeer,
+            () = listener.drain.cut() => CloseReason::ByPeer,
         };
-        if let Ended::Clock(clock) = ended {
+        if let CloseReason::Clock(clock) = ended {
             listener.worker.state.metrics.connections_cut.with_label_values(&[clock]).inc();
             tracing::debug!(%client, clock, "connection cut");
         }
@@ -138,42 +138,42 @@ fn accept(listener: &Rc<Listener>, stream: TcpStream, client: SocketAddr) {
     });
 }
 
-impl Listener {
+impl WorkerListener {
     /// Everything from the first byte of a connection to its end.
     async fn serve(
         &self,
         mut stream: TcpStream,
         peer: SocketAddr,
-        spoken: Spoken,
-        slot: &mut Slot,
+        spoken: ListenerProtocols,
+        slot: &mut ConnectionPermit,
         limits: &Limits,
-    ) -> Ended {
+    ) -> CloseReason {
         let deadline = Instant::now() + limits.handshake_timeout;
         let mut client = peer;
         if spoken.proxy_protocol {
             let header = tokio::select! {
                 header = timeout_at(deadline, proxied::read(&mut stream)) => header,
-                () = self.drain.closing() => return Ended::ByPeer,
+                () = self.drain.closing() => return CloseReason::ByPeer,
             };
             match header.unwrap_or(Err(ProxiedError::TimedOut)) {
                 Ok(handed_on) => client = handed_on.unwrap_or(peer),
                 Err(error) => {
                     self.refuse_proxied(peer, &error);
-                    return Ended::ByPeer;
+                    return CloseReason::ByPeer;
                 }
             }
             if !self.is_proxy(client.ip())
                 && let Err(refused) = slot.charge(client.ip())
             {
                 self.refuse(refused);
-                return Ended::ByPeer;
+                return CloseReason::ByPeer;
             }
         }
         let Secured { stream, protocol, proof, shown } = match spoken.tls {
             None => Secured::in_clear(stream),
             Some(server) => match Box::pin(self.secure(stream, client, server, limits, deadline)).await {
                 Some(secured) => secured,
-                None => return Ended::ByPeer,
+                None => return CloseReason::ByPeer,
             },
         };
         let peer = Peer::new(client, self.on_loopback, proof, shown);
@@ -185,7 +185,7 @@ impl Listener {
         &self,
         stream: TcpStream,
         client: SocketAddr,
-        server: Arc<Server>,
+        server: Arc<TlsServer>,
         limits: &Limits,
         deadline: Instant,
     ) -> Option<Secured> {
@@ -211,7 +211,7 @@ impl Listener {
         self.worker.view().snapshot.trusted_proxies.contain(address)
     }
 
-    fn refuse(&self, refused: Refused) {
+    fn refuse(&self, refused: ConnectionLimit) {
         self.worker.state.metrics.connections_refused.with_label_values(&[refused.label()]).inc();
     }
 

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 /// A connection. Deliberately no trait object: what is in clear costs one branch.
-pub(super) enum Stream {
+pub(super) enum ClientSocket {
     /// As it is on the wire.
     Clear(TcpStream),
     /// Inside TLS.
@@ -42,7 +42,7 @@ impl Write for TryWrite<'_> {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -51,7 +51,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_write(cx, buf),

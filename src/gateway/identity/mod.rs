@@ -3,4 +3,4 @@
 pub mod principal;
 pub mod refusal;
 
-pub use self::principal::{Identity, Principal};
+pub use self::principal::{Principal, VerifiedIdentity};

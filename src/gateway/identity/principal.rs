@@ -8,12 +8,12 @@ pub enum Principal {
     /// The endpoint asks for no credentials.
     Anonymous,
     /// Somebody whose credentials were checked.
-    Known(Arc<Identity>),
+    Known(Arc<VerifiedIdentity>),
 }
 
 /// What checked credentials say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct VerifiedIdentity {
     /// What sessions, limits and queues are bound to: the same for every key, token and connection of the principal, and
     /// for no other, such as `key:ci`.
     pub id: Box<str>,
@@ -33,7 +33,7 @@ impl Principal {
     /// The holder of the API key `name`.
     pub fn api_key(name: &str) -> Self {
         let id = format!("key:{name}").into();
-        Self::Known(Arc::new(Identity { id, name: name.into(), ..Identity::default() }))
+        Self::Known(Arc::new(VerifiedIdentity { id, name: name.into(), ..VerifiedIdentity::default() }))
     }
 
     /// What it is bound to; empty for nobody.

@@ -3,7 +3,7 @@
 
 /// Why credentials are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CredentialFault {
     /// `Authorization` occurs twice, or is not one `Bearer` credential.
     Header,
     /// The endpoint does not take credentials of this kind.
@@ -34,7 +34,7 @@ pub enum Refusal {
     Certificate,
 }
 
-impl Refusal {
+impl CredentialFault {
     /// All of them.
     pub const ALL: [Self; 14] = [
         Self::Header,

@@ -34,14 +34,14 @@ const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// Whole events that wait for the client.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct BufferedEvents {
     events: Bytes,
     _held: Option<Reservation>,
 }
 
 /// Bounds of what waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds<'a> {
+pub struct BatchBounds<'a> {
     /// A JSON reply, or one event.
     pub bytes_max: usize,
     /// What waits is counted against.
@@ -51,13 +51,13 @@ pub struct Bounds<'a> {
 /// The body that answers a batch.
 #[derive(Debug)]
 pub struct Batch {
-    events: mpsc::Receiver<Waiting>,
+    events: mpsc::Receiver<BufferedEvents>,
     call: Option<Call>,
 }
 
 impl Batch {
     /// It ends when all senders are gone, whose receiver is `events`.
-    pub fn new(events: mpsc::Receiver<Waiting>) -> Self {
+    pub fn new(events: mpsc::Receiver<BufferedEvents>) -> Self {
         Self { events, call: None }
     }
 
@@ -114,8 +114,8 @@ pub fn messages(root: Value<'_>) -> Result<Vec<Span>, &'static str> {
 pub async fn write(
     response: Response<ReplyBody>,
     id: Option<&str>,
-    bounds: Bounds<'_>,
-    to: &mpsc::Sender<Waiting>,
+    bounds: BatchBounds<'_>,
+    to: &mpsc::Sender<BufferedEvents>,
 ) {
     let media = media_of(response.headers());
     let body = response.into_body();
@@ -130,8 +130,8 @@ pub async fn write(
 
 async fn write_whole(
     mut body: ReplyBody,
-    bounds: Bounds<'_>,
-    to: &mpsc::Sender<Waiting>,
+    bounds: BatchBounds<'_>,
+    to: &mpsc::Sender<BufferedEvents>,
 ) -> Result<(), Error> {
     let mut pieces = Pieces::default();
     let mut held = None;
@@ -152,8 +152,8 @@ async fn write_whole(
 
 async fn write_events(
     mut body: ReplyBody,
-    bounds: Bounds<'_>,
-    to: &mpsc::Sender<Waiting>,
+    bounds: BatchBounds<'_>,
+    to: &mpsc::Sender<BufferedEvents>,
 ) -> Result<(), Error> {
     let mut events = Events::new(bounds.bytes_max);
     while let Some(frame) = body.frame().await {
@@ -173,12 +173,12 @@ async fn write_events(
     Ok(())
 }
 
-async fn put(events: Bytes, held: Option<Reservation>, to: &mpsc::Sender<Waiting>) {
+async fn put(events: Bytes, held: Option<Reservation>, to: &mpsc::Sender<BufferedEvents>) {
     // A client that has left needs no answer.
-    let _ = to.send(Waiting { events, _held: held }).await;
+    let _ = to.send(BufferedEvents { events, _held: held }).await;
 }
 
-impl Bounds<'_> {
+impl BatchBounds<'_> {
     fn hold(self, held: &mut Option<Reservation>, length: usize) -> Result<(), GatewayError> {
         let is_held = length <= UNCOUNTED_BYTES
             || held.get_or_insert_with(|| self.budget.reservation()).grow_to(length);

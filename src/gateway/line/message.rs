@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 
-use crate::context::call::Seen;
+use crate::context::call::RequestFacts;
 use net::tasks::Tasks;
 use protocol::agreement::{self, name_in_body};
 use protocol::envelope::{Envelope, EnvelopeError, find_id};
@@ -38,7 +38,7 @@ pub struct Message {
 
 /// What reading messages needs.
 #[derive(Clone, Copy)]
-pub struct Reader<'r> {
+pub struct MessageReader<'r> {
     /// Memory for checking JSON.
     pub scratch: &'r RefCell<Scratch>,
     /// Where large messages are parsed.
@@ -68,15 +68,20 @@ impl Message {
     }
 }
 
-impl Reader<'_> {
+impl MessageReader<'_> {
     /// Parses a body and checks that it agrees with the headers. `seen` is brought up to date as soon as the body
     /// shows more, whatever comes of it.
-    pub async fn read(self, head: &Head<'_>, body: Bytes, seen: &mut Seen) -> Result<Message, ClientError> {
+    pub async fn read(
+        self,
+        head: &Head<'_>,
+        body: Bytes,
+        seen: &mut RequestFacts,
+    ) -> Result<Message, ClientError> {
         let envelope = self.parse(&body).await.map_err(|error| client_error(&error))?;
         let name = envelope.method.as_ref().and_then(|literal| literal.decode(&body));
         let method = name.map_or(Method::Other, |name| Method::of(&name));
         let era = era_of(head, &envelope, &body);
-        *seen = Seen { method, era };
+        *seen = RequestFacts { method, era };
         if !self.served.contains(era) {
             return Err(self.not_served(head, &envelope, &body));
         }

@@ -17,9 +17,9 @@ use crate::catalog::subscriptions::session::ListNews;
 use crate::context::call::Call;
 use crate::context::state::State;
 use crate::session::Session;
-use crate::session::desk::{NotAttached, Ticket};
+use crate::session::desk::{NotAttached, ReaderGuard};
 use crate::session::streams::StreamPlace;
-use crate::tables::sse_sessions::line::Line;
+use crate::tables::sse_sessions::line::SseSession;
 use crate::tables::sse_sessions::public_path;
 use protocol::splice::Segments;
 use protocol::sse::data_event;
@@ -33,15 +33,15 @@ const PIECE_BYTES_MAX: usize = 64 * 1024;
 const ATTEMPTS_MAX: usize = 3;
 
 /// A client's stream. Dropped, its line is over.
-pub struct Stream {
+pub struct SseStream {
     state: Arc<State>,
-    line: Arc<Line>,
+    line: Arc<SseSession>,
     /// The first event, until it is written.
     first: Option<Bytes>,
     /// Counts the stream until its session does.
     place: Option<StreamPlace>,
     /// What upstreams say in the session, once it is open.
-    ticket: Option<Ticket>,
+    ticket: Option<ReaderGuard>,
     news: ListNews,
     /// The end of our silence.
     clock: Pin<Box<Sleep>>,
@@ -51,11 +51,11 @@ pub struct Stream {
     call: Option<Box<Call>>,
 }
 
-impl Stream {
+impl SseStream {
     /// The stream of a line.
     pub fn new(
         state: Arc<State>,
-        line: Arc<Line>,
+        line: Arc<SseSession>,
         place: StreamPlace,
         news: ListNews,
         keep_alive_interval: Duration,
@@ -161,7 +161,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for SseStream {
     fn drop(&mut self) {
         self.line.close();
     }

@@ -8,7 +8,7 @@
 //!
 //! Each operation is bounded by `timeout`. After a few failures in a row, or one that says that nothing else can be
 //! expected, the connection is given up, and from then on every operation fails at once, until a new one has proven
-//! that it can read, write and listen. What cannot be said meanwhile is told by who asked; see [`Shared::tell`] for what
+//! that it can read, write and listen. What cannot be said meanwhile is told by who asked; see [`Redis::tell`] for what
 //! is said later.
 //!
 //! Deliberately not here: Redis Cluster (one server, or one address that leads to the primary, is expected), and any
@@ -51,10 +51,10 @@ const DIGEST_DOMAIN: &[u8] = b"trunkline shared\0";
 
 /// The way to what replicas share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Redis {
     config: config::Shared,
     password: Option<Secret>,
-    link: ArcSwapOption<Link>,
+    link: ArcSwapOption<RedisConnection>,
     /// The link was given up.
     broken: Notify,
     /// There is a new one.
@@ -65,7 +65,7 @@ pub struct Shared {
     replica: u64,
     outbox: Outbox,
     /// Leases of limits.
-    pub leases: lease::Desk,
+    pub leases: lease::LeaseServer,
     connector: Option<Arc<Connector>>,
     /// What is counted.
     pub series: Series,
@@ -73,7 +73,7 @@ pub struct Shared {
 
 /// A connection that can be used.
 #[derive(Debug)]
-struct Link {
+struct RedisConnection {
     connection: MultiplexedConnection,
     /// In a row.
     failures: AtomicU32,
@@ -93,7 +93,7 @@ pub enum SharedError {
     Trust(#[from] SettingsError),
 }
 
-impl Shared {
+impl Redis {
     /// Reads the password and whom to trust; connects nowhere yet.
     pub fn new(config: &config::Shared, series: Series) -> Result<Arc<Self>, SharedError> {
         let password = config.password.as_ref().map(Secret::read).transpose()?;
@@ -112,7 +112,7 @@ impl Shared {
             // Two replicas with the same number would not hear each other; randomness fails at start or never.
             replica: getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())),
             outbox: Outbox::new(),
-            leases: lease::Desk::new(),
+            leases: lease::LeaseServer::new(),
             connector,
             series,
         }))
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     /// From now on operations fail at once.
-    fn give_up(&self, link: &Arc<Link>, why: &str) {
+    fn give_up(&self, link: &Arc<RedisConnection>, why: &str) {
         let before = self.link.compare_and_swap(link, None);
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, link)) {
             tracing::warn!(why, "the connection to what replicas share is given up");

@@ -5,7 +5,7 @@
 
 use redis::cmd;
 
-use super::{Shared, Urgency};
+use super::{Redis, Urgency};
 
 /// Bytes of the name of an upstream's lists.
 pub const NAME_BYTES: usize = 32;
@@ -22,7 +22,7 @@ pub enum News {
     Changed(Vec<([u8; NAME_BYTES], u8)>),
 }
 
-impl Shared {
+impl Redis {
     /// The name of what an upstream's lists are known by to all replicas.
     pub fn name_of_lists(session_key: &str) -> [u8; NAME_BYTES] {
         let digest = super::digest(&[b"lists", session_key.as_bytes()]);
@@ -104,13 +104,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let name = Shared::name_of_lists("a");
-        assert_ne!(name, Shared::name_of_lists("b"));
+        let name = Redis::name_of_lists("a");
+        assert_ne!(name, Redis::name_of_lists("b"));
         for news in [
             News::Ended(b"sealed".to_vec()),
             News::Ended(Vec::new()),
             News::Cancelled(b"sealed".to_vec()),
-            News::Changed(vec![(name, 5), (Shared::name_of_lists("b"), 1)]),
+            News::Changed(vec![(name, 5), (Redis::name_of_lists("b"), 1)]),
             News::Changed(Vec::new()),
         ] {
             let message = write(7, &news);

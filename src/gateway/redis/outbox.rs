@@ -11,7 +11,7 @@ use redis::{Cmd, Pipeline};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
+use super::Redis;
 
 /// What may wait to be said.
 const WAITING_MAX: usize = 16 << 10;
@@ -52,7 +52,7 @@ impl Outbox {
     }
 }
 
-impl Shared {
+impl Redis {
     /// Says something later, in the order in which it is told. Never waits. False: there is no room for it.
     pub fn tell(&self, commands: Vec<Cmd>, urgency: Urgency) -> bool {
         let has_room = self.outbox.sender.try_send(Told::Commands(commands, urgency)).is_ok();

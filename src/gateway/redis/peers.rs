@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use redis::{RedisResult, Script};
 
-use super::Shared;
+use super::Redis;
 
 /// Says that this replica is there, and returns whether it had not said so before, and what the others said lately. That
 /// it writes shows that the server can.
@@ -38,7 +38,7 @@ pub(super) struct Peers {
     pub(super) strangers: usize,
 }
 
-impl Shared {
+impl Redis {
     /// Over a connection that nobody else uses yet.
     pub(super) async fn first_beat(
         &self,

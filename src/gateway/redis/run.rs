@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 
 use super::news::News;
 use super::peers::Peers;
-use super::{Link, Shared};
+use super::{Redis, RedisConnection};
 use config::RedisAddress;
 use net::jitter::jittered;
 use net::lookup;
@@ -38,7 +38,7 @@ const NEWS_MAX: usize = 4096;
 
 /// What is heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum PeerEvent {
     /// From now on everything is heard. What was told before may have been missed.
     Joined,
     /// What another replica tells.
@@ -47,7 +47,7 @@ pub enum Heard {
 
 /// Why there is no connection. Says nothing of passwords.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum ConnectError {
     #[error("the server did not answer in time")]
     TimedOut,
     #[error("cannot connect: {0}")]
@@ -60,17 +60,17 @@ enum Failure {
     Closed,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Connects, and connects again, for as long as the process runs. `keys` says what the other replicas are told of this
 /// one's keys.
-pub async fn run(shared: Arc<Shared>, keys: impl Fn() -> String, hear: impl Fn(Heard)) {
+pub async fn run(shared: Arc<Redis>, keys: impl Fn() -> String, hear: impl Fn(PeerEvent)) {
     tokio::join!(shared.say(), shared.lease(), shared.stay_connected(keys, hear));
 }
 
-impl Shared {
-    async fn stay_connected(self: &Arc<Self>, keys: impl Fn() -> String, hear: impl Fn(Heard)) {
+impl Redis {
+    async fn stay_connected(self: &Arc<Self>, keys: impl Fn() -> String, hear: impl Fn(PeerEvent)) {
         let mut pause = PAUSE_MIN;
         let mut logged: Option<(String, Instant)> = None;
         loop {
@@ -106,46 +106,47 @@ impl Shared {
     async fn serve(
         self: &Arc<Self>,
         keys: &impl Fn() -> String,
-        hear: &impl Fn(Heard),
-    ) -> Result<(), Failure> {
+        hear: &impl Fn(PeerEvent),
+    ) -> Result<(), ConnectError> {
         let (sender, mut news) = mpsc::channel(NEWS_MAX);
         let patience = CONNECT_TIMEOUT_MIN.max(self.timeout() * 4);
         let (login, settings) = (self.login(), self.settings(sender));
         let connect = async {
             let stream = self.stream().await?;
-            Ok::<_, Failure>(MultiplexedConnection::new_with_config(&login, stream, settings).await?)
+            Ok::<_, ConnectError>(MultiplexedConnection::new_with_config(&login, stream, settings).await?)
         };
-        let (mut connection, driver) = timeout(patience, connect).await.map_err(|_| Failure::TimedOut)??;
+        let (mut connection, driver) =
+            timeout(patience, connect).await.map_err(|_| ConnectError::TimedOut)??;
         let mut driver = pin!(driver);
         let prepare = async {
             connection.subscribe(self.channel()).await?;
             self.first_beat(&mut connection, &keys()).await
         };
         let peers = tokio::select! {
-            () = &mut driver => return Err(Failure::Closed),
-            prepared = timeout(patience, prepare) => prepared.map_err(|_| Failure::TimedOut)??,
+            () = &mut driver => return Err(ConnectError::Closed),
+            prepared = timeout(patience, prepare) => prepared.map_err(|_| ConnectError::TimedOut)??,
         };
         // Of an earlier connection.
         let _ = timeout(Duration::ZERO, self.broken.notified()).await;
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        self.link.store(Some(Arc::new(Link { connection, failures: AtomicU32::new(0) })));
+        self.link.store(Some(Arc::new(RedisConnection { connection, failures: AtomicU32::new(0) })));
         self.series.connected.set(1);
         tracing::info!(replicas = peers.count + 1, "connected to what replicas share");
         self.meet(None, peers);
-        hear(Heard::Joined);
+        hear(PeerEvent::Joined);
         self.joined.notify_waiters();
         let listen = async {
             while let Some(message) = news.recv().await {
                 if let Some(news) = self.read_news(&message) {
-                    hear(Heard::News(news));
+                    hear(PeerEvent::News(news));
                 }
             }
         };
         tokio::select! {
-            () = driver => Err(Failure::Closed),
+            () = driver => Err(ConnectError::Closed),
             () = self.broken.notified() => Ok(()),
             () = self.beat_on(keys, peers) => Ok(()),
-            () = listen => Err(Failure::Closed),
+            () = listen => Err(ConnectError::Closed),
         }
     }
 
@@ -161,7 +162,7 @@ impl Shared {
         }
     }
 
-    async fn stream(&self) -> Result<Box<dyn Stream>, Failure> {
+    async fn stream(&self) -> Result<Box<dyn ByteStream>, ConnectError> {
         Ok(match &self.config.address {
             RedisAddress::Tcp { host, port, .. } => {
                 let stream = lookup::connect(host, *port).await?;

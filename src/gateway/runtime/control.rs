@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why the gateway has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ExitCause {
     /// A signal said so.
     Told,
     /// A worker thread ended with a panic or hung, which is a bug. The others were drained.
@@ -69,7 +69,7 @@ impl Signals {
 
 impl Control<'_> {
     /// Reloads until told to stop, drains, and waits for the workers. A second signal ends the drain, a third the waiting.
-    pub(super) async fn run(&self, mut signals: Signals, reloader: &mut Reloader) -> End {
+    pub(super) async fn run(&self, mut signals: Signals, reloader: &mut Reloader) -> ExitCause {
         let end = self.serve(&mut signals, reloader).await;
         self.state.reloads.stop();
         self.drain(reloader.current(), &mut signals).await;
@@ -83,15 +83,15 @@ impl Control<'_> {
         end
     }
 
-    async fn serve(&self, signals: &mut Signals, reloader: &mut Reloader) -> End {
+    async fn serve(&self, signals: &mut Signals, reloader: &mut Reloader) -> ExitCause {
         let Signals { hangup, terminate, interrupt } = signals;
         let mut ended = pin!(async {
             tokio::select! {
-                _ = terminate.recv() => End::Told,
-                _ = interrupt.recv() => End::Told,
+                _ = terminate.recv() => ExitCause::Told,
+                _ = interrupt.recv() => ExitCause::Told,
                 () = self.state.pulses.death() => {
                     tracing::error!("a worker thread ended, which is a bug; stopping");
-                    End::WorkerDied
+                    ExitCause::WorkerDied
                 }
             }
         });

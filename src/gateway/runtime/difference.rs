@@ -10,7 +10,7 @@ use config::{Config, Limits};
 /// A line for everything that is added, removed or changed from `old` to `new`.
 pub(super) fn difference(old: &Config, new: &Config) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut all = Lines(&mut lines);
+    let mut all = ChangeLines(&mut lines);
     all.of("listener", (&old.listeners, &new.listeners), |listener| listener.address.to_string());
     all.of("endpoint", (&old.endpoints, &new.endpoints), |endpoint| endpoint.path.clone());
     all.of("upstream", (&old.upstreams, &new.upstreams), |upstream| upstream.name.clone());
@@ -48,9 +48,9 @@ pub(super) fn renewed(old: &Snapshot, new: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-struct Lines<'l>(&'l mut Vec<String>);
+struct ChangeLines<'l>(&'l mut Vec<String>);
 
-impl Lines<'_> {
+impl ChangeLines<'_> {
     fn of<T: PartialEq>(&mut self, what: &str, (old, new): (&[T], &[T]), name: impl Fn(&T) -> String) {
         let names = |all: &[T]| all.iter().map(&name).collect::<Vec<_>>();
         let (old_names, new_names) = (names(old), names(new));

@@ -8,12 +8,12 @@
 
 use std::io;
 
-use super::OpenError;
+use super::StartError;
 use crate::access::auth::jwt::issuer::Issuers;
 use crate::access::auth::operator::Operators;
 use crate::access::limit::open_files;
-use crate::access::tls::{Server, TlsError};
-use crate::redis::{Shared, SharedError};
+use crate::access::tls::{TlsError, TlsServer};
+use crate::redis::{Redis, SharedError};
 use crate::session::key_file::{self, KeyFileError};
 use crate::session::store::KEY_FILE;
 use crate::snapshot::Snapshot;
@@ -39,11 +39,11 @@ pub struct Findings {
 
 impl Findings {
     /// Opens everything that `config` names.
-    pub fn of(config: &Config) -> Result<Self, OpenError> {
+    pub fn of(config: &Config) -> Result<Self, StartError> {
         let mut findings = Self::default();
         let metrics = Metrics::of(&config.metrics)?;
         for listener in &config.listeners {
-            let server = listener.tls.as_ref().map(|tls| Server::load(tls, None)).transpose();
+            let server = listener.tls.as_ref().map(|tls| TlsServer::load(tls, None)).transpose();
             findings.part(&format!("listener {}: ", listener.address), server, |error| match error {
                 TlsError::Key(error) => Some(error),
                 _ => None,
@@ -63,7 +63,7 @@ impl Findings {
                 findings.warnings.push(format!("upstream {}: {error}", upstream.name));
             }
         }
-        let shared = config.shared.as_ref().map(|shared| Shared::new(shared, metrics.shared.clone()));
+        let shared = config.shared.as_ref().map(|shared| Redis::new(shared, metrics.shared.clone()));
         findings.part("", shared.transpose(), |error| match error {
             SharedError::Password(error) => Some(error),
             _ => None,

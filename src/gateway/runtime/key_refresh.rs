@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use crate::access::auth::jwt::issuer::{DOCUMENT_BYTES_MAX, FileError, Issuer, read_file};
-use crate::access::auth::jwt::keys::{KeySet, KeysError};
+use crate::access::auth::jwt::keys::{JwksError, KeySet};
 use crate::context::state::State;
 use config::KeySource;
 use net::fetch::{FetchError, Fetcher};
@@ -35,7 +35,7 @@ enum RefreshError {
     #[error("the server answered {0}")]
     Status(StatusCode),
     #[error(transparent)]
-    Keys(#[from] KeysError),
+    Keys(#[from] JwksError),
     #[error(transparent)]
     File(#[from] FileError),
     #[error("not a request that can be sent")]

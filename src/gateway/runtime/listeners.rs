@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use tokio::sync::mpsc;
 
-use super::serving::Change;
+use super::serving::ListenerChange;
 use super::sockets;
 use config::{Config, Drain, Listener};
 use net::socket::Listening;
@@ -21,13 +21,13 @@ pub(super) const CHANGES_WAITING_MAX: usize = 16;
 /// The listeners of the process.
 #[derive(Clone, Debug)]
 pub(super) struct Listeners {
-    open: Vec<Open>,
+    open: Vec<OpenListener>,
     next: usize,
-    changes: Vec<mpsc::Sender<Change>>,
+    changes: Vec<mpsc::Sender<ListenerChange>>,
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenListener {
     number: usize,
     /// As it was configured, with the port that the system chose for port 0 in `address`.
     configured: SocketAddr,
@@ -37,13 +37,13 @@ struct Open {
 }
 
 /// What is to be listened at, with sockets that are open already.
-pub(super) struct Plan {
+pub(super) struct ListenPlan {
     /// The number of each configured listener.
     pub(super) numbers: Vec<usize>,
     next: usize,
-    kept: Vec<Open>,
-    opened: Vec<(Open, Listener, Vec<Listening>)>,
-    closed: Vec<Open>,
+    kept: Vec<OpenListener>,
+    opened: Vec<(OpenListener, Listener, Vec<Listening>)>,
+    closed: Vec<OpenListener>,
 }
 
 impl Listeners {
@@ -52,10 +52,10 @@ impl Listeners {
         config: &Config,
         addresses: &[SocketAddr],
         of_one_worker: &[(Listener, Listening)],
-        changes: Vec<mpsc::Sender<Change>>,
+        changes: Vec<mpsc::Sender<ListenerChange>>,
     ) -> Self {
         let open = config.listeners.iter().zip(addresses).zip(of_one_worker).enumerate();
-        let open = open.map(|(number, ((listener, address), (_, listening)))| Open {
+        let open = open.map(|(number, ((listener, address), (_, listening)))| OpenListener {
             number,
             configured: listener.address,
             address: *address,
@@ -71,10 +71,10 @@ impl Listeners {
     }
 
     /// What `config` needs beside what is open. Opens every new socket, or none.
-    pub(super) fn plan(&self, config: &Config) -> anyhow::Result<Plan> {
+    pub(super) fn plan(&self, config: &Config) -> anyhow::Result<ListenPlan> {
         let mut left = self.open.clone();
         // Those that say their port first, so that no other takes it for port 0.
-        let mut taken: Vec<Option<Open>> = config
+        let mut taken: Vec<Option<OpenListener>> = config
             .listeners
             .iter()
             .map(|listener| take(&mut left, |open| open.address == listener.address))
@@ -91,14 +91,19 @@ impl Listeners {
                 passed.address
             );
         }
-        let mut plan =
-            Plan { numbers: Vec::new(), next: self.next, kept: Vec::new(), opened: Vec::new(), closed: left };
+        let mut plan = ListenPlan {
+            numbers: Vec::new(),
+            next: self.next,
+            kept: Vec::new(),
+            opened: Vec::new(),
+            closed: left,
+        };
         for (listener, taken) in config.listeners.iter().zip(taken) {
             let number = match taken {
                 Some(open) => {
                     let number = open.number;
                     let has_tls = listener.tls.is_some();
-                    plan.kept.push(Open { configured: listener.address, has_tls, ..open });
+                    plan.kept.push(OpenListener { configured: listener.address, has_tls, ..open });
                     number
                 }
                 None => plan.open(listener, self.changes.len())?,
@@ -109,14 +114,14 @@ impl Listeners {
     }
 
     /// Has the workers do what was planned.
-    pub(super) async fn follow(&mut self, plan: Plan, drain: &Drain) {
-        let Plan { numbers, next, kept, opened, closed } = plan;
+    pub(super) async fn follow(&mut self, plan: ListenPlan, drain: &Drain) {
+        let ListenPlan { numbers, next, kept, opened, closed } = plan;
         self.next = next;
         self.open = kept;
         for (open, listener, sockets) in opened {
             for (worker, socket) in self.changes.iter().zip(sockets) {
                 // A worker that is gone ends the process.
-                let _ = worker.send(Change::Open(open.number, listener.clone(), socket)).await;
+                let _ = worker.send(ListenerChange::Open(open.number, listener.clone(), socket)).await;
             }
             tracing::info!(address = %open.address, "listening");
             self.open.push(open);
@@ -124,14 +129,14 @@ impl Listeners {
         self.open.sort_by_key(|open| numbers.iter().position(|number| *number == open.number));
         for open in closed {
             for worker in &self.changes {
-                let _ = worker.send(Change::Close(open.number, drain.clone())).await;
+                let _ = worker.send(ListenerChange::Close(open.number, drain.clone())).await;
             }
             tracing::info!(address = %open.address, "no longer listening");
         }
     }
 }
 
-impl Plan {
+impl ListenPlan {
     /// Whether a network can still reach what is connected to a listener that is left.
     pub(super) fn leaves_to_network(&self) -> bool {
         self.closed.iter().any(|open| !open.address.ip().to_canonical().is_loopback())
@@ -144,13 +149,14 @@ impl Plan {
         let number = self.next;
         self.next += 1;
         let has_tls = listener.tls.is_some();
-        let open = Open { number, configured: listener.address, address, has_tls, outlives_us: false };
+        let open =
+            OpenListener { number, configured: listener.address, address, has_tls, outlives_us: false };
         self.opened.push((open, Listener { address, ..listener.clone() }, sockets));
         Ok(number)
     }
 }
 
-fn take(left: &mut Vec<Open>, is_it: impl Fn(&Open) -> bool) -> Option<Open> {
+fn take(left: &mut Vec<OpenListener>, is_it: impl Fn(&OpenListener) -> bool) -> Option<OpenListener> {
     let place = left.iter().position(is_it)?;
     Some(left.remove(place))
 }

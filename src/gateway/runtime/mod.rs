@@ -46,10 +46,10 @@ use anyhow::Context as _;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc::Receiver;
 
-use self::serving::Change;
+use self::serving::ListenerChange;
 use crate::access::limit::open_files;
 use crate::admin;
-use crate::catalog::pin_watch::Watcher;
+use crate::catalog::pin_watch::PinWatcher;
 use crate::catalog::probe::Prober;
 use crate::catalog::{lists, subscriptions};
 use crate::context::state::{State, StateError};
@@ -65,14 +65,14 @@ use net::tasks::Tasks;
 use self::control::{Control, Signals};
 use self::listeners::{CHANGES_WAITING_MAX, Listeners};
 use self::notify::Notifier;
-use self::passed::Passed;
+use self::passed::InheritedSockets;
 use self::reload::Reloader;
 use self::sockets::Sockets;
-use self::supervisor::{Journal, LEAVE_MAX, Supervisor};
+use self::supervisor::{JournalThread, LEAVE_MAX, Supervisor};
 
-pub use self::control::End;
+pub use self::control::ExitCause;
 pub use self::files::Findings;
-pub use self::passed::PassedError;
+pub use self::passed::InheritError;
 pub use self::reload::warn_about;
 pub use self::sockets::SocketsError;
 pub use self::supervisor::EXIT_BUG;
@@ -96,7 +96,7 @@ pub struct Gateway {
 
 /// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StartError {
     /// It cannot listen.
     #[error(transparent)]
     Sockets(#[from] SocketsError),
@@ -146,11 +146,11 @@ fn state_directory_of_environment() -> Option<PathBuf> {
 
 impl Gateway {
     /// Resolves the configuration and opens every socket. `source` is read again on SIGHUP.
-    pub fn open(config: Config, source: Option<PathBuf>) -> Result<Self, OpenError> {
-        let passed = Passed::take().map_err(SocketsError::from)?;
+    pub fn open(config: Config, source: Option<PathBuf>) -> Result<Self, StartError> {
+        let passed = InheritedSockets::take().map_err(SocketsError::from)?;
         local_runtime()
             .and_then(|runtime| runtime.block_on(async { control::catch_hangup() }))
-            .map_err(OpenError::Signals)?;
+            .map_err(StartError::Signals)?;
         open_files::raise_limit()?;
         let metrics = Metrics::of(&config.metrics)?;
         logs::count_in(&metrics.log_lines_dropped);
@@ -167,8 +167,8 @@ impl Gateway {
 
     /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal. Where this thread
     /// hangs, the process ends from here.
-    pub fn run(self) -> anyhow::Result<End> {
-        let (journal, watchdog) = (Journal::default(), watchdog::of_environment());
+    pub fn run(self) -> anyhow::Result<ExitCause> {
+        let (journal, watchdog) = (JournalThread::default(), watchdog::of_environment());
         let supervisor = || {
             let (state, drain, journal) =
                 (Arc::clone(&self.state), self.config.drain.clone(), Arc::clone(&journal));
@@ -187,17 +187,17 @@ impl Gateway {
         ended.unwrap_or_else(|_| {
             tracing::error!("the control thread ended with a panic, which is a bug; stopping without it");
             in_our_place.end_in_order();
-            Ok(End::ControlDied)
+            Ok(ExitCause::ControlDied)
         })
     }
 
     /// The control thread. `supervise` is for a thread that watches it.
     async fn control(
         self,
-        journal: &Journal,
+        journal: &JournalThread,
         watchdog: Option<Duration>,
         supervise: impl FnOnce() + Send + 'static,
-    ) -> anyhow::Result<End> {
+    ) -> anyhow::Result<ExitCause> {
         let Self { state, config, source, addresses, sockets, admin, sockets_outlive_us } = self;
         let (started, since) = (SystemTime::now(), Instant::now());
         // Signals are caught before anybody is told that we are ready.
@@ -257,7 +257,7 @@ impl Gateway {
         tasks.spawn(key_refresh::run(Arc::clone(&state), tasks.clone()));
         let listening = client(open_files::listening_connections_max());
         let looking = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-        let watcher = Watcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
+        let watcher = PinWatcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
         tasks.spawn(watcher.run());
         tasks.spawn(subscriptions::upstream::run(Arc::clone(&state), listening));
         if notifier.is_heard() {
@@ -300,7 +300,7 @@ fn spawn_worker(
     number: usize,
     state: &Arc<State>,
     config: &Config,
-    (sockets, changes): (Vec<(Listener, Listening)>, Receiver<Change>),
+    (sockets, changes): (Vec<(Listener, Listening)>, Receiver<ListenerChange>),
     watchdog: Option<Duration>,
 ) -> anyhow::Result<JoinHandle<()>> {
     let state = Arc::clone(state);
@@ -369,7 +369,7 @@ mod tests {
             panic!("a bug");
         });
         assert!(died.join().is_err());
-        assert_eq!(gateway.run().expect("it runs"), End::WorkerDied);
+        assert_eq!(gateway.run().expect("it runs"), ExitCause::WorkerDied);
         assert_eq!(state.drain.phase(), "cut", "it was drained before");
     }
 
@@ -385,7 +385,7 @@ mod tests {
         let sockets = gateway.sockets.into_iter().next().expect("those of a worker");
         let worker = spawn_worker(0, &state, &config, (sockets, changes), None).expect("it starts");
         let drain = config.drain.clone();
-        Supervisor { state: Arc::clone(&state), drain, journal: Journal::default(), watchdog: None }
+        Supervisor { state: Arc::clone(&state), drain, journal: JournalThread::default(), watchdog: None }
             .end_in_order();
         assert_eq!(state.drain.phase(), "cut");
         worker.join().expect("it has ended in order");

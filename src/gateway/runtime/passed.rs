@@ -20,16 +20,16 @@ const ADMIN: &str = "admin";
 
 /// Sockets that the process was started with, as far as nobody has taken them.
 #[derive(Debug, Default)]
-pub(super) struct Passed(Vec<Socket>);
+pub(super) struct InheritedSockets(Vec<InheritedSocket>);
 
 #[derive(Debug)]
-struct Socket {
+struct InheritedSocket {
     label: Label,
-    kind: Kind,
+    kind: ListenerKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ListenerKind {
     Tcp(TcpListener, SocketAddr),
     Unix(UnixListener, PathBuf),
 }
@@ -43,7 +43,7 @@ pub struct Label {
 
 /// Why sockets that were passed cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PassedError {
+pub enum InheritError {
     /// The variable is not what systemd would write.
     #[error("LISTEN_FDS = {0:?}: a number up to {SOCKETS_MAX} is expected")]
     Count(String),
@@ -92,9 +92,9 @@ pub enum PassedError {
     },
 }
 
-impl Passed {
+impl InheritedSockets {
     /// Takes what the environment says was passed to this very process. To be called once, before threads start.
-    pub(super) fn take() -> Result<Self, PassedError> {
+    pub(super) fn take() -> Result<Self, InheritError> {
         let of_environment = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         // They may have been meant for a process further up.
         let is_ours = |pid: String| pid.parse() == Ok(std::process::id());
@@ -103,15 +103,17 @@ impl Passed {
         }
         let count = of_environment("LISTEN_FDS").unwrap_or_default();
         if !count.parse().is_ok_and(|count: usize| count <= SOCKETS_MAX) {
-            return Err(PassedError::Count(count));
+            return Err(InheritError::Count(count));
         }
         let names = of_environment("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':').map(str::to_owned);
         let mut open = ListenFd::from_env();
         let label = |number| Label { number: number + 3, name: names.next().unwrap_or_default() };
         let labels: Vec<_> = (0..open.len()).map(label).collect();
-        let sockets =
-            labels.into_iter().enumerate().map(|(place, label)| Socket::take(&mut open, place, label));
+        let sockets = labels
+            .into_iter()
+            .enumerate()
+            .map(|(place, label)| InheritedSocket::take(&mut open, place, label));
         sockets.collect::<Result<_, _>>().map(Self)
     }
 
@@ -120,7 +122,7 @@ impl Passed {
         &mut self,
         place: usize,
         address: SocketAddr,
-    ) -> Result<Option<(TcpListener, SocketAddr)>, PassedError> {
+    ) -> Result<Option<(TcpListener, SocketAddr)>, InheritError> {
         self.tcp(&name_of(place), address)
     }
 
@@ -128,33 +130,35 @@ impl Passed {
     pub(super) fn admin(
         &mut self,
         address: SocketAddr,
-    ) -> Result<Option<(TcpListener, SocketAddr)>, PassedError> {
+    ) -> Result<Option<(TcpListener, SocketAddr)>, InheritError> {
         self.tcp(ADMIN, address)
     }
 
     /// That of `[admin]` with a path.
-    pub(super) fn admin_at(&mut self, path: &Path) -> Result<Option<UnixListener>, PassedError> {
-        let is_it = |socket: &Socket| match &socket.kind {
-            Kind::Unix(_, at) => at == path,
-            Kind::Tcp(..) => false,
+    pub(super) fn admin_at(&mut self, path: &Path) -> Result<Option<UnixListener>, InheritError> {
+        let is_it = |socket: &InheritedSocket| match &socket.kind {
+            ListenerKind::Unix(_, at) => at == path,
+            ListenerKind::Tcp(..) => false,
         };
-        let Some(Socket { label, kind }) = self.find(ADMIN, is_it) else { return Ok(None) };
+        let Some(InheritedSocket { label, kind }) = self.find(ADMIN, is_it) else { return Ok(None) };
         match kind {
-            Kind::Unix(_, ref at) if may_be_opened_by_all(at) => {
-                Err(PassedError::OpenToAll { label, path: at.clone() })
+            ListenerKind::Unix(_, ref at) if may_be_opened_by_all(at) => {
+                Err(InheritError::OpenToAll { label, path: at.clone() })
             }
-            Kind::Unix(socket, _) => Ok(Some(socket)),
-            Kind::Tcp(..) => {
-                Err(PassedError::unlike(label, &kind, path.display(), "write its path in ListenStream="))
+            ListenerKind::Unix(socket, _) => Ok(Some(socket)),
+            ListenerKind::Tcp(..) => {
+                Err(InheritError::unlike(label, &kind, path.display(), "write its path in ListenStream="))
             }
         }
     }
 
     /// All of them must have been taken.
-    pub(super) fn finish(self) -> Result<(), PassedError> {
+    pub(super) fn finish(self) -> Result<(), InheritError> {
         match self.0.into_iter().next() {
             None => Ok(()),
-            Some(Socket { label, kind }) => Err(PassedError::Unclaimed { label, at: kind.to_string() }),
+            Some(InheritedSocket { label, kind }) => {
+                Err(InheritError::Unclaimed { label, at: kind.to_string() })
+            }
         }
     }
 
@@ -162,18 +166,19 @@ impl Passed {
         &mut self,
         name: &str,
         address: SocketAddr,
-    ) -> Result<Option<(TcpListener, SocketAddr)>, PassedError> {
-        let is_it = |socket: &Socket| matches!(socket.kind, Kind::Tcp(_, at) if at == address);
-        let Some(Socket { label, kind }) = self.find(name, is_it) else { return Ok(None) };
+    ) -> Result<Option<(TcpListener, SocketAddr)>, InheritError> {
+        let is_it =
+            |socket: &InheritedSocket| matches!(socket.kind, ListenerKind::Tcp(_, at) if at == address);
+        let Some(InheritedSocket { label, kind }) = self.find(name, is_it) else { return Ok(None) };
         let is_local = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
         match kind {
             // What is safe without credentials was judged by the address that is configured.
-            Kind::Tcp(_, at) if is_local(&address) && !is_local(&at) => {
+            ListenerKind::Tcp(_, at) if is_local(&address) && !is_local(&at) => {
                 let advice = "it would be open to a network; make both the same";
-                Err(PassedError::unlike(label, &kind, address, advice))
+                Err(InheritError::unlike(label, &kind, address, advice))
             }
-            Kind::Tcp(socket, at) => Ok(Some((socket, at))),
-            Kind::Unix(..) => Err(PassedError::unlike(
+            ListenerKind::Tcp(socket, at) => Ok(Some((socket, at))),
+            ListenerKind::Unix(..) => Err(InheritError::unlike(
                 label,
                 &kind,
                 address,
@@ -183,33 +188,35 @@ impl Passed {
     }
 
     /// By name, or by address where the name says nothing.
-    fn find(&mut self, name: &str, is_it: impl Fn(&Socket) -> bool) -> Option<Socket> {
-        let fits = |socket: &Socket| socket.label.name == name || (!socket.label.is_role() && is_it(socket));
+    fn find(&mut self, name: &str, is_it: impl Fn(&InheritedSocket) -> bool) -> Option<InheritedSocket> {
+        let fits = |socket: &InheritedSocket| {
+            socket.label.name == name || (!socket.label.is_role() && is_it(socket))
+        };
         let place = self.0.iter().position(fits)?;
         Some(self.0.remove(place))
     }
 }
 
-impl Socket {
-    fn take(open: &mut ListenFd, place: usize, label: Label) -> Result<Self, PassedError> {
+impl InheritedSocket {
+    fn take(open: &mut ListenFd, place: usize, label: Label) -> Result<Self, InheritError> {
         let kind = match open.take_tcp_listener(place) {
-            Ok(Some(socket)) => socket.local_addr().map(|address| Kind::Tcp(socket, address)),
+            Ok(Some(socket)) => socket.local_addr().map(|address| ListenerKind::Tcp(socket, address)),
             _ => open.take_unix_listener(place).and_then(|socket| {
                 let socket = socket.ok_or(io::ErrorKind::NotFound)?;
                 let path = socket.local_addr()?.as_pathname().map(Path::to_owned);
-                Ok(Kind::Unix(socket, path.unwrap_or_default()))
+                Ok(ListenerKind::Unix(socket, path.unwrap_or_default()))
             }),
         };
-        let kind = kind.and_then(Kind::prepare);
+        let kind = kind.and_then(ListenerKind::prepare);
         match kind {
             Ok((kind, true)) => Ok(Self { label, kind }),
-            Ok((_, false)) => Err(PassedError::Connection(label)),
-            Err(reason) => Err(PassedError::Kind { label, reason }),
+            Ok((_, false)) => Err(InheritError::Connection(label)),
+            Err(reason) => Err(InheritError::Kind { label, reason }),
         }
     }
 }
 
-impl Kind {
+impl ListenerKind {
     /// Also says whether it listens.
     fn prepare(self) -> io::Result<(Self, bool)> {
         let listens = match &self {
@@ -234,13 +241,13 @@ impl Label {
     }
 }
 
-impl PassedError {
-    fn unlike(label: Label, kind: &Kind, wanted: impl fmt::Display, advice: &'static str) -> Self {
+impl InheritError {
+    fn unlike(label: Label, kind: &ListenerKind, wanted: impl fmt::Display, advice: &'static str) -> Self {
         Self::Unlike { label, at: kind.to_string(), wanted: wanted.to_string(), advice }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ListenerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(_, address) => address.fmt(f),
@@ -271,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    fn passed(names: &[&str]) -> (Passed, Vec<SocketAddr>) {
+    fn passed(names: &[&str]) -> (InheritedSockets, Vec<SocketAddr>) {
         let sockets: Vec<_> = names
             .iter()
             .enumerate()
@@ -279,22 +286,22 @@ mod tests {
                 let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
                 let address = socket.local_addr().expect("its address");
                 let label = Label { number: number + 3, name: (*name).to_owned() };
-                Socket { label, kind: Kind::Tcp(socket, address) }
+                InheritedSocket { label, kind: ListenerKind::Tcp(socket, address) }
             })
             .collect();
-        let address = |socket: &Socket| match socket.kind {
-            Kind::Tcp(_, address) => address,
-            Kind::Unix(..) => unreachable!("all are TCP"),
+        let address = |socket: &InheritedSocket| match socket.kind {
+            ListenerKind::Tcp(_, address) => address,
+            ListenerKind::Unix(..) => unreachable!("all are TCP"),
         };
         let addresses = sockets.iter().map(address).collect();
-        (Passed(sockets), addresses)
+        (InheritedSockets(sockets), addresses)
     }
 
     fn other() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 1))
     }
 
-    fn port(taken: Result<Option<(TcpListener, SocketAddr)>, PassedError>) -> Option<u16> {
+    fn port(taken: Result<Option<(TcpListener, SocketAddr)>, InheritError>) -> Option<u16> {
         taken.expect("it may be used").map(|(_, address)| address.port())
     }
 
@@ -325,7 +332,8 @@ mod tests {
         let take = |at: SocketAddr, configured| {
             let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let label = Label { number: 3, name: "listener".into() };
-            Passed(vec![Socket { label, kind: Kind::Tcp(socket, at) }]).listener(0, configured)
+            InheritedSockets(vec![InheritedSocket { label, kind: ListenerKind::Tcp(socket, at) }])
+                .listener(0, configured)
         };
         assert!(take(public, other()).is_err());
         assert_eq!(port(take(public, public)), Some(8080));
@@ -342,7 +350,7 @@ mod tests {
             let socket = UnixListener::bind(&path).expect("a socket");
             std::fs::set_permissions(&path, Permissions::from_mode(0o660)).expect("its mode");
             let label = Label { number: 3, name: name.to_owned() };
-            Passed(vec![Socket { label, kind: Kind::Unix(socket, path.clone()) }])
+            InheritedSockets(vec![InheritedSocket { label, kind: ListenerKind::Unix(socket, path.clone()) }])
         };
         assert!(unix("").admin_at(&path).expect("it may be used").is_some());
         assert!(unix("admin").admin_at(Path::new("/elsewhere")).expect("it may be used").is_some());

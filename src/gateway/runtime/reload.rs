@@ -13,11 +13,11 @@ use anyhow::Context as _;
 use tokio::time::{Instant, sleep_until};
 
 use super::difference::{difference, renewed};
-use super::listeners::{Listeners, Plan};
+use super::listeners::{ListenPlan, Listeners};
 use super::load;
 use super::watch::FileWatch;
 use crate::context::audit;
-use crate::context::reloads::Outcome;
+use crate::context::reloads::ReloadOutcome;
 use crate::context::state::{Prepared, State};
 use crate::telemetry::logs;
 use config::Config;
@@ -41,7 +41,7 @@ pub(super) struct Reloader {
 /// A configuration that can take effect.
 struct Ready {
     config: Config,
-    plan: Plan,
+    plan: ListenPlan,
     logs: logs::Opened,
     prepared: Prepared,
     changes: Vec<String>,
@@ -89,7 +89,7 @@ impl Reloader {
                 let error = format!("{error:#}");
                 tracing::error!(error, "not reloaded; the old configuration stays in force");
                 audit::act("reload", "refused");
-                Outcome::Refused(error.into())
+                ReloadOutcome::Refused(error.into())
             }
         };
         let is_ok = outcome.is_ok();
@@ -121,7 +121,7 @@ impl Reloader {
         }
     }
 
-    async fn take_up(&mut self, ready: Ready) -> Outcome {
+    async fn take_up(&mut self, ready: Ready) -> ReloadOutcome {
         let Ready { config, plan, logs, prepared, mut changes } = ready;
         if catch_unwind(AssertUnwindSafe(|| self.state.take_up(&config, prepared))).is_err() {
             self.state.metrics.panics.inc();
@@ -130,7 +130,7 @@ impl Reloader {
             tracing::error!("{why}");
             audit::act("reload", "refused");
             self.state.pulses.give_up();
-            return Outcome::Refused(why.into());
+            return ReloadOutcome::Refused(why.into());
         }
         logs.take_effect();
         self.listeners.follow(plan, &config.drain).await;
@@ -158,7 +158,7 @@ impl Reloader {
             "reloaded"
         );
         self.current = Arc::new(config);
-        Outcome::Reloaded { changes: changes.into(), needs_restart: needs_restart.into() }
+        ReloadOutcome::Reloaded { changes: changes.into(), needs_restart: needs_restart.into() }
     }
 }
 
@@ -184,7 +184,7 @@ fn prepare(
 }
 
 /// The new configuration was judged by its own listeners, but what is connected to one that is left goes on a while.
-fn refuse_to_open(config: &Config, plan: &Plan) -> anyhow::Result<()> {
+fn refuse_to_open(config: &Config, plan: &ListenPlan) -> anyhow::Result<()> {
     let open =
         config.endpoints.iter().find(|endpoint| endpoint.auth.is_empty() && !endpoint.allow_unauthenticated);
     match open {

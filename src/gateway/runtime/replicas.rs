@@ -16,8 +16,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::context::state::State;
 use crate::redis::news::News;
-use crate::redis::run::Heard;
-use crate::redis::{self, Shared, Urgency};
+use crate::redis::run::PeerEvent;
+use crate::redis::{self, Redis, Urgency};
 use crate::upstream::changes::Changed;
 use crate::upstream::{Upstream, UpstreamId};
 
@@ -28,21 +28,21 @@ const USE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What of the changes of each upstream's lists was told, or was heard from others.
 #[derive(Default)]
-struct Known(RefCell<HashMap<UpstreamId, [u64; 3]>>);
+struct AnnouncedChanges(RefCell<HashMap<UpstreamId, [u64; 3]>>);
 
 /// Shares for as long as the process runs.
-pub(super) async fn run(state: Arc<State>, shared: Arc<Shared>) {
-    let known = Known::default();
+pub(super) async fn run(state: Arc<State>, shared: Arc<Redis>) {
+    let known = AnnouncedChanges::default();
     let hear = |heard| match heard {
-        Heard::Joined => known.doubt_all(&state),
-        Heard::News(News::Ended(sealed)) => {
+        PeerEvent::Joined => known.doubt_all(&state),
+        PeerEvent::News(News::Ended(sealed)) => {
             let snapshot = state.snapshot.load();
             state.sessions.hear(&sealed, |key| snapshot.has_local_sessions(key));
         }
-        Heard::News(News::Cancelled(sealed)) => state.sessions.hear_cancelled(&sealed),
-        Heard::News(News::Changed(lists)) => {
+        PeerEvent::News(News::Cancelled(sealed)) => state.sessions.hear_cancelled(&sealed),
+        PeerEvent::News(News::Changed(lists)) => {
             for upstream in &state.snapshot.load().upstreams {
-                let name = Shared::name_of_lists(&upstream.session_key);
+                let name = Redis::name_of_lists(&upstream.session_key);
                 let told = lists.iter().filter(|(of, _)| *of == name);
                 told.for_each(|(_, kinds)| known.hear(upstream, *kinds));
             }
@@ -73,7 +73,7 @@ pub(super) async fn run(state: Arc<State>, shared: Arc<Shared>) {
     tokio::join!(redis::run::run(Arc::clone(&shared), keys, hear), tell, ask);
 }
 
-impl Known {
+impl AnnouncedChanges {
     /// What has changed since the last look: names of lists, and a bit for each kind.
     fn look(&self, state: &State) -> Vec<([u8; redis::news::NAME_BYTES], u8)> {
         let snapshot = state.snapshot.load();
@@ -86,7 +86,7 @@ impl Known {
             let kinds =
                 (0..3).filter(|kind| now[*kind] != before[*kind]).fold(0, |bits, kind| bits | 1 << kind);
             if kinds != 0 {
-                changed.push((Shared::name_of_lists(&upstream.session_key), kinds));
+                changed.push((Redis::name_of_lists(&upstream.session_key), kinds));
             }
         }
         changed

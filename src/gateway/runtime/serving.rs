@@ -21,7 +21,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a worker is to do about a listener, by its number.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum ListenerChange {
     /// Accept here, too.
     Open(usize, Listener, Listening),
     /// Accept there no longer, and end what is connected by these clocks.
@@ -29,7 +29,11 @@ pub(super) enum Change {
 }
 
 /// Serves the listening sockets, in configured order, until the process ends.
-pub(super) async fn run(worker: &Rc<Worker>, sockets: Vec<(Listener, Listening)>, changes: Receiver<Change>) {
+pub(super) async fn run(
+    worker: &Rc<Worker>,
+    sockets: Vec<(Listener, Listening)>,
+    changes: Receiver<ListenerChange>,
+) {
     let mut open = HashMap::new();
     for (place, (config, socket)) in sockets.into_iter().enumerate() {
         open.insert(place, listen(worker, place, config, socket));
@@ -61,13 +65,17 @@ fn listen(worker: &Rc<Worker>, place: usize, config: Listener, socket: Listening
 }
 
 /// Opens and closes listeners as the configuration has it.
-async fn follow(worker: &Rc<Worker>, mut changes: Receiver<Change>, mut open: HashMap<usize, Rc<Drain>>) {
+async fn follow(
+    worker: &Rc<Worker>,
+    mut changes: Receiver<ListenerChange>,
+    mut open: HashMap<usize, Rc<Drain>>,
+) {
     while let Some(change) = changes.recv().await {
         match change {
-            Change::Open(place, config, socket) => {
+            ListenerChange::Open(place, config, socket) => {
                 open.insert(place, listen(worker, place, config, socket));
             }
-            Change::Close(place, clocks) => {
+            ListenerChange::Close(place, clocks) => {
                 let Some(drain) = open.remove(&place) else { continue };
                 let state = Arc::clone(&worker.state);
                 let by_clocks = async move {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 
-use super::passed::{Passed, PassedError};
+use super::passed::{InheritError, InheritedSockets};
 use crate::admin::socket as admin;
 use config::{AdminPlace, Config, Listener};
 use net::socket::{self, Listening};
@@ -29,7 +29,7 @@ pub(super) struct Sockets {
 pub enum SocketsError {
     /// What was passed does not fit the configuration.
     #[error(transparent)]
-    Passed(#[from] PassedError),
+    Passed(#[from] InheritError),
     /// The system refuses an address.
     #[error("{0:#}")]
     Listen(anyhow::Error),
@@ -39,7 +39,7 @@ impl Sockets {
     /// Opens all, or none.
     pub(super) fn open(
         config: &Config,
-        mut passed: Passed,
+        mut passed: InheritedSockets,
         worker_count: usize,
     ) -> Result<Self, SocketsError> {
         let mut workers: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
@@ -69,7 +69,7 @@ impl Sockets {
     }
 }
 
-fn open_admin(place: &AdminPlace, passed: &mut Passed) -> Result<admin::Socket, SocketsError> {
+fn open_admin(place: &AdminPlace, passed: &mut InheritedSockets) -> Result<admin::Socket, SocketsError> {
     let (opened, at) = match place {
         AdminPlace::Address(address) => match passed.admin(*address)? {
             Some((socket, _)) => return Ok(admin::Socket::Tcp(socket)),

@@ -39,13 +39,13 @@ const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 /// The thread of the session journal, until somebody waits for it.
-pub(super) type Journal = Arc<Mutex<Option<JoinHandle<()>>>>;
+pub(super) type JournalThread = Arc<Mutex<Option<JoinHandle<()>>>>;
 
 /// What it takes to end the process.
 pub(super) struct Supervisor {
     pub(super) state: Arc<State>,
     pub(super) drain: Drain,
-    pub(super) journal: Journal,
+    pub(super) journal: JournalThread,
     pub(super) watchdog: Option<Duration>,
 }
 

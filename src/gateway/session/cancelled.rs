@@ -36,7 +36,7 @@ pub struct Cancelled {
 
 /// Those that other gateways told of.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct PeerCancellations {
     waiting: Mutex<VecDeque<Cancelled>>,
     more: Notify,
 }

@@ -11,13 +11,13 @@ use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::Desk;
-use super::heard::Heard;
-use super::streams::Streams;
-use super::subscribed::Subscribed;
-use crate::access::limit::quota::{Place, Places};
+use super::desk::SessionOutbox;
+use super::heard::StreamState;
+use super::streams::StreamBounds;
+use super::subscribed::SubscribedUris;
+use crate::access::limit::quota::{QuotaPermit, SharedQuotaPermit};
 use crate::upstream::ReplicaKey;
-use crate::upstream::ask::Named;
+use crate::upstream::ask::SessionHeaders;
 use protocol::level::Level;
 use protocol::version::LegacyVersion;
 
@@ -36,7 +36,7 @@ pub struct UpstreamSession {
     /// Cancelled once it is lost, replaced or closed: whatever is open for it ends.
     pub ended: CancellationToken,
     /// Whether its upstream is listened to.
-    pub heard: Arc<Heard>,
+    pub heard: Arc<StreamState>,
 }
 
 impl UpstreamSession {
@@ -55,8 +55,8 @@ impl UpstreamSession {
     }
 
     /// As requests name it.
-    pub fn named(&self) -> Named<'_> {
-        Named { id: self.id.as_ref(), version: self.version.as_str(), replica: self.replica }
+    pub fn named(&self) -> SessionHeaders<'_> {
+        SessionHeaders { id: self.id.as_ref(), version: self.version.as_str(), replica: self.replica }
     }
 
     /// One that this replica knows, if it has an id that others might not know.
@@ -75,13 +75,13 @@ impl PartialEq for UpstreamSession {
 impl Eq for UpstreamSession {}
 
 /// An upstream session that is no longer used, with the name of its upstream.
-pub type Closed = (Box<str>, Arc<UpstreamSession>);
+pub type ClosedSession = (Box<str>, Arc<UpstreamSession>);
 
 /// The state of one session.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SessionState {
     pub(super) expires_s: u64,
-    pub(super) desk: Arc<Desk>,
+    pub(super) desk: Arc<SessionOutbox>,
     used_s: AtomicU64,
     /// When others were last told of its use.
     shared_s: AtomicU64,
@@ -89,7 +89,7 @@ pub(super) struct Entry {
     pub(super) used_elsewhere_until_s: AtomicU64,
     changing: Mutex<Changing>,
     /// Among all sessions, and among those of its principal.
-    _places: (Place, Option<Place>),
+    _places: (QuotaPermit, Option<QuotaPermit>),
 }
 
 /// What the lock of an entry protects.
@@ -99,14 +99,14 @@ pub(super) struct Changing {
     pub(super) is_closed: bool,
     pub(super) level: Option<Level>,
     /// What the client is to be told of.
-    pub(super) subscribed: Subscribed,
-    slots: HashMap<Box<str>, Arc<Slot>>,
+    pub(super) subscribed: SubscribedUris,
+    slots: HashMap<Box<str>, Arc<UpstreamSlot>>,
 }
 
 /// The session with one upstream, or the place where it is opened.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
-    held: ArcSwapOption<Held>,
+pub(super) struct UpstreamSlot {
+    held: ArcSwapOption<TrackedSession>,
     /// What the upstream called the one that it forgot last.
     lost: ArcSwapOption<http::HeaderValue>,
     /// Whoever holds it opens the upstream session.
@@ -115,28 +115,28 @@ pub(super) struct Slot {
 
 /// An upstream session and its place among all.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct TrackedSession {
     pub(super) session: Arc<UpstreamSession>,
-    pub(super) places: Places,
+    pub(super) places: SharedQuotaPermit,
 }
 
-impl Held {
+impl TrackedSession {
     /// Whether a call, or whoever else, works with it.
     pub(super) fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.session) > 1
     }
 }
 
-impl Entry {
+impl SessionState {
     pub(super) fn new(
         expires_s: u64,
         used_s: u64,
-        places: (Place, Option<Place>),
-        streams: &Arc<Streams>,
+        places: (QuotaPermit, Option<QuotaPermit>),
+        streams: &Arc<StreamBounds>,
     ) -> Self {
         Self {
             expires_s,
-            desk: Arc::new(Desk::new(Arc::clone(streams))),
+            desk: Arc::new(SessionOutbox::new(Arc::clone(streams))),
             used_s: AtomicU64::new(used_s),
             shared_s: AtomicU64::new(0),
             used_elsewhere_until_s: AtomicU64::new(0),
@@ -218,7 +218,7 @@ impl Entry {
     }
 
     /// Ends it and gives its upstream sessions away.
-    pub(super) fn close(&self) -> Vec<Closed> {
+    pub(super) fn close(&self) -> Vec<ClosedSession> {
         let mut changing = self.lock();
         changing.is_closed = true;
         self.desk.close();
@@ -233,12 +233,12 @@ impl Changing {
     }
 
     /// Those that are open, with the names of their upstreams.
-    pub(super) fn all_opened(&self) -> Vec<Closed> {
+    pub(super) fn all_opened(&self) -> Vec<ClosedSession> {
         self.slots.iter().filter_map(|(name, slot)| Some((name.clone(), slot.session()?))).collect()
     }
 
     /// Shows all that are open, with the names of their upstreams.
-    pub(super) fn look_at_opened(&self, mut look: impl FnMut(&str, &Held)) {
+    pub(super) fn look_at_opened(&self, mut look: impl FnMut(&str, &TrackedSession)) {
         for (upstream, slot) in &self.slots {
             if let Some(held) = &*slot.held.load() {
                 look(upstream, held);
@@ -253,8 +253,8 @@ impl Changing {
     }
 
     /// Gives them away.
-    pub(super) fn take_all(&mut self) -> Vec<Closed> {
-        let session_of = |(upstream, slot): (Box<str>, Arc<Slot>)| Some((upstream, slot.take()?));
+    pub(super) fn take_all(&mut self) -> Vec<ClosedSession> {
+        let session_of = |(upstream, slot): (Box<str>, Arc<UpstreamSlot>)| Some((upstream, slot.take()?));
         self.slots.drain().filter_map(session_of).collect()
     }
 
@@ -269,7 +269,7 @@ impl Changing {
     }
 
     /// The slot of `upstream`, made where there is none.
-    pub(super) fn slot(&mut self, upstream: &str) -> Arc<Slot> {
+    pub(super) fn slot(&mut self, upstream: &str) -> Arc<UpstreamSlot> {
         if let Some(slot) = self.slots.get(upstream) {
             return Arc::clone(slot);
         }
@@ -277,13 +277,13 @@ impl Changing {
     }
 }
 
-impl Slot {
+impl UpstreamSlot {
     pub(super) fn session(&self) -> Option<Arc<UpstreamSession>> {
         self.held.load().as_ref().map(|held| Arc::clone(&held.session))
     }
 
-    pub(super) fn keep(&self, session: Arc<UpstreamSession>, places: Places) {
-        self.held.store(Some(Arc::new(Held { session, places })));
+    pub(super) fn keep(&self, session: Arc<UpstreamSession>, places: SharedQuotaPermit) {
+        self.held.store(Some(Arc::new(TrackedSession { session, places })));
     }
 
     pub(super) fn take(&self) -> Option<Arc<UpstreamSession>> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Owner;
+use super::SessionOwner;
 use protocol::version::LegacyVersion;
 
 /// Names a session; random, so that no two are alike.
@@ -65,8 +65,8 @@ impl fmt::Debug for SessionId {
 
 impl Grant {
     /// Whose session it is.
-    pub fn owner(&self) -> Owner<'_> {
-        Owner { session: self.id, expires_s: self.expires_s, principal: &self.principal }
+    pub fn owner(&self) -> SessionOwner<'_> {
+        SessionOwner { session: self.id, expires_s: self.expires_s, principal: &self.principal }
     }
 }
 
@@ -104,7 +104,7 @@ pub struct ClientInfo {
 
 /// What a session is opened with.
 #[derive(Clone, Copy, Debug)]
-pub struct Opening<'a> {
+pub struct SessionRequest<'a> {
     /// Path of the endpoint.
     pub endpoint: &'a str,
     /// Who opens it.

@@ -1,6 +1,6 @@
 //! Whether the stream of an upstream session is open: one at most, whichever thread wants it.
 //!
-//! Invariant: from [`Heard::claim`] to [`Heard::release`] or [`Heard::refuse`] one task has the stream.
+//! Invariant: from [`StreamState::claim`] to [`StreamState::release`] or [`StreamState::refuse`] one task has the stream.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -15,14 +15,14 @@ const REFUSED: u8 = 3;
 
 /// The state of one stream.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct StreamState {
     state: AtomicU8,
     settled: Notify,
     resumed: Notify,
     after: Mutex<Option<Bytes>>,
 }
 
-impl Heard {
+impl StreamState {
     /// Whether nobody has to wait for it: it is open, or never will be.
     pub fn is_settled(&self) -> bool {
         self.state.load(Ordering::Acquire) >= OPEN
@@ -90,7 +90,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_has_it_and_the_others_wait() {
-        let heard = Heard::default();
+        let heard = StreamState::default();
         heard.settled().await;
         assert!(heard.claim() && !heard.claim() && !heard.is_settled());
         let waits = heard.settled();
@@ -107,7 +107,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_latest_wish_counts() {
-        let heard = Heard::default();
+        let heard = StreamState::default();
         heard.resume_after(Bytes::from_static(b"1"));
         heard.resume_after(Bytes::from_static(b"2"));
         assert_eq!(heard.resumed().await, "2");

@@ -17,8 +17,8 @@ use http::HeaderValue;
 
 use super::SessionId;
 use super::entry::UpstreamSession;
-use super::subscribed::Subscribed;
-use super::tasks::{self, Origin, Owner, TaskKey};
+use super::subscribed::SubscribedUris;
+use super::tasks::{self, Origin, TaskKey, TaskOwner};
 use crate::upstream::ReplicaKey;
 use protocol::level::Level;
 use protocol::version::LegacyVersion;
@@ -31,7 +31,7 @@ const TASKS_MAX: usize = 200_000;
 
 /// A change of a session's state.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Record<'a> {
+pub(super) enum JournalRecord<'a> {
     /// An upstream session was opened.
     Opened { session: SessionId, expires_s: u64, upstream: &'a str, opened: &'a UpstreamSession },
     /// An upstream session is gone.
@@ -48,7 +48,7 @@ pub(super) enum Record<'a> {
     Dropped { session: SessionId },
 }
 
-impl Record<'_> {
+impl JournalRecord<'_> {
     /// Whose state changes.
     pub(super) fn session(&self) -> SessionId {
         match *self {
@@ -96,9 +96,9 @@ impl Record<'_> {
 }
 
 /// The line that says how a task was made, with its end.
-pub(super) fn task_line(key: &TaskKey, record: &tasks::Record) -> String {
+pub(super) fn task_line(key: &TaskKey, record: &tasks::TaskRecord) -> String {
     let key = u128::from_be_bytes(*key);
-    let tasks::Record { owner: Owner(owner), expires_s, origin } = record;
+    let tasks::TaskRecord { owner: TaskOwner(owner), expires_s, origin } = record;
     let session = origin.session.map_or_else(|| "-".to_owned(), |session| format!("{session:?}"));
     let tool = URL_SAFE_NO_PAD.encode(&*origin.tool);
     with_checksum(format!("00000000 task {key:032x} {expires_s} {session} ={tool} {owner:x}"))
@@ -106,7 +106,7 @@ pub(super) fn task_line(key: &TaskKey, record: &tasks::Record) -> String {
 }
 
 /// What such a line says, if it is about this task.
-pub(super) fn read_task(line: &[u8], key: &TaskKey) -> Option<tasks::Record> {
+pub(super) fn read_task(line: &[u8], key: &TaskKey) -> Option<tasks::TaskRecord> {
     Replay::read(line, 0).ok()?.tasks.remove(key)
 }
 
@@ -123,7 +123,7 @@ fn with_checksum(mut line: String) -> Option<String> {
 pub(super) struct Replay {
     pub(super) sessions: HashMap<SessionId, Replayed>,
     pub(super) revoked: HashMap<SessionId, u64>,
-    pub(super) tasks: HashMap<TaskKey, tasks::Record>,
+    pub(super) tasks: HashMap<TaskKey, tasks::TaskRecord>,
     /// Lines that said nothing.
     pub(super) lines_skipped: u64,
 }
@@ -134,7 +134,7 @@ pub(super) struct Replayed {
     pub(super) expires_s: u64,
     pub(super) level: Option<Level>,
     pub(super) upstreams: HashMap<Box<str>, UpstreamSession>,
-    pub(super) subscribed: Subscribed,
+    pub(super) subscribed: SubscribedUris,
 }
 
 impl Replay {
@@ -163,23 +163,21 @@ impl Replay {
     /// The shortest journal that says the same.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
         let ended = self.revoked.iter().filter_map(|(session, expires_s)| {
-            Record::Ended { session: *session, expires_s: *expires_s }.line()
+            JournalRecord::Ended { session: *session, expires_s: *expires_s }.line()
         });
         let live = self.sessions.iter().flat_map(|(session, replayed)| {
             let (session, expires_s) = (*session, replayed.expires_s);
-            let level = replayed.level.map(|level| Record::Level { session, expires_s, level });
-            let opened = replayed.upstreams.iter().map(move |(upstream, opened)| Record::Opened {
+            let level = replayed.level.map(|level| JournalRecord::Level { session, expires_s, level });
+            let opened = replayed.upstreams.iter().map(move |(upstream, opened)| JournalRecord::Opened {
                 session,
                 expires_s,
                 upstream,
                 opened,
             });
-            let subscribed = replayed.subscribed.iter().map(move |(upstream, uri)| Record::Subscribed {
-                session,
-                expires_s,
-                upstream,
-                uri,
-            });
+            let subscribed = replayed
+                .subscribed
+                .iter()
+                .map(move |(upstream, uri)| JournalRecord::Subscribed { session, expires_s, upstream, uri });
             level.into_iter().chain(subscribed).chain(opened).filter_map(|record| record.line())
         });
         let tasks = self.tasks.iter().map(|(key, task)| task_line(key, task));
@@ -191,7 +189,7 @@ impl Replay {
         if self.tasks.len() <= tasks_max {
             return;
         }
-        let mut of_owners: HashMap<Owner, Vec<(u64, TaskKey)>> = HashMap::new();
+        let mut of_owners: HashMap<TaskOwner, Vec<(u64, TaskKey)>> = HashMap::new();
         for (key, task) in &self.tasks {
             of_owners.entry(task.owner).or_default().push((task.expires_s, *key));
         }
@@ -277,10 +275,10 @@ impl Replay {
                 let origin = Origin { session: made_in, tool: text(words.next()?)?.into() };
                 // Older versions did not write it.
                 let owner = match words.next() {
-                    Some(owner) => Owner(u64::from_str_radix(owner, 16).ok()?),
-                    None => Owner::default(),
+                    Some(owner) => TaskOwner(u64::from_str_radix(owner, 16).ok()?),
+                    None => TaskOwner::default(),
                 };
-                self.tasks.insert(session.0.to_be_bytes(), tasks::Record { owner, expires_s, origin });
+                self.tasks.insert(session.0.to_be_bytes(), tasks::TaskRecord { owner, expires_s, origin });
             }
             _ => return None,
         }
@@ -326,7 +324,7 @@ mod tests {
         UpstreamSession::new(id.map(HeaderValue::from_static), LegacyVersion::V2025_06_18)
     }
 
-    fn text(records: &[Record<'_>]) -> String {
+    fn text(records: &[JournalRecord<'_>]) -> String {
         records.iter().map(|record| record.line().expect("a line")).collect()
     }
 
@@ -336,7 +334,7 @@ mod tests {
 
     fn session(expires_s: u64, level: Option<Level>, upstreams: &[(&str, UpstreamSession)]) -> Replayed {
         let upstreams = upstreams.iter().map(|(name, opened)| ((*name).into(), opened.clone())).collect();
-        Replayed { expires_s, level, upstreams, subscribed: Subscribed::default() }
+        Replayed { expires_s, level, upstreams, subscribed: SubscribedUris::default() }
     }
 
     #[test]
@@ -348,7 +346,7 @@ mod tests {
             (None, Some(ReplicaKey(7)), None),
         ] {
             let opened = opened(id).at(replica);
-            let record = Record::Opened { session: A, expires_s: 100, upstream: "x", opened: &opened };
+            let record = JournalRecord::Opened { session: A, expires_s: 100, upstream: "x", opened: &opened };
             let replay = read(text(&[record]), 1);
             assert_eq!(replay.sessions[&A].upstreams["x"].replica, kept, "{id:?} {replica:?}");
         }
@@ -357,12 +355,14 @@ mod tests {
     #[test]
     fn the_last_word_counts() {
         let (one, two, none) = (opened(Some("one =?")), opened(Some("two")), opened(None));
-        let open = |session, upstream, opened| Record::Opened { session, expires_s: 100, upstream, opened };
-        let lost = |session, upstream| Record::Lost { session, upstream };
-        let ended = |session| Record::Ended { session, expires_s: 100 };
-        let level = |session, level| Record::Level { session, expires_s: 100, level };
-        let subscribed = |upstream, uri| Record::Subscribed { session: A, expires_s: 100, upstream, uri };
-        let unsubscribed = |upstream, uri| Record::Unsubscribed { session: A, upstream, uri };
+        let open =
+            |session, upstream, opened| JournalRecord::Opened { session, expires_s: 100, upstream, opened };
+        let lost = |session, upstream| JournalRecord::Lost { session, upstream };
+        let ended = |session| JournalRecord::Ended { session, expires_s: 100 };
+        let level = |session, level| JournalRecord::Level { session, expires_s: 100, level };
+        let subscribed =
+            |upstream, uri| JournalRecord::Subscribed { session: A, expires_s: 100, upstream, uri };
+        let unsubscribed = |upstream, uri| JournalRecord::Unsubscribed { session: A, upstream, uri };
         let own = SessionId::own(LegacyVersion::NEWEST);
         for (name, records, sessions, revoked) in [
             (
@@ -408,7 +408,7 @@ mod tests {
             ),
             (
                 "dropped and used again",
-                vec![open(A, "x", &one), Record::Dropped { session: A }, open(A, "y", &two)],
+                vec![open(A, "x", &one), JournalRecord::Dropped { session: A }, open(A, "y", &two)],
                 vec![(A, session(100, None, &[("y", two.clone())]))],
                 vec![],
             ),
@@ -438,8 +438,8 @@ mod tests {
     #[test]
     fn damage_costs_the_damaged_lines_only() {
         let one = opened(Some("one"));
-        let first = Record::Opened { session: A, expires_s: 100, upstream: "x", opened: &one };
-        let last = Record::Ended { session: B, expires_s: 100 };
+        let first = JournalRecord::Opened { session: A, expires_s: 100, upstream: "x", opened: &one };
+        let last = JournalRecord::Ended { session: B, expires_s: 100 };
         let (first, last) = (text(&[first]).into_bytes(), text(&[last]).into_bytes());
         let whole = read([&*first, &last].concat(), 0);
         assert_eq!((whole.sessions.len(), whole.revoked.len()), (1, 1));
@@ -464,9 +464,9 @@ mod tests {
         }
     }
 
-    fn task(owner: u64, expires_s: u64, session: Option<SessionId>) -> tasks::Record {
+    fn task(owner: u64, expires_s: u64, session: Option<SessionId>) -> tasks::TaskRecord {
         let origin = Origin { session, tool: "a tool".into() };
-        tasks::Record { owner: Owner(owner), expires_s, origin }
+        tasks::TaskRecord { owner: TaskOwner(owner), expires_s, origin }
     }
 
     #[test]
@@ -491,7 +491,7 @@ mod tests {
         let line = with_checksum(format!("00000000 task {:032x} 10 - =", 7)).expect("a line");
         let replay = read(line, 5);
         let kept = replay.tasks.values().map(|task| (task.owner, task.expires_s));
-        assert_eq!((kept.collect::<Vec<_>>(), replay.lines_skipped), (vec![(Owner(0), 10)], 0));
+        assert_eq!((kept.collect::<Vec<_>>(), replay.lines_skipped), (vec![(TaskOwner(0), 10)], 0));
     }
 
     #[test]
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(replay.tasks.len(), 3, "though all end in the same second");
         let mut replay = read(of(0..5, 1, 99) + &of(5..7, 2, 10), 5);
         replay.drop_tasks_beyond(4);
-        let of_other = replay.tasks.values().filter(|task| task.owner == Owner(2)).count();
+        let of_other = replay.tasks.values().filter(|task| task.owner == TaskOwner(2)).count();
         assert_eq!(
             (replay.tasks.len(), of_other),
             (4, 2),
@@ -516,6 +516,10 @@ mod tests {
     fn what_no_line_can_hold_is_not_written() {
         let id = HeaderValue::from_str(&"x".repeat(UPSTREAM_ID_BYTES_MAX + 1)).expect("a value");
         let opened = UpstreamSession::new(Some(id), LegacyVersion::NEWEST);
-        assert!(Record::Opened { session: A, expires_s: 1, upstream: "x", opened: &opened }.line().is_none());
+        assert!(
+            JournalRecord::Opened { session: A, expires_s: 1, upstream: "x", opened: &opened }
+                .line()
+                .is_none()
+        );
     }
 }

@@ -10,7 +10,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::directory::Directory;
-use crate::sealing::{self, KEY_BYTES, Keys, KeysError, hex};
+use crate::sealing::{self, KEY_BYTES, KeysError, SealingKeys, hex};
 
 /// More than any key file needs.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -64,13 +64,13 @@ pub enum Rotated {
 }
 
 /// The keys of a file that must exist.
-pub fn load(path: &Path) -> Result<Keys, KeyFileError> {
+pub fn load(path: &Path) -> Result<SealingKeys, KeyFileError> {
     let text = read(path).map_err(|reason| KeyFileError::Read { path: path.to_owned(), reason })?;
-    Keys::from_text(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })
+    SealingKeys::from_text(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })
 }
 
 /// The keys of a file, which is made if there is none.
-pub fn load_or_create(path: &Path) -> Result<Keys, KeyFileError> {
+pub fn load_or_create(path: &Path) -> Result<SealingKeys, KeyFileError> {
     if !path.exists() {
         let (directory, name) = place(path)?;
         create(&directory, &name, path)?;
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    fn opens(opener: &Keys, sealer: &Keys) -> bool {
+    fn opens(opener: &SealingKeys, sealer: &SealingKeys) -> bool {
         let mut text = *b"sealed";
         let tag = sealer.seal([0; 12], b"", &mut text).expect("sealed");
         opener.open(sealer.sealing_id(), [0; 12], b"", &mut text, tag)
@@ -173,7 +173,8 @@ mod tests {
                 std::thread::spawn(move || load_or_create(&path).expect("keys"))
             })
             .collect();
-        let keys: Vec<Keys> = threads.into_iter().map(|thread| thread.join().expect("thread")).collect();
+        let keys: Vec<SealingKeys> =
+            threads.into_iter().map(|thread| thread.join().expect("thread")).collect();
         assert!(keys.iter().all(|other| opens(other, &keys[0])));
     }
 

@@ -10,10 +10,10 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::entry::Closed;
-use super::list_pool::{Found, Pool};
+use super::entry::ClosedSession;
+use super::list_pool::{ListPool, ListSlot};
 use super::{SessionId, Sessions};
-use crate::access::limit::quota::Place;
+use crate::access::limit::quota::QuotaPermit;
 
 /// Who is charged for what is opened.
 #[derive(Clone, Debug)]
@@ -70,9 +70,9 @@ pub struct WaitingForList {
 
 /// The sessions for lists, by upstream.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<Arc<str>, Pool>>);
+pub(super) struct ListPools(Mutex<HashMap<Arc<str>, ListPool>>);
 
-impl Pools {}
+impl ListPools {}
 
 impl Payer {
     fn name(&self) -> Arc<str> {
@@ -90,7 +90,7 @@ impl Sessions {
         self: &Arc<Self>,
         claim: &ListClaim<'_>,
         now: Instant,
-        ousted: &mut Vec<Closed>,
+        ousted: &mut Vec<ClosedSession>,
     ) -> Result<ListLease, NoLease> {
         let ListClaim { upstream, session, payer, sessions_max } = claim;
         let who = payer.name();
@@ -100,21 +100,21 @@ impl Sessions {
         let mut charge = None;
         loop {
             let found = pool.find(*session, &who, *sessions_max, now);
-            if charge.is_none() && matches!(found, Found::Room | Found::Instead(_)) {
+            if charge.is_none() && matches!(found, ListSlot::Room | ListSlot::Instead(_)) {
                 // Before anything is closed for it.
                 charge = Some(self.charge(payer, now)?);
             }
             match found {
-                Found::Itself => break,
-                Found::Room => {
+                ListSlot::Itself => break,
+                ListSlot::Room => {
                     pool.add(*session, who, charge.flatten(), now);
                     break;
                 }
-                Found::Instead(session) => {
+                ListSlot::Instead(session) => {
                     pool.remove(session);
                     ousted.extend(self.take_own(session, upstream));
                 }
-                Found::Nothing(until) => return Err(NoLease::NoRoom(until)),
+                ListSlot::Nothing(until) => return Err(NoLease::NoRoom(until)),
             }
         }
         Ok(ListLease { sessions: Arc::clone(self), upstream: Arc::clone(upstream), session: *session })
@@ -147,7 +147,7 @@ impl Sessions {
     }
 
     /// Charges for one more session.
-    fn charge(&self, payer: &Payer, now: Instant) -> Result<Option<Place>, NoLease> {
+    fn charge(&self, payer: &Payer, now: Instant) -> Result<Option<QuotaPermit>, NoLease> {
         let (who, principal) = match payer {
             Payer::Gateway => return Ok(None),
             Payer::Network(network) => (network, None),

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::SessionId;
-use crate::access::limit::quota::Place;
+use crate::access::limit::quota::QuotaPermit;
 
 /// Younger sessions make no room for those who hold as many.
 pub(super) const AGE_MIN: Duration = Duration::from_secs(1);
 
 /// The sessions with one upstream.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct ListPool {
     members: Vec<Member>,
     /// Who waits for room.
     waiting: Vec<Arc<str>>,
@@ -42,12 +42,12 @@ struct Member {
     opened: Instant,
     /// It makes room as soon as nobody uses it.
     is_leaving: bool,
-    _charge: Option<Place>,
+    _charge: Option<QuotaPermit>,
 }
 
 /// What there is for a session that somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ListSlot {
     /// It is there, and is used from now on.
     Itself,
     /// There is room for it.
@@ -58,26 +58,26 @@ pub(super) enum Found {
     Nothing(Option<Instant>),
 }
 
-impl Pool {
+impl ListPool {
     /// Finds `session`, or room for it.
-    pub(super) fn find(&mut self, session: SessionId, asker: &str, max: usize, now: Instant) -> Found {
+    pub(super) fn find(&mut self, session: SessionId, asker: &str, max: usize, now: Instant) -> ListSlot {
         let held = self.held_by(asker);
         // Those who hold fewer have the right of way.
         let must_yield = self.waiting.iter().any(|other| **other != *asker && self.held_by(other) < held);
         if let Some(found) = self.members.iter().position(|member| member.session == session) {
             let member = &mut self.members[found];
             if member.is_leaving && (member.users > 0 || must_yield) {
-                return Found::Nothing(None);
+                return ListSlot::Nothing(None);
             }
             member.is_leaving = false;
             self.hold(found);
-            return Found::Itself;
+            return ListSlot::Itself;
         }
         if must_yield {
-            return Found::Nothing(None);
+            return ListSlot::Nothing(None);
         }
         if self.members.len() < max {
-            return Found::Room;
+            return ListSlot::Room;
         }
         let unused = self.members.iter().filter(|member| member.users == 0);
         let ousted = unused
@@ -85,11 +85,11 @@ impl Pool {
             .min_by_key(|member| (Reverse(self.held_by(&member.holder)), member.used))
             .map(|member| member.session);
         if let Some(ousted) = ousted {
-            return Found::Instead(ousted);
+            return ListSlot::Instead(ousted);
         }
         self.ask_to_leave(held);
         let unused = self.members.iter().filter(|member| member.users == 0);
-        Found::Nothing(unused.filter_map(|member| self.makes_room_at(member, asker, held)).min())
+        ListSlot::Nothing(unused.filter_map(|member| self.makes_room_at(member, asker, held)).min())
     }
 
     /// This one goes.
@@ -98,7 +98,13 @@ impl Pool {
     }
 
     /// Takes in the session that room was found for.
-    pub(super) fn add(&mut self, session: SessionId, holder: Arc<str>, charge: Option<Place>, now: Instant) {
+    pub(super) fn add(
+        &mut self,
+        session: SessionId,
+        holder: Arc<str>,
+        charge: Option<QuotaPermit>,
+        now: Instant,
+    ) {
         self.members.push(Member {
             session,
             holder,
@@ -132,7 +138,7 @@ impl Pool {
         self.members.retain(|member| member.users > 0 || is_open(member.session));
     }
 
-    /// `who` waits until [`Pool::leave`].
+    /// `who` waits until [`ListPool::leave`].
     pub(super) fn wait(&mut self, who: Arc<str>) {
         self.waiting.push(who);
     }
@@ -193,26 +199,26 @@ mod tests {
     const MAX: usize = 3;
 
     struct Test {
-        pool: Pool,
+        pool: ListPool,
         now: Instant,
     }
 
     impl Test {
         fn new() -> Self {
-            Self { pool: Pool::default(), now: Instant::now() }
+            Self { pool: ListPool::default(), now: Instant::now() }
         }
 
         /// Finds a session, and takes it in where there is room.
-        fn find(&mut self, who: &str, session: u128) -> Found {
+        fn find(&mut self, who: &str, session: u128) -> ListSlot {
             let session = SessionId(session);
             let mut ousted = None;
             loop {
                 match self.pool.find(session, who, MAX, self.now) {
-                    Found::Room => {
+                    ListSlot::Room => {
                         self.pool.add(session, who.into(), None, self.now);
-                        return ousted.map_or(Found::Room, Found::Instead);
+                        return ousted.map_or(ListSlot::Room, ListSlot::Instead);
                     }
-                    Found::Instead(session) => {
+                    ListSlot::Instead(session) => {
                         self.pool.remove(session);
                         ousted = Some(session);
                     }
@@ -222,9 +228,9 @@ mod tests {
         }
 
         /// Uses a session for a moment.
-        fn list(&mut self, who: &str, session: u128) -> Found {
+        fn list(&mut self, who: &str, session: u128) -> ListSlot {
             let found = self.find(who, session);
-            if !matches!(found, Found::Nothing(_)) {
+            if !matches!(found, ListSlot::Nothing(_)) {
                 self.pool.release(SessionId(session));
             }
             found
@@ -235,27 +241,27 @@ mod tests {
     fn the_one_that_was_not_used_for_longest_makes_room() {
         let mut test = Test::new();
         for session in 1..=3 {
-            assert_eq!(test.list("a", session), Found::Room);
+            assert_eq!(test.list("a", session), ListSlot::Room);
         }
-        assert_eq!(test.list("a", 1), Found::Itself);
+        assert_eq!(test.list("a", 1), ListSlot::Itself);
         let at = test.now + AGE_MIN;
-        assert_eq!(test.list("a", 4), Found::Nothing(Some(at)), "they are young");
+        assert_eq!(test.list("a", 4), ListSlot::Nothing(Some(at)), "they are young");
         test.now = at;
-        assert_eq!(test.list("a", 4), Found::Instead(SessionId(2)));
-        assert_eq!(test.list("a", 1), Found::Itself);
-        assert_eq!(test.list("a", 5), Found::Instead(SessionId(3)));
+        assert_eq!(test.list("a", 4), ListSlot::Instead(SessionId(2)));
+        assert_eq!(test.list("a", 1), ListSlot::Itself);
+        assert_eq!(test.list("a", 5), ListSlot::Instead(SessionId(3)));
     }
 
     #[test]
     fn what_is_in_use_stays() {
         let mut test = Test::new();
         for session in 1..=3 {
-            assert_eq!(test.find("a", session), Found::Room);
+            assert_eq!(test.find("a", session), ListSlot::Room);
         }
         test.now += AGE_MIN;
-        assert_eq!(test.list("a", 4), Found::Nothing(None));
+        assert_eq!(test.list("a", 4), ListSlot::Nothing(None));
         test.pool.release(SessionId(3));
-        assert_eq!(test.list("a", 4), Found::Instead(SessionId(3)));
+        assert_eq!(test.list("a", 4), ListSlot::Instead(SessionId(3)));
     }
 
     #[test]
@@ -264,24 +270,24 @@ mod tests {
         for session in 1..=3 {
             test.list("a", session);
         }
-        assert_eq!(test.list("b", 11), Found::Instead(SessionId(1)));
+        assert_eq!(test.list("b", 11), ListSlot::Instead(SessionId(1)));
         // From now on each takes from itself.
-        assert_eq!(test.list("b", 12), Found::Nothing(Some(test.now + AGE_MIN)));
+        assert_eq!(test.list("b", 12), ListSlot::Nothing(Some(test.now + AGE_MIN)));
         test.now += AGE_MIN;
-        assert_eq!(test.list("a", 4), Found::Instead(SessionId(2)));
-        assert_eq!(test.list("b", 12), Found::Instead(SessionId(11)));
+        assert_eq!(test.list("a", 4), ListSlot::Instead(SessionId(2)));
+        assert_eq!(test.list("b", 12), ListSlot::Instead(SessionId(11)));
     }
 
     #[test]
     fn those_who_have_as_many_lose_theirs_only_when_they_are_old() {
         let mut test = Test::new();
         for (who, session) in [("a", 1), ("b", 2), ("c", 3)] {
-            assert_eq!(test.list(who, session), Found::Room);
+            assert_eq!(test.list(who, session), ListSlot::Room);
         }
         let at = test.now + AGE_MIN;
-        assert_eq!(test.list("d", 4), Found::Nothing(Some(at)));
+        assert_eq!(test.list("d", 4), ListSlot::Nothing(Some(at)));
         test.now = at;
-        assert_eq!(test.list("d", 4), Found::Instead(SessionId(1)));
+        assert_eq!(test.list("d", 4), ListSlot::Instead(SessionId(1)));
     }
 
     #[test]
@@ -291,16 +297,16 @@ mod tests {
             test.find("a", session);
         }
         test.pool.wait("b".into());
-        assert_eq!(test.find("b", 11), Found::Nothing(None));
+        assert_eq!(test.find("b", 11), ListSlot::Nothing(None));
         // The first is asked to leave: it is not used any further, and nothing else takes its place.
-        assert_eq!(test.find("a", 1), Found::Nothing(None));
-        assert_eq!(test.find("a", 2), Found::Itself);
+        assert_eq!(test.find("a", 1), ListSlot::Nothing(None));
+        assert_eq!(test.find("a", 2), ListSlot::Itself);
         test.pool.release(SessionId(1));
-        assert_eq!(test.find("a", 1), Found::Nothing(None));
-        assert_eq!(test.find("a", 4), Found::Nothing(None));
-        assert_eq!(test.find("b", 11), Found::Instead(SessionId(1)));
+        assert_eq!(test.find("a", 1), ListSlot::Nothing(None));
+        assert_eq!(test.find("a", 4), ListSlot::Nothing(None));
+        assert_eq!(test.find("b", 11), ListSlot::Instead(SessionId(1)));
         test.pool.leave("b");
-        assert_eq!(test.find("a", 2), Found::Itself);
+        assert_eq!(test.find("a", 2), ListSlot::Itself);
     }
 
     #[test]
@@ -312,9 +318,9 @@ mod tests {
         test.pool.wait("b".into());
         test.find("b", 11);
         test.pool.release(SessionId(1));
-        assert_eq!(test.find("a", 1), Found::Nothing(None));
+        assert_eq!(test.find("a", 1), ListSlot::Nothing(None));
         test.pool.leave("b");
-        assert_eq!(test.find("a", 1), Found::Itself);
+        assert_eq!(test.find("a", 1), ListSlot::Itself);
     }
 
     #[test]
@@ -324,8 +330,8 @@ mod tests {
         test.list("a", 2);
         test.pool.add_unused(SessionId(3), test.now);
         test.pool.retain(|session| session == SessionId(3));
-        assert_eq!(test.list("a", 3), Found::Itself);
-        assert_eq!((test.list("a", 1), test.list("a", 2)), (Found::Itself, Found::Room));
+        assert_eq!(test.list("a", 3), ListSlot::Itself);
+        assert_eq!((test.list("a", 1), test.list("a", 2)), (ListSlot::Itself, ListSlot::Room));
         test.pool.release(SessionId(1));
         test.pool.retain(|_| false);
         assert!(test.pool.is_empty());

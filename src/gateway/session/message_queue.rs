@@ -1,6 +1,6 @@
 //! Notifications and responses of one client's session that wait for one upstream, in the order in which they came.
 //!
-//! Whoever posts the first one sends all that come until the queue is empty ([`Delivery`]); any thread may post. Places are
+//! Whoever posts the first one sends all that come until the queue is empty ([`QueueDelivery`]); any thread may post. Places are
 //! taken before a message is, so that who finds no room is told before anything has changed.
 //!
 //! Deliberately not here: how a message is sent, and how long that may take.
@@ -23,13 +23,13 @@ use crate::access::limit::buffered::Reservation;
 /// What waits for one upstream in one session.
 #[derive(Debug, Default)]
 pub struct MessageQueue {
-    inner: Mutex<Inner>,
+    inner: Mutex<MessageQueueState>,
     /// A message was sent or given up.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MessageQueueState {
     waiting: VecDeque<QueuedMessage>,
     /// Places that are taken: for messages that wait, that are on their way, or that are about to be posted.
     places: usize,
@@ -61,7 +61,7 @@ pub struct QueuePlace {
 /// The right and the duty to send what waits. Only one has it at a time. Whoever drops it early gives up the message that it
 /// has taken; the rest waits for the next one who posts.
 #[derive(Debug)]
-pub struct Delivery {
+pub struct QueueDelivery {
     queue: Arc<MessageQueue>,
     is_sending: bool,
     is_over: bool,
@@ -101,7 +101,7 @@ impl MessageQueue {
 
 impl QueuePlace {
     /// Puts a message at the end of the queue. The one who is given the delivery sends it.
-    pub fn post(mut self, message: QueuedMessage) -> Option<Delivery> {
+    pub fn post(mut self, message: QueuedMessage) -> Option<QueueDelivery> {
         self.is_used = true;
         let mut inner = self.queue.inner.lock();
         inner.waiting.push_back(message);
@@ -109,7 +109,7 @@ impl QueuePlace {
         let is_first = !std::mem::replace(&mut inner.is_delivering, true);
         drop(inner);
         let queue = &self.queue;
-        is_first.then(|| Delivery { queue: Arc::clone(queue), is_sending: false, is_over: false })
+        is_first.then(|| QueueDelivery { queue: Arc::clone(queue), is_sending: false, is_over: false })
     }
 }
 
@@ -121,8 +121,8 @@ impl Drop for QueuePlace {
     }
 }
 
-impl Delivery {
-    /// The next message, to be told [`Delivery::finish`] of. `None`: there is none, and whoever posts the next one is
+impl QueueDelivery {
+    /// The next message, to be told [`QueueDelivery::finish`] of. `None`: there is none, and whoever posts the next one is
     /// given another delivery.
     pub fn take_next(&mut self) -> Option<QueuedMessage> {
         let mut inner = self.queue.inner.lock();
@@ -143,7 +143,7 @@ impl Delivery {
     }
 }
 
-impl Drop for Delivery {
+impl Drop for QueueDelivery {
     fn drop(&mut self) {
         if self.is_sending {
             self.finish();

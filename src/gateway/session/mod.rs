@@ -56,24 +56,24 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::entry::{Closed, UpstreamSession};
-pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Opening, Session, SessionId};
+pub use self::entry::{ClosedSession, UpstreamSession};
+pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Session, SessionId, SessionRequest};
 pub use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
 pub use self::subscribed::NotSubscribed;
-pub use self::writer::Writer;
+pub use self::writer::JournalWriter;
 pub use protocol::level::Level;
 
-use self::desk::Desk;
-use self::entry::{Entry, Slot};
-use self::journal::Record;
-use self::list_lease::Pools;
+use self::desk::SessionOutbox;
+use self::entry::{SessionState, UpstreamSlot};
+use self::journal::JournalRecord;
+use self::list_lease::ListPools;
 use self::rate::Rate;
-use self::streams::{StreamPlace, Streams};
-use self::table::Table;
-use self::writer::Journal;
-use crate::access::limit::quota::{Place, Places, Principals, Room};
-use crate::redis::Shared;
-use crate::sealing::{Keys, NONCE_BYTES};
+use self::streams::{StreamBounds, StreamPlace};
+use self::table::SessionTable;
+use self::writer::JournalSender;
+use crate::access::limit::quota::{PrincipalQuotas, Quota, QuotaPermit, SharedQuotaPermit};
+use crate::redis::Redis;
+use crate::sealing::{NONCE_BYTES, SealingKeys};
 
 /// Why a session gets no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +91,7 @@ pub enum NoState {
 
 /// Why there is no upstream session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError<E> {
+pub enum UpstreamSessionError<E> {
     /// It could not be opened.
     #[error(transparent)]
     Failed(E),
@@ -108,7 +108,7 @@ pub enum OpenError<E> {
 
 /// Whose upstream session it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Owner<'a> {
+pub struct SessionOwner<'a> {
     /// The client's session, or one of the gateway's own.
     pub session: SessionId,
     /// When it ends at the latest.
@@ -119,7 +119,7 @@ pub struct Owner<'a> {
 
 /// How many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SessionCounts {
     /// Sessions with state.
     pub sessions: usize,
     /// Upstream sessions, with those that wait to be closed.
@@ -133,23 +133,23 @@ pub struct Counts {
 /// All sessions of the process.
 #[derive(Debug)]
 pub struct Sessions {
-    keys: ArcSwap<Keys>,
-    table: Table,
-    room: Arc<Room>,
+    keys: ArcSwap<SealingKeys>,
+    table: SessionTable,
+    room: Arc<Quota>,
     /// Whose sessions with state there are.
-    principals: Principals,
-    upstream_room: Arc<Room>,
+    principals: PrincipalQuotas,
+    upstream_room: Arc<Quota>,
     /// Whose upstream sessions there are.
-    upstream_principals: Principals,
-    streams: Arc<Streams>,
-    stream_room: Arc<Room>,
+    upstream_principals: PrincipalQuotas,
+    streams: Arc<StreamBounds>,
+    stream_room: Arc<Quota>,
     initialize_rate: Rate,
     /// Which of the gateway's own sessions are used for lists.
-    list_pools: Pools,
+    list_pools: ListPools,
     /// Opened for sessions that were gone by then; closed by the next sweep.
-    stranded: Mutex<Vec<(Closed, Option<Places>)>>,
+    stranded: Mutex<Vec<(ClosedSession, Option<SharedQuotaPermit>)>>,
     /// Cancelled at other gateways.
-    cancelled: cancelled::Heard,
+    cancelled: cancelled::PeerCancellations,
     /// Idle here, and perhaps used elsewhere; asked for by and by.
     unsure: Mutex<Vec<SessionId>>,
     expiry_s: AtomicU64,
@@ -165,10 +165,10 @@ pub struct Sessions {
     clock: Mutex<Option<(Instant, u64)>>,
     /// Forgotten before they expired, since the last sweep.
     forgotten: AtomicU64,
-    journal: Journal,
-    shared: Option<Arc<Shared>>,
+    journal: JournalSender,
+    shared: Option<Arc<Redis>>,
     store: store::Store,
-    tasks: Mutex<tasks::Table>,
+    tasks: Mutex<tasks::TaskTable>,
     tasks_max: AtomicUsize,
     tasks_per_principal_max: AtomicUsize,
     task_expiry_s: AtomicU64,
@@ -176,7 +176,7 @@ pub struct Sessions {
 
 impl Sessions {
     /// A new session and its id for the client. It has no state yet, and costs nothing.
-    pub fn issue(&self, opening: &Opening<'_>, now_s: u64) -> Result<(Session, String), IssueError> {
+    pub fn issue(&self, opening: &SessionRequest<'_>, now_s: u64) -> Result<(Session, String), IssueError> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce)?;
         let mut grant = Grant {
@@ -226,7 +226,7 @@ impl Sessions {
     }
 
     /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.
-    pub fn end(&self, session: SessionId, expires_s: u64) -> Vec<Closed> {
+    pub fn end(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
         let mut shard = self.table.shard(session);
         let entry = shard.live.remove(&session);
         if shard.revoke(session, expires_s) {
@@ -243,11 +243,11 @@ impl Sessions {
     /// While the result is held, the session does not count as idle.
     pub async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
         &self,
-        owner: Owner<'_>,
+        owner: SessionOwner<'_>,
         upstream: &str,
         open: impl FnOnce() -> F,
-    ) -> Result<Arc<UpstreamSession>, OpenError<E>> {
-        let Owner { session, principal, .. } = owner;
+    ) -> Result<Arc<UpstreamSession>, UpstreamSessionError<E>> {
+        let SessionOwner { session, principal, .. } = owner;
         let entry = self.entry(owner)?;
         let slot = entry.lock().slot(upstream);
         if let Some(opened) = slot.session() {
@@ -258,17 +258,19 @@ impl Sessions {
             return Ok(opened);
         }
         if entry.lock().is_closed {
-            return Err(OpenError::Ended);
+            return Err(UpstreamSessionError::Ended);
         }
         let of_principal = match principal {
             "" => None,
-            _ => Some(self.upstream_principals.take(principal).ok_or(OpenError::TooManyOfPrincipal)?),
+            _ => Some(
+                self.upstream_principals.take(principal).ok_or(UpstreamSessionError::TooManyOfPrincipal)?,
+            ),
         };
-        let place = place_for(session, &self.upstream_room).ok_or(OpenError::TooMany)?;
-        let opened = Arc::new(open().await.map_err(OpenError::Failed)?);
-        let places = Places::new(place, of_principal, principal);
+        let place = place_for(session, &self.upstream_room).ok_or(UpstreamSessionError::TooMany)?;
+        let opened = Arc::new(open().await.map_err(UpstreamSessionError::Failed)?);
+        let places = SharedQuotaPermit::new(place, of_principal, principal);
         let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
-        if is_kept { Ok(opened) } else { Err(OpenError::Ended) }
+        if is_kept { Ok(opened) } else { Err(UpstreamSessionError::Ended) }
     }
 
     /// The session's session with an upstream, if it is open.
@@ -277,7 +279,7 @@ impl Sessions {
     }
 
     /// The session's sessions with all upstreams.
-    pub fn all_opened(&self, session: SessionId) -> Vec<Closed> {
+    pub fn all_opened(&self, session: SessionId) -> Vec<ClosedSession> {
         self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
     }
 
@@ -288,29 +290,29 @@ impl Sessions {
         let is_lost = changing.slot(upstream).forget(lost);
         if is_lost {
             // To others it stays what it was, until another is in its place.
-            self.journal.write(&Record::Lost { session, upstream });
+            self.journal.write(&JournalRecord::Lost { session, upstream });
         }
         is_lost
     }
 
     /// Takes one of the gateway's own sessions away, and its state with it. It is the caller's to close.
-    fn take_own(&self, session: SessionId, upstream: &str) -> Option<Closed> {
+    fn take_own(&self, session: SessionId, upstream: &str) -> Option<ClosedSession> {
         let opened = self.opened(session, upstream)?;
         if !self.lose(session, upstream, &opened) {
             return None;
         }
         let mut shard = self.table.shard(session);
         let is_empty =
-            |entry: &Arc<Entry>| Arc::strong_count(entry) == 1 && entry.lock().all_opened().is_empty();
+            |entry: &Arc<SessionState>| Arc::strong_count(entry) == 1 && entry.lock().all_opened().is_empty();
         if shard.live.get(&session).is_some_and(is_empty) {
             shard.live.remove(&session);
-            self.note(&Record::Dropped { session });
+            self.note(&JournalRecord::Dropped { session });
         }
         Some((upstream.into(), opened))
     }
 
     /// Room for one more stream of an upstream; `None`: there are as many as there may be.
-    pub fn place_for_stream(&self) -> Option<Place> {
+    pub fn place_for_stream(&self) -> Option<QuotaPermit> {
         self.stream_room.take()
     }
 
@@ -318,11 +320,11 @@ impl Sessions {
     /// spells it. False if that was known.
     pub fn subscribe(
         &self,
-        owner: Owner<'_>,
+        owner: SessionOwner<'_>,
         (upstream, uri): (&str, &str),
         uris_max: usize,
     ) -> Result<bool, NotSubscribed> {
-        let Owner { session, expires_s, .. } = owner;
+        let SessionOwner { session, expires_s, .. } = owner;
         let entry = self.entry(owner)?;
         let mut changing = entry.lock();
         if changing.is_closed {
@@ -330,7 +332,7 @@ impl Sessions {
         }
         let is_new = changing.subscribed.add(upstream, uri, uris_max)?;
         if is_new {
-            self.note(&Record::Subscribed { session, expires_s, upstream, uri });
+            self.note(&JournalRecord::Subscribed { session, expires_s, upstream, uri });
         }
         Ok(is_new)
     }
@@ -340,7 +342,7 @@ impl Sessions {
         let Some(entry) = self.table.entry(session) else { return };
         let mut changing = entry.lock();
         if changing.subscribed.remove(upstream, uri) {
-            self.note(&Record::Unsubscribed { session, upstream, uri });
+            self.note(&JournalRecord::Unsubscribed { session, upstream, uri });
         }
     }
 
@@ -355,25 +357,25 @@ impl Sessions {
     }
 
     /// What is on its way in the session.
-    pub fn desk(&self, owner: Owner<'_>) -> Result<Arc<Desk>, NoState> {
+    pub fn desk(&self, owner: SessionOwner<'_>) -> Result<Arc<SessionOutbox>, NoState> {
         Ok(Arc::clone(&self.entry(owner)?.desk))
     }
 
     /// What is on its way in the session, if it has state.
-    pub fn desk_if_any(&self, session: SessionId) -> Option<Arc<Desk>> {
+    pub fn desk_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {
         Some(Arc::clone(&self.table.entry(session)?.desk))
     }
 
     /// Sets the session's log level.
-    pub fn set_level(&self, owner: Owner<'_>, level: Level) -> Result<(), NoState> {
-        let Owner { session, expires_s, .. } = owner;
+    pub fn set_level(&self, owner: SessionOwner<'_>, level: Level) -> Result<(), NoState> {
+        let SessionOwner { session, expires_s, .. } = owner;
         let entry = self.entry(owner)?;
         let mut changing = entry.lock();
         if changing.is_closed {
             return Err(NoState::Ended);
         }
         changing.level = Some(level);
-        self.note(&Record::Level { session, expires_s, level });
+        self.note(&JournalRecord::Level { session, expires_s, level });
         Ok(())
     }
 
@@ -396,8 +398,8 @@ impl Sessions {
     }
 
     /// How many there are.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> SessionCounts {
+        SessionCounts {
             sessions: self.room.taken(),
             upstream_sessions: self.upstream_room.taken(),
             upstream_streams: self.stream_room.taken(),
@@ -416,7 +418,10 @@ impl Sessions {
     }
 
     /// The state of a session, made where there is none.
-    fn entry(&self, Owner { session, expires_s, principal }: Owner<'_>) -> Result<Arc<Entry>, NoState> {
+    fn entry(
+        &self,
+        SessionOwner { session, expires_s, principal }: SessionOwner<'_>,
+    ) -> Result<Arc<SessionState>, NoState> {
         let now_s = self.now_s.load(Ordering::Relaxed);
         let mut shard = self.table.shard(session);
         if let Some(entry) = shard.live.get(&session) {
@@ -431,26 +436,26 @@ impl Sessions {
             _ => Some(self.principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
         };
         let place = place_for(session, &self.room).ok_or(NoState::TooMany)?;
-        let entry = Arc::new(Entry::new(expires_s, now_s, (place, of_principal), &self.streams));
+        let entry = Arc::new(SessionState::new(expires_s, now_s, (place, of_principal), &self.streams));
         shard.live.insert(session, Arc::clone(&entry));
         self.tell_use(session, &entry, now_s);
         Ok(entry)
     }
 
     /// Writes a change down, and tells others.
-    fn note(&self, record: &Record<'_>) {
+    fn note(&self, record: &JournalRecord<'_>) {
         self.journal.write(record);
         self.share(record);
     }
 
     /// A session is over, and these are closed by this process.
-    fn note_end(&self, session: SessionId, expires_s: u64, closed: &[Closed]) {
-        self.journal.write(&Record::Ended { session, expires_s });
+    fn note_end(&self, session: SessionId, expires_s: u64, closed: &[ClosedSession]) {
+        self.journal.write(&JournalRecord::Ended { session, expires_s });
         self.share_end(session, expires_s, closed);
     }
 
     /// Tells others that a session was used just now, unless they were told a moment ago.
-    fn tell_use(&self, session: SessionId, entry: &Entry, now_s: u64) {
+    fn tell_use(&self, session: SessionId, entry: &SessionState, now_s: u64) {
         if self.can_tell() && entry.note_told(now_s, self.tell_interval_s()) && !self.share_use(session, 0) {
             entry.note_untold();
         }
@@ -462,13 +467,20 @@ impl Sessions {
     }
 
     /// Leaves upstream sessions to the next sweep to be closed.
-    fn strand(&self, closed: Vec<Closed>) {
+    fn strand(&self, closed: Vec<ClosedSession>) {
         let mut stranded = self.stranded.lock();
         stranded.extend(closed.into_iter().map(|closed| (closed, None)));
     }
 
     /// False: the session was ended meanwhile.
-    fn keep(&self, session: SessionId, entry: &Entry, slot: &Slot, opened: Closed, places: Places) -> bool {
+    fn keep(
+        &self,
+        session: SessionId,
+        entry: &SessionState,
+        slot: &UpstreamSlot,
+        opened: ClosedSession,
+        places: SharedQuotaPermit,
+    ) -> bool {
         let changing = entry.lock();
         if changing.is_closed {
             opened.1.ended.cancel();
@@ -478,7 +490,7 @@ impl Sessions {
         let (upstream, opened) = opened;
         slot.keep(Arc::clone(&opened), places);
         let expires_s = entry.expires_s;
-        self.note(&Record::Opened { session, expires_s, upstream: &upstream, opened: &opened });
+        self.note(&JournalRecord::Opened { session, expires_s, upstream: &upstream, opened: &opened });
         true
     }
 
@@ -490,7 +502,7 @@ impl Sessions {
     }
 }
 
-impl<E> From<NoState> for OpenError<E> {
+impl<E> From<NoState> for UpstreamSessionError<E> {
     fn from(none: NoState) -> Self {
         match none {
             NoState::TooMany => Self::TooMany,
@@ -501,6 +513,6 @@ impl<E> From<NoState> for OpenError<E> {
 }
 
 /// Some of the gateway's own sessions are few, and clients cannot take their places.
-fn place_for(session: SessionId, room: &Arc<Room>) -> Option<Place> {
+fn place_for(session: SessionId, room: &Arc<Quota>) -> Option<QuotaPermit> {
     if session.is_one_of_few() { Some(room.take_beyond()) } else { room.take() }
 }

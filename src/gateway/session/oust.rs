@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::Closed;
-use super::journal::Record;
+use super::entry::ClosedSession;
+use super::journal::JournalRecord;
 use super::{SessionId, Sessions, UpstreamSession};
 
 /// How long one must be quiet to make room for another of the same principal.
@@ -22,7 +22,7 @@ const QUIET_FOR_OTHERS_MIN: Duration = Duration::from_secs(5);
 
 /// What an upstream session is to those who want a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Process {
+pub enum ProcessUse {
     /// None that could make room.
     Other,
     /// It has something under way, or must stay.
@@ -47,8 +47,8 @@ impl Sessions {
         &self,
         principal: &str,
         now: Instant,
-        process_of: impl Fn(&str, &UpstreamSession) -> Process,
-    ) -> Option<Closed> {
+        process_of: impl Fn(&str, &UpstreamSession) -> ProcessUse,
+    ) -> Option<ClosedSession> {
         let mut held: HashMap<Arc<str>, usize> = HashMap::new();
         let mut candidates = Vec::new();
         for shard in self.table.shards() {
@@ -56,12 +56,12 @@ impl Sessions {
                 let has_client = entry.desk.has_client();
                 entry.lock().look_at_opened(|upstream, opened| {
                     let process = process_of(upstream, &opened.session);
-                    if process == Process::Other {
+                    if process == ProcessUse::Other {
                         return;
                     }
                     let principal = &opened.places.principal;
                     *held.entry(Arc::clone(principal)).or_default() += 1;
-                    if let Process::Quiet(since) = process
+                    if let ProcessUse::Quiet(since) = process
                         && !has_client
                         && !opened.is_in_use()
                     {
@@ -75,7 +75,7 @@ impl Sessions {
         let entry = self.table.entry(chosen.session)?;
         let changing = entry.lock();
         let opened = changing.take_unused(&chosen.upstream)?;
-        self.note(&Record::Lost { session: chosen.session, upstream: &chosen.upstream });
+        self.note(&JournalRecord::Lost { session: chosen.session, upstream: &chosen.upstream });
         Some((chosen.upstream, opened))
     }
 }

@@ -26,16 +26,16 @@ use std::sync::{Arc, LazyLock};
 
 use redis::{Script, cmd, pipe};
 
-use super::entry::{Closed, UpstreamSession};
-use super::journal::{Record, Replay, Replayed};
+use super::entry::{ClosedSession, UpstreamSession};
+use super::journal::{JournalRecord, Replay, Replayed};
 use super::sweep::Becomes;
 use super::table::SEEN_PER_SHARD_MAX;
-use super::{Owner, SessionId, Sessions, place_for};
-use crate::access::limit::quota::Places;
+use super::{SessionId, SessionOwner, Sessions, place_for};
+use crate::access::limit::quota::SharedQuotaPermit;
 use crate::clock::now_s;
 use crate::redis::news::News;
-use crate::redis::{Shared, Urgency};
-use crate::sealing::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
+use crate::redis::{Redis, Urgency};
+use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 use crate::telemetry::shared::Unavailable;
 
 /// What the field of an upstream session, the log level and a subscription begin with.
@@ -93,7 +93,7 @@ static LEAVE: LazyLock<Script> = LazyLock::new(|| {
 
 /// Whether others can be asked of the sessions that they use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Others {
+pub(super) enum PeerQueries {
     /// There is no connection.
     Away,
     /// There is one, but not for long: what Redis has lost meanwhile is not told again yet.
@@ -107,7 +107,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What was found in the place of an upstream session.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct StoredSession {
     /// One that can be used.
     pub usable: Option<UpstreamSession>,
     /// What stands there, to be replaced.
@@ -123,7 +123,7 @@ impl Sessions {
 
     /// Reads what others know of the session, once for all who ask. Returns upstream sessions that are no longer used,
     /// for the caller to close.
-    pub async fn learn(&self, session: SessionId, expires_s: u64) -> Vec<Closed> {
+    pub async fn learn(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let learn = async {
             let _turn = self.table.turn(session).lock().await;
@@ -148,23 +148,23 @@ impl Sessions {
     }
 
     /// The session's session with an upstream, if another replica has opened it.
-    pub async fn find(&self, session: SessionId, upstream: &str) -> Found {
+    pub async fn find(&self, session: SessionId, upstream: &str) -> StoredSession {
         let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else {
-            return Found::default();
+            return StoredSession::default();
         };
         let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
         let mut command = cmd("HGET");
         command.arg(&key).arg(&field);
         let sealed = match shared.command::<Option<Vec<u8>>>(&command).await {
             Ok(Some(sealed)) => sealed,
-            Ok(None) => return Found::default(),
+            Ok(None) => return StoredSession::default(),
             Err(_) => {
                 self.table.shard(session).doubt(session);
-                return Found::default();
+                return StoredSession::default();
             }
         };
         let usable = self.read_opened(session, upstream, &sealed);
-        Found { usable: usable.filter(|found| !self.is_lost(session, upstream, found)), sealed }
+        StoredSession { usable: usable.filter(|found| !self.is_lost(session, upstream, found)), sealed }
     }
 
     /// Tells others of an upstream session that was opened in place of what was found. Returns the one that another
@@ -173,12 +173,12 @@ impl Sessions {
         &self,
         (session, expires_s): (SessionId, u64),
         upstream: &str,
-        found: &Found,
+        found: &StoredSession,
         opened: &UpstreamSession,
     ) -> Option<UpstreamSession> {
         let shared = self.shared.as_ref().filter(|_| !session.is_own() && opened.id.is_some())?;
         let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
-        let record = Record::Opened { session, expires_s, upstream, opened };
+        let record = JournalRecord::Opened { session, expires_s, upstream, opened };
         let sealed = self.seal_record(session, &field, &record)?;
         let arguments =
             [field.as_bytes(), &found.sealed, &sealed, expires_s.to_string().as_bytes()].map(<[u8]>::to_vec);
@@ -219,7 +219,7 @@ impl Sessions {
     }
 
     /// Tells others of a change.
-    pub(super) fn share(&self, record: &Record<'_>) {
+    pub(super) fn share(&self, record: &JournalRecord<'_>) {
         let Some(shared) = &self.shared else { return };
         let session = record.session();
         if session.is_own() {
@@ -228,20 +228,20 @@ impl Sessions {
         let key = state_key(shared, session);
         let (commands, urgency) = match *record {
             // Put in its place by who opened it, and told by who ended it.
-            Record::Opened { .. } | Record::Ended { .. } => return,
-            Record::Level { expires_s, .. } => {
+            JournalRecord::Opened { .. } | JournalRecord::Ended { .. } => return,
+            JournalRecord::Level { expires_s, .. } => {
                 (self.set(&key, LEVEL.to_owned(), record, expires_s), Urgency::Dropped)
             }
-            Record::Subscribed { expires_s, upstream, uri, .. } => {
+            JournalRecord::Subscribed { expires_s, upstream, uri, .. } => {
                 (self.set(&key, field_of(SUBSCRIBED, &[upstream, uri]), record, expires_s), Urgency::Dropped)
             }
-            Record::Unsubscribed { upstream, uri, .. } => {
+            JournalRecord::Unsubscribed { upstream, uri, .. } => {
                 (vec![remove(&key, &field_of(SUBSCRIBED, &[upstream, uri]))], Urgency::Dropped)
             }
-            Record::Lost { upstream, .. } => {
+            JournalRecord::Lost { upstream, .. } => {
                 (vec![remove(&key, &field_of(OPENED, &[upstream]))], Urgency::Dropped)
             }
-            Record::Dropped { .. } => {
+            JournalRecord::Dropped { .. } => {
                 let mut command = cmd("DEL");
                 command.arg(&key);
                 (vec![command], Urgency::Dropped)
@@ -266,7 +266,7 @@ impl Sessions {
     }
 
     /// Tells others that a session is over, and which of its upstream sessions are closed here.
-    pub(super) fn share_end(&self, session: SessionId, expires_s: u64, closed: &[Closed]) {
+    pub(super) fn share_end(&self, session: SessionId, expires_s: u64, closed: &[ClosedSession]) {
         let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else { return };
         shared.tell(self.end_commands(shared, session, expires_s, closed), Urgency::Kept);
     }
@@ -282,16 +282,16 @@ impl Sessions {
     }
 
     /// Whether others can be asked now of the sessions that they use.
-    pub(super) fn others(&self, now_s: u64) -> Others {
+    pub(super) fn others(&self, now_s: u64) -> PeerQueries {
         let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else {
-            return Others::Away;
+            return PeerQueries::Away;
         };
         if self.joined_epoch.swap(shared.epoch(), Ordering::Relaxed) != shared.epoch() {
             self.joined_s.store(now_s, Ordering::Relaxed);
         }
         let joined_s = self.joined_s.load(Ordering::Relaxed);
         let is_told = now_s.saturating_sub(joined_s) >= self.tell_interval_s() + LATE_S;
-        if is_told { Others::Answer } else { Others::Joining }
+        if is_told { PeerQueries::Answer } else { PeerQueries::Joining }
     }
 
     /// Asks whether sessions that are idle here are used elsewhere, and leaves those that are not. Their upstream
@@ -344,7 +344,11 @@ impl Sessions {
     }
 
     /// Leaves a session that nobody uses elsewhere. `None`: it is used here by now.
-    fn leave_one(&self, session: SessionId, is_irreplaceable: impl Fn(&str) -> bool) -> Option<Vec<Closed>> {
+    fn leave_one(
+        &self,
+        session: SessionId,
+        is_irreplaceable: impl Fn(&str) -> bool,
+    ) -> Option<Vec<ClosedSession>> {
         let (now_s, idle_s) = (now_s(), self.idle_s.load(Ordering::Relaxed));
         let mut shard = self.table.shard(session);
         let mut closed = Vec::new();
@@ -366,7 +370,7 @@ impl Sessions {
     }
 
     /// Ends a session that was ended elsewhere.
-    fn end_here(&self, session: SessionId, expires_s: u64) -> Vec<Closed> {
+    fn end_here(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
         let mut shard = self.table.shard(session);
         if shard.is_revoked(session) {
             return Vec::new();
@@ -376,19 +380,19 @@ impl Sessions {
             self.forgotten.fetch_add(1, Ordering::Relaxed);
         }
         let closed = entry.map(|entry| entry.close()).unwrap_or_default();
-        self.journal.write(&Record::Ended { session, expires_s });
+        self.journal.write(&JournalRecord::Ended { session, expires_s });
         closed
     }
 
     /// Takes over what Redis has, and tells Redis what it lacks.
-    fn adopt(&self, session: SessionId, expires_s: u64, fields: &Fields) -> Vec<Closed> {
+    fn adopt(&self, session: SessionId, expires_s: u64, fields: &Fields) -> Vec<ClosedSession> {
         let there = self.replay(session, fields);
         if there.is_none() && self.table.entry(session).is_none() {
             return Vec::new();
         }
         let there = there.unwrap_or_default();
         // Whose it is Redis does not say.
-        let owner = Owner { session, expires_s, principal: "" };
+        let owner = SessionOwner { session, expires_s, principal: "" };
         let Ok(entry) = self.entry(owner) else { return Vec::new() };
         let mut changing = entry.lock();
         if changing.is_closed {
@@ -396,12 +400,12 @@ impl Sessions {
         }
         match (there.level, changing.level) {
             (Some(level), _) => changing.level = Some(level),
-            (None, Some(level)) => self.share(&Record::Level { session, expires_s, level }),
+            (None, Some(level)) => self.share(&JournalRecord::Level { session, expires_s, level }),
             (None, None) => {}
         }
         for (upstream, uri) in changing.subscribed.iter() {
             if !there.subscribed.has(upstream, uri) {
-                self.share(&Record::Subscribed { session, expires_s, upstream, uri });
+                self.share(&JournalRecord::Subscribed { session, expires_s, upstream, uri });
             }
         }
         for (upstream, uri) in there.subscribed.iter() {
@@ -411,7 +415,8 @@ impl Sessions {
         let mut closed = Vec::new();
         for (upstream, opened) in changing.all_opened() {
             if !there.upstreams.contains_key(&upstream) && opened.id.is_some() {
-                let record = Record::Opened { session, expires_s, upstream: &upstream, opened: &opened };
+                let record =
+                    JournalRecord::Opened { session, expires_s, upstream: &upstream, opened: &opened };
                 self.share_opened(&record, &upstream);
             }
         }
@@ -422,13 +427,13 @@ impl Sessions {
             }
             let Some(place) = place_for(session, &self.upstream_room) else { continue };
             closed.extend(slot.take().map(|replaced| (upstream.clone(), replaced)));
-            slot.keep(Arc::new(opened), Places::new(place, None, ""));
+            slot.keep(Arc::new(opened), SharedQuotaPermit::new(place, None, ""));
         }
         closed
     }
 
-    fn share_opened(&self, record: &Record<'_>, upstream: &str) {
-        let (Some(shared), Record::Opened { session, expires_s, .. }) = (&self.shared, *record) else {
+    fn share_opened(&self, record: &JournalRecord<'_>, upstream: &str) {
+        let (Some(shared), JournalRecord::Opened { session, expires_s, .. }) = (&self.shared, *record) else {
             return;
         };
         let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
@@ -459,23 +464,23 @@ impl Sessions {
         self.table.entry(session).is_some_and(|entry| entry.lock().slot(upstream).has_lost(found))
     }
 
-    fn set(&self, key: &str, field: String, record: &Record<'_>, expires_s: u64) -> Vec<redis::Cmd> {
+    fn set(&self, key: &str, field: String, record: &JournalRecord<'_>, expires_s: u64) -> Vec<redis::Cmd> {
         let Some(sealed) = self.seal_record(record.session(), &field, record) else { return Vec::new() };
         let mut command = cmd("HSET");
         command.arg(key).arg(field).arg(sealed);
         vec![command, expire(key, expires_s)]
     }
 
-    fn seal_record(&self, session: SessionId, field: &str, record: &Record<'_>) -> Option<Vec<u8>> {
+    fn seal_record(&self, session: SessionId, field: &str, record: &JournalRecord<'_>) -> Option<Vec<u8>> {
         seal(&self.keys.load(), &clear_of(session, field.as_bytes()), record.line()?.as_bytes())
     }
 
     fn end_commands(
         &self,
-        shared: &Shared,
+        shared: &Redis,
         session: SessionId,
         expires_s: u64,
-        closed: &[Closed],
+        closed: &[ClosedSession],
     ) -> Vec<redis::Cmd> {
         let (mut ended, mut state) = (cmd("SET"), cmd("DEL"));
         // Some gateway's clock may be behind that of Redis.
@@ -491,21 +496,21 @@ impl Sessions {
 
 const ENDED_CLEAR: &[u8] = b"trunkline session ended";
 
-fn state_key(shared: &Shared, session: SessionId) -> String {
+fn state_key(shared: &Redis, session: SessionId) -> String {
     shared.key("session", &[&session.0.to_be_bytes()])
 }
 
-fn ended_key(shared: &Shared, session: SessionId) -> String {
+fn ended_key(shared: &Redis, session: SessionId) -> String {
     shared.key("ended", &[&session.0.to_be_bytes()])
 }
 
 /// There as long as the session counts as used.
-fn used_key(shared: &Shared, session: SessionId) -> String {
+fn used_key(shared: &Redis, session: SessionId) -> String {
     shared.key("used", &[&session.0.to_be_bytes()])
 }
 
 /// The upstream sessions that were closed because nobody used the session.
-fn closed_key(shared: &Shared, session: SessionId) -> String {
+fn closed_key(shared: &Redis, session: SessionId) -> String {
     shared.key("closed", &[&session.0.to_be_bytes()])
 }
 
@@ -539,7 +544,7 @@ fn clear_of(session: SessionId, field: &[u8]) -> Vec<u8> {
 }
 
 /// The name of the key, a nonce, the text under the key, its tag.
-pub(super) fn seal(keys: &Keys, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn seal(keys: &SealingKeys, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).ok()?;
     let mut text = text.to_vec();
@@ -548,7 +553,7 @@ pub(super) fn seal(keys: &Keys, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Opens what [`seal`] made.
-pub(super) fn open(keys: &Keys, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn open(keys: &SealingKeys, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (id, rest) = sealed.split_first_chunk::<KEY_ID_BYTES>()?;
     let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>()?;
     let (text, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
@@ -562,7 +567,7 @@ mod tests {
 
     #[test]
     fn what_is_sealed_belongs_where_it_was_put() {
-        let keys = Keys::from_text(&"7".repeat(64)).expect("keys");
+        let keys = SealingKeys::from_text(&"7".repeat(64)).expect("keys");
         let (one, other) = (SessionId(1 << 100), SessionId(2 << 100));
         let sealed = seal(&keys, &clear_of(one, b"l"), b"a line").expect("sealed");
         assert!(!sealed.windows(4).any(|some| some == b"line"));

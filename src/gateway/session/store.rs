@@ -13,20 +13,20 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 
-use super::entry::Entry;
+use super::entry::SessionState;
 use super::journal::Replay;
 use super::key_file::{self, KeyFileError};
-use super::list_lease::Pools;
+use super::list_lease::ListPools;
 use super::rate::Rate;
-use super::streams::Streams;
-use super::table::Table;
-use super::writer::{Journal, Writer};
+use super::streams::StreamBounds;
+use super::table::SessionTable;
+use super::writer::{JournalSender, JournalWriter};
 use super::{Sessions, place_for};
-use crate::access::limit::quota::{Places, Principals, Room};
+use crate::access::limit::quota::{PrincipalQuotas, Quota, SharedQuotaPermit};
 use crate::clock::now_s;
 use crate::directory::open_own;
-use crate::redis::Shared;
-use crate::sealing::Keys;
+use crate::redis::Redis;
+use crate::sealing::SealingKeys;
 use crate::telemetry::streams::StreamSeries;
 use config::{self, Config};
 
@@ -41,7 +41,7 @@ pub(super) struct Store {
     folder: Option<PathBuf>,
     /// Locked for as long as it is open.
     _lock: Option<File>,
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<JournalWriter>>,
 }
 
 /// Why sessions cannot be kept.
@@ -81,15 +81,15 @@ impl Sessions {
         config: &Config,
         lost: IntCounter,
         series: StreamSeries,
-        shared: Option<Arc<Shared>>,
+        shared: Option<Arc<Redis>>,
     ) -> Result<Arc<Self>, StoreError> {
         let Some(folder) = &config.state_directory else {
             let keys = match &config.session.key_file {
                 Some(file) => key_file::load(file)?,
-                None => Keys::ephemeral().map_err(KeyFileError::Randomness)?,
+                None => SealingKeys::ephemeral().map_err(KeyFileError::Randomness)?,
             };
             let store = Store { folder: None, _lock: None, writer: Mutex::default() };
-            let journal = Journal::none(lost);
+            let journal = JournalSender::none(lost);
             return Ok(Arc::new(Self::new(&config.session, keys, journal, (store, shared), series)));
         };
         let lock = lock(folder)?;
@@ -98,8 +98,8 @@ impl Sessions {
             None => key_file::load_or_create(&folder.join(KEY_FILE))?,
         };
         let path = folder.join(JOURNAL_FILE);
-        let (journal, writer, replay) =
-            Writer::open(&path, now_s(), lost).map_err(|reason| StoreError::Journal { path, reason })?;
+        let (journal, writer, replay) = JournalWriter::open(&path, now_s(), lost)
+            .map_err(|reason| StoreError::Journal { path, reason })?;
         let store =
             Store { folder: Some(folder.clone()), _lock: Some(lock), writer: Mutex::new(Some(writer)) };
         let sessions = Self::new(&config.session, keys, journal, (store, shared), series);
@@ -109,14 +109,14 @@ impl Sessions {
 
     /// The key file of a new configuration, to be taken over by [`Sessions::reconfigure`]. `None` where there
     /// is no file, and the key stays what it is.
-    pub fn read_keys(&self, config: &Config) -> Result<Option<Keys>, KeyFileError> {
+    pub fn read_keys(&self, config: &Config) -> Result<Option<SealingKeys>, KeyFileError> {
         let in_folder = || self.store.folder.as_ref().map(|folder| folder.join(KEY_FILE));
         config.session.key_file.clone().or_else(in_folder).map(|file| key_file::load(&file)).transpose()
     }
 
     /// Takes a new configuration over; what it bounds more tightly than before shrinks by and by. Where sessions
     /// are kept does not change.
-    pub fn reconfigure(&self, config: &config::Session, keys: Option<Keys>) {
+    pub fn reconfigure(&self, config: &config::Session, keys: Option<SealingKeys>) {
         if let Some(keys) = keys {
             self.keys.store(Arc::new(keys));
         }
@@ -136,7 +136,7 @@ impl Sessions {
     }
 
     /// What writes the journal, for the thread that will; `None` if there is no journal, or it was taken.
-    pub fn take_writer(&self) -> Option<Writer> {
+    pub fn take_writer(&self) -> Option<JournalWriter> {
         self.store.writer.lock().take()
     }
 
@@ -147,24 +147,24 @@ impl Sessions {
 
     fn new(
         config: &config::Session,
-        keys: Keys,
-        journal: Journal,
-        (store, shared): (Store, Option<Arc<Shared>>),
+        keys: SealingKeys,
+        journal: JournalSender,
+        (store, shared): (Store, Option<Arc<Redis>>),
         series: StreamSeries,
     ) -> Self {
         let sessions = Self {
             keys: ArcSwap::from_pointee(keys),
-            table: Table::default(),
-            room: Room::new(0),
-            upstream_room: Room::new(0),
-            principals: Principals::default(),
-            upstream_principals: Principals::default(),
-            streams: Streams::new(series),
-            stream_room: Room::new(0),
+            table: SessionTable::default(),
+            room: Quota::new(0),
+            upstream_room: Quota::new(0),
+            principals: PrincipalQuotas::default(),
+            upstream_principals: PrincipalQuotas::default(),
+            streams: StreamBounds::new(series),
+            stream_room: Quota::new(0),
             initialize_rate: Rate::default(),
-            list_pools: Pools::default(),
+            list_pools: ListPools::default(),
             stranded: Mutex::default(),
-            cancelled: super::cancelled::Heard::default(),
+            cancelled: super::cancelled::PeerCancellations::default(),
             unsure: Mutex::default(),
             expiry_s: AtomicU64::new(0),
             idle_s: AtomicU64::new(0),
@@ -199,7 +199,7 @@ impl Sessions {
                 continue;
             };
             // Whose they are the journal does not say.
-            let entry = Entry::new(replayed.expires_s, now_s, (place, None), &self.streams);
+            let entry = SessionState::new(replayed.expires_s, now_s, (place, None), &self.streams);
             let mut changing = entry.lock();
             changing.level = replayed.level;
             changing.subscribed = replayed.subscribed;
@@ -207,7 +207,9 @@ impl Sessions {
             for (upstream, opened) in replayed.upstreams {
                 match place_for(session, &self.upstream_room) {
                     Some(place) => {
-                        changing.slot(&upstream).keep(Arc::new(opened), Places::new(place, None, ""));
+                        changing
+                            .slot(&upstream)
+                            .keep(Arc::new(opened), SharedQuotaPermit::new(place, None, ""));
                         kept.push(upstream);
                     }
                     None => left_out += 1,

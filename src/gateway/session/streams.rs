@@ -18,7 +18,7 @@ const FULL_QUEUES_MAX: usize = 256;
 
 /// The bounds and counters of all streams.
 #[derive(Debug)]
-pub struct Streams {
+pub struct StreamBounds {
     open: AtomicUsize,
     open_max: AtomicUsize,
     per_principal_max: AtomicUsize,
@@ -34,12 +34,12 @@ pub struct Streams {
 /// One stream, counted.
 #[derive(Debug)]
 pub struct StreamPlace {
-    streams: Arc<Streams>,
+    streams: Arc<StreamBounds>,
     /// `None` for those whom nothing tells apart.
     principal: Option<u64>,
 }
 
-impl Streams {
+impl StreamBounds {
     /// No streams, and no room for any.
     pub fn new(series: StreamSeries) -> Arc<Self> {
         Arc::new(Self {
@@ -146,7 +146,7 @@ pub(super) mod tests {
 
     #[test]
     fn counts_in_all_and_per_principal() {
-        let streams = Streams::new(series());
+        let streams = StreamBounds::new(series());
         assert!(streams.admit(&grant("")).is_none());
         streams.set_max(3, 1, 0);
         let a = streams.admit(&grant("key:a")).expect("the first");

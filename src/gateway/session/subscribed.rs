@@ -11,7 +11,7 @@ const BYTES_MAX: usize = 256 * 1024;
 
 /// The URIs, as their upstreams spell them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Subscribed {
+pub(super) struct SubscribedUris {
     by_upstream: HashMap<Box<str>, BTreeSet<Box<str>>>,
 }
 
@@ -29,7 +29,7 @@ pub enum NotSubscribed {
     NoState(#[from] NoState),
 }
 
-impl Subscribed {
+impl SubscribedUris {
     /// False if it was there already.
     pub(super) fn add(&mut self, upstream: &str, uri: &str, uris_max: usize) -> Result<bool, NotSubscribed> {
         if uri.len() > URI_BYTES_MAX {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn as_many_as_there_may_be() {
-        let mut subscribed = Subscribed::default();
+        let mut subscribed = SubscribedUris::default();
         assert_eq!(subscribed.add("a", "x", 2), Ok(true));
         assert_eq!(subscribed.add("b", "x", 2), Ok(true));
         assert_eq!(subscribed.add("b", "y", 2), Err(NotSubscribed::TooMany));

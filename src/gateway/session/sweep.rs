@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::entry::{Closed, Entry};
-use super::journal::Record;
-use super::shared::Others;
+use super::entry::{ClosedSession, SessionState};
+use super::journal::JournalRecord;
+use super::shared::PeerQueries;
 use super::{SessionId, Sessions};
 
 /// Of how many idle sessions others are asked after one sweep.
@@ -32,7 +32,7 @@ pub(super) enum Becomes {
 
 impl Sessions {
     /// [`Sessions::sweep_with`], by whichever thread comes first in this second.
-    pub fn sweep_once(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
+    pub fn sweep_once(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<ClosedSession> {
         if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s {
             return Vec::new();
         }
@@ -61,7 +61,7 @@ impl Sessions {
     /// Drops the state of sessions that expired or were idle, and ended sessions that would have expired. What an idle
     /// client asked for is kept where there is room, and one with a session that `is_irreplaceable` with an upstream is
     /// ended. The upstream sessions are the caller's to close.
-    pub fn sweep_with(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<Closed> {
+    pub fn sweep_with(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<ClosedSession> {
         self.hear_time(now_s);
         let idle_s = self.idle_s.load(Ordering::Relaxed);
         let others = self.others(now_s);
@@ -69,7 +69,7 @@ impl Sessions {
         self.task_table().sweep(now_s);
         self.upstream_principals.sweep();
         let stranded = std::mem::take(&mut *self.stranded.lock());
-        let mut closed: Vec<Closed> = stranded.into_iter().map(|(closed, _place)| closed).collect();
+        let mut closed: Vec<ClosedSession> = stranded.into_iter().map(|(closed, _place)| closed).collect();
         let mut unsure = Vec::new();
         let mut told = 0;
         for mut shard in self.table.shards() {
@@ -116,8 +116,8 @@ impl Sessions {
     /// once they may have used it for no longer than was known, or had as long again to be asked.
     fn may_leave(
         &self,
-        (session, entry): (SessionId, &Entry),
-        (others, now_s): (Others, u64),
+        (session, entry): (SessionId, &SessionState),
+        (others, now_s): (PeerQueries, u64),
         unsure: &mut Vec<SessionId>,
     ) -> bool {
         if session.is_own() || !self.is_shared() {
@@ -127,15 +127,17 @@ impl Sessions {
             return false;
         }
         match others {
-            Others::Away => return entry.was_kept_for_others(now_s, self.idle_s.load(Ordering::Relaxed)),
-            Others::Answer if unsure.len() < UNSURE_MAX => unsure.push(session),
-            Others::Answer | Others::Joining => {}
+            PeerQueries::Away => {
+                return entry.was_kept_for_others(now_s, self.idle_s.load(Ordering::Relaxed));
+            }
+            PeerQueries::Answer if unsure.len() < UNSURE_MAX => unsure.push(session),
+            PeerQueries::Answer | PeerQueries::Joining => {}
         }
         false
     }
 
     /// Whether others were told now that a session is used.
-    fn tell_if_used(&self, session: SessionId, entry: &Entry, now_s: u64) -> bool {
+    fn tell_if_used(&self, session: SessionId, entry: &SessionState, now_s: u64) -> bool {
         if session.is_own() || !self.can_tell() {
             return false;
         }
@@ -152,10 +154,10 @@ impl Sessions {
     pub(super) fn leave(
         &self,
         session: SessionId,
-        entry: &Entry,
+        entry: &SessionState,
         now_s: u64,
         is_irreplaceable: impl Fn(&str) -> bool,
-        closed: &mut Vec<Closed>,
+        closed: &mut Vec<ClosedSession>,
     ) -> Becomes {
         if !session.is_own() && entry.lock().has_opened(is_irreplaceable) {
             let ours = entry.close();
@@ -168,17 +170,17 @@ impl Sessions {
             return Becomes::Resting;
         }
         closed.extend(entry.close());
-        self.note(&Record::Dropped { session });
+        self.note(&JournalRecord::Dropped { session });
         Becomes::Dropped
     }
 
     /// Takes the upstream sessions of an idle session, and leaves what its client asked for.
-    fn rest(&self, session: SessionId, entry: &Entry, now_s: u64) -> Vec<Closed> {
+    fn rest(&self, session: SessionId, entry: &SessionState, now_s: u64) -> Vec<ClosedSession> {
         let mut changing = entry.lock();
         entry.touch(now_s);
         let closed = changing.take_all();
         for (upstream, _) in &closed {
-            self.note(&Record::Lost { session, upstream });
+            self.note(&JournalRecord::Lost { session, upstream });
         }
         closed
     }

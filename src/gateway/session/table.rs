@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::SessionId;
-use super::entry::Entry;
+use super::entry::SessionState;
 
 const SHARDS: usize = 64;
 /// Ended sessions that a shard remembers: half a million in all, which is 30 MiB of journal.
@@ -16,23 +16,23 @@ pub(super) const SEEN_PER_SHARD_MAX: usize = 4096;
 
 /// The shards.
 #[derive(Debug)]
-pub(super) struct Table {
-    shards: Box<[Mutex<Shard>]>,
+pub(super) struct SessionTable {
+    shards: Box<[Mutex<SessionShard>]>,
     /// Whoever holds one asks others of sessions.
     turns: Box<[tokio::sync::Mutex<()>]>,
 }
 
 /// Some of the sessions.
 #[derive(Debug, Default)]
-pub(super) struct Shard {
-    pub(super) live: HashMap<SessionId, Arc<Entry>>,
+pub(super) struct SessionShard {
+    pub(super) live: HashMap<SessionId, Arc<SessionState>>,
     /// With the time when they would have expired.
     pub(super) revoked: HashMap<SessionId, u64>,
     /// At which epoch others were asked.
     seen: HashMap<SessionId, u64>,
 }
 
-impl Default for Table {
+impl Default for SessionTable {
     fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -41,8 +41,8 @@ impl Default for Table {
     }
 }
 
-impl Table {
-    pub(super) fn shard(&self, session: SessionId) -> MutexGuard<'_, Shard> {
+impl SessionTable {
+    pub(super) fn shard(&self, session: SessionId) -> MutexGuard<'_, SessionShard> {
         self.shards[index(session)].lock()
     }
 
@@ -51,12 +51,12 @@ impl Table {
         &self.turns[index(session)]
     }
 
-    pub(super) fn entry(&self, session: SessionId) -> Option<Arc<Entry>> {
+    pub(super) fn entry(&self, session: SessionId) -> Option<Arc<SessionState>> {
         self.shard(session).live.get(&session).cloned()
     }
 
     /// One after the other, each locked while the caller holds it.
-    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, SessionShard>> {
         self.shards.iter().map(|shard| shard.lock())
     }
 }
@@ -66,7 +66,7 @@ fn index(session: SessionId) -> usize {
     usize::try_from(session.0 % SHARDS as u128).unwrap_or_default()
 }
 
-impl Shard {
+impl SessionShard {
     /// Whether others were asked of it at this epoch.
     pub(super) fn has_seen(&self, session: SessionId, epoch: u64) -> bool {
         self.seen.get(&session) == Some(&epoch)
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_full_shard_forgets_what_expires_next() {
-        let mut shard = Shard::default();
+        let mut shard = SessionShard::default();
         for number in 0..REVOKED_PER_SHARD_MAX as u128 {
             let expires_s = if number == 77 { 10 } else { 1_000 + u64::try_from(number).expect("small") };
             assert!(!shard.revoke(SessionId(number), expires_s));

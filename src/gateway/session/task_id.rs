@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Sessions;
 use super::tasks::TaskOf;
-use crate::sealing::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
+use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::task::ID_BYTES_MAX;
 
 const VERSION: u8 = 1;
@@ -34,7 +34,7 @@ const NONCE: [u8; NONCE_BYTES] = [0; NONCE_BYTES];
 
 /// What a sealed id says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct TaskTarget {
     /// The tool that made the task, as the upstream spells it; empty where that is not known.
     pub tool: String,
     /// The id, as the upstream spells it.
@@ -48,12 +48,12 @@ impl Sessions {
     }
 
     /// What such an id says, if it was given to who presents it; the id in `owner` means nothing.
-    pub fn open_task(&self, owner: TaskOf<'_>, sealed: &str) -> Option<Opened> {
+    pub fn open_task(&self, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
         open(&self.keys.load(), owner, sealed)
     }
 }
 
-fn seal(keys: &Keys, task: TaskOf<'_>, tool: &str) -> Option<String> {
+fn seal(keys: &SealingKeys, task: TaskOf<'_>, tool: &str) -> Option<String> {
     let tool_bytes = u8::try_from(tool.len()).ok()?;
     if task.id.len() > ID_BYTES_MAX {
         return None;
@@ -67,7 +67,7 @@ fn seal(keys: &Keys, task: TaskOf<'_>, tool: &str) -> Option<String> {
     Some(URL_SAFE_NO_PAD.encode([&clear[..], &tag, &record].concat()))
 }
 
-fn open(keys: &Keys, owner: TaskOf<'_>, sealed: &str) -> Option<Opened> {
+fn open(keys: &SealingKeys, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
     if sealed.len() > SEALED_CHARS_MAX {
         return None;
     }
@@ -83,7 +83,7 @@ fn open(keys: &Keys, owner: TaskOf<'_>, sealed: &str) -> Option<Opened> {
     let (&tool_bytes, rest) = record.split_first()?;
     let (tool, id) = rest.split_at_checked(tool_bytes.into())?;
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(String::from);
-    Some(Opened { tool: text(tool)?, id: text(id)? })
+    Some(TaskTarget { tool: text(tool)?, id: text(id)? })
 }
 
 /// What a record belongs to.
@@ -102,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    fn keys(text: &str) -> Keys {
-        Keys::from_text(text).expect("keys")
+    fn keys(text: &str) -> SealingKeys {
+        SealingKeys::from_text(text).expect("keys")
     }
 
     fn task(id: &str) -> TaskOf<'_> {
@@ -114,7 +114,7 @@ mod tests {
     fn an_id_opens_for_its_owner_alone() {
         let keys = keys(&"7".repeat(64));
         let sealed = seal(&keys, task("t-1"), "work").expect("sealed");
-        let opened = Opened { tool: "work".into(), id: "t-1".into() };
+        let opened = TaskTarget { tool: "work".into(), id: "t-1".into() };
         assert_eq!(open(&keys, task(""), &sealed), Some(opened));
         assert_eq!(seal(&keys, task("t-1"), "work").as_ref(), Some(&sealed), "it is the same every time");
         for other in [
@@ -148,7 +148,7 @@ mod tests {
         let (id, tool) = ("é".repeat(ID_BYTES_MAX / 2), "t".repeat(TOOL_BYTES_MAX));
         let sealed = seal(&keys, task(&id), &tool).expect("sealed");
         assert!(sealed.len() <= SEALED_CHARS_MAX);
-        assert_eq!(open(&keys, task(""), &sealed), Some(Opened { tool: tool.clone(), id: id.clone() }));
+        assert_eq!(open(&keys, task(""), &sealed), Some(TaskTarget { tool: tool.clone(), id: id.clone() }));
         assert_eq!(seal(&keys, task(&format!("{id}x")), &tool), None);
         assert_eq!(seal(&keys, task(&id), &format!("{tool}x")), None);
     }

@@ -25,7 +25,7 @@ use super::journal::{read_task, task_line};
 use super::shared::{open, seal};
 use super::{SessionId, Sessions};
 use crate::clock::now_s;
-use crate::redis::{Shared, Urgency};
+use crate::redis::{Redis, Urgency};
 use protocol::task::ID_BYTES_MAX;
 
 /// Bytes of the digest that an entry is found by.
@@ -45,19 +45,19 @@ pub(super) type TaskKey = [u8; KEY_BYTES];
 
 /// Who a task counts for: a digest of the principal, so that a file does not name anybody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Owner(pub(super) u64);
+pub(super) struct TaskOwner(pub(super) u64);
 
 /// What is kept of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) owner: Owner,
+pub(super) struct TaskRecord {
+    pub(super) owner: TaskOwner,
     pub(super) expires_s: u64,
     pub(super) origin: Origin,
 }
 
 /// How many tasks there may be.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
+struct TaskBounds {
     tasks_max: usize,
     per_principal_max: usize,
 }
@@ -95,22 +95,22 @@ pub struct TaskCounts {
 
 /// The entries, and the order in which each owner's came.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    entries: HashMap<TaskKey, Entry>,
-    owners: HashMap<Owner, BTreeMap<u64, TaskKey>>,
+pub(super) struct TaskTable {
+    entries: HashMap<TaskKey, TaskEntry>,
+    owners: HashMap<TaskOwner, BTreeMap<u64, TaskKey>>,
     /// Owners by how many tasks they have; of those who have as many, he who has the oldest comes last.
-    ranks: BTreeMap<(usize, Reverse<u64>), Owner>,
+    ranks: BTreeMap<(usize, Reverse<u64>), TaskOwner>,
     next: u64,
     forgotten: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TaskEntry {
     number: u64,
-    record: Record,
+    record: TaskRecord,
 }
 
-impl Owner {
+impl TaskOwner {
     /// Those whose principal is not known: they have no credentials, or an older version wrote the task down.
     const UNKNOWN: Self = Self(0);
 
@@ -136,15 +136,15 @@ impl TaskOf<'_> {
     }
 }
 
-impl Table {
-    fn put(&mut self, key: TaskKey, record: Record, bounds: Bounds) {
+impl TaskTable {
+    fn put(&mut self, key: TaskKey, record: TaskRecord, bounds: TaskBounds) {
         let number = self.next;
         self.next += 1;
         self.remove(&key);
         let owner = record.owner;
-        self.entries.insert(key, Entry { number, record });
+        self.entries.insert(key, TaskEntry { number, record });
         self.change(owner, |tasks| tasks.insert(number, key));
-        while owner != Owner::UNKNOWN && self.count_of(owner) > bounds.per_principal_max {
+        while owner != TaskOwner::UNKNOWN && self.count_of(owner) > bounds.per_principal_max {
             self.forget_oldest_of(owner);
         }
         while self.entries.len() > bounds.tasks_max {
@@ -160,7 +160,7 @@ impl Table {
 
     /// Forgets tasks whose time is over.
     pub(super) fn sweep(&mut self, now_s: u64) {
-        let is_over = |entry: &Entry| entry.record.expires_s <= now_s;
+        let is_over = |entry: &TaskEntry| entry.record.expires_s <= now_s;
         let over = self.entries.iter().filter(|(_, entry)| is_over(entry)).map(|(key, _)| *key);
         for key in over.collect::<Vec<_>>() {
             self.remove(&key);
@@ -168,24 +168,24 @@ impl Table {
     }
 
     fn remove(&mut self, key: &TaskKey) {
-        if let Some(Entry { number, record }) = self.entries.remove(key) {
+        if let Some(TaskEntry { number, record }) = self.entries.remove(key) {
             self.change(record.owner, |tasks| tasks.remove(&number));
         }
     }
 
-    fn forget_oldest_of(&mut self, owner: Owner) {
+    fn forget_oldest_of(&mut self, owner: TaskOwner) {
         if let Some((_, oldest)) = self.change(owner, BTreeMap::pop_first) {
             self.entries.remove(&oldest);
             self.forgotten += 1;
         }
     }
 
-    fn count_of(&self, owner: Owner) -> usize {
+    fn count_of(&self, owner: TaskOwner) -> usize {
         self.owners.get(&owner).map_or(0, BTreeMap::len)
     }
 
     /// Changes what an owner has, and with it his rank.
-    fn change<T>(&mut self, owner: Owner, change: impl FnOnce(&mut BTreeMap<u64, TaskKey>) -> T) -> T {
+    fn change<T>(&mut self, owner: TaskOwner, change: impl FnOnce(&mut BTreeMap<u64, TaskKey>) -> T) -> T {
         let rank = |tasks: &BTreeMap<u64, TaskKey>| {
             tasks.first_key_value().map(|(oldest, _)| (tasks.len(), Reverse(*oldest)))
         };
@@ -218,7 +218,7 @@ impl Sessions {
             origin.tool = known.tool;
         }
         let key = task.key();
-        let record = Record { owner: Owner::of(task.principal), expires_s, origin };
+        let record = TaskRecord { owner: TaskOwner::of(task.principal), expires_s, origin };
         let line = task_line(&key, &record);
         self.share_task(&key, &line, (lives_s, is_tool_known));
         self.journal.write_line(line);
@@ -267,7 +267,7 @@ impl Sessions {
     }
 
     /// Puts in what the journal says, in the order in which it expires: in which it came nobody knows.
-    pub(super) fn restore_tasks(&self, tasks: HashMap<TaskKey, Record>) {
+    pub(super) fn restore_tasks(&self, tasks: HashMap<TaskKey, TaskRecord>) {
         let mut tasks: Vec<_> = tasks.into_iter().collect();
         tasks.sort_unstable_by_key(|(_, record)| record.expires_s);
         for (key, record) in tasks {
@@ -275,12 +275,12 @@ impl Sessions {
         }
     }
 
-    pub(super) fn task_table(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn task_table(&self) -> MutexGuard<'_, TaskTable> {
         self.tasks.lock()
     }
 
-    fn put_task(&self, key: TaskKey, record: Record) {
-        let bounds = Bounds {
+    fn put_task(&self, key: TaskKey, record: TaskRecord) {
+        let bounds = TaskBounds {
             tasks_max: self.tasks_max.load(Ordering::Relaxed),
             per_principal_max: self.tasks_per_principal_max.load(Ordering::Relaxed),
         };
@@ -300,7 +300,7 @@ impl Sessions {
     }
 }
 
-fn name(shared: &Shared, key: &TaskKey) -> String {
+fn name(shared: &Redis, key: &TaskKey) -> String {
     shared.key("task", &[key])
 }
 
@@ -321,17 +321,17 @@ mod tests {
         [byte; KEY_BYTES]
     }
 
-    fn put(table: &mut Table, byte: u8, (owner, expires_s, tool): (u64, u64, &str), bounds: [usize; 2]) {
+    fn put(table: &mut TaskTable, byte: u8, (owner, expires_s, tool): (u64, u64, &str), bounds: [usize; 2]) {
         let [tasks_max, per_principal_max] = bounds;
-        let record = Record { owner: Owner(owner), expires_s, origin: origin(tool) };
-        table.put(key(byte), record, Bounds { tasks_max, per_principal_max });
+        let record = TaskRecord { owner: TaskOwner(owner), expires_s, origin: origin(tool) };
+        table.put(key(byte), record, TaskBounds { tasks_max, per_principal_max });
         let ranked: usize = table.ranks.keys().map(|(count, _)| count).sum();
         let numbered: usize = table.owners.values().map(BTreeMap::len).sum();
         assert_eq!((ranked, numbered), (table.entries.len(), table.entries.len()));
         assert_eq!(table.ranks.len(), table.owners.len());
     }
 
-    fn has(table: &Table) -> Vec<u8> {
+    fn has(table: &TaskTable) -> Vec<u8> {
         let mut has: Vec<u8> = table.entries.keys().map(|key| key[0]).collect();
         has.sort_unstable();
         has
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_and_what_expired_is_gone() {
-        let mut table = Table::default();
+        let mut table = TaskTable::default();
         for byte in 0..4 {
             put(&mut table, byte, (1, 10 + u64::from(byte), "a"), [3, 3]);
         }
@@ -352,14 +352,14 @@ mod tests {
         assert_eq!(table.get(&key(1), 0), Some(&origin("b")), "it is no longer the oldest");
         assert_eq!(table.get(&key(2), 0), None);
         table.sweep(13);
-        assert_eq!((table.entries.len(), table.owners[&Owner(1)].len()), (2, 2));
+        assert_eq!((table.entries.len(), table.owners[&TaskOwner(1)].len()), (2, 2));
         table.sweep(20);
         assert_eq!((table.entries.len(), table.owners.len(), table.ranks.len()), (0, 0, 0));
     }
 
     #[test]
     fn who_has_more_than_his_share_loses_his_own() {
-        let mut table = Table::default();
+        let mut table = TaskTable::default();
         put(&mut table, 0, (1, 10, ""), [9, 2]);
         for byte in 1..5 {
             put(&mut table, byte, (2, 99, ""), [9, 2]);
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn where_there_is_no_room_who_has_most_loses_his_oldest() {
-        let mut table = Table::default();
+        let mut table = TaskTable::default();
         for byte in 0..4 {
             put(&mut table, byte, (0, 99, ""), [4, 1]);
         }

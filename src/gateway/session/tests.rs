@@ -52,8 +52,8 @@ fn store(folder: Option<&Path>) -> Arc<Sessions> {
     sessions
 }
 
-fn opening() -> Opening<'static> {
-    Opening {
+fn opening() -> SessionRequest<'static> {
+    SessionRequest {
         endpoint: "/mcp",
         principal: "key:ci",
         version: LegacyVersion::V2025_03_26,
@@ -69,8 +69,8 @@ fn issue(sessions: &Sessions) -> (SessionId, String) {
     (session.grant.id, token)
 }
 
-fn owner(session: SessionId) -> Owner<'static> {
-    Owner { session, expires_s: EXPIRES_S, principal: "key:ci" }
+fn owner(session: SessionId) -> SessionOwner<'static> {
+    SessionOwner { session, expires_s: EXPIRES_S, principal: "key:ci" }
 }
 
 fn upstream_session(id: &str) -> UpstreamSession {
@@ -88,12 +88,12 @@ fn open(
     session: SessionId,
     upstream: &str,
     id: &str,
-) -> Result<Arc<UpstreamSession>, OpenError<Infallible>> {
+) -> Result<Arc<UpstreamSession>, UpstreamSessionError<Infallible>> {
     block_on(sessions.upstream_session(owner(session), upstream, || ready(Ok(upstream_session(id)))))
 }
 
 /// `upstream:id` of each, sorted.
-fn names(closed: &[Closed]) -> Vec<String> {
+fn names(closed: &[ClosedSession]) -> Vec<String> {
     let id =
         |session: &UpstreamSession| format!("{:?}", session.id).replace(['"', ')'], "").replace("Some(", "");
     let mut names: Vec<_> =
@@ -123,18 +123,18 @@ fn an_id_opens_until_it_expires_or_is_ended() {
     }
     assert_eq!(sessions.end(session, EXPIRES_S), []);
     assert_eq!(open("/mcp", "key:ci", NOW_S), Err(NoSession::Revoked));
-    assert_eq!(sessions.counts(), Counts { revoked: 1, ..Counts::default() });
+    assert_eq!(sessions.counts(), SessionCounts { revoked: 1, ..SessionCounts::default() });
     sessions.sweep(EXPIRES_S - 1);
     assert_eq!(open("/mcp", "key:ci", NOW_S), Err(NoSession::Revoked));
     sessions.sweep(EXPIRES_S);
-    assert_eq!(sessions.counts(), Counts::default());
+    assert_eq!(sessions.counts(), SessionCounts::default());
 }
 
 #[test]
 fn sessions_without_state_cost_nothing() {
     let sessions = store(None);
     let ids: std::collections::HashSet<_> = (0..1000).map(|_| issue(&sessions).0).collect();
-    assert_eq!((ids.len(), sessions.counts()), (1000, Counts::default()));
+    assert_eq!((ids.len(), sessions.counts()), (1000, SessionCounts::default()));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn an_upstream_session_is_opened_once_and_again_after_its_loss() {
     assert!(Arc::ptr_eq(&second, &open(&sessions, session, "a", "3").expect("is there")));
     assert_eq!(
         sessions.counts(),
-        Counts { sessions: 1, upstream_sessions: 1, revoked: 0, ..Counts::default() }
+        SessionCounts { sessions: 1, upstream_sessions: 1, revoked: 0, ..SessionCounts::default() }
     );
     let nameless = UpstreamSession::new(None, LegacyVersion::V2024_11_05);
     let opened = || ready(Ok::<_, Infallible>(nameless.clone()));
@@ -217,7 +217,7 @@ fn whoever_waits_tries_when_the_opener_fails_or_is_dropped() {
             ready(Ok::<_, &str>(upstream_session("1")))
         });
         let (failed, dropped, opened) = tokio::join!(failing, dropped, waiting);
-        assert_eq!(failed, Err(OpenError::Failed("down")));
+        assert_eq!(failed, Err(UpstreamSessionError::Failed("down")));
         assert!(dropped.is_err());
         assert_eq!(*opened.expect("opens"), upstream_session("1"));
     });
@@ -231,13 +231,13 @@ fn bounds_hold_and_what_ends_makes_room() {
     for upstream in ["a", "b", "c"] {
         open(&sessions, ids[0], upstream, "1").expect("room");
     }
-    assert_eq!(open(&sessions, ids[0], "d", "1"), Err(OpenError::TooMany));
-    assert_eq!(open(&sessions, ids[1], "a", "1"), Err(OpenError::TooMany));
+    assert_eq!(open(&sessions, ids[0], "d", "1"), Err(UpstreamSessionError::TooMany));
+    assert_eq!(open(&sessions, ids[1], "a", "1"), Err(UpstreamSessionError::TooMany));
     for session in &ids[1..4] {
         sessions.set_level(owner(*session), Level::Info).expect("room");
     }
     assert_eq!(sessions.set_level(owner(ids[4]), Level::Info), Err(NoState::TooMany));
-    assert_eq!(open(&sessions, ids[4], "a", "1"), Err(OpenError::TooMany));
+    assert_eq!(open(&sessions, ids[4], "a", "1"), Err(UpstreamSessionError::TooMany));
     let own = SessionId::own(LegacyVersion::NEWEST);
     assert!(open(&sessions, own, "a", "1").is_ok());
     sessions.end(own, 0);
@@ -246,7 +246,7 @@ fn bounds_hold_and_what_ends_makes_room() {
     assert_eq!(names(&closed), ["a:1", "b:1", "c:1"]);
     assert_eq!(
         sessions.counts(),
-        Counts { sessions: 3, upstream_sessions: 0, revoked: 1, ..Counts::default() }
+        SessionCounts { sessions: 3, upstream_sessions: 0, revoked: 1, ..SessionCounts::default() }
     );
     sessions.set_level(owner(ids[4]), Level::Info).expect("room");
     assert!(open(&sessions, ids[1], "a", "1").is_ok());
@@ -261,8 +261,8 @@ fn an_ended_session_gets_no_new_state() {
     sessions.end(session, EXPIRES_S);
     assert_eq!(sessions.level(session), None);
     assert_eq!(sessions.set_level(owner(session), Level::Error), Err(NoState::Ended));
-    assert_eq!(open(&sessions, session, "a", "1"), Err(OpenError::Ended));
-    assert_eq!(sessions.counts(), Counts { revoked: 1, ..Counts::default() });
+    assert_eq!(open(&sessions, session, "a", "1"), Err(UpstreamSessionError::Ended));
+    assert_eq!(sessions.counts(), SessionCounts { revoked: 1, ..SessionCounts::default() });
 }
 
 #[test]
@@ -277,11 +277,11 @@ fn what_was_opened_for_a_session_that_ended_meanwhile_is_closed() {
         let waiting = sessions
             .upstream_session(owner(session), "a", || ready(Ok::<_, Infallible>(upstream_session("no"))));
         let (opened, refused) = tokio::join!(opening, waiting);
-        assert_eq!((opened, refused), (Err(OpenError::Ended), Err(OpenError::Ended)));
+        assert_eq!((opened, refused), (Err(UpstreamSessionError::Ended), Err(UpstreamSessionError::Ended)));
     });
     assert_eq!(
         sessions.counts(),
-        Counts { sessions: 0, upstream_sessions: 1, revoked: 1, ..Counts::default() }
+        SessionCounts { sessions: 0, upstream_sessions: 1, revoked: 1, ..SessionCounts::default() }
     );
     let closed = sessions.sweep(NOW_S);
     assert_eq!(names(&closed), ["a:1"]);
@@ -326,7 +326,7 @@ fn idle_and_expired_sessions_are_swept() {
     assert_eq!(names(&sessions.sweep(NOW_S + idle_s)), ["a:idle"]);
     assert_eq!(
         sessions.counts(),
-        Counts { sessions: 2, upstream_sessions: 2, revoked: 0, ..Counts::default() }
+        SessionCounts { sessions: 2, upstream_sessions: 2, revoked: 0, ..SessionCounts::default() }
     );
     sessions.open(&idle_token, "/mcp", "key:ci", NOW_S + idle_s).expect("goes on");
     assert_eq!(*open(&sessions, idle, "a", "anew").expect("opens"), upstream_session("anew"));
@@ -337,7 +337,7 @@ fn idle_and_expired_sessions_are_swept() {
     assert_eq!(names(&sessions.sweep(NOW_S + 2 * idle_s)), ["a:anew", "a:held"]);
     assert_eq!(names(&sessions.sweep(EXPIRES_S)), ["a:used"]);
     drop(in_use);
-    assert_eq!(sessions.counts(), Counts::default());
+    assert_eq!(sessions.counts(), SessionCounts::default());
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn a_stream_keeps_its_session_until_that_expires() {
         desk.attach(false, |streams| streams.admit(&grant("key:ci"))).expect("a stream")
     };
     let [of_left, of_held, of_ended] = [left, held, ended].map(attach);
-    let is_over = |ticket: &desk::Ticket| {
+    let is_over = |ticket: &desk::ReaderGuard| {
         matches!(ticket.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(None))
     };
     sessions.end(ended, EXPIRES_S);
@@ -370,7 +370,7 @@ fn a_stream_keeps_its_session_until_that_expires() {
 }
 
 impl Sessions {
-    fn sweep(&self, now_s: u64) -> Vec<Closed> {
+    fn sweep(&self, now_s: u64) -> Vec<ClosedSession> {
         self.sweep_with(now_s, |_| false)
     }
 }
@@ -391,7 +391,7 @@ fn what_an_idle_client_asked_for_is_kept_where_there_is_room() {
     config.sessions_max = 2;
     sessions.reconfigure(&config, None);
     assert_eq!(names(&sessions.sweep(NOW_S + 2 * idle_s)), ["a:2"]);
-    assert_eq!(sessions.counts(), Counts::default());
+    assert_eq!(sessions.counts(), SessionCounts::default());
     assert!(sessions.level(session).is_none() && !sessions.is_subscribed(session, "a"));
 }
 
@@ -434,13 +434,13 @@ fn a_principal_has_a_bound_of_its_own() {
     sessions.reconfigure(&config, None);
     let (session, _) = issue(&sessions);
     let open = |principal, upstream: &'static str| {
-        let owner = Owner { principal, ..owner(session) };
+        let owner = SessionOwner { principal, ..owner(session) };
         block_on(
             sessions.upstream_session(owner, upstream, || ready(Ok::<_, Infallible>(upstream_session("1")))),
         )
     };
     let first = open("key:ci", "a").expect("opens");
-    assert_eq!(open("key:ci", "b"), Err(OpenError::TooManyOfPrincipal));
+    assert_eq!(open("key:ci", "b"), Err(UpstreamSessionError::TooManyOfPrincipal));
     assert!(open("key:ci", "a").is_ok() && open("key:me", "b").is_ok() && open("", "c").is_ok());
     assert!(sessions.lose(session, "a", &first) && !sessions.lose(session, "a", &first));
     assert!(open("key:ci", "d").is_ok());
@@ -453,7 +453,7 @@ fn a_principal_has_only_so_many_sessions_with_state() {
     config.sessions_per_principal_max = 1;
     sessions.reconfigure(&config, None);
     let ids = [(); 3].map(|()| issue(&sessions).0);
-    let desk = |id, principal| sessions.desk(Owner { principal, ..owner(id) }).map(drop);
+    let desk = |id, principal| sessions.desk(SessionOwner { principal, ..owner(id) }).map(drop);
     assert_eq!(desk(ids[0], "key:ci"), Ok(()));
     assert_eq!(desk(ids[1], "key:ci"), Err(NoState::TooManyOfPrincipal));
     assert_eq!((desk(ids[0], "key:ci"), desk(ids[1], "key:me"), desk(ids[2], "")), (Ok(()), Ok(()), Ok(())));
@@ -527,7 +527,10 @@ fn a_restart_goes_on_with_the_same_sessions() {
 
     let (sessions, writer) = start();
     assert_eq!(sessions.counts(), before);
-    assert_eq!(before, Counts { sessions: 1, upstream_sessions: 1, revoked: 1, ..Counts::default() });
+    assert_eq!(
+        before,
+        SessionCounts { sessions: 1, upstream_sessions: 1, revoked: 1, ..SessionCounts::default() }
+    );
     assert_eq!(sessions.open(&token, "/mcp", "key:ci", NOW_S).expect("goes on").grant.id, session);
     assert_eq!(sessions.open(&ended_token, "/mcp", "key:ci", NOW_S), Err(NoSession::Revoked));
     assert_eq!(*open(&sessions, session, "a", "third").expect("is there"), upstream_session("second"));

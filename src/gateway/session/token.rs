@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
 use super::{ClientInfo, Grant, NoSession, SessionId};
-use crate::sealing::{KEY_ID_BYTES, Keys, NONCE_BYTES, TAG_BYTES};
+use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::json::{Document, Kind, Scratch};
 use protocol::version::LegacyVersion;
 
@@ -48,7 +48,7 @@ const _: () = assert!(FIXED_BYTES_MAX + KNOWN_BYTES_MAX <= RECORD_BYTES_MAX);
 const _: () = assert!(COMPARED_BYTES_MAX >= DIGEST_BYTES && COMPARED_BYTES_MAX < IS_DIGEST as usize);
 
 /// Seals `grant`. `None` only if the cipher refuses, which it does at lengths far beyond a record's.
-pub(super) fn seal(keys: &Keys, nonce: [u8; NONCE_BYTES], grant: &Grant) -> Option<String> {
+pub(super) fn seal(keys: &SealingKeys, nonce: [u8; NONCE_BYTES], grant: &Grant) -> Option<String> {
     let mut sealed = Vec::with_capacity(SEALED_BYTES_MAX);
     sealed.push(VERSION);
     sealed.extend_from_slice(&keys.sealing_id());
@@ -61,7 +61,12 @@ pub(super) fn seal(keys: &Keys, nonce: [u8; NONCE_BYTES], grant: &Grant) -> Opti
 }
 
 /// Opens a session id for a request of `principal` to `endpoint`. Whether it is still valid is not asked here.
-pub(super) fn open(keys: &Keys, token: &str, endpoint: &str, principal: &str) -> Result<Grant, NoSession> {
+pub(super) fn open(
+    keys: &SealingKeys,
+    token: &str,
+    endpoint: &str,
+    principal: &str,
+) -> Result<Grant, NoSession> {
     let mut sealed = [0; SEALED_BYTES_MAX];
     if token.len() > TOKEN_CHARS_MAX {
         return Err(NoSession::Unknown);
@@ -105,7 +110,7 @@ pub(super) fn fit_capabilities(grant: &Grant) -> Box<str> {
     if with_values.len() <= room { with_values.into() } else { known(|_| "{}").into() }
 }
 
-fn open_record<'s>(keys: &Keys, sealed: &'s mut [u8]) -> Option<&'s [u8]> {
+fn open_record<'s>(keys: &SealingKeys, sealed: &'s mut [u8]) -> Option<&'s [u8]> {
     let (head, rest) = sealed.split_at_mut_checked(HEAD_BYTES)?;
     let (clear, nonce) = head.split_at_checked(CLEAR_BYTES)?;
     let (&version, id) = clear.split_first()?;
@@ -147,7 +152,7 @@ fn write_compared(text: &str, out: &mut Vec<u8>) {
 
 /// `None` if it is no record: it was sealed by us, but by a version that wrote something else.
 fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Result<Grant, NoSession>> {
-    let mut rest = Rest(record);
+    let mut rest = TokenReader(record);
     let id = SessionId(u128::from_be_bytes(rest.array()?));
     let [version] = rest.array()?;
     let version = LegacyVersion::ALL.into_iter().find(|known| *known as u8 == version)?;
@@ -174,9 +179,9 @@ fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Result<
 }
 
 /// What of a record is not read yet.
-struct Rest<'a>(&'a [u8]);
+struct TokenReader<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> TokenReader<'a> {
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -210,8 +215,8 @@ mod tests {
 
     const NONCE: [u8; NONCE_BYTES] = [9; NONCE_BYTES];
 
-    fn keys() -> Keys {
-        Keys::from_text(&"7".repeat(64)).expect("keys")
+    fn keys() -> SealingKeys {
+        SealingKeys::from_text(&"7".repeat(64)).expect("keys")
     }
 
     fn grant() -> Grant {
@@ -272,7 +277,7 @@ mod tests {
             let opened = open(&keys(), &bad, "/mcp", "key:ci");
             assert_eq!(opened, Err(NoSession::Unknown), "{} characters", bad.len());
         }
-        let other = Keys::from_text(&"8".repeat(64)).expect("keys");
+        let other = SealingKeys::from_text(&"8".repeat(64)).expect("keys");
         assert_eq!(open(&other, &token, "/mcp", "key:ci"), Err(NoSession::Unknown));
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use prometheus::IntCounter;
 use tokio::sync::oneshot;
 
-use super::journal::{Record, Replay};
+use super::journal::{JournalRecord, Replay};
 use crate::clock::now_s;
 use crate::directory::open_own;
 
@@ -39,7 +39,7 @@ const BATCH_BYTES: usize = 64 << 10;
 /// How long somebody waits at most for the writer.
 const WRITTEN_PATIENCE: Duration = Duration::from_secs(1);
 
-enum Message {
+enum JournalMessage {
     Line(String),
     /// To be answered once all lines before it are written.
     Written(oneshot::Sender<()>),
@@ -48,21 +48,21 @@ enum Message {
 
 /// Where changes are told; everybody's end of the channel.
 #[derive(Debug)]
-pub(super) struct Journal {
-    sender: Option<SyncSender<Message>>,
+pub(super) struct JournalSender {
+    sender: Option<SyncSender<JournalMessage>>,
     lost: IntCounter,
 }
 
-impl Journal {
+impl JournalSender {
     /// A journal that keeps nothing.
     pub(super) fn none(lost: IntCounter) -> Self {
         Self { sender: None, lost }
     }
 
     /// Tells the writer. Never waits.
-    pub(super) fn write(&self, record: &Record<'_>) {
+    pub(super) fn write(&self, record: &JournalRecord<'_>) {
         let Some(sender) = &self.sender else { return };
-        let is_told = record.line().is_some_and(|line| sender.try_send(Message::Line(line)).is_ok());
+        let is_told = record.line().is_some_and(|line| sender.try_send(JournalMessage::Line(line)).is_ok());
         if !is_told {
             self.lost.inc();
         }
@@ -71,7 +71,7 @@ impl Journal {
     /// Tells the writer a line that is written already. Never waits.
     pub(super) fn write_line(&self, line: String) {
         let Some(sender) = &self.sender else { return };
-        if sender.try_send(Message::Line(line)).is_err() {
+        if sender.try_send(JournalMessage::Line(line)).is_err() {
             self.lost.inc();
         }
     }
@@ -81,21 +81,21 @@ impl Journal {
     pub(super) async fn written(&self) {
         let Some(sender) = &self.sender else { return };
         let (answer, written) = oneshot::channel();
-        if sender.try_send(Message::Written(answer)).is_ok() {
+        if sender.try_send(JournalMessage::Written(answer)).is_ok() {
             let _ = tokio::time::timeout(WRITTEN_PATIENCE, written).await;
         }
     }
 
     /// Asks the writer to end once it has written what was told before. False if it cannot be asked.
     pub(super) fn stop(&self) -> bool {
-        self.sender.as_ref().is_some_and(|sender| sender.try_send(Message::Stop).is_ok())
+        self.sender.as_ref().is_some_and(|sender| sender.try_send(JournalMessage::Stop).is_ok())
     }
 }
 
 /// What writes the journal. Somebody must give it a thread.
 #[derive(Debug)]
-pub struct Writer {
-    receiver: Receiver<Message>,
+pub struct JournalWriter {
+    receiver: Receiver<JournalMessage>,
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -107,9 +107,13 @@ pub struct Writer {
     lost: IntCounter,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Reads the journal at `path` and writes it anew.
-    pub(super) fn open(path: &Path, now_s: u64, lost: IntCounter) -> io::Result<(Journal, Self, Replay)> {
+    pub(super) fn open(
+        path: &Path,
+        now_s: u64,
+        lost: IntCounter,
+    ) -> io::Result<(JournalSender, Self, Replay)> {
         let (replay, file, bytes) = match compact(path, now_s) {
             Err(error) if is_full(&error) => {
                 let path_shown = path.display();
@@ -130,7 +134,7 @@ impl Writer {
             logged: None,
             lost: lost.clone(),
         };
-        Ok((Journal { sender: Some(sender), lost }, writer, replay))
+        Ok((JournalSender { sender: Some(sender), lost }, writer, replay))
     }
 
     /// Writes until it is told to stop. Blocks its thread.
@@ -138,7 +142,7 @@ impl Writer {
         let mut batch = String::new();
         while let Ok(first) = self.receiver.recv() {
             let (mut lines, mut next) = (0, Some(first));
-            while let Some(Message::Line(line)) = &next {
+            while let Some(JournalMessage::Line(line)) = &next {
                 batch.push_str(line);
                 lines += 1;
                 next = if batch.len() < BATCH_BYTES { self.receiver.try_recv().ok() } else { None };
@@ -148,10 +152,10 @@ impl Writer {
                 batch.clear();
             }
             match next {
-                Some(Message::Stop) => return,
+                Some(JournalMessage::Stop) => return,
                 // Whoever asked may have left.
-                Some(Message::Written(answer)) => drop(answer.send(())),
-                Some(Message::Line(_)) | None => {}
+                Some(JournalMessage::Written(answer)) => drop(answer.send(())),
+                Some(JournalMessage::Line(_)) | None => {}
             }
         }
     }
@@ -269,13 +273,13 @@ mod tests {
         IntCounter::new("lost", "lost").expect("a counter")
     }
 
-    fn ended(session: u128, expires_s: u64) -> Record<'static> {
-        Record::Ended { session: SessionId(session), expires_s }
+    fn ended(session: u128, expires_s: u64) -> JournalRecord<'static> {
+        JournalRecord::Ended { session: SessionId(session), expires_s }
     }
 
     /// Writes as the thread would, and waits until it has.
-    fn write(path: &Path, now_s: u64, records: impl IntoIterator<Item = Record<'static>>) -> Replay {
-        let (journal, writer, replay) = Writer::open(path, now_s, counter()).expect("a journal");
+    fn write(path: &Path, now_s: u64, records: impl IntoIterator<Item = JournalRecord<'static>>) -> Replay {
+        let (journal, writer, replay) = JournalWriter::open(path, now_s, counter()).expect("a journal");
         let thread = std::thread::spawn(|| writer.run());
         records.into_iter().for_each(|record| journal.write(&record));
         assert!(journal.stop());
@@ -314,7 +318,7 @@ mod tests {
     fn a_journal_that_grew_is_written_anew() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("sessions.journal");
-        let (journal, mut writer, _) = Writer::open(&path, 0, counter()).expect("a journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
         writer.compacted = Instant::now().checked_sub(COMPACTION_PAUSE).expect("a past");
         let line = ended(1, u64::MAX).line().expect("a line");
         let batch = line.repeat((1 << 20) / line.len());
@@ -333,7 +337,7 @@ mod tests {
     fn a_full_journal_and_a_full_disk_lose_lines_and_count_them() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("sessions.journal");
-        let (journal, mut writer, _) = Writer::open(&path, 0, counter()).expect("a journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
         writer.bytes = JOURNAL_BYTES_MAX - 1;
         writer.append("line\n", 3);
         assert_eq!(journal.lost.get(), 3);
@@ -353,7 +357,7 @@ mod tests {
     fn nobody_waits_for_a_writer_that_does_not_write() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("sessions.journal");
-        let (journal, _writer, _) = Writer::open(&path, 0, counter()).expect("a journal");
+        let (journal, _writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
         for _ in 0..CHANNEL_LINES + 10 {
             journal.write(&ended(1, 1));
         }

@@ -11,8 +11,8 @@ use super::eras::{ServedEras, served};
 use super::{Snapshot, SnapshotError};
 use crate::access::auth::authenticator::{Authenticator, Credentials};
 use crate::access::auth::challenge::Challenge;
-use crate::access::auth::origin::Doors;
-use crate::access::policy::{Class, Place, Policy};
+use crate::access::auth::origin::OriginPolicy;
+use crate::access::policy::{Class, NameScope, Policy};
 use crate::identity::Principal;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::{Upstream, UpstreamId};
@@ -34,7 +34,7 @@ pub struct Endpoint {
     /// How names are spelled and routed.
     pub naming: Naming,
     /// `Origin` and `Host`.
-    pub doors: Doors,
+    pub doors: OriginPolicy,
     /// What its upstreams offer, as far as it is known.
     pub names: Arc<LearnedNames>,
     /// Which eras it serves.
@@ -107,7 +107,7 @@ impl Endpoint {
     pub fn allows(&self, class: &Class, kind: Kind, member: usize, inner: &str) -> bool {
         class.is_unrestricted() || {
             let directory = self.names.directory();
-            class.allows(Place { naming: &self.naming, directory: &directory }, kind, member, inner)
+            class.allows(NameScope { naming: &self.naming, directory: &directory }, kind, member, inner)
         }
     }
 
@@ -173,7 +173,7 @@ pub(super) fn build(
         id,
         served: served_eras,
         naming: naming(endpoint, &prefixes)?,
-        doors: Doors {
+        doors: OriginPolicy {
             origins: endpoint.origins.clone(),
             hosts: endpoint.hosts.clone(),
             public_host: endpoint.public_url.as_deref().and_then(host_of),

@@ -21,7 +21,7 @@ use crate::access::auth::certificate::CertificateRules;
 use crate::access::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::access::auth::operator::Operators;
 use crate::access::auth::resource;
-use crate::access::limit::rate::Rates;
+use crate::access::limit::rate::RateLimits;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::Upstream;
 use crate::upstream::credentials::AccessError;
@@ -46,7 +46,7 @@ pub struct Snapshot {
     /// Time after which a quiet stream of a session gets a comment.
     pub keep_alive_interval: Duration,
     /// How many calls who may make.
-    pub rates: Rates,
+    pub rates: RateLimits,
     /// Who may use the admin listener.
     pub operators: Operators,
     /// SHA-256 of the configuration's text, in hexadecimal digits.
@@ -161,7 +161,7 @@ impl Snapshot {
             log: config.log.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
             keep_alive_interval: config.session.keep_alive_interval,
-            rates: Rates::new(config, metrics, old.map(|old| &old.rates))?,
+            rates: RateLimits::new(config, metrics, old.map(|old| &old.rates))?,
             operators: Operators::read(config.admin.as_ref(), old.map(|old| &old.operators))?,
             digest: config.digest.clone(),
             unmatched,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Snapshot, SnapshotError};
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::credentials::{Access, AccessError, Material};
-use crate::upstream::facts::Known;
+use crate::upstream::facts::EraFacts;
 use crate::upstream::{Upstream, UpstreamId};
 use config::{self, Config};
 use net::tls::Connectors;
@@ -77,7 +77,7 @@ fn inherit(new: &mut Upstream, old: &[Arc<Upstream>]) -> Result<(), SnapshotErro
         new.pins = Some(pins);
     }
     if let Some(same) = old.iter().find(|old| is_same_server(&old.config, &new.config)) {
-        new.facts.publish(Known::clone(&same.facts.known()));
+        new.facts.publish(EraFacts::clone(&same.facts.known()));
         new.adopt(same).map_err(unreachable_by(&new.config))?;
     }
     Ok(())

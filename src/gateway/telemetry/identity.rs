@@ -3,7 +3,7 @@
 use prometheus::IntCounter;
 
 use super::vec::{IntCounterVec, IntGaugeVec};
-use crate::identity::refusal::Refusal;
+use crate::identity::refusal::CredentialFault;
 
 /// Metrics of credentials.
 #[derive(Clone, Debug)]
@@ -16,13 +16,15 @@ pub struct Identity {
 impl Identity {
     /// From vectors with the labels `reason`; `issuer` and `result`; `issuer`.
     pub fn new(refusals: &IntCounterVec, fetches: IntCounterVec, keys: IntGaugeVec) -> Self {
-        let refusals =
-            Refusal::ALL.iter().map(|refusal| refusals.with_label_values(&[refusal.label()])).collect();
+        let refusals = CredentialFault::ALL
+            .iter()
+            .map(|refusal| refusals.with_label_values(&[refusal.label()]))
+            .collect();
         Self { refusals, fetches, keys }
     }
 
     /// Counts refused credentials.
-    pub fn refused(&self, refusal: Refusal) {
+    pub fn refused(&self, refusal: CredentialFault) {
         if let Some(counter) = self.refusals.get(refusal as usize) {
             counter.inc();
         }

@@ -15,12 +15,12 @@ use http_body_util::BodyExt as _;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::exchange::{Client, Delivery, Reply, RequestBody, Unanswered};
+use super::exchange::{Client, FireAndForget, Reply, RequestBody, SendOptions};
 use super::incoming::Incoming;
 use super::own_id::{self, OwnId, SessionTag};
 use super::pipe::Own;
 use super::pool;
-use super::{Aim, ReplicaKey, Upstream};
+use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::buffered::Buffered;
 use crate::upstream::body::collect;
 use config::Limits;
@@ -55,12 +55,12 @@ pub struct Asker<'a> {
     /// What answers are counted against while they are read.
     pub budget: &'a Arc<Buffered>,
     /// Which replica is asked what is part of no session.
-    pub aim: Aim,
+    pub aim: ReplicaSelection,
 }
 
 /// A legacy session, as requests name it.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
+pub struct SessionHeaders<'a> {
     /// Its id; `None` for an upstream that gives none.
     pub id: Option<&'a HeaderValue>,
     /// The version that was agreed on.
@@ -71,7 +71,7 @@ pub struct Named<'a> {
 
 /// A question: one message and the headers that go with it.
 #[derive(Debug)]
-pub struct Question {
+pub struct AskRequest {
     /// `Content-Type` and `Accept` are added.
     pub headers: HeaderMap,
     /// The message.
@@ -88,7 +88,7 @@ pub struct Question {
 
 /// A message and the headers that go with it.
 #[derive(Debug)]
-pub struct Message {
+pub struct OneWayMessage {
     /// `Content-Type` and `Accept` are added.
     pub headers: HeaderMap,
     /// The message.
@@ -105,7 +105,7 @@ pub struct Message {
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct AskReply {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
@@ -120,32 +120,39 @@ pub struct Answer {
 
 impl Asker<'_> {
     /// Sends a message and waits for the head of the reply.
-    pub async fn post(&self, upstream: &Upstream, message: Message) -> Result<Reply, UpstreamError> {
-        let Message { mut headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
+    pub async fn post(&self, upstream: &Upstream, message: OneWayMessage) -> Result<Reply, UpstreamError> {
+        let OneWayMessage { mut headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let mut request = Request::new(RequestBody::from(Segments::from(body)));
         request.extensions_mut().insert(Own);
         if !is_question {
-            request.extensions_mut().insert(Unanswered);
+            request.extensions_mut().insert(FireAndForget);
         }
         *request.method_mut() = HttpMethod::POST;
         *request.headers_mut() = headers;
-        let delivery = Delivery { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
+        let delivery = SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
         self.client.send(upstream, request, delivery, Instant::now(), deadline).await
     }
 
     /// Asks. An error is a fault of the exchange; a refusal is an answer.
-    pub async fn ask(&self, upstream: &Upstream, question: Question) -> Result<Answer, UpstreamError> {
-        let Question { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
+    pub async fn ask(&self, upstream: &Upstream, question: AskRequest) -> Result<AskReply, UpstreamError> {
+        let AskRequest { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         let (body, own_id) = self.with_own_id(body);
-        let message = Message { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
+        let message =
+            OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
         let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
         let media = media_of(&head.headers);
         let answer = |body: Bytes| {
             let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));
             let (status, headers) = (head.status, head.headers.clone());
-            Answer { status, headers, is_to_us: restored.is_some(), body: restored.unwrap_or(body), replica }
+            AskReply {
+                status,
+                headers,
+                is_to_us: restored.is_some(),
+                body: restored.unwrap_or(body),
+                replica,
+            }
         };
         match media {
             Media::Sse if head.status.is_success() => {
@@ -188,10 +195,10 @@ impl Asker<'_> {
         deadline: Instant,
     ) -> Result<bool, UpstreamError> {
         let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
-        request.extensions_mut().insert(Unanswered);
+        request.extensions_mut().insert(FireAndForget);
         *request.method_mut() = HttpMethod::DELETE;
         *request.headers_mut() = legacy_headers(version, Some(session));
-        let delivery = Delivery { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };
+        let delivery = SendOptions { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };
         let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
         let Reply { head, mut body, lease, .. } = reply;
         if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
@@ -200,11 +207,11 @@ impl Asker<'_> {
         Ok(head.status.is_success() || head.status == StatusCode::NOT_FOUND)
     }
 
-    fn aim_at(&self, session: Option<ReplicaKey>) -> Aim {
+    fn aim_at(&self, session: Option<ReplicaKey>) -> ReplicaSelection {
         match (self.aim, session) {
-            (Aim::Any, session) => session.into(),
+            (ReplicaSelection::Any, session) => session.into(),
             // Fit or not.
-            (Aim::Probe, Some(replica)) => Aim::Question(replica),
+            (ReplicaSelection::Probe, Some(replica)) => ReplicaSelection::Question(replica),
             (aim, _) => aim,
         }
     }

@@ -45,8 +45,8 @@ impl Client {
             let stream = replica.open().await?;
             socket::tune(&stream)?;
             match &replica.tls {
-                None => Ok(Line::Clear(stream)),
-                Some(tls) => Ok(Line::Tls(Box::new(tls.connect(stream, &replica.host).await?))),
+                None => Ok(MaybeTls::Clear(stream)),
+                Some(tls) => Ok(MaybeTls::Tls(Box::new(tls.connect(stream, &replica.host).await?))),
             }
         });
         let line = match connected.await {
@@ -68,8 +68,8 @@ impl Client {
             }
         };
         match line {
-            Line::Clear(stream) => self.start(upstream, stream, open, is_stream).await,
-            Line::Tls(stream) => self.start(upstream, *stream, open, is_stream).await,
+            MaybeTls::Clear(stream) => self.start(upstream, stream, open, is_stream).await,
+            MaybeTls::Tls(stream) => self.start(upstream, *stream, open, is_stream).await,
         }
     }
 
@@ -104,7 +104,7 @@ impl Client {
 }
 
 /// What leads to a replica.
-enum Line {
+enum MaybeTls {
     Clear(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }

@@ -20,13 +20,13 @@ use tokio::time::timeout_at;
 use super::balance::NotChosen;
 use super::bridge;
 use super::fresh_id::{self, FreshId, Restored};
-use super::health::breaker::{Failure, Pass};
+use super::health::breaker::{Pass, RequestFault};
 use super::incoming::Incoming;
 use super::pipe;
 use super::pipe::host::Host;
-use super::pool::{InFlight, Lease, Pools};
+use super::pool::{ConnectionLease, ConnectionPools, ReplicaRequest};
 use super::sending::Sending;
-use super::{Aim, ReplicaKey, Transport, Upstream};
+use super::{ReplicaKey, ReplicaSelection, Transport, Upstream};
 use crate::telemetry::calls::Asked;
 use crate::telemetry::trace::Trail;
 use net::tasks::Tasks;
@@ -42,17 +42,17 @@ const JSON: &[u8] = b"application/json";
 
 /// Marks a request that somebody else ends if its reply takes too long to begin.
 #[derive(Clone, Copy, Debug)]
-pub struct Unhurried;
+pub struct CallerDeadline;
 
 /// Marks what is not asked for an answer, as a notification or the end of a session: that it is taken in late, or not at all,
 /// says nothing of how a replica answers calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Unanswered;
+pub struct FireAndForget;
 
 /// Marks a request whose reply is a stream that is held open for long. It has a connection of its own, which whoever
 /// sends it has to bound.
 #[derive(Clone, Copy, Debug)]
-pub struct Held;
+pub struct DedicatedConnection;
 
 /// What came back. The connection is leased until the body was read to its end.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct Reply {
     /// The rest.
     pub body: Incoming,
     /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
-    pub lease: Option<Lease>,
+    pub lease: Option<ConnectionLease>,
     /// Which replica it is from.
     pub replica: Option<ReplicaKey>,
 }
@@ -71,7 +71,7 @@ pub struct Reply {
 #[derive(Clone, Debug)]
 pub struct Client {
     /// Connections waiting for a request.
-    pub pools: Rc<Pools>,
+    pub pools: Rc<ConnectionPools>,
     /// Where connections run.
     pub tasks: Tasks,
     /// Open connections of this thread, idle ones included.
@@ -84,11 +84,11 @@ pub struct Client {
 
 /// How a request is to be sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Delivery {
+pub struct SendOptions {
     /// Executing it twice does no harm.
     pub is_safe_to_repeat: bool,
     /// Which replica it is for.
-    pub aim: Aim,
+    pub aim: ReplicaSelection,
     /// What it is about, where a client asked.
     pub asked: Option<Asked>,
 }
@@ -109,7 +109,7 @@ impl Client {
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
-        delivery: Delivery,
+        delivery: SendOptions,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
@@ -127,7 +127,7 @@ impl Client {
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
-        delivery: Delivery,
+        delivery: SendOptions,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
@@ -137,7 +137,7 @@ impl Client {
                 timeout_at(deadline.into(), exchange).await.unwrap_or(Err(UpstreamError::TimedOut))
             }
             Transport::Http(_) => {
-                let clock = Clock { now, deadline };
+                let clock = RequestClock { now, deadline };
                 if upstream.access.has_tokens() {
                     Box::pin(self.attempt_with_token(upstream, (delivery, None), request, clock)).await
                 } else {
@@ -159,27 +159,28 @@ impl Client {
         request: Request<RequestBody>,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let delivery = Delivery { is_safe_to_repeat: false, aim: Aim::Session(to.replica), asked: None };
-        let clock = Clock { now: Instant::now(), deadline };
+        let delivery =
+            SendOptions { is_safe_to_repeat: false, aim: ReplicaSelection::Session(to.replica), asked: None };
+        let clock = RequestClock { now: Instant::now(), deadline };
         Box::pin(self.attempt_with_token(upstream, (delivery, to.target), request, clock)).await
     }
 
     pub(super) async fn attempt(
         &self,
         upstream: &Upstream,
-        (Delivery { is_safe_to_repeat, aim, .. }, target): (Delivery, Option<&Uri>),
+        (SendOptions { is_safe_to_repeat, aim, .. }, target): (SendOptions, Option<&Uri>),
         mut request: Request<RequestBody>,
-        clock: Clock,
+        clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
-        let is_stream = request.extensions().get::<Held>().is_some();
-        let may_be_late = is_stream || request.extensions().get::<Unanswered>().is_some();
+        let is_stream = request.extensions().get::<DedicatedConnection>().is_some();
+        let may_be_late = is_stream || request.extensions().get::<FireAndForget>().is_some();
         let trail = Trail::of(&request);
         // Where there is no choice, this is known even if there is no connection to be had.
         if let (Some(trail), [only]) = (&trail, upstream.replicas.load().as_slice()) {
             trail.goes_to(&only.host, only.port);
         }
         let mut may_repeat = is_safe_to_repeat;
-        let head_deadline = if is_stream || request.extensions().get::<Unhurried>().is_some() {
+        let head_deadline = if is_stream || request.extensions().get::<CallerDeadline>().is_some() {
             clock.deadline
         } else {
             clock.deadline.min(clock.now + upstream.config.first_byte_timeout)
@@ -218,7 +219,7 @@ impl Client {
                 Ok(Err(error)) => error,
                 Err(_) => {
                     if !may_be_late && clock.was_patient(upstream) {
-                        lease.in_flight.fail(Failure::TimedOut);
+                        lease.in_flight.fail(RequestFault::TimedOut);
                     }
                     return Err(UpstreamError::TimedOut);
                 }
@@ -229,7 +230,7 @@ impl Client {
             let is_silent = lease.connection.received_bytes.get() == received_before;
             // A connection that had been idle may have been closed for that.
             if !is_pooled || !is_silent {
-                lease.in_flight.fail(Failure::Broken);
+                lease.in_flight.fail(RequestFault::Broken);
             }
             request = match (unsent, copy) {
                 (Some(request), _) if is_pooled => request,
@@ -261,10 +262,10 @@ impl Client {
     async fn lease(
         &self,
         upstream: &Upstream,
-        aim: Aim,
+        aim: ReplicaSelection,
         is_stream: bool,
-        clock: Clock,
-    ) -> Result<(Lease, bool), UpstreamError> {
+        clock: RequestClock,
+    ) -> Result<(ConnectionLease, bool), UpstreamError> {
         let mut tried = Vec::new();
         let mut failed = UpstreamError::Unreachable;
         loop {
@@ -291,7 +292,7 @@ impl Client {
             };
             tried.push(replica.key);
             let is_counted = !is_stream && pass != Pass::Aside;
-            let mut in_flight = InFlight::begin(Rc::new(Arc::clone(&replica)), pass, is_counted);
+            let mut in_flight = ReplicaRequest::begin(Rc::new(Arc::clone(&replica)), pass, is_counted);
             let place = self.pools.place(upstream, is_counted).ok_or(UpstreamError::TooManyConnections)?;
             let connecting = Box::pin(self.connect(upstream, &replica, is_stream));
             match timeout_at(clock.deadline.into(), connecting).await {
@@ -300,12 +301,12 @@ impl Client {
                 }
                 Ok(Err(error @ UpstreamError::TooManyConnections)) => return Err(error),
                 Ok(Err(error)) => {
-                    in_flight.fail(Failure::Broken);
+                    in_flight.fail(RequestFault::Broken);
                     failed = error;
                 }
                 Err(_) => {
                     if clock.was_patient(upstream) {
-                        in_flight.fail(Failure::Broken);
+                        in_flight.fail(RequestFault::Broken);
                     }
                     return Err(UpstreamError::TimedOut);
                 }
@@ -316,12 +317,12 @@ impl Client {
 
 /// When a request began, and when the head of its reply must be there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct RequestClock {
     pub(super) now: Instant,
     pub(super) deadline: Instant,
 }
 
-impl Clock {
+impl RequestClock {
     /// For what begins only now.
     pub(super) fn starting_now(self) -> Self {
         Self { now: Instant::now(), ..self }
@@ -335,7 +336,7 @@ impl Clock {
 }
 
 /// What the head of a reply says of its replica. The rest says the end of the reply.
-fn judge(in_flight: &mut InFlight, head: &http::response::Parts) {
+fn judge(in_flight: &mut ReplicaRequest, head: &http::response::Parts) {
     let media = head.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let is_json = media.get(..JSON.len()).is_some_and(|start| start.eq_ignore_ascii_case(JSON));
     match head.status {
@@ -343,13 +344,13 @@ fn judge(in_flight: &mut InFlight, head: &http::response::Parts) {
         StatusCode::SERVICE_UNAVAILABLE => in_flight.succeed(),
         // Some servers send errors of JSON-RPC like this.
         status if status.is_server_error() && is_json => in_flight.postpone(),
-        status if status.is_server_error() => in_flight.fail(Failure::Broken),
+        status if status.is_server_error() => in_flight.fail(RequestFault::Broken),
         status if status.is_success() && is_json => {}
         _ => in_flight.succeed(),
     }
 }
 
-fn address(request: &mut Request<RequestBody>, lease: &Lease) {
+fn address(request: &mut Request<RequestBody>, lease: &ConnectionLease) {
     let replica = lease.in_flight.replica();
     *request.uri_mut() = replica.target.clone();
     request.headers_mut().insert(header::HOST, replica.authority.clone());

@@ -24,7 +24,7 @@ pub const EMPTY: &str = "{}";
 /// What is known of one upstream; shared by all threads.
 #[derive(Debug, Default)]
 pub struct Facts {
-    known: ArcSwap<Known>,
+    known: ArcSwap<EraFacts>,
     changed: Notify,
     is_doubted: AtomicBool,
     is_introduction_wanted: AtomicBool,
@@ -33,7 +33,7 @@ pub struct Facts {
 
 /// What is known at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct EraFacts {
     /// What came of `server/discover`.
     pub modern: Fact,
     /// What came of `initialize`.
@@ -66,12 +66,12 @@ pub struct Introduction {
 
 impl Facts {
     /// What is known now.
-    pub fn known(&self) -> arc_swap::Guard<Arc<Known>> {
+    pub fn known(&self) -> arc_swap::Guard<Arc<EraFacts>> {
         self.known.load()
     }
 
     /// Replaces what is known and wakes whoever waits for it.
-    pub fn publish(&self, known: Known) {
+    pub fn publish(&self, known: EraFacts) {
         self.known.store(Arc::new(known));
         self.changed.notify_waiters();
     }
@@ -148,7 +148,7 @@ impl Facts {
     }
 }
 
-impl Known {
+impl EraFacts {
     /// What is known of one era.
     pub fn of(&self, era: Era) -> &Fact {
         match era {
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn only_what_is_present_is_spoken() {
         let introduction = Introduction { version: "2025-11-25".into(), result: "{}".into() };
-        let mut known = Known { modern: Fact::Absent, ..Known::default() };
+        let mut known = EraFacts { modern: Fact::Absent, ..EraFacts::default() };
         assert!(known.is_unknown());
         *known.of_mut(Era::Legacy) = Fact::Present(introduction.into());
         assert_eq!(known.eras(), Eras::only(Era::Legacy));

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::ask::{Answer, Asker, Question, SESSION_ID, legacy_headers};
+use super::ask::{AskReply, AskRequest, Asker, SESSION_ID, legacy_headers};
 use super::exchange::Client;
 use super::pipe::exchange::CALLER;
 use super::stdio;
-use super::{Aim, ReplicaKey, Upstream};
+use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::buffered::Buffered;
 use config::Limits;
 use protocol::ambiguity::is_ambiguous_introduction;
@@ -29,7 +29,7 @@ const SESSION_ID_BYTES_MAX: usize = 1024;
 
 /// A session that an upstream opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct InitializedSession {
     /// Its id; upstreams without sessions give none.
     pub id: Option<HeaderValue>,
     /// The version the upstream chose.
@@ -42,7 +42,7 @@ pub struct Opened {
 
 /// What an upstream is told about whom a session is for.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
+pub struct InitializeOffer<'a> {
     /// The version to begin with.
     pub version: LegacyVersion,
     /// The client's capabilities, a JSON object.
@@ -59,7 +59,7 @@ pub struct Offer<'a> {
 
 /// Why no session was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotOpened {
+pub enum InitializeError {
     /// The exchange failed, or its answer makes no sense.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
@@ -73,23 +73,23 @@ pub enum NotOpened {
     },
 }
 
-impl From<NotOpened> for UpstreamError {
-    fn from(not_opened: NotOpened) -> Self {
+impl From<InitializeError> for UpstreamError {
+    fn from(not_opened: InitializeError) -> Self {
         match not_opened {
-            NotOpened::Upstream(error) => error,
-            NotOpened::Refused { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
+            InitializeError::Upstream(error) => error,
+            InitializeError::Refused { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
                 Self::Credentials
             }
-            NotOpened::Refused {
+            InitializeError::Refused {
                 status: status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE),
                 ..
             } => Self::Busy { status, retry_after_s: None },
-            NotOpened::Refused { .. } => Self::Nonsense,
+            InitializeError::Refused { .. } => Self::Nonsense,
         }
     }
 }
 
-impl Offer<'static> {
+impl InitializeOffer<'static> {
     /// For a session of the gateway's own.
     pub fn own(version: LegacyVersion) -> Self {
         let client_version = env!("CARGO_PKG_VERSION");
@@ -104,7 +104,7 @@ impl Offer<'static> {
     }
 }
 
-impl Offer<'_> {
+impl InitializeOffer<'_> {
     fn message(&self) -> String {
         let Self { version, capabilities, client_name, client_title, client_version, .. } = *self;
         let title = if client_title.is_empty() {
@@ -130,9 +130,9 @@ impl Offer<'_> {
 pub async fn open(
     asker: &Asker<'_>,
     upstream: &Upstream,
-    offer: Offer<'_>,
+    offer: InitializeOffer<'_>,
     deadline: Instant,
-) -> Result<Opened, NotOpened> {
+) -> Result<InitializedSession, InitializeError> {
     let body = offer.message();
     // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
     let mut headers = HeaderMap::new();
@@ -153,7 +153,7 @@ pub async fn open(
     let accepted =
         asker.ask(upstream, question(asker, (headers, opened.replica), initialized, deadline)).await?;
     if !accepted.status.is_success() {
-        return Err(NotOpened::Refused { status: accepted.status, code: None });
+        return Err(InitializeError::Refused { status: accepted.status, code: None });
     }
     unfinished.finish();
     Ok(opened)
@@ -168,7 +168,7 @@ struct Closing {
     client: Client,
     limits: Limits,
     budget: Arc<Buffered>,
-    aim: Aim,
+    aim: ReplicaSelection,
     upstream: Arc<Upstream>,
     version: LegacyVersion,
     session: (HeaderValue, Option<ReplicaKey>),
@@ -176,7 +176,7 @@ struct Closing {
 
 impl Unfinished {
     /// `answer` is to `initialize`.
-    fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &Answer, version: LegacyVersion) -> Self {
+    fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &AskReply, version: LegacyVersion) -> Self {
         let closing = || {
             let id = session_id(answer).filter(|_| answer.status.is_success())?;
             Some(Closing {
@@ -227,7 +227,12 @@ impl Closing {
 }
 
 /// Closes a session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
-pub async fn close(asker: &Asker<'_>, upstream: &Upstream, opened: &Opened, deadline: Instant) -> bool {
+pub async fn close(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    opened: &InitializedSession,
+    deadline: Instant,
+) -> bool {
     let Some(session) = &opened.id else { return true };
     let session = (session, opened.replica);
     let closed = asker.close_session(upstream, opened.version.as_str(), session, deadline).await;
@@ -242,8 +247,8 @@ fn question(
     (headers, replica): (HeaderMap, Option<ReplicaKey>),
     body: String,
     deadline: Instant,
-) -> Question {
-    Question {
+) -> AskRequest {
+    AskRequest {
         headers,
         body: body.into(),
         is_safe_to_repeat: false,
@@ -254,11 +259,11 @@ fn question(
 }
 
 /// It is kept for long: as it came, it would keep what its connection read along with it.
-fn session_id(answer: &Answer) -> Option<HeaderValue> {
+fn session_id(answer: &AskReply) -> Option<HeaderValue> {
     answer.headers.get(SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
 }
 
-fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
+fn read(asker: &Asker<'_>, answer: &AskReply) -> Result<InitializedSession, InitializeError> {
     let mut scratch = asker.scratch.borrow_mut();
     let root = scratch.index(&answer.body, asker.limits.json_depth_max).ok().map(Document::root);
     let result = root.and_then(|root| root.get("result"));
@@ -267,7 +272,7 @@ fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
         if answer.status.is_success() && code.is_none() {
             return Err(UpstreamError::Nonsense.into());
         }
-        return Err(NotOpened::Refused { status: answer.status, code });
+        return Err(InitializeError::Refused { status: answer.status, code });
     };
     if is_ambiguous_introduction(result) {
         return Err(UpstreamError::Nonsense.into());
@@ -277,7 +282,7 @@ fn read(asker: &Asker<'_>, answer: &Answer) -> Result<Opened, NotOpened> {
     let version = version.ok_or(UpstreamError::Nonsense)?;
     let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
-    Ok(Opened { id, version, result: answer.body.slice(result.span()), replica })
+    Ok(InitializedSession { id, version, result: answer.body.slice(result.span()), replica })
 }
 
 #[cfg(test)]
@@ -287,10 +292,10 @@ mod tests {
     #[test]
     fn an_offer_is_what_the_client_said() {
         let version = LegacyVersion::V2025_06_18;
-        let own = Offer::own(version).message();
+        let own = InitializeOffer::own(version).message();
         assert!(own.contains(r#""capabilities":{},"clientInfo":{"name":"trunkline","version":""#), "{own}");
         let capabilities = r#"{ "sampling":{"tools":{}},"elicitation":{"form":{},"url":{}} }"#;
-        let offer = Offer {
+        let offer = InitializeOffer {
             version,
             capabilities,
             client_name: "a\"b",

@@ -31,7 +31,7 @@ struct TurnsOfOne {
 
 /// The right to send one message.
 #[derive(Debug)]
-pub struct Turn {
+pub struct MessageTurn {
     _of_all: Option<OwnedSemaphorePermit>,
     _of_one: Option<OwnedSemaphorePermit>,
     _client: KnownClient,
@@ -51,12 +51,12 @@ impl MessageTurns {
     }
 
     /// Waits for a turn of the client.
-    pub async fn take(self: &Arc<Self>, client: &str) -> Turn {
+    pub async fn take(self: &Arc<Self>, client: &str) -> MessageTurn {
         let (client, semaphore) = self.know(client);
         // Neither is ever closed. First its own, so that it takes none of others while it waits.
         let of_one = semaphore.acquire_owned().await.ok();
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok();
-        Turn { _of_all: of_all, _of_one: of_one, _client: client }
+        MessageTurn { _of_all: of_all, _of_one: of_one, _client: client }
     }
 
     fn know(self: &Arc<Self>, name: &str) -> (KnownClient, Arc<Semaphore>) {

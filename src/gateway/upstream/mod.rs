@@ -39,7 +39,7 @@ use self::bridge::Bridge;
 use self::changes::Changes;
 use self::credentials::Access;
 use self::facts::Facts;
-use self::health::breaker::{Pass, Rules, State};
+use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, Listing};
 use self::message_turns::MessageTurns;
@@ -113,7 +113,7 @@ pub struct Upstream {
 
 /// Which replica a request is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Aim {
+pub enum ReplicaSelection {
     /// Any that is fit.
     #[default]
     Any,
@@ -125,7 +125,7 @@ pub enum Aim {
     Probe,
 }
 
-impl From<Option<ReplicaKey>> for Aim {
+impl From<Option<ReplicaKey>> for ReplicaSelection {
     /// Where a session is, if it is known.
     fn from(session: Option<ReplicaKey>) -> Self {
         session.map_or(Self::Any, Self::Session)
@@ -136,7 +136,7 @@ impl From<Option<ReplicaKey>> for Aim {
 #[derive(Debug)]
 pub enum Transport {
     /// Streamable HTTP, at one of its replicas, or HTTP+SSE while that is what it speaks.
-    Http(Arc<sse::Streams>),
+    Http(Arc<sse::SseUpstream>),
     /// A child process.
     Stdio(Arc<Children>),
 }
@@ -150,7 +150,7 @@ impl Upstream {
         metrics: &Metrics,
     ) -> Result<Self, http::Error> {
         let series = metrics.upstream(&config.name);
-        let common = replica::Common {
+        let common = replica::ReplicaCommon {
             upstream: config.name.as_str().into(),
             rules: Rules::of(&config.replicas),
             openings: series.breaker_openings.clone(),
@@ -164,7 +164,7 @@ impl Upstream {
             Some(command) => {
                 Transport::Stdio(Children::new(&config, command, access.material.env.clone(), metrics))
             }
-            None => Transport::Http(sse::Streams::new(config.transport == config::Transport::Sse)),
+            None => Transport::Http(sse::SseUpstream::new(config.transport == config::Transport::Sse)),
         };
         let bridge = Bridge::new(metrics.bridge.of(&config.name));
         let pins = config.pins.is_on().then(|| Arc::new(Pins::new(metrics.pins.of(&config.name))));
@@ -238,7 +238,7 @@ impl Upstream {
     }
 
     /// Its streams of HTTP+SSE, should it speak it. `None`: it is not reached over HTTP.
-    pub fn sse(&self) -> Option<&Arc<sse::Streams>> {
+    pub fn sse(&self) -> Option<&Arc<sse::SseUpstream>> {
         match &self.transport {
             Transport::Http(streams) => Some(streams),
             Transport::Stdio(_) => None,
@@ -350,14 +350,15 @@ impl Upstream {
     /// Whether every replica failed so often that its breaker is not closed.
     pub fn is_out_of_order(&self) -> bool {
         let replicas = self.replicas.load();
-        !replicas.is_empty() && replicas.iter().all(|replica| replica.breaker.0.state() != State::Closed)
+        !replicas.is_empty()
+            && replicas.iter().all(|replica| replica.breaker.0.state() != BreakerState::Closed)
     }
 
     /// The replica of `set` that a request goes to, and how it passes; none that was `tried`.
     pub fn choose<'s>(
         &self,
         set: &'s [Arc<Replica>],
-        (aim, tried): (Aim, &[ReplicaKey]),
+        (aim, tried): (ReplicaSelection, &[ReplicaKey]),
         random: u32,
         now: Instant,
     ) -> Result<(&'s Arc<Replica>, Pass), NotChosen> {
@@ -367,9 +368,11 @@ impl Upstream {
             NotChosen::Unfit { retry_after_ms }
         };
         match aim {
-            Aim::Any => balance::choose(set, tried, random, now),
-            Aim::Question(key) => find(key).map(|replica| (replica, Pass::Aside)).ok_or(NotChosen::AllTried),
-            Aim::Probe => balance::choose(set, tried, random, now)
+            ReplicaSelection::Any => balance::choose(set, tried, random, now),
+            ReplicaSelection::Question(key) => {
+                find(key).map(|replica| (replica, Pass::Aside)).ok_or(NotChosen::AllTried)
+            }
+            ReplicaSelection::Probe => balance::choose(set, tried, random, now)
                 .ok()
                 .map(|(replica, pass)| {
                     // Who answers questions may answer nothing else: they are no trials.
@@ -378,7 +381,7 @@ impl Upstream {
                 })
                 .or_else(|| Some((set.iter().find(|replica| !tried.contains(&replica.key))?, Pass::Aside)))
                 .ok_or(NotChosen::AllTried),
-            Aim::Session(key) => {
+            ReplicaSelection::Session(key) => {
                 // Before its name is resolved nobody knows which replica there is.
                 let is_resolved = || set.iter().all(|replica| replica.address.is_some());
                 let Some(replica) = find(key) else {

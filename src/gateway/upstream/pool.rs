@@ -14,7 +14,7 @@ use prometheus::IntGauge;
 
 use super::balance::Dice;
 use super::exchange::RequestBody;
-use super::health::breaker::{Failure, Pass};
+use super::health::breaker::{Pass, RequestFault};
 use super::replica::{Replica, ReplicaKey};
 use super::{Upstream, UpstreamId};
 use protocol::error::UpstreamError;
@@ -26,30 +26,30 @@ const BUDGET_MAX: u32 = 10 * RETRY_COST;
 
 /// All pools of one worker.
 #[derive(Debug, Default)]
-pub struct Pools {
-    slots: RefCell<Vec<Pool>>,
+pub struct ConnectionPools {
+    slots: RefCell<Vec<ConnectionPool>>,
     dice: Dice,
 }
 
 #[derive(Debug)]
-struct Pool {
+struct ConnectionPool {
     generation: u64,
     idle: Vec<Idle>,
     /// Open connections, idle ones included.
     open: Rc<Cell<usize>>,
     /// What may be sent again: grows with every request, and by one retry a second.
     budget: u32,
-    shown: Shown,
+    shown: IdleGauge,
 }
 
 /// How many idle connections of this pool are counted in the metrics.
 #[derive(Debug, Default)]
-struct Shown {
+struct IdleGauge {
     gauge: Option<IntGauge>,
     idle: i64,
 }
 
-impl Shown {
+impl IdleGauge {
     fn set(&mut self, idle: usize) {
         let idle = i64::try_from(idle).unwrap_or(i64::MAX);
         if let Some(gauge) = self.gauge.as_ref().filter(|_| idle != self.idle) {
@@ -59,7 +59,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for IdleGauge {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -69,7 +69,7 @@ impl Drop for Shown {
 struct Idle {
     connection: Connection,
     at: Rc<Arc<Replica>>,
-    place: Place,
+    place: ConnectionSlot,
     /// When we close it.
     expires: Instant,
 }
@@ -85,9 +85,9 @@ pub struct Connection {
 
 /// One of the connections that an upstream may have.
 #[derive(Debug)]
-pub struct Place(Rc<Cell<usize>>);
+pub struct ConnectionSlot(Rc<Cell<usize>>);
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }
@@ -96,7 +96,7 @@ impl Drop for Place {
 /// A request on its way at a replica. Dropped, it is over; unless it was settled before, that says nothing of the
 /// replica.
 #[derive(Debug)]
-pub struct InFlight {
+pub struct ReplicaRequest {
     replica: Rc<Arc<Replica>>,
     pass: Pass,
     /// Long streams are not counted, they say nothing of how busy it is.
@@ -105,7 +105,7 @@ pub struct InFlight {
     is_answered: bool,
 }
 
-impl InFlight {
+impl ReplicaRequest {
     /// A request begins.
     pub fn begin(replica: Rc<Arc<Replica>>, pass: Pass, is_counted: bool) -> Self {
         if is_counted {
@@ -133,7 +133,7 @@ impl InFlight {
     }
 
     /// The replica did not.
-    pub fn fail(&mut self, failure: Failure) {
+    pub fn fail(&mut self, failure: RequestFault) {
         // What broke after a good beginning is a failure, too, but no longer that of a trial.
         let pass = if self.is_settled && self.pass == Pass::Trial { Pass::Free } else { self.pass };
         self.is_settled = true;
@@ -154,12 +154,12 @@ impl InFlight {
         if is_success {
             self.succeed();
         } else {
-            self.fail(Failure::Broken);
+            self.fail(RequestFault::Broken);
         }
     }
 }
 
-impl Drop for InFlight {
+impl Drop for ReplicaRequest {
     fn drop(&mut self) {
         if !self.is_settled {
             self.replica.breaker.0.give_up(self.pass);
@@ -170,33 +170,33 @@ impl Drop for InFlight {
     }
 }
 
-/// A connection in use. Dropped without [`Lease::give_back`], it is closed.
+/// A connection in use. Dropped without [`ConnectionLease::give_back`], it is closed.
 #[derive(Debug)]
-pub struct Lease {
+pub struct ConnectionLease {
     /// The connection.
     pub connection: Connection,
     /// What the replica is judged by.
-    pub in_flight: InFlight,
-    place: Place,
-    pools: Rc<Pools>,
+    pub in_flight: ReplicaRequest,
+    place: ConnectionSlot,
+    pools: Rc<ConnectionPools>,
     id: UpstreamId,
     idle_timeout: Duration,
     idle_max: usize,
 }
 
-impl Default for Pool {
+impl Default for ConnectionPool {
     fn default() -> Self {
         Self {
             generation: 0,
             idle: Vec::new(),
             open: Rc::default(),
             budget: BUDGET_MAX,
-            shown: Shown::default(),
+            shown: IdleGauge::default(),
         }
     }
 }
 
-impl Pools {
+impl ConnectionPools {
     /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this.
     pub fn take(
         self: &Rc<Self>,
@@ -204,7 +204,7 @@ impl Pools {
         replica: &Arc<Replica>,
         pass: Pass,
         now: Instant,
-    ) -> Option<Lease> {
+    ) -> Option<ConnectionLease> {
         let mut slots = self.slots.borrow_mut();
         let idle = &mut pool_of(&mut slots, upstream.id)?.idle;
         idle.retain(|idle| idle.expires > now && !idle.connection.sender.is_closed());
@@ -213,11 +213,11 @@ impl Pools {
         let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica) && idle.connection.sender.is_ready();
         let position = idle.iter().rposition(is_fit)?;
         let Idle { connection, at, place, .. } = idle.remove(position);
-        Some(self.lease(upstream, connection, place, InFlight::begin(at, pass, true)))
+        Some(self.lease(upstream, connection, place, ReplicaRequest::begin(at, pass, true)))
     }
 
     /// Room for a new connection; `None`: there are as many to this upstream as there may be.
-    pub fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<Place> {
+    pub fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<ConnectionSlot> {
         let mut slots = self.slots.borrow_mut();
         let pool = pool_of(&mut slots, upstream.id).filter(|_| is_bounded);
         let open = pool.as_ref().map_or_else(Rc::default, |pool| Rc::clone(&pool.open));
@@ -227,7 +227,7 @@ impl Pools {
             pool.idle.remove(0);
         }
         open.set(open.get() + 1);
-        Some(Place(open))
+        Some(ConnectionSlot(open))
     }
 
     /// Wraps a new connection.
@@ -235,10 +235,10 @@ impl Pools {
         self: &Rc<Self>,
         upstream: &Upstream,
         connection: Connection,
-        place: Place,
-        in_flight: InFlight,
-    ) -> Lease {
-        Lease {
+        place: ConnectionSlot,
+        in_flight: ReplicaRequest,
+    ) -> ConnectionLease {
+        ConnectionLease {
             connection,
             in_flight,
             place,
@@ -316,18 +316,18 @@ impl Pools {
 }
 
 /// The pool of `id`, made if new; `None` if the slot already belongs to a later upstream.
-fn pool_of(slots: &mut Vec<Pool>, id: UpstreamId) -> Option<&mut Pool> {
+fn pool_of(slots: &mut Vec<ConnectionPool>, id: UpstreamId) -> Option<&mut ConnectionPool> {
     if slots.len() <= id.slot {
-        slots.resize_with(id.slot + 1, Pool::default);
+        slots.resize_with(id.slot + 1, ConnectionPool::default);
     }
     let pool = &mut slots[id.slot];
     if pool.generation < id.generation {
-        *pool = Pool { generation: id.generation, ..Pool::default() };
+        *pool = ConnectionPool { generation: id.generation, ..ConnectionPool::default() };
     }
     (pool.generation == id.generation).then_some(pool)
 }
 
-impl Lease {
+impl ConnectionLease {
     /// Shortens the idle time to what the server promised in `Keep-Alive: timeout=…`, less a second.
     pub fn respect_keep_alive(&mut self, headers: &http::HeaderMap) {
         let promised = headers.get("keep-alive").and_then(|value| keep_alive_timeout(value.as_bytes()));
@@ -355,10 +355,10 @@ impl Lease {
 }
 
 /// What is to be said of the replica after an error in the middle of its reply.
-pub fn note_error(lease: Option<&mut Lease>, error: &UpstreamError) {
+pub fn note_error(lease: Option<&mut ConnectionLease>, error: &UpstreamError) {
     let failure = match error {
-        UpstreamError::Reset | UpstreamError::Nonsense => Failure::Broken,
-        UpstreamError::TimedOut => Failure::TimedOut,
+        UpstreamError::Reset | UpstreamError::Nonsense => RequestFault::Broken,
+        UpstreamError::TimedOut => RequestFault::TimedOut,
         _ => return,
     };
     if let Some(lease) = lease {
@@ -366,8 +366,8 @@ pub fn note_error(lease: Option<&mut Lease>, error: &UpstreamError) {
     }
 }
 
-/// [`Lease::give_back`] of what a reply came with.
-pub fn give_back(lease: Option<Lease>, now: Instant) {
+/// [`ConnectionLease::give_back`] of what a reply came with.
+pub fn give_back(lease: Option<ConnectionLease>, now: Instant) {
     if let Some(lease) = lease {
         lease.give_back(now);
     }

@@ -12,7 +12,7 @@ use prometheus::IntCounter;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
 
-use super::health::breaker::{Breaker, Failure, Pass, Rules};
+use super::health::breaker::{Breaker, Pass, RequestFault, Rules};
 use super::health::load::Load;
 use super::health::{Padded, clock_ms};
 use config;
@@ -57,7 +57,7 @@ pub struct Replica {
 
 /// What all replicas of an upstream have in common.
 #[derive(Clone, Debug)]
-pub(super) struct Common {
+pub(super) struct ReplicaCommon {
     /// Its name.
     pub(super) upstream: Box<str>,
     /// When requests keep away from them.
@@ -68,7 +68,7 @@ pub(super) struct Common {
     pub(super) tls: Option<Arc<Connector>>,
 }
 
-impl Common {
+impl ReplicaCommon {
     /// Whether replicas with these are as those with `other`.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         let is_reached_alike = match (&self.tls, &other.tls) {
@@ -85,9 +85,9 @@ impl Replica {
         (index, url): (usize, &config::Url),
         address: Option<SocketAddr>,
         breaker: Breaker,
-        common: &Common,
+        common: &ReplicaCommon,
     ) -> Result<Self, http::Error> {
-        let Common { upstream, rules, openings, tls } = common.clone();
+        let ReplicaCommon { upstream, rules, openings, tls } = common.clone();
         Ok(Self {
             key: key(url, address),
             host: url.host.clone(),
@@ -135,9 +135,13 @@ impl Replica {
     }
 
     /// A request failed.
-    pub fn note_failure(&self, pass: Pass, failure: Failure) {
+    pub fn note_failure(&self, pass: Pass, failure: RequestFault) {
         if self.breaker.0.fail(pass, failure, &self.rules, clock_ms(Instant::now())) {
-            self.say_opened(if failure == Failure::TimedOut { "does not answer in time" } else { "fails" });
+            self.say_opened(if failure == RequestFault::TimedOut {
+                "does not answer in time"
+            } else {
+                "fails"
+            });
         }
     }
 

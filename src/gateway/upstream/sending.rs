@@ -16,12 +16,12 @@ const READ_WITHIN: Duration = Duration::from_millis(200);
 /// How far one request has come. Any thread may look.
 #[derive(Debug, Default)]
 pub struct Sending {
-    stage: Mutex<Stage>,
+    stage: Mutex<SendStage>,
     changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum SendStage {
     #[default]
     Waits,
     Written(Instant),
@@ -32,30 +32,30 @@ enum Stage {
 impl Sending {
     /// Its connection has taken all of it.
     pub fn mark_written(&self) {
-        self.advance(|stage| (stage == Stage::Waits).then(|| Stage::Written(Instant::now())));
+        self.advance(|stage| (stage == SendStage::Waits).then(|| SendStage::Written(Instant::now())));
     }
 
     /// What is sent after it cannot overtake it.
     pub fn mark_taken(&self) {
-        self.advance(|stage| (stage != Stage::Over).then_some(Stage::Taken));
+        self.advance(|stage| (stage != SendStage::Over).then_some(SendStage::Taken));
     }
 
     /// It is about to be sent once more, elsewhere.
     pub fn restart(&self) {
-        self.advance(|stage| (stage != Stage::Over).then_some(Stage::Waits));
+        self.advance(|stage| (stage != SendStage::Over).then_some(SendStage::Waits));
     }
 
     /// It has its answer, or will never have one.
     pub fn mark_over(&self) {
-        self.advance(|_| Some(Stage::Over));
+        self.advance(|_| Some(SendStage::Over));
     }
 
     /// Whether what is sent now cannot overtake it.
     pub fn is_behind(&self) -> bool {
         match self.stage() {
-            Stage::Waits => false,
-            Stage::Written(at) => at.elapsed() >= READ_WITHIN,
-            Stage::Taken | Stage::Over => true,
+            SendStage::Waits => false,
+            SendStage::Written(at) => at.elapsed() >= READ_WITHIN,
+            SendStage::Taken | SendStage::Over => true,
         }
     }
 
@@ -66,10 +66,10 @@ impl Sending {
             // Before the look, so that no change is missed.
             changed.as_mut().enable();
             match self.stage() {
-                Stage::Waits => changed.await,
-                Stage::Taken => return true,
-                Stage::Over => return false,
-                Stage::Written(at) => {
+                SendStage::Waits => changed.await,
+                SendStage::Taken => return true,
+                SendStage::Over => return false,
+                SendStage::Written(at) => {
                     let until = at + READ_WITHIN;
                     if Instant::now() >= until {
                         return true;
@@ -83,11 +83,11 @@ impl Sending {
         }
     }
 
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> SendStage {
         *self.stage.lock()
     }
 
-    fn advance(&self, next: impl FnOnce(Stage) -> Option<Stage>) {
+    fn advance(&self, next: impl FnOnce(SendStage) -> Option<SendStage>) {
         let mut stage = self.stage.lock();
         let Some(next) = next(*stage) else { return };
         *stage = next;

@@ -11,8 +11,8 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 
 use super::Upstream;
-use super::ask::{Asker, Named, Question, legacy_headers};
-use super::exchange::{Client, Delivery, Held, Reply, RequestBody};
+use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
+use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
 use super::incoming::Incoming;
 use crate::access::limit::buffered::{Buffered, Reservation};
 use protocol::error::UpstreamError;
@@ -33,7 +33,7 @@ const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
 const EVENT_ID_BYTES_MAX: usize = 1024;
 
 /// What came of a GET.
-pub enum Opened {
+pub enum GetResult {
     /// The stream stands.
     Stream(Box<Reply>),
     /// The upstream has none.
@@ -45,7 +45,12 @@ pub enum Opened {
 }
 
 /// Asks for the stream of a session. `after`: the id of the last event that was seen.
-pub async fn open(client: &Client, upstream: &Upstream, session: Named<'_>, after: Option<&Bytes>) -> Opened {
+pub async fn open(
+    client: &Client,
+    upstream: &Upstream,
+    session: SessionHeaders<'_>,
+    after: Option<&Bytes>,
+) -> GetResult {
     let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
     *request.method_mut() = Method::GET;
     let mut headers = legacy_headers(session.version, session.id);
@@ -54,27 +59,31 @@ pub async fn open(client: &Client, upstream: &Upstream, session: Named<'_>, afte
         headers.insert(LAST_EVENT_ID, after);
     }
     *request.headers_mut() = headers;
-    request.extensions_mut().insert(Held);
+    request.extensions_mut().insert(DedicatedConnection);
     let now = Instant::now();
-    let delivery = Delivery { is_safe_to_repeat: true, aim: session.replica.into(), asked: None };
+    let delivery = SendOptions { is_safe_to_repeat: true, aim: session.replica.into(), asked: None };
     let reply = match client.send(upstream, request, delivery, now, now + HEAD_TIMEOUT).await {
         // Its replica is gone, and with it the session.
-        Err(UpstreamError::SessionLost) => return Opened::Doubtful,
+        Err(UpstreamError::SessionLost) => return GetResult::Doubtful,
         Ok(reply) => reply,
-        Err(error) => return Opened::Failed(Some(error)),
+        Err(error) => return GetResult::Failed(Some(error)),
     };
     match reply.head.status {
-        StatusCode::OK if media_of(&reply.head.headers) == Media::Sse => Opened::Stream(Box::new(reply)),
-        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Opened::Doubtful,
-        status if status.is_success() || status == StatusCode::METHOD_NOT_ALLOWED => Opened::Refused,
-        StatusCode::NOT_ACCEPTABLE | StatusCode::NOT_IMPLEMENTED => Opened::Refused,
-        _ => Opened::Failed(None),
+        StatusCode::OK if media_of(&reply.head.headers) == Media::Sse => GetResult::Stream(Box::new(reply)),
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => GetResult::Doubtful,
+        status if status.is_success() || status == StatusCode::METHOD_NOT_ALLOWED => GetResult::Refused,
+        StatusCode::NOT_ACCEPTABLE | StatusCode::NOT_IMPLEMENTED => GetResult::Refused,
+        _ => GetResult::Failed(None),
     }
 }
 
 /// Whether an upstream knows a session of this id, or answers without one; `None` if it does not say.
-pub async fn is_session_known(asker: &Asker<'_>, upstream: &Upstream, session: Named<'_>) -> Option<bool> {
-    let question = Question {
+pub async fn is_session_known(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    session: SessionHeaders<'_>,
+) -> Option<bool> {
+    let question = AskRequest {
         headers: legacy_headers(session.version, session.id),
         body: Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-ping","method":"ping"}"#),
         is_safe_to_repeat: true,

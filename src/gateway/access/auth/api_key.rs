@@ -11,18 +11,18 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::identity::Identity;
 use crate::identity::Principal;
+use crate::identity::VerifiedIdentity;
 use config::{self, API_KEY_PREFIX};
 
 /// The configured keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ApiKeys {
-    by_tag: HashMap<u64, Vec<Holder>>,
+    by_tag: HashMap<u64, Vec<ApiKeyHolder>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Holder {
+struct ApiKeyHolder {
     digest: [u8; 32],
     principal: Principal,
 }
@@ -33,14 +33,18 @@ impl ApiKeys {
         let mut table = Self::default();
         for key in keys {
             let words = |words: &[String]| words.iter().map(|word| word.as_str().into()).collect();
-            let principal = Principal::Known(Arc::new(Identity {
+            let principal = Principal::Known(Arc::new(VerifiedIdentity {
                 id: format!("key:{}", key.name).into(),
                 name: key.name.as_str().into(),
                 groups: words(&key.groups),
                 scopes: words(&key.scopes),
-                ..Identity::default()
+                ..VerifiedIdentity::default()
             }));
-            table.by_tag.entry(tag(&key.sha256)).or_default().push(Holder { digest: key.sha256, principal });
+            table
+                .by_tag
+                .entry(tag(&key.sha256))
+                .or_default()
+                .push(ApiKeyHolder { digest: key.sha256, principal });
         }
         table
     }

@@ -13,7 +13,7 @@ use super::jwt::claims::identify;
 use super::jwt::issuer::{Issuer, Issuers};
 use super::jwt::token::{Token, is_token};
 use crate::identity::principal::Principal;
-use crate::identity::refusal::Refusal;
+use crate::identity::refusal::CredentialFault;
 use config::{self, AuthMethod};
 use protocol::head::Field;
 
@@ -46,7 +46,7 @@ pub struct Credentials {
 
 /// Somebody whose credentials are valid.
 #[derive(Debug)]
-pub struct Checked {
+pub struct Authenticated {
     /// Who it is.
     pub principal: Principal,
     /// By which keys a token was checked: void when their generation is another.
@@ -57,17 +57,17 @@ pub struct Checked {
 
 /// Why nobody is let in.
 #[derive(Debug)]
-pub enum Refused {
+pub enum AuthError {
     /// Nothing was presented.
     Missing,
     /// What was presented is not valid.
-    Wrong(Refusal),
+    Wrong(CredentialFault),
     /// The issuer may have a key for this token that is not known yet.
     AskIssuer(Arc<Issuer>),
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<CredentialFault> for AuthError {
+    fn from(refusal: CredentialFault) -> Self {
         Self::Wrong(refusal)
     }
 }
@@ -125,39 +125,39 @@ impl Authenticator {
         authorization: Field<'_>,
         certificate: Option<&ClientCertificate>,
         now_s: u64,
-    ) -> Result<Checked, Refused> {
+    ) -> Result<Authenticated, AuthError> {
         if self.goes_by(authorization) {
-            let credential = authorization.as_str().and_then(bearer).ok_or(Refusal::Header)?;
+            let credential = authorization.as_str().and_then(bearer).ok_or(CredentialFault::Header)?;
             return self.check_bearer(credential, now_s);
         }
         match (&self.certificates, certificate) {
             (Some(rules), Some(certificate)) => {
                 let principal = rules.identify(certificate, now_s)?;
-                Ok(Checked { principal, keys: None, ends_s: Some(certificate.expires_s) })
+                Ok(Authenticated { principal, keys: None, ends_s: Some(certificate.expires_s) })
             }
-            _ => Err(Refused::Missing),
+            _ => Err(AuthError::Missing),
         }
     }
 
-    fn check_bearer(&self, credential: &str, now_s: u64) -> Result<Checked, Refused> {
+    fn check_bearer(&self, credential: &str, now_s: u64) -> Result<Authenticated, AuthError> {
         if !self.issuers.is_empty() && !api_key::is_key(credential) && is_token(credential) {
             return self.check_token(credential, now_s);
         }
-        let keys = self.keys.as_ref().ok_or(Refusal::Kind)?;
-        let principal = keys.find(credential).ok_or(Refusal::ApiKey)?.clone();
-        Ok(Checked { principal, keys: None, ends_s: None })
+        let keys = self.keys.as_ref().ok_or(CredentialFault::Kind)?;
+        let principal = keys.find(credential).ok_or(CredentialFault::ApiKey)?.clone();
+        Ok(Authenticated { principal, keys: None, ends_s: None })
     }
 
-    fn check_token(&self, text: &str, now_s: u64) -> Result<Checked, Refused> {
+    fn check_token(&self, text: &str, now_s: u64) -> Result<Authenticated, AuthError> {
         if text.len() > self.token_bytes_max {
-            return Err(Refusal::TokenSize.into());
+            return Err(CredentialFault::TokenSize.into());
         }
         let token = Token::read(text)?;
         let issuer = token.claims.get("iss").and_then(serde_json::Value::as_str);
         let issuer = self.issuers.iter().find(|known| Some(&*known.config.issuer) == issuer);
-        let issuer = issuer.ok_or(Refusal::Issuer)?;
+        let issuer = issuer.ok_or(CredentialFault::Issuer)?;
         let generation = match issuer.check(&token) {
-            Err(Refusal::UnknownKey) => return Err(Refused::AskIssuer(Arc::clone(issuer))),
+            Err(CredentialFault::UnknownKey) => return Err(AuthError::AskIssuer(Arc::clone(issuer))),
             checked => checked?,
         };
         let everywhere = issuer.config.audiences.iter().map(|audience| audience.as_str().into());
@@ -168,7 +168,7 @@ impl Authenticator {
             Principal::Anonymous => None,
         };
         let ends_s = expires_s.map(|expires_s| expires_s.saturating_add(issuer.config.leeway.as_secs()));
-        Ok(Checked { principal, keys: Some((Arc::clone(issuer), generation)), ends_s })
+        Ok(Authenticated { principal, keys: Some((Arc::clone(issuer), generation)), ends_s })
     }
 }
 

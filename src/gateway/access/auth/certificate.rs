@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-use crate::identity::principal::{Identity, Principal};
-use crate::identity::refusal::Refusal;
+use crate::identity::principal::{Principal, VerifiedIdentity};
+use crate::identity::refusal::CredentialFault;
 use config::{self, SubjectName};
 
 const NAME_BYTES_MAX: usize = 512;
@@ -44,24 +44,28 @@ impl CertificateRules {
     }
 
     /// Whom `certificate` names, if it is one alone.
-    pub fn identify(&self, certificate: &ClientCertificate, now_s: u64) -> Result<Principal, Refusal> {
+    pub fn identify(
+        &self,
+        certificate: &ClientCertificate,
+        now_s: u64,
+    ) -> Result<Principal, CredentialFault> {
         let names = match self.config.name {
             SubjectName::Uri => &certificate.uris,
             SubjectName::Dns => &certificate.dns_names,
             SubjectName::Email => &certificate.emails,
         };
-        let [name] = names.as_slice() else { return Err(Refusal::Certificate) };
+        let [name] = names.as_slice() else { return Err(CredentialFault::Certificate) };
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
-            return Err(Refusal::Certificate);
+            return Err(CredentialFault::Certificate);
         }
         // It was valid when the connection began, but connections last.
         if certificate.expires_s <= now_s {
-            return Err(Refusal::Expired);
+            return Err(CredentialFault::Expired);
         }
         let matching = |rules: &[(Box<str>, GlobSet)]| {
             rules.iter().filter(|(_, globs)| globs.is_match(&**name)).map(|(word, _)| word.clone()).collect()
         };
-        Ok(Principal::Known(Arc::new(Identity {
+        Ok(Principal::Known(Arc::new(VerifiedIdentity {
             id: format!("cert:{name}").into(),
             name: name.clone(),
             groups: matching(&self.groups),
@@ -109,11 +113,11 @@ mod tests {
         for (name, uris, now_s, expected) in [
             (SubjectName::Uri, &[ops][..], 99, Ok("cert:spiffe://example/ops/ann")),
             (SubjectName::Dns, &[ops, ops], 99, Ok("cert:a.example")),
-            (SubjectName::Uri, &[], 99, Err(Refusal::Certificate)),
-            (SubjectName::Uri, &[ops, "spiffe://example/b"], 99, Err(Refusal::Certificate)),
-            (SubjectName::Uri, &[""], 99, Err(Refusal::Certificate)),
-            (SubjectName::Email, &[ops], 99, Err(Refusal::Certificate)),
-            (SubjectName::Uri, &[ops], 100, Err(Refusal::Expired)),
+            (SubjectName::Uri, &[], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &[ops, "spiffe://example/b"], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &[""], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Email, &[ops], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &[ops], 100, Err(CredentialFault::Expired)),
         ] {
             let found = rules(name).identify(&certificate(uris), now_s);
             assert_eq!(found.as_ref().map(Principal::id).map_err(|refusal| *refusal), expected, "{uris:?}");

@@ -11,7 +11,7 @@ use protocol::head::Field;
 
 /// The rules of one endpoint.
 #[derive(Clone, Debug, Default)]
-pub struct Doors {
+pub struct OriginPolicy {
     /// Allowed origins, where configured.
     pub origins: Option<Vec<String>>,
     /// Allowed hosts, where configured.
@@ -20,7 +20,7 @@ pub struct Doors {
     pub public_host: Option<String>,
 }
 
-impl Doors {
+impl OriginPolicy {
     /// Checks `Origin`.
     pub fn check_origin(&self, origin: Field<'_>, on_loopback: bool) -> Result<(), PolicyError> {
         let is_allowed = match (origin, origin.as_str()) {
@@ -101,8 +101,9 @@ mod tests {
 
     #[test]
     fn origins() {
-        let open = Doors::default();
-        let named = Doors { origins: Some(vec!["https://app.example".into()]), ..Doors::default() };
+        let open = OriginPolicy::default();
+        let named =
+            OriginPolicy { origins: Some(vec!["https://app.example".into()]), ..OriginPolicy::default() };
         for (doors, origin, on_loopback, passes) in [
             (&open, Field::Absent, false, true),
             (&open, Field::One("http://localhost:3000"), true, true),
@@ -122,10 +123,12 @@ mod tests {
 
     #[test]
     fn hosts() {
-        let open = Doors::default();
-        let public = Doors { public_host: Some("mcp.example".into()), ..Doors::default() };
-        let named =
-            Doors { hosts: Some(vec!["a.example".into(), "b.example:8443".into()]), ..Doors::default() };
+        let open = OriginPolicy::default();
+        let public = OriginPolicy { public_host: Some("mcp.example".into()), ..OriginPolicy::default() };
+        let named = OriginPolicy {
+            hosts: Some(vec!["a.example".into(), "b.example:8443".into()]),
+            ..OriginPolicy::default()
+        };
         let path: Uri = "/mcp".parse().expect("uri");
         for (doors, host, on_loopback, passes) in [
             (&open, "localhost:8080", true, true),

@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Somebody whose credentials passed at an endpoint.
 #[derive(Debug)]
-pub struct Known {
+pub struct CachedCaller {
     /// The endpoint.
     pub endpoint: u64,
     /// What was presented in `Authorization`; `None`: the certificate of the connection.
@@ -34,7 +34,7 @@ pub struct Known {
     pub keys: Option<(Arc<Issuer>, u64)>,
 }
 
-impl Known {
+impl CachedCaller {
     /// Whether it holds still.
     fn holds(&self, endpoint: u64, now: Instant) -> bool {
         self.endpoint == endpoint
@@ -45,9 +45,9 @@ impl Known {
 
 /// What a connection remembers.
 #[derive(Debug, Default)]
-pub struct Remembered(RefCell<Option<Rc<Known>>>);
+pub struct CallerCache(RefCell<Option<Rc<CachedCaller>>>);
 
-impl Remembered {
+impl CallerCache {
     /// Who presents `credential` at `endpoint`, if the last one did.
     pub fn find(&self, endpoint: u64, credential: Option<&[u8]>, now: Instant) -> Option<Rc<Caller>> {
         let last = self.0.borrow();
@@ -61,7 +61,7 @@ impl Remembered {
     }
 
     /// Remembers this one instead of the last.
-    pub fn keep(&self, known: Rc<Known>) {
+    pub fn keep(&self, known: Rc<CachedCaller>) {
         self.0.replace(Some(known));
     }
 }
@@ -75,13 +75,13 @@ pub struct Callers {
 
 #[derive(Debug, Default)]
 struct Half {
-    by_digest: HashMap<(u64, [u8; 32]), Rc<Known>>,
+    by_digest: HashMap<(u64, [u8; 32]), Rc<CachedCaller>>,
     bytes: usize,
 }
 
 impl Callers {
     /// Who presents the credential of this digest at `endpoint`.
-    pub fn find(&mut self, endpoint: u64, digest: [u8; 32], now: Instant) -> Option<Rc<Known>> {
+    pub fn find(&mut self, endpoint: u64, digest: [u8; 32], now: Instant) -> Option<Rc<CachedCaller>> {
         let place = (endpoint, digest);
         if let Some(known) = self.newer.by_digest.get(&place) {
             return known.holds(endpoint, now).then(|| Rc::clone(known));
@@ -95,7 +95,7 @@ impl Callers {
     }
 
     /// Remembers another.
-    pub fn keep(&mut self, digest: [u8; 32], known: Rc<Known>) {
+    pub fn keep(&mut self, digest: [u8; 32], known: Rc<CachedCaller>) {
         let bytes = known.credential.as_ref().map_or(0, |credential| credential.len());
         if self.newer.by_digest.len() >= ENTRIES_MAX || self.newer.bytes + bytes > BYTES_MAX {
             self.older = std::mem::take(&mut self.newer);
@@ -144,9 +144,9 @@ mod tests {
     use crate::access::policy::Policy;
     use crate::identity::Principal;
 
-    fn known(endpoint: u64, credential: Option<&str>, ends: Option<Instant>) -> Rc<Known> {
+    fn known(endpoint: u64, credential: Option<&str>, ends: Option<Instant>) -> Rc<CachedCaller> {
         let class = Policy::default().class_of(&Principal::Anonymous);
-        Rc::new(Known {
+        Rc::new(CachedCaller {
             endpoint,
             credential: credential.map(|credential| credential.as_bytes().into()),
             caller: Rc::new(Caller { principal: Principal::Anonymous, class, ends }),
@@ -171,7 +171,7 @@ mod tests {
             (known(1, Some(long), ends), 1, Some(long), now, true),
             (known(1, Some(long), ends), 1, Some(long), now + Duration::from_secs(9), false),
         ] {
-            let remembered = Remembered::default();
+            let remembered = CallerCache::default();
             remembered.keep(Rc::clone(&kept));
             let found = remembered.find(endpoint, presented.map(str::as_bytes), at);
             assert_eq!(found.is_some(), is_found, "{kept:?} {endpoint} {presented:?}");

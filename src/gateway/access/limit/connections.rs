@@ -1,12 +1,12 @@
 //! How many client connections are open, in all and per address.
 //!
-//! Invariant: a [`Slot`] counts as long as it lives.
+//! Invariant: a [`ConnectionPermit`] counts as long as it lives.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::per_address::{PerAddress, Share};
+use super::per_address::{AddressShare, PerAddress};
 
 pub use super::per_address::client_network;
 
@@ -20,14 +20,14 @@ pub struct Connections {
 
 /// Which bound a new connection met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ConnectionLimit {
     /// `connections_max`
     InAll,
     /// `connections_per_address_max`
     PerAddress,
 }
 
-impl Refused {
+impl ConnectionLimit {
     /// The metric label.
     pub fn label(self) -> &'static str {
         match self {
@@ -64,38 +64,38 @@ impl Connections {
     }
 
     /// Counts a new connection from `address`, or says which bound it met.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Slot, Refused> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
         let mut slot = self.admit_proxy()?;
         slot.charge(address)?;
         Ok(slot)
     }
 
     /// Counts a new connection of a proxy, which many clients may use: in all only.
-    pub fn admit_proxy(self: &Arc<Self>) -> Result<Slot, Refused> {
+    pub fn admit_proxy(self: &Arc<Self>) -> Result<ConnectionPermit, ConnectionLimit> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.open_max.load(Ordering::Relaxed) {
             self.open.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::InAll);
+            return Err(ConnectionLimit::InAll);
         }
-        Ok(Slot { connections: Arc::clone(self), share: None })
+        Ok(ConnectionPermit { connections: Arc::clone(self), share: None })
     }
 }
 
 /// One open connection.
 #[derive(Debug)]
-pub struct Slot {
+pub struct ConnectionPermit {
     connections: Arc<Connections>,
-    share: Option<Share>,
+    share: Option<AddressShare>,
 }
 
-impl Slot {
+impl ConnectionPermit {
     /// The connection turned out to be that of `address`.
-    pub fn charge(&mut self, address: IpAddr) -> Result<(), Refused> {
-        self.share = Some(self.connections.per_address.admit(address).ok_or(Refused::PerAddress)?);
+    pub fn charge(&mut self, address: IpAddr) -> Result<(), ConnectionLimit> {
+        self.share = Some(self.connections.per_address.admit(address).ok_or(ConnectionLimit::PerAddress)?);
         Ok(())
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -111,9 +111,12 @@ mod tests {
         let one: IpAddr = "192.0.2.1".parse().expect("address");
         let a = connections.admit(one).expect("first");
         let _b = connections.admit(one).expect("second");
-        assert_eq!(connections.admit(one).err(), Some(Refused::PerAddress));
+        assert_eq!(connections.admit(one).err(), Some(ConnectionLimit::PerAddress));
         let _c = connections.admit("2001:db8::1".parse().expect("address")).expect("another address");
-        assert_eq!(connections.admit("192.0.2.9".parse().expect("address")).err(), Some(Refused::InAll));
+        assert_eq!(
+            connections.admit("192.0.2.9".parse().expect("address")).err(),
+            Some(ConnectionLimit::InAll)
+        );
         drop(a);
         assert!(connections.admit(one).is_ok());
         assert_eq!(connections.open(), 2);
@@ -123,10 +126,10 @@ mod tests {
     fn a_proxys_connection_counts_for_its_client() {
         let connections = Connections::new(4, 1);
         let client: IpAddr = "192.0.2.1".parse().expect("address");
-        let mut slots: Vec<Slot> =
+        let mut slots: Vec<ConnectionPermit> =
             (0..3).map(|_| connections.admit_proxy().expect("a proxy is not bounded by itself")).collect();
         assert!(slots[0].charge(client).is_ok());
-        assert_eq!(slots[1].charge(client), Err(Refused::PerAddress));
+        assert_eq!(slots[1].charge(client), Err(ConnectionLimit::PerAddress));
         slots.clear();
         assert!(connections.admit(client).is_ok());
         assert_eq!(connections.open(), 0);

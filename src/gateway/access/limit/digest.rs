@@ -57,8 +57,8 @@ pub struct Digester {
 
 impl Digester {
     /// A digest to write the parts of a key into.
-    pub fn start(&self) -> Open {
-        Open { low: self.low.build_hasher(), high: self.high.build_hasher() }
+    pub fn start(&self) -> PartialDigest {
+        PartialDigest { low: self.low.build_hasher(), high: self.high.build_hasher() }
     }
 
     /// The digest of a key of one part.
@@ -70,12 +70,12 @@ impl Digester {
 }
 
 /// A digest that is not complete.
-pub struct Open {
+pub struct PartialDigest {
     low: DefaultHasher,
     high: DefaultHasher,
 }
 
-impl Open {
+impl PartialDigest {
     /// Adds a part; `None` is another one than every text. Parts do not run into each other.
     pub fn part(&mut self, part: Option<&[u8]>) {
         let length = part.map_or(usize::MAX, <[u8]>::len);

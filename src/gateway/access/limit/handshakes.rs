@@ -5,7 +5,7 @@
 //! Who holds a turn for long while others wait gives way: else a few clients that fall silent in the middle would
 //! keep out everybody else until they run out of time.
 //!
-//! Invariant: a [`Turn`] counts as long as it lives, and there are never more than the bound.
+//! Invariant: a [`HandshakeTurn`] counts as long as it lives, and there are never more than the bound.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -28,21 +28,21 @@ const WAITING_PER_TURN: usize = 32;
 pub struct Handshakes {
     held: RefCell<HashMap<IpAddr, usize>>,
     held_count: Cell<usize>,
-    waiting: RefCell<VecDeque<Waiting>>,
+    waiting: RefCell<VecDeque<QueuedHandshake>>,
     /// Turns that are being given up for one who waits.
     yielding: Cell<usize>,
     arrived: Notify,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedHandshake {
     network: IpAddr,
-    grant: oneshot::Sender<Turn>,
+    grant: oneshot::Sender<HandshakeTurn>,
 }
 
 /// Leave to go on with a handshake.
 #[derive(Debug)]
-pub struct Turn {
+pub struct HandshakeTurn {
     handshakes: Rc<Handshakes>,
     network: IpAddr,
     since: Instant,
@@ -52,7 +52,7 @@ pub struct Turn {
 
 impl Handshakes {
     /// Waits for a turn, of which there are `turns_max`. `None`: too many wait. May be dropped at any time.
-    pub async fn turn(self: &Rc<Self>, address: IpAddr, turns_max: usize) -> Option<Turn> {
+    pub async fn turn(self: &Rc<Self>, address: IpAddr, turns_max: usize) -> Option<HandshakeTurn> {
         let network = client_network(address);
         if self.held_count.get() < turns_max && self.waiting.borrow().is_empty() {
             return Some(self.grant(network));
@@ -63,17 +63,17 @@ impl Handshakes {
                 waiting.pop_front();
             }
             let (grant, granted) = oneshot::channel();
-            waiting.push_back(Waiting { network, grant });
+            waiting.push_back(QueuedHandshake { network, grant });
             granted
         };
         self.arrived.notify_waiters();
         granted.await.ok()
     }
 
-    fn grant(self: &Rc<Self>, network: IpAddr) -> Turn {
+    fn grant(self: &Rc<Self>, network: IpAddr) -> HandshakeTurn {
         *self.held.borrow_mut().entry(network).or_insert(0) += 1;
         self.held_count.set(self.held_count.get() + 1);
-        Turn {
+        HandshakeTurn {
             handshakes: Rc::clone(self),
             network,
             since: Instant::now(),
@@ -94,11 +94,11 @@ impl Handshakes {
         }
     }
 
-    fn next(&self) -> Option<Waiting> {
+    fn next(&self) -> Option<QueuedHandshake> {
         let mut waiting = self.waiting.borrow_mut();
         let held = self.held.borrow();
         waiting.retain(|one| !one.grant.is_closed());
-        let turns = |one: &Waiting| held.get(&one.network).copied().unwrap_or(0);
+        let turns = |one: &QueuedHandshake| held.get(&one.network).copied().unwrap_or(0);
         let first_of_fewest = match waiting.iter().position(|one| turns(one) == 0) {
             Some(place) => place,
             None => waiting.iter().enumerate().min_by_key(|(place, one)| (turns(one), *place))?.0,
@@ -123,7 +123,7 @@ impl Handshakes {
     }
 }
 
-impl Turn {
+impl HandshakeTurn {
     /// Returns when this turn must be given up for another.
     pub async fn overstayed(&self) {
         sleep_until(self.since + UNDISTURBED).await;
@@ -144,7 +144,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for HandshakeTurn {
     fn drop(&mut self) {
         if self.is_yielding.get() {
             self.handshakes.yielding.set(self.handshakes.yielding.get().saturating_sub(1));

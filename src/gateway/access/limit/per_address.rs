@@ -1,6 +1,6 @@
 //! How many of something each client network has.
 //!
-//! Invariant: a [`Share`] counts as long as it lives. IPv6 clients are counted by /64, the least that one client
+//! Invariant: a [`AddressShare`] counts as long as it lives. IPv6 clients are counted by /64, the least that one client
 //! is given.
 
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ impl PerAddress {
     }
 
     /// Counts one more of `address`, unless it has as many as it may.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Share> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<AddressShare> {
         let network = client_network(address);
         let mut shard = self.shard(network);
         let count = shard.entry(network).or_insert(0);
@@ -43,7 +43,7 @@ impl PerAddress {
             return None;
         }
         *count += 1;
-        Some(Share { of: Arc::clone(self), network })
+        Some(AddressShare { of: Arc::clone(self), network })
     }
 
     fn shard(&self, network: IpAddr) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -58,12 +58,12 @@ impl PerAddress {
 
 /// One of those that are counted.
 #[derive(Debug)]
-pub struct Share {
+pub struct AddressShare {
     of: Arc<PerAddress>,
     network: IpAddr,
 }
 
-impl Drop for Share {
+impl Drop for AddressShare {
     fn drop(&mut self) {
         let mut shard = self.of.shard(self.network);
         if let Some(count) = shard.get_mut(&self.network) {

@@ -1,6 +1,6 @@
-//! Bounded counts: whoever keeps something holds a [`Place`] for as long.
+//! Bounded counts: whoever keeps something holds a [`QuotaPermit`] for as long.
 //!
-//! Invariant: what a [`Place`] took is given back when it is dropped.
+//! Invariant: what a [`QuotaPermit`] took is given back when it is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,49 +10,49 @@ use parking_lot::Mutex;
 
 /// So many may be kept at once.
 #[derive(Debug)]
-pub struct Room {
+pub struct Quota {
     taken: AtomicUsize,
     max: AtomicUsize,
 }
 
 /// One of them.
 #[derive(Debug)]
-pub struct Place(Arc<Room>);
+pub struct QuotaPermit(Arc<Quota>);
 
 /// The places of one upstream session.
 #[derive(Debug)]
-pub(crate) struct Places {
-    _among_all: Place,
-    _of_principal: Option<Place>,
+pub(crate) struct SharedQuotaPermit {
+    _among_all: QuotaPermit,
+    _of_principal: Option<QuotaPermit>,
     /// Who holds them; empty where nobody asked.
     pub(crate) principal: Arc<str>,
 }
 
 /// The rooms of those who have something.
 #[derive(Debug, Default)]
-pub(crate) struct Principals {
-    rooms: Mutex<HashMap<Box<str>, Arc<Room>>>,
+pub(crate) struct PrincipalQuotas {
+    rooms: Mutex<HashMap<Box<str>, Arc<Quota>>>,
     max: AtomicUsize,
 }
 
-impl Places {
-    pub(crate) fn new(among_all: Place, of_principal: Option<Place>, principal: &str) -> Self {
+impl SharedQuotaPermit {
+    pub(crate) fn new(among_all: QuotaPermit, of_principal: Option<QuotaPermit>, principal: &str) -> Self {
         Self { _among_all: among_all, _of_principal: of_principal, principal: principal.into() }
     }
 }
 
-impl Principals {
+impl PrincipalQuotas {
     /// Changes the bound of each; what is taken stays taken.
     pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    pub(crate) fn take(&self, principal: &str) -> Option<Place> {
+    pub(crate) fn take(&self, principal: &str) -> Option<QuotaPermit> {
         let mut rooms = self.rooms.lock();
         let max = self.max.load(Ordering::Relaxed);
         let room = match rooms.get(principal) {
             Some(room) => room,
-            None => rooms.entry(principal.into()).or_insert_with(|| Room::new(max)),
+            None => rooms.entry(principal.into()).or_insert_with(|| Quota::new(max)),
         };
         room.set_max(max);
         room.take()
@@ -65,7 +65,7 @@ impl Principals {
     }
 }
 
-impl Room {
+impl Quota {
     /// Room for so many.
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { taken: AtomicUsize::new(0), max: AtomicUsize::new(max) })
@@ -87,23 +87,23 @@ impl Room {
     }
 
     /// One more, while there is room.
-    pub fn take(self: &Arc<Self>) -> Option<Place> {
+    pub fn take(self: &Arc<Self>) -> Option<QuotaPermit> {
         let max = self.max.load(Ordering::Relaxed);
         if self.taken.fetch_add(1, Ordering::Relaxed) < max {
-            return Some(Place(Arc::clone(self)));
+            return Some(QuotaPermit(Arc::clone(self)));
         }
         self.taken.fetch_sub(1, Ordering::Relaxed);
         None
     }
 
     /// For what must not wait for others to go. Whoever asks bounds it.
-    pub fn take_beyond(self: &Arc<Self>) -> Place {
+    pub fn take_beyond(self: &Arc<Self>) -> QuotaPermit {
         self.taken.fetch_add(1, Ordering::Relaxed);
-        Place(Arc::clone(self))
+        QuotaPermit(Arc::clone(self))
     }
 }
 
-impl Drop for Place {
+impl Drop for QuotaPermit {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn gives_back_what_is_dropped() {
-        let room = Room::new(2);
+        let room = Quota::new(2);
         let (first, second) = (room.take(), room.take());
         assert!(first.is_some() && second.is_some() && room.take().is_none());
         drop(first);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn each_has_a_room_for_as_long_as_there_is_something_in_it() {
-        let principals = Principals::default();
+        let principals = PrincipalQuotas::default();
         principals.set_max(1);
         let (one, other) = (principals.take("one"), principals.take("other"));
         assert!(one.is_some() && other.is_some() && principals.take("one").is_none());

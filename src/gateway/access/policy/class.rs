@@ -1,7 +1,7 @@
 //! What the callers of one class may use.
 //!
 //! The first question is always which part of an upstream they may use: all, some or nothing of it. Only for some of it
-//! names matter, and of the names that upstreams list it is known beforehand which may be used (`Seen`); other names
+//! names matter, and of the names that upstreams list it is known beforehand which may be used (`VisibleNames`); other names
 //! are judged by the rules when they come.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +31,8 @@ pub struct Class {
     reach: Box<[Reach]>,
     is_unrestricted: bool,
     reads_annotations: bool,
-    seen: ArcSwapOption<Seen>,
-    /// Somebody asked for a name while [`Seen`] was out of date.
+    seen: ArcSwapOption<VisibleNames>,
+    /// Somebody asked for a name while [`VisibleNames`] was out of date.
     is_awaited: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ pub enum Reach {
 
 /// What the rules say of a thing, and the rule that decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PolicyVerdict {
     /// It may be used. `None`: no rule denies it, and none would have to allow it.
     Allowed(Option<Arc<str>>),
     /// It does not exist for the caller. `None`: no rule allows it.
@@ -67,7 +67,7 @@ pub enum Verdict {
 
 /// Where names are read.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'p> {
+pub struct NameScope<'p> {
     /// The names of the endpoint.
     pub naming: &'p Naming,
     /// What its upstreams list.
@@ -76,7 +76,7 @@ pub struct Place<'p> {
 
 /// Which of the names in a directory may be used.
 #[derive(Debug)]
-struct Seen {
+struct VisibleNames {
     directory: Weak<Directory>,
     /// The annotations it goes by, of each upstream.
     hints: Box<[Weak<ToolHints>]>,
@@ -148,13 +148,13 @@ impl Class {
     }
 
     /// Whether a thing of an upstream may be used: looked up where its upstream lists it.
-    pub fn allows(&self, place: Place<'_>, kind: Kind, member: usize, inner: &str) -> bool {
+    pub fn allows(&self, place: NameScope<'_>, kind: Kind, member: usize, inner: &str) -> bool {
         match (self.reach(member), kind) {
             (Reach::Everything, _) | (Reach::Some, Kind::Task) => true,
             (Reach::Nothing, _) => false,
             (Reach::Some, _) => match self.known(place.directory, kind, member, inner) {
                 Some(known) => known,
-                None => matches!(self.judge(place, kind, member, inner), Verdict::Allowed(_)),
+                None => matches!(self.judge(place, kind, member, inner), PolicyVerdict::Allowed(_)),
             },
         }
     }
@@ -164,15 +164,17 @@ impl Class {
         match self.reach(member) {
             Reach::Everything => true,
             Reach::Nothing => false,
-            Reach::Some => matches!(self.weigh(naming, kind, member, inner, hints), Verdict::Allowed(_)),
+            Reach::Some => {
+                matches!(self.weigh(naming, kind, member, inner, hints), PolicyVerdict::Allowed(_))
+            }
         }
     }
 
     /// What the rules say of a thing, by the rules.
-    pub fn judge(&self, place: Place<'_>, kind: Kind, member: usize, inner: &str) -> Verdict {
+    pub fn judge(&self, place: NameScope<'_>, kind: Kind, member: usize, inner: &str) -> PolicyVerdict {
         let is_tool = kind == Kind::Tool;
         if is_tool && self.reads_annotations && !place.directory.is_settled() {
-            return Verdict::NotYetLearned;
+            return PolicyVerdict::NotYetLearned;
         }
         let denies_names = || {
             self.rules
@@ -184,19 +186,19 @@ impl Class {
             && place.directory.index(kind, member, inner).is_none()
             && denies_names()
         {
-            return Verdict::Hidden(None);
+            return PolicyVerdict::Hidden(None);
         }
         let hints = self.compiled.hints.get(member).filter(|_| is_tool);
         self.weigh(place.naming, kind, member, inner, hints.map(|hints| hints.of(inner)).unwrap_or_default())
     }
 
-    fn weigh(&self, naming: &Naming, kind: Kind, member: usize, inner: &str, hints: Hints) -> Verdict {
+    fn weigh(&self, naming: &Naming, kind: Kind, member: usize, inner: &str, hints: Hints) -> PolicyVerdict {
         let judges_uris = || self.rules.iter().any(|rule| rule.names(kind) && rule.is_about(member));
         if kind == Kind::Resource && is_disguised(inner) && judges_uris() {
-            return Verdict::Hidden(None);
+            return PolicyVerdict::Hidden(None);
         }
         if kind == Kind::Task && self.reaches(member) {
-            return Verdict::Allowed(None);
+            return PolicyVerdict::Allowed(None);
         }
         let denies = self.rules.first().is_some_and(|rule| rule.effect == Effect::Deny);
         let names = if denies { naming.names(kind, member, inner) } else { Vec::new() };
@@ -209,14 +211,20 @@ impl Class {
         // Those that deny come first.
         if let Some(rule) = self.rules.iter().find(|rule| rule.matches(&thing)) {
             let name = Some(Arc::clone(&rule.name));
-            return if rule.effect == Effect::Deny { Verdict::Hidden(name) } else { Verdict::Allowed(name) };
+            return if rule.effect == Effect::Deny {
+                PolicyVerdict::Hidden(name)
+            } else {
+                PolicyVerdict::Allowed(name)
+            };
         }
         if !self.compiled.denies_by_default {
-            return Verdict::Allowed(None);
+            return PolicyVerdict::Allowed(None);
         }
         match self.beyond.iter().find(|rule| rule.matches(&thing)) {
-            Some(rule) => Verdict::Scope { rule: Arc::clone(&rule.name), required: Arc::clone(&rule.scopes) },
-            None => Verdict::Hidden(None),
+            Some(rule) => {
+                PolicyVerdict::Scope { rule: Arc::clone(&rule.name), required: Arc::clone(&rule.scopes) }
+            }
+            None => PolicyVerdict::Hidden(None),
         }
     }
 
@@ -238,7 +246,7 @@ impl Class {
 
     /// Finds out of every name in the directory whether it may be used, if somebody waits for it. True if there was
     /// anything to do.
-    pub(super) fn learn(&self, place: Place<'_>) -> bool {
+    pub(super) fn learn(&self, place: NameScope<'_>) -> bool {
         if self.is_unrestricted || !self.is_awaited.swap(false, Ordering::Relaxed) {
             return false;
         }
@@ -246,7 +254,7 @@ impl Class {
         let mut bits = vec![0_u64; place.directory.names().div_ceil(64)];
         place.directory.each(|index, kind, member, inner| {
             if self.reaches(member)
-                && matches!(self.judge(place, kind, member, inner), Verdict::Allowed(_))
+                && matches!(self.judge(place, kind, member, inner), PolicyVerdict::Allowed(_))
                 && let Some(bits) = bits.get_mut(index / 64)
             {
                 *bits |= 1 << (index % 64);
@@ -255,13 +263,13 @@ impl Class {
         // While tools were not listed, nothing is known of them.
         if !self.reads_annotations || place.directory.is_settled() {
             let directory = Arc::downgrade(place.directory);
-            self.seen.store(Some(Arc::new(Seen { directory, hints, bits: bits.into() })));
+            self.seen.store(Some(Arc::new(VisibleNames { directory, hints, bits: bits.into() })));
         }
         true
     }
 }
 
-impl Seen {
+impl VisibleNames {
     fn goes_by(&self, class: &Class, directory: &Arc<Directory>, tools_of: Option<usize>) -> bool {
         if !std::ptr::eq(self.directory.as_ptr(), Arc::as_ptr(directory)) {
             return false;

@@ -29,7 +29,7 @@ use crate::access::policy::hints::Hinted;
 use crate::identity::Principal;
 use config::{self, Effect};
 
-pub use self::class::{Class, Place, Reach, Verdict};
+pub use self::class::{Class, NameScope, PolicyVerdict, Reach};
 
 /// Classes that are remembered. Whoever is of a forgotten one keeps it.
 const CLASSES_MAX: usize = 1024;
@@ -138,7 +138,7 @@ impl Policy {
     }
 
     /// Finds out what the classes may use of the names that are known now. True if there may be more to do.
-    pub fn learn(&self, place: Place<'_>) -> bool {
+    pub fn learn(&self, place: NameScope<'_>) -> bool {
         if self.is_trivial() {
             return false;
         }

@@ -25,7 +25,7 @@ pub struct Rule {
     pub scopes: Arc<str>,
     /// As it was written.
     pub source: config::Rule,
-    principals: Option<Principals>,
+    principals: Option<PrincipalMatcher>,
     /// For each upstream of the endpoint, whether the rule is about it.
     members: Box<[bool]>,
     tools: Option<GlobSet>,
@@ -35,7 +35,7 @@ pub struct Rule {
 }
 
 #[derive(Debug)]
-struct Principals {
+struct PrincipalMatcher {
     names: GlobSet,
     ids: GlobSet,
 }
@@ -80,7 +80,11 @@ impl Rule {
             name: source.name.as_str().into(),
             effect: source.effect,
             scopes: source.scopes.as_ref().map(|scopes| scopes.join(" ")).unwrap_or_default().into(),
-            principals: source.principals.as_ref().map(|globs| Principals::new(globs, denies)).transpose()?,
+            principals: source
+                .principals
+                .as_ref()
+                .map(|globs| PrincipalMatcher::new(globs, denies))
+                .transpose()?,
             members: upstreams.iter().map(about).collect(),
             tools: names(&source.tools)?,
             prompts: names(&source.prompts)?,
@@ -173,7 +177,7 @@ impl Rule {
     }
 }
 
-impl Principals {
+impl PrincipalMatcher {
     fn new(globs: &[String], denies: bool) -> Result<Self, globset::Error> {
         // A name may be of the caller's own choice and look like an id, which never is.
         let is_id = |glob: &str| glob.contains(':');

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::*;
-use crate::identity::Identity;
+use crate::identity::VerifiedIdentity;
 use protocol::hints::Hints;
 use protocol::json::Scratch;
 use protocol::route::directory::{Directory, MemberNames};
@@ -42,8 +42,8 @@ impl Bed {
         Self { policy: Policy::new(&config.rules, "/mcp", &members).unwrap(), naming, directory, hinted }
     }
 
-    fn place(&self) -> Place<'_> {
-        Place { naming: &self.naming, directory: &self.directory }
+    fn place(&self) -> NameScope<'_> {
+        NameScope { naming: &self.naming, directory: &self.directory }
     }
 
     /// Whether a thing may be used, which must be the same before and after names were looked through.
@@ -56,8 +56,8 @@ impl Bed {
     }
 }
 
-fn somebody(id: &str, name: &str, change: impl FnOnce(&mut Identity)) -> Principal {
-    let mut identity = Identity { id: id.into(), name: name.into(), ..Identity::default() };
+fn somebody(id: &str, name: &str, change: impl FnOnce(&mut VerifiedIdentity)) -> Principal {
+    let mut identity = VerifiedIdentity { id: id.into(), name: name.into(), ..VerifiedIdentity::default() };
     change(&mut identity);
     Principal::Known(Arc::new(identity))
 }
@@ -169,15 +169,15 @@ fn denial_wins_and_a_scope_may_help() {
     let judge = |who: &Principal, inner| bed.policy.class_of(who).judge(bed.place(), Kind::Tool, 0, inner);
     let (with, without) =
         (somebody("i", "n", |who| who.scopes = vec!["t".into()]), somebody("i", "n", |_| {}));
-    let required = Verdict::Scope { rule: "a".into(), required: "s t".into() };
+    let required = PolicyVerdict::Scope { rule: "a".into(), required: "s t".into() };
     for (who, inner, expected) in [
-        (&with, "x", Verdict::Allowed(Some("a".into()))),
-        (&with, "y", Verdict::Hidden(Some("d".into()))),
-        (&with, "z", Verdict::Hidden(None)),
+        (&with, "x", PolicyVerdict::Allowed(Some("a".into()))),
+        (&with, "y", PolicyVerdict::Hidden(Some("d".into()))),
+        (&with, "z", PolicyVerdict::Hidden(None)),
         (&without, "x", required),
-        (&without, "y", Verdict::Hidden(Some("d".into()))),
-        (&without, "z", Verdict::Hidden(None)),
-        (&Principal::Anonymous, "x", Verdict::Hidden(None)),
+        (&without, "y", PolicyVerdict::Hidden(Some("d".into()))),
+        (&without, "z", PolicyVerdict::Hidden(None)),
+        (&Principal::Anonymous, "x", PolicyVerdict::Hidden(None)),
     ] {
         assert_eq!(judge(who, inner), expected, "{inner}");
     }
@@ -208,8 +208,8 @@ fn what_depends_on_annotations_waits_for_the_first_list() {
         Bed::new("[[rule]]\nname = \"r\"\neffect = \"allow\"\nannotations = { readOnlyHint = true }");
     bed.directory = Arc::default();
     let class = bed.policy.class_of(&Principal::Anonymous);
-    assert_eq!(class.judge(bed.place(), Kind::Tool, 0, "x"), Verdict::NotYetLearned);
-    assert_eq!(class.judge(bed.place(), Kind::Prompt, 0, "x"), Verdict::Hidden(None));
+    assert_eq!(class.judge(bed.place(), Kind::Tool, 0, "x"), PolicyVerdict::NotYetLearned);
+    assert_eq!(class.judge(bed.place(), Kind::Prompt, 0, "x"), PolicyVerdict::Hidden(None));
 }
 
 #[test]

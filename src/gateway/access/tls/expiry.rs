@@ -1,6 +1,6 @@
 //! Certificates that are about to end: shown as a metric, and told in the log.
 
-use super::{Expiry, Servers};
+use super::{Expiry, TlsServers};
 use crate::clock::now_s;
 use crate::telemetry::metrics::Metrics;
 
@@ -9,7 +9,7 @@ const WARN_BEFORE_S: u64 = 14 * DAY_S;
 const DAY_S: u64 = 24 * 60 * 60;
 
 /// Brings the metric up to date, and warns.
-pub fn show(servers: &Servers, metrics: &Metrics) {
+pub fn show(servers: &TlsServers, metrics: &Metrics) {
     let expiries = servers.expiries();
     metrics.certificate_expiry.reset();
     for Expiry { path, ends_s } in &expiries {

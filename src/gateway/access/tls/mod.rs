@@ -33,7 +33,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use sha2::{Digest as _, Sha256};
 
-use self::names::Names;
+use self::names::CertificateNames;
 use config::{CertificateDemand, Config, ListenerTls, SecretSource, TlsVersion};
 use net::secret::{Secret, SecretError};
 
@@ -43,11 +43,11 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// What one listener speaks.
-pub struct Server {
+pub struct TlsServer {
     /// For new connections.
     pub config: Arc<ServerConfig>,
     /// Whose certificates these are.
-    pub names: Arc<Names>,
+    pub names: Arc<CertificateNames>,
     /// When they end.
     pub expiries: Vec<Expiry>,
     /// Who checks certificates of clients, if they are asked for.
@@ -100,13 +100,13 @@ pub enum TlsError {
     Setup(#[from] rustls::Error),
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for TlsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("expiries", &self.expiries).finish_non_exhaustive()
     }
 }
 
-impl Server {
+impl TlsServer {
     /// Reads all files of `settings`. Where nothing has changed since `old`, it is kept.
     pub fn load(settings: &ListenerTls, old: Option<&Arc<Self>>) -> Result<Arc<Self>, TlsError> {
         let files = Files::read(settings)?;
@@ -115,7 +115,7 @@ impl Server {
             return Ok(Arc::clone(old));
         }
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let mut names = Names::default();
+        let mut names = CertificateNames::default();
         let mut expiries = Vec::new();
         let mut certificates = Vec::new();
         for ((path, chain), (source, key)) in files.chains.iter().zip(&files.keys) {
@@ -153,18 +153,18 @@ impl Server {
 
 /// What a listener speaks.
 #[derive(Clone, Debug)]
-pub struct Spoken {
+pub struct ListenerProtocols {
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
     /// Its TLS; `None` where it speaks none.
-    pub tls: Option<Arc<Server>>,
+    pub tls: Option<Arc<TlsServer>>,
 }
 
 /// What all listeners speak, by their numbers.
 #[derive(Debug)]
-pub struct Servers(ArcSwap<BTreeMap<usize, Spoken>>);
+pub struct TlsServers(ArcSwap<BTreeMap<usize, ListenerProtocols>>);
 
-impl Servers {
+impl TlsServers {
     /// Reads the files of every listener; their numbers are their places.
     pub fn load(config: &Config) -> Result<Self, TlsError> {
         let numbers: Vec<usize> = (0..config.listeners.len()).collect();
@@ -174,24 +174,28 @@ impl Servers {
     }
 
     /// Reads the files of the listeners of `config` with these numbers. Nothing is replaced yet.
-    pub fn reread(&self, config: &Config, numbers: &[usize]) -> Result<BTreeMap<usize, Spoken>, TlsError> {
+    pub fn reread(
+        &self,
+        config: &Config,
+        numbers: &[usize],
+    ) -> Result<BTreeMap<usize, ListenerProtocols>, TlsError> {
         let current = self.0.load();
         let each = config.listeners.iter().zip(numbers);
         each.map(|(listener, number)| {
             let old = current.get(number).and_then(|old| old.tls.as_ref());
-            let tls = listener.tls.as_ref().map(|settings| Server::load(settings, old)).transpose()?;
-            Ok((*number, Spoken { proxy_protocol: listener.proxy_protocol, tls }))
+            let tls = listener.tls.as_ref().map(|settings| TlsServer::load(settings, old)).transpose()?;
+            Ok((*number, ListenerProtocols { proxy_protocol: listener.proxy_protocol, tls }))
         })
         .collect()
     }
 
     /// What new connections get from now on.
-    pub fn replace(&self, spoken: BTreeMap<usize, Spoken>) {
+    pub fn replace(&self, spoken: BTreeMap<usize, ListenerProtocols>) {
         self.0.store(Arc::new(spoken));
     }
 
     /// What the listener with this number speaks; `None` if there is none any more.
-    pub fn get(&self, number: usize) -> Option<Spoken> {
+    pub fn get(&self, number: usize) -> Option<ListenerProtocols> {
         self.0.load().get(&number).cloned()
     }
 
@@ -330,7 +334,7 @@ fn server_config(
 #[derive(Debug)]
 struct Chooser {
     certificates: Vec<Arc<CertifiedKey>>,
-    names: Arc<Names>,
+    names: Arc<CertificateNames>,
 }
 
 impl ResolvesServerCert for Chooser {

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 
 /// Places of certificates by name.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct CertificateNames {
     exact: HashMap<Box<str>, Vec<usize>>,
     /// By what follows `*.`.
     wildcard: HashMap<Box<str>, Vec<usize>>,
     count: usize,
 }
 
-impl Names {
+impl CertificateNames {
     /// Adds the next certificate.
     pub fn add<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         for name in names {
@@ -60,8 +60,8 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        let mut names = Names::default();
+    fn names() -> CertificateNames {
+        let mut names = CertificateNames::default();
         names.add(["mcp.example"]);
         names.add(["a.example", "*.Tools.example"]);
         names.add(["b.tools.example", "a.example"]);
@@ -107,7 +107,7 @@ mod tests {
         ] {
             assert_eq!(names.agree(name, host), agrees, "{name:?} {host}");
         }
-        let mut one = Names::default();
+        let mut one = CertificateNames::default();
         one.add(["a.example"]);
         assert!(one.agree(None, "a.example"));
     }

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 
-use super::gather::{Had, Wanted};
+use super::gather::{CachedPart, PartRequest};
 use super::merge::Merge;
-use super::tongue::Tongues;
+use super::tongue::UpstreamDialects;
 use super::{discover, hands, wanted};
 use crate::access::policy::Class;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
 use crate::session::Payer;
 use crate::snapshot::Endpoint;
+use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::Dialect;
-use crate::tables::lists::Kind;
-use crate::tables::lists::cache::{DialectKey, Digest, Merged, MergedKey, MergedPage, digest};
-use crate::tables::lists::flight::Joined;
-use crate::tables::lists::part::{Content, Part};
+use crate::tables::lists::cache::{ContentDigest, DialectKey, Merged, MergedKey, MergedPage, digest};
+use crate::tables::lists::flight::FlightRole;
+use crate::tables::lists::part::{Content, ListPart};
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::route::Style;
@@ -56,12 +56,12 @@ impl<'r> Request<'r> {
         worker: &'r Rc<Worker>,
         view: &'r View,
         (endpoint, class): (&'r Rc<Arc<Endpoint>>, &'r Arc<Class>),
-        kind: Kind,
+        kind: CatalogQuery,
         dialect: Dialect<'r>,
         supported: &'r [&'r str],
     ) -> Self {
         let said = match supported {
-            [] => Digest::default(),
+            [] => ContentDigest::default(),
             versions => digest(&versions.iter().map(|version| version.as_bytes()).collect::<Vec<_>>()),
         };
         let key = MergedKey {
@@ -96,47 +96,49 @@ impl<'r> Request<'r> {
         let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
         let hands = hands(self.worker, self.view);
         let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
-        let tongues = Tongues::new(self.dialect, kind, depth_max);
+        let tongues = UpstreamDialects::new(self.dialect, kind, depth_max);
         let payer = self.asker.map_or(Payer::Gateway, Call::payer);
         let had = stream::iter(members.iter().map(|member| async {
-            let Some(upstream) = *member else { return Had::Hidden };
+            let Some(upstream) = *member else { return CachedPart::Hidden };
             if upstream.eras().is_none() {
                 upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
             }
             match tongues.of(upstream) {
                 Ok(tongue) => {
                     let wanted = wanted(upstream, kind, tongue.clone());
-                    Wanted { payer: payer.clone(), ..wanted }.get(&hands).await
+                    PartRequest { payer: payer.clone(), ..wanted }.get(&hands).await
                 }
-                Err(error) => Had::Missing(error),
+                Err(error) => CachedPart::Missing(error),
             }
         }));
-        let had: Vec<Had> = had.buffered(CONCURRENT_MAX).collect().await;
+        let had: Vec<CachedPart> = had.buffered(CONCURRENT_MAX).collect().await;
         self.count(&members, &had);
-        if let Some(refused) = had.iter().find_map(Had::refused) {
+        if let Some(refused) = had.iter().find_map(CachedPart::refused) {
             return Err(refused.into());
         }
-        let has_failed = had.iter().any(|had| matches!(had, Had::Missing(_)));
+        let has_failed = had.iter().any(|had| matches!(had, CachedPart::Missing(_)));
         if has_failed && had.iter().all(|had| had.part().is_none()) {
             let only = match &had[..] {
-                [Had::Missing(error)] => Some(error.clone()),
+                [CachedPart::Missing(error)] => Some(error.clone()),
                 _ => None,
             };
             return Err(only.unwrap_or(UpstreamError::NoneReachable).into());
         }
         let is_transparent = self.endpoint.naming.style() == Style::Transparent;
-        let parts: Vec<Option<&Arc<Part>>> = had.iter().map(Had::part).collect();
+        let parts: Vec<Option<&Arc<ListPart>>> = had.iter().map(CachedPart::part).collect();
         if is_transparent && parts.iter().flatten().any(|part| part.content.is_absent) {
             return Err(ClientError::Method.into());
         }
-        let is_whole = had.iter().all(|had| matches!(had, Had::Kept(_) | Had::Fetched(_) | Had::Hidden));
+        let is_whole = had
+            .iter()
+            .all(|had| matches!(had, CachedPart::Kept(_) | CachedPart::Fetched(_) | CachedPart::Hidden));
         let merged = self.joined(&parts, is_whole).await?;
         let ttl_ms = self.ttl_ms(&merged);
         Ok((merged, ttl_ms))
     }
 
     /// Merges, unless that was done already or somebody is at it.
-    async fn joined(&self, parts: &[Option<&Arc<Part>>], is_whole: bool) -> Result<Arc<Merged>, Error> {
+    async fn joined(&self, parts: &[Option<&Arc<ListPart>>], is_whole: bool) -> Result<Arc<Merged>, Error> {
         let catalog = &self.worker.state.catalog;
         let directory = self.endpoint.names.directory().clone();
         let contents: Vec<Option<Arc<Content>>> =
@@ -150,12 +152,12 @@ impl<'r> Request<'r> {
                 break;
             }
             match catalog.merging.join(&self.key) {
-                Joined::Begin(landing) => {
+                FlightRole::Begin(landing) => {
                     turn = Some(landing);
                     break;
                 }
                 // Given up or done: it is seen above.
-                Joined::Wait(merging) => drop(merging.landed().await),
+                FlightRole::Wait(merging) => drop(merging.landed().await),
             }
         }
         let (pages, digest) = match pages {
@@ -183,16 +185,17 @@ impl<'r> Request<'r> {
         &self,
         contents: &[Option<Arc<Content>>],
         directory: &Arc<Directory>,
-    ) -> Result<(Arc<[MergedPage]>, Digest), Error> {
+    ) -> Result<(Arc<[MergedPage]>, ContentDigest), Error> {
         let is_public = self.is_public(contents);
         let list = match self.key.kind {
-            Kind::List(list) => list,
-            Kind::Discover => {
+            CatalogQuery::List(list) => list,
+            CatalogQuery::Discover => {
                 let upstreams: Vec<Option<&Arc<Upstream>>> = self.members().collect();
                 let depth_max = self.view.snapshot.limits.json_depth_max;
-                let source = discover::Source { endpoint: self.endpoint, upstreams: &upstreams, contents };
+                let source =
+                    discover::DiscoverSource { endpoint: self.endpoint, upstreams: &upstreams, contents };
                 let page = source.merge(self.supported, is_public, depth_max);
-                return Ok((Arc::new([page.ok_or(UpstreamError::Nonsense)?]), Digest::default()));
+                return Ok((Arc::new([page.ok_or(UpstreamError::Nonsense)?]), ContentDigest::default()));
             }
         };
         let merge = Merge {
@@ -252,10 +255,10 @@ impl<'r> Request<'r> {
                 .all(|content| content.as_ref().is_some_and(|content| content.is_public || content.is_absent))
     }
 
-    fn count(&self, members: &[Option<&Arc<Upstream>>], had: &[Had]) {
+    fn count(&self, members: &[Option<&Arc<Upstream>>], had: &[CachedPart]) {
         let metrics = &self.worker.state.metrics;
         for (upstream, had) in members.iter().zip(had) {
-            if let (Some(upstream), Had::Missing(error)) = (upstream, had) {
+            if let (Some(upstream), CachedPart::Missing(error)) = (upstream, had) {
                 let name = &upstream.config.name;
                 metrics.lists_partial.with_label_values(&[name]).inc();
                 upstream.listing.note_missing(self.key.kind.index());
@@ -263,11 +266,11 @@ impl<'r> Request<'r> {
                 tracing::debug!(upstream = name, list = self.key.kind.method().label(), %error, "list answered without this upstream");
             }
         }
-        let result = if had.iter().any(|had| matches!(had, Had::Missing(_))) {
+        let result = if had.iter().any(|had| matches!(had, CachedPart::Missing(_))) {
             &metrics.lists.errors
-        } else if had.iter().any(|had| matches!(had, Had::Stale(..))) {
+        } else if had.iter().any(|had| matches!(had, CachedPart::Stale(..))) {
             &metrics.lists.stale
-        } else if had.iter().any(|had| matches!(had, Had::Fetched(_))) {
+        } else if had.iter().any(|had| matches!(had, CachedPart::Fetched(_))) {
             &metrics.lists.misses
         } else {
             &metrics.lists.hits

@@ -17,7 +17,7 @@ use protocol::json::{Scratch, Span};
 use protocol::route::Style;
 
 /// What the answer is made of.
-pub struct Source<'s> {
+pub struct DiscoverSource<'s> {
     /// Whose answer it is.
     pub endpoint: &'s Endpoint,
     /// Its upstreams; `None` for one of which the caller may use nothing.
@@ -26,7 +26,7 @@ pub struct Source<'s> {
     pub contents: &'s [Option<Arc<Content>>],
 }
 
-impl Source<'_> {
+impl DiscoverSource<'_> {
     /// The answer. `None`: none of the upstreams made sense.
     pub fn merge(&self, supported: &[&str], is_public: bool, depth_max: usize) -> Option<MergedPage> {
         let mut scratch = Scratch::default();

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::tongue::{NO_CAPABILITIES, Tongue, own_session};
+use super::tongue::{NO_CAPABILITIES, UpstreamDialect, own_session};
 use crate::catalog::own_session;
 use crate::context::state::State;
 use crate::session::UpstreamSession;
 use crate::snapshot::Snapshot;
-use crate::tables::lists::Kind;
-use crate::tables::lists::part::{Content, Cut, Page, REQUEST_ID, Read, ReadPage, Reading, read};
-use crate::upstream::Aim;
+use crate::tables::lists::CatalogQuery;
+use crate::tables::lists::part::{Content, Cut, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, read};
+use crate::upstream::ReplicaSelection;
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Answer, Asker, Question, legacy_headers, modern_headers};
+use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers, modern_headers};
 use crate::upstream::exchange::Client;
-use crate::upstream::initialize::Offer;
+use crate::upstream::initialize::InitializeOffer;
 use protocol::error::UpstreamError;
 use protocol::json::{Scratch, quote};
 use protocol::translation::introduction;
@@ -58,7 +58,7 @@ impl Hands {
             scratch,
             limits: &self.snapshot.limits,
             budget: &self.state.buffered,
-            aim: Aim::Any,
+            aim: ReplicaSelection::Any,
         }
     }
 }
@@ -75,13 +75,13 @@ pub struct Fetched {
 }
 
 /// Why there is none.
-enum Trouble {
+enum FetchFault {
     Upstream(UpstreamError),
     /// The upstream no longer knows the session.
     SessionLost,
 }
 
-impl From<UpstreamError> for Trouble {
+impl From<UpstreamError> for FetchFault {
     fn from(error: UpstreamError) -> Self {
         Self::Upstream(error)
     }
@@ -91,8 +91,8 @@ impl From<UpstreamError> for Trouble {
 pub struct Fetch<'f> {
     hands: &'f Hands,
     upstream: &'f Upstream,
-    kind: Kind,
-    tongue: &'f Tongue,
+    kind: CatalogQuery,
+    tongue: &'f UpstreamDialect,
     deadline: Instant,
     /// Of its own: a list takes long enough that the thread's calls need theirs meanwhile.
     scratch: RefCell<Scratch>,
@@ -103,8 +103,8 @@ impl<'f> Fetch<'f> {
     pub fn new(
         hands: &'f Hands,
         upstream: &'f Upstream,
-        kind: Kind,
-        tongue: &'f Tongue,
+        kind: CatalogQuery,
+        tongue: &'f UpstreamDialect,
         now: Instant,
     ) -> Self {
         let deadline = now + upstream.config.list_timeout;
@@ -113,23 +113,23 @@ impl<'f> Fetch<'f> {
 
     /// Asks for all pages.
     pub async fn run(&self) -> Result<Fetched, UpstreamError> {
-        let Tongue::Legacy(version, capabilities) = self.tongue else {
+        let UpstreamDialect::Legacy(version, capabilities) = self.tongue else {
             return self.pages(None).await.map_err(|trouble| match trouble {
-                Trouble::Upstream(error) => error,
-                Trouble::SessionLost => UpstreamError::Nonsense,
+                FetchFault::Upstream(error) => error,
+                FetchFault::SessionLost => UpstreamError::Nonsense,
             });
         };
         // Its name stands beside its lists.
         self.upstream.facts.tried_within(PATIENCE).await;
-        if self.kind == Kind::Discover {
+        if self.kind == CatalogQuery::Discover {
             return self.introduction();
         }
         for _ in 0..SESSIONS_TRIED_MAX {
             let session = self.session(*version, capabilities).await?;
             match self.pages(Some(&session)).await {
                 Ok(fetched) => return Ok(fetched),
-                Err(Trouble::Upstream(error)) => return Err(error),
-                Err(Trouble::SessionLost) => {
+                Err(FetchFault::Upstream(error)) => return Err(error),
+                Err(FetchFault::SessionLost) => {
                     let own = own_session(*version, capabilities);
                     self.hands.state.sessions.lose(own, &self.upstream.session_key, &session);
                 }
@@ -155,13 +155,13 @@ impl<'f> Fetch<'f> {
         capabilities: &Bytes,
     ) -> Result<Arc<UpstreamSession>, UpstreamError> {
         let declared = std::str::from_utf8(capabilities).unwrap_or(NO_CAPABILITIES);
-        let offer = Offer { capabilities: declared, ..Offer::own(version) };
+        let offer = InitializeOffer { capabilities: declared, ..InitializeOffer::own(version) };
         let own = (own_session(version, capabilities), offer);
         let sessions = &self.hands.state.sessions;
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
 
-    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, Trouble> {
+    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, FetchFault> {
         let limits = &self.hands.snapshot.limits;
         let reading = reading(self.upstream, self.kind, self.tongue.era(), limits.json_depth_max);
         let mut content = Content { is_public: true, ..Content::default() };
@@ -172,7 +172,7 @@ impl<'f> Fetch<'f> {
         loop {
             let body = match self.ask(session, cursors.last(), bytes_left).await {
                 Ok(body) => body,
-                Err(Trouble::Upstream(UpstreamError::TooLarge)) if !content.pages.is_empty() => {
+                Err(FetchFault::Upstream(UpstreamError::TooLarge)) if !content.pages.is_empty() => {
                     content.cut = Some(Cut::Bytes);
                     break;
                 }
@@ -181,8 +181,10 @@ impl<'f> Fetch<'f> {
             bytes_left = bytes_left.saturating_sub(body.len());
             let arrived = *arrived.get_or_insert_with(Instant::now);
             let page = match self.read(&body, &reading).await? {
-                Read::Page(page) => page,
-                Read::Absent => return Ok(Fetched { content: Content::absent(), ttl: TTL_ABSENT, arrived }),
+                PartRead::Page(page) => page,
+                PartRead::Absent => {
+                    return Ok(Fetched { content: Content::absent(), ttl: TTL_ABSENT, arrived });
+                }
             };
             ttl = ttl.min(Duration::from_millis(page.ttl_ms));
             for (name, annotations) in &page.annotated {
@@ -207,10 +209,10 @@ impl<'f> Fetch<'f> {
         session: Option<&UpstreamSession>,
         cursor: Option<&String>,
         bytes_max: usize,
-    ) -> Result<Bytes, Trouble> {
+    ) -> Result<Bytes, FetchFault> {
         let method = self.kind.method();
         let mut params = Vec::new();
-        if let Tongue::Modern(capabilities) = self.tongue {
+        if let UpstreamDialect::Modern(capabilities) = self.tongue {
             params.extend_from_slice(META_START.as_bytes());
             params.extend_from_slice(capabilities);
             params.push(b'}');
@@ -221,7 +223,7 @@ impl<'f> Fetch<'f> {
         }
         let start =
             format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID},"method":"{}","params":{{"#, method.label());
-        let question = Question {
+        let question = AskRequest {
             headers: match session {
                 Some(session) => legacy_headers(session.version.as_str(), session.id.as_ref()),
                 None => modern_headers(version::MODERN[0], method),
@@ -234,13 +236,13 @@ impl<'f> Fetch<'f> {
         };
         let answer = match self.asker().ask(self.upstream, question).await {
             // The replica that knew it is gone.
-            Err(UpstreamError::SessionLost) => return Err(Trouble::SessionLost),
+            Err(UpstreamError::SessionLost) => return Err(FetchFault::SessionLost),
             answer => answer?,
         };
         let is_lost =
             session.is_some() && [StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&answer.status);
         if is_lost {
-            return Err(Trouble::SessionLost);
+            return Err(FetchFault::SessionLost);
         }
         if answer.body.is_empty() || is_failure_of_transport(answer.status) {
             return Err(failure(&answer).into());
@@ -248,7 +250,7 @@ impl<'f> Fetch<'f> {
         Ok(answer.body)
     }
 
-    async fn read(&self, body: &Bytes, reading: &Reading) -> Result<Read, UpstreamError> {
+    async fn read(&self, body: &Bytes, reading: &Reading) -> Result<PartRead, UpstreamError> {
         let depth_max = self.hands.snapshot.limits.json_depth_max;
         if body.len() <= READ_INLINE_BYTES_MAX {
             return read(body, reading, &mut self.scratch.borrow_mut(), depth_max);
@@ -263,7 +265,7 @@ impl<'f> Fetch<'f> {
     }
 }
 
-fn reading(upstream: &Upstream, kind: Kind, era: Era, depth_max: usize) -> Reading {
+fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) -> Reading {
     let known = upstream.facts.known();
     let introduction = known.legacy.introduction().filter(|_| era == Era::Legacy);
     let server_info = introduction.and_then(|introduction| {
@@ -282,17 +284,17 @@ const META_START: &str = concat!(
 );
 
 /// Adds a page and returns the cursor of the next.
-fn add(content: &mut Content, kind: Kind, body: Bytes, page: ReadPage) -> Option<String> {
+fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -> Option<String> {
     content.is_public &= page.is_public;
     content.excluded.extend(page.excluded);
     if content.pages.is_empty() {
         content.rest = page.rest;
     }
-    if kind == Kind::Discover {
+    if kind == CatalogQuery::Discover {
         content.result = body.slice(page.result);
         return None;
     }
-    content.pages.push(Page { body, items: page.items });
+    content.pages.push(PartPage { body, items: page.items });
     page.next_cursor
 }
 
@@ -318,7 +320,7 @@ fn is_failure_of_transport(status: StatusCode) -> bool {
     .contains(&status)
 }
 
-fn failure(answer: &Answer) -> UpstreamError {
+fn failure(answer: &AskReply) -> UpstreamError {
     match answer.status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => UpstreamError::Credentials,
         status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout_at};
 
 use super::fetch::{Fetch, Hands};
-use super::tongue::Tongue;
+use super::tongue::UpstreamDialect;
 use crate::session::{ListLease, Payer};
 use crate::tables::lists::cache::PartKey;
-use crate::tables::lists::flight::{Flight, Joined, Landing};
-use crate::tables::lists::part::{Cut, Part};
+use crate::tables::lists::flight::{Flight, FlightRole, Landing};
+use crate::tables::lists::part::{Cut, ListPart};
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
 
@@ -32,37 +32,37 @@ const WATCHED_TTL: Duration = Duration::from_mins(5);
 
 /// What there is of a part.
 #[derive(Clone, Debug)]
-pub enum Had {
+pub enum CachedPart {
     /// It was kept, and holds.
-    Kept(Arc<Part>),
+    Kept(Arc<ListPart>),
     /// It was fetched for this request, or for others meanwhile.
-    Fetched(Arc<Part>),
+    Fetched(Arc<ListPart>),
     /// It is old: being fetched anew, or the fetch failed.
-    Stale(Arc<Part>, Option<UpstreamError>),
+    Stale(Arc<ListPart>, Option<UpstreamError>),
     /// There is none.
     Missing(UpstreamError),
     /// The caller may use nothing of its upstream.
     Hidden,
 }
 
-type Outcome = Result<Arc<Part>, UpstreamError>;
+type PartResult = Result<Arc<ListPart>, UpstreamError>;
 
 /// A part that somebody needs.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct PartRequest {
     /// Whose.
     pub upstream: Arc<Upstream>,
     /// Which.
     pub key: PartKey,
     /// How to ask for it.
-    pub tongue: Tongue,
+    pub tongue: UpstreamDialect,
     /// Who is charged for the session that it may take.
     pub payer: Payer,
 }
 
-impl Had {
+impl CachedPart {
     /// The part, if there is one.
-    pub fn part(&self) -> Option<&Arc<Part>> {
+    pub fn part(&self) -> Option<&Arc<ListPart>> {
         match self {
             Self::Kept(part) | Self::Fetched(part) | Self::Stale(part, _) => Some(part),
             Self::Missing(_) | Self::Hidden => None,
@@ -78,9 +78,9 @@ impl Had {
     }
 }
 
-impl Wanted {
+impl PartRequest {
     /// The part, within the upstream's `list_timeout`.
-    pub async fn get(&self, hands: &Hands) -> Had {
+    pub async fn get(&self, hands: &Hands) -> CachedPart {
         let parts = &hands.state.catalog.parts;
         let entered_at = Instant::now();
         let deadline = entered_at + self.upstream.config.list_timeout;
@@ -90,7 +90,7 @@ impl Wanted {
             let (now, count) = (Instant::now(), self.count());
             if let Some(part) = parts.get(&self.key) {
                 if part.is_fresh(count, now) {
-                    return Had::Kept(part);
+                    return CachedPart::Kept(part);
                 }
                 let patience = self.upstream.config.stale_while_revalidate;
                 if part.may_revalidate(count, now, patience) {
@@ -98,7 +98,7 @@ impl Wanted {
                     if let Ok(lease) = self.lease(hands, now).await {
                         drop(self.join(hands, lease));
                     }
-                    return Had::Stale(part, None);
+                    return CachedPart::Stale(part, None);
                 }
             }
             if lease.is_none() {
@@ -110,7 +110,7 @@ impl Wanted {
             }
             let flight = match self.join(hands, lease.clone().flatten()) {
                 Ok(flight) => flight,
-                Err(part) => return Had::Kept(part),
+                Err(part) => return CachedPart::Kept(part),
             };
             // What it is tried with tells whether it has come back; nobody waits for that.
             if self.upstream.is_out_of_order() {
@@ -119,7 +119,7 @@ impl Wanted {
             let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
             match timeout_at(deadline.into(), flight.landed()).await {
                 Ok(_) if is_too_early => {}
-                Ok(Some(Ok(part))) => return Had::Fetched(part),
+                Ok(Some(Ok(part))) => return CachedPart::Fetched(part),
                 Ok(Some(Err(error))) => return self.last_good(hands, error),
                 Ok(None) => return self.last_good(hands, UpstreamError::Reset),
                 Err(_) => return self.last_good(hands, UpstreamError::TimedOut),
@@ -129,13 +129,17 @@ impl Wanted {
 
     /// Fetches the part whatever is kept, where `may_begin`; else only waits for a fetch that is under way.
     /// What came of that; `None`: no fetch was under way.
-    pub async fn renew(&self, hands: &Hands, may_begin: bool) -> Option<Result<Arc<Part>, UpstreamError>> {
+    pub async fn renew(
+        &self,
+        hands: &Hands,
+        may_begin: bool,
+    ) -> Option<Result<Arc<ListPart>, UpstreamError>> {
         let deadline = Instant::now() + self.upstream.config.list_timeout;
         let fetching = &hands.state.catalog.fetching;
         let flight = if may_begin {
             Some(match fetching.join(&self.key) {
-                Joined::Begin(landing) => self.begin(hands, landing, None),
-                Joined::Wait(flight) => flight,
+                FlightRole::Begin(landing) => self.begin(hands, landing, None),
+                FlightRole::Wait(flight) => flight,
             })
         } else {
             fetching.under_way(&self.key)
@@ -152,24 +156,28 @@ impl Wanted {
 
     /// Whether the upstream, which cannot say how long the list holds, would tell now that it has changed.
     fn is_watched(&self) -> bool {
-        let changed = self.key.kind.changed().filter(|_| matches!(self.tongue, Tongue::Legacy(..)));
+        let changed = self.key.kind.changed().filter(|_| matches!(self.tongue, UpstreamDialect::Legacy(..)));
         changed.is_some_and(|changed| self.upstream.changes.is_watched(changed))
     }
 
-    fn last_good(&self, hands: &Hands, error: UpstreamError) -> Had {
+    fn last_good(&self, hands: &Hands, error: UpstreamError) -> CachedPart {
         let kept = hands.state.catalog.parts.get(&self.key);
         match kept.filter(|part| Instant::now() < part.stale_until) {
-            Some(part) => Had::Stale(part, Some(error)),
-            None => Had::Missing(error),
+            Some(part) => CachedPart::Stale(part, Some(error)),
+            None => CachedPart::Missing(error),
         }
     }
 
     /// The fetch under way, or a new one. `Err`: one that just ended brought this.
-    fn join(&self, hands: &Hands, lease: Option<Arc<ListLease>>) -> Result<Arc<Flight<Outcome>>, Arc<Part>> {
+    fn join(
+        &self,
+        hands: &Hands,
+        lease: Option<Arc<ListLease>>,
+    ) -> Result<Arc<Flight<PartResult>>, Arc<ListPart>> {
         let catalog = &hands.state.catalog;
         match catalog.fetching.join(&self.key) {
-            Joined::Wait(flight) => Ok(flight),
-            Joined::Begin(landing) => {
+            FlightRole::Wait(flight) => Ok(flight),
+            FlightRole::Begin(landing) => {
                 let kept = catalog.parts.get(&self.key);
                 match kept.filter(|part| part.is_fresh(self.count(), Instant::now())) {
                     Some(part) => {
@@ -185,9 +193,9 @@ impl Wanted {
     fn begin(
         &self,
         hands: &Hands,
-        landing: Landing<PartKey, Outcome>,
+        landing: Landing<PartKey, PartResult>,
         lease: Option<Arc<ListLease>>,
-    ) -> Arc<Flight<Outcome>> {
+    ) -> Arc<Flight<PartResult>> {
         let flight = Arc::clone(&landing.flight);
         let (wanted, own) = (self.clone(), hands.clone());
         hands.client.tasks.spawn(async move {
@@ -197,7 +205,12 @@ impl Wanted {
         flight
     }
 
-    async fn fetch(&self, hands: &Hands, flight: &Flight<Outcome>, lease: Option<Arc<ListLease>>) -> Outcome {
+    async fn fetch(
+        &self,
+        hands: &Hands,
+        flight: &Flight<PartResult>,
+        lease: Option<Arc<ListLease>>,
+    ) -> PartResult {
         let kept = hands.state.catalog.parts.get(&self.key);
         if let Some(kept) = kept.filter(|kept| kept.count != self.count()) {
             sleep_until((kept.asked + CHANGES_INTERVAL).into()).await;

@@ -37,8 +37,10 @@ pub async fn result(
     let members: Vec<&Upstream> =
         members.filter_map(|(_, slot)| Some(&**snapshot.upstreams.get(*slot)?)).collect();
     join_all(members.iter().map(|upstream| heard_of(upstream))).await;
-    let said: Vec<(&Upstream, Said)> =
-        members.iter().filter_map(|upstream| Some((*upstream, Said::by(upstream)?))).collect();
+    let said: Vec<(&Upstream, UpstreamIntroduction)> = members
+        .iter()
+        .filter_map(|upstream| Some((*upstream, UpstreamIntroduction::by(upstream)?)))
+        .collect();
     let version = negotiate(requested, said.iter().map(|(_, said)| said));
     let mut scratch = Scratch::default();
     let depth_max = snapshot.limits.json_depth_max;
@@ -61,13 +63,13 @@ async fn heard_of(upstream: &Upstream) {
 }
 
 /// What counts as said by an upstream.
-enum Said {
+enum UpstreamIntroduction {
     InLegacy(Arc<Introduction>),
     InModern(Arc<Introduction>),
     Nothing,
 }
 
-impl Said {
+impl UpstreamIntroduction {
     /// `None`: it cannot be reached in a legacy session.
     fn by(upstream: &Upstream) -> Option<Self> {
         let era = upstream.era_for(Era::Legacy).ok()?;
@@ -89,24 +91,30 @@ impl Said {
 }
 
 /// The version that the client asks for, if it is one and no newer than what the upstreams speak; else the newest.
-fn negotiate<'s>(requested: &str, said: impl Iterator<Item = &'s Said>) -> LegacyVersion {
+fn negotiate<'s>(requested: &str, said: impl Iterator<Item = &'s UpstreamIntroduction>) -> LegacyVersion {
     // Every upstream was offered the newest.
     let spoken = said.filter_map(|said| match said {
-        Said::InLegacy(introduction) => LegacyVersion::of(&introduction.version),
-        Said::InModern(_) | Said::Nothing => None,
+        UpstreamIntroduction::InLegacy(introduction) => LegacyVersion::of(&introduction.version),
+        UpstreamIntroduction::InModern(_) | UpstreamIntroduction::Nothing => None,
     });
     let newest = spoken.max().unwrap_or(LegacyVersion::NEWEST);
     LegacyVersion::of(requested).map_or(newest, |requested| requested.min(newest))
 }
 
 /// The one upstream's own result.
-fn own(version: LegacyVersion, said: &Said, scratch: &mut Scratch, depth_max: usize) -> String {
+fn own(
+    version: LegacyVersion,
+    said: &UpstreamIntroduction,
+    scratch: &mut Scratch,
+    depth_max: usize,
+) -> String {
     let result = said.result(scratch, depth_max);
     let capabilities = result.and_then(|result| result.get("capabilities"));
     let capabilities = if let Some(own) = capabilities.filter(|found| found.kind() == Kind::Object) {
         // Those of the modern era may have come with extensions that have no place here.
         let is_taken = |name: &str| {
-            matches!(said, Said::InLegacy(_)) || Capability::ALL.iter().any(|known| known.key() == name)
+            matches!(said, UpstreamIntroduction::InLegacy(_))
+                || Capability::ALL.iter().any(|known| known.key() == name)
         };
         own.entries()
             .filter_map(|(key, value)| Some((key.decode(own.text())?.into_owned(), value)))
@@ -121,9 +129,9 @@ fn own(version: LegacyVersion, said: &Said, scratch: &mut Scratch, depth_max: us
         unseen.assume();
         offered(&unseen)
     };
-    let mut members = Members::new(version, &capabilities);
+    let mut members = ResultMembers::new(version, &capabilities);
     match (said, result) {
-        (Said::InLegacy(_), Some(result)) => {
+        (UpstreamIntroduction::InLegacy(_), Some(result)) => {
             for (key, value) in result.entries() {
                 let is_ours = ["protocolVersion", "capabilities"];
                 if !is_ours.iter().any(|ours| key.equals(result.text(), ours))
@@ -150,17 +158,17 @@ fn own(version: LegacyVersion, said: &Said, scratch: &mut Scratch, depth_max: us
 fn merged(
     version: LegacyVersion,
     endpoint: &Endpoint,
-    said: &[(&Upstream, Said)],
+    said: &[(&Upstream, UpstreamIntroduction)],
     scratch: &mut Scratch,
     depth_max: usize,
 ) -> String {
     let mut summary = Summary::default();
     for (upstream, said) in said {
         let is_added = match said {
-            Said::InLegacy(introduction) | Said::InModern(introduction) => {
+            UpstreamIntroduction::InLegacy(introduction) | UpstreamIntroduction::InModern(introduction) => {
                 summary.add(&heading(endpoint, upstream), &introduction.result, scratch, depth_max)
             }
-            Said::Nothing => false,
+            UpstreamIntroduction::Nothing => false,
         };
         if !is_added {
             summary.assume();
@@ -172,7 +180,7 @@ fn merged(
     {
         capabilities.push(("tasks".to_owned(), tasks.to_owned()));
     }
-    let mut members = Members::new(version, &capabilities);
+    let mut members = ResultMembers::new(version, &capabilities);
     members.add("serverInfo", SERVER_INFO);
     if let Some(instructions) = summary.instructions(endpoint.config.instructions.as_deref()) {
         members.add("instructions", &quote(&instructions));
@@ -220,9 +228,9 @@ fn text(value: Value<'_>) -> String {
 }
 
 /// The members of a result object as they are written.
-struct Members(String);
+struct ResultMembers(String);
 
-impl Members {
+impl ResultMembers {
     fn new(version: LegacyVersion, capabilities: &[(String, String)]) -> Self {
         let capabilities: Vec<String> =
             capabilities.iter().map(|(name, settings)| format!("{}:{settings}", quote(name))).collect();
@@ -249,7 +257,7 @@ mod tests {
 
     use super::*;
     use crate::telemetry::metrics::Metrics;
-    use crate::upstream::facts::Known;
+    use crate::upstream::facts::EraFacts;
     use config;
 
     fn present(version: &str, result: &str) -> Fact {
@@ -257,24 +265,24 @@ mod tests {
         Fact::Present(Arc::new(Introduction { version: version.into(), result }))
     }
 
-    fn legacy(version: &str, result: &str) -> Known {
-        Known { modern: Fact::Unknown, legacy: present(version, result), was_tried: true }
+    fn legacy(version: &str, result: &str) -> EraFacts {
+        EraFacts { modern: Fact::Unknown, legacy: present(version, result), was_tried: true }
     }
 
-    fn modern(result: &str) -> Known {
-        Known { modern: present("2026-07-28", result), legacy: Fact::Unknown, was_tried: true }
+    fn modern(result: &str) -> EraFacts {
+        EraFacts { modern: present("2026-07-28", result), legacy: Fact::Unknown, was_tried: true }
     }
 
-    fn nothing() -> Known {
-        Known { was_tried: true, ..Known::default() }
+    fn nothing() -> EraFacts {
+        EraFacts { was_tried: true, ..EraFacts::default() }
     }
 
     /// The result for an endpoint over upstreams of which this is known.
-    async fn of(known: &[Known], requested: &str) -> (LegacyVersion, String) {
+    async fn of(known: &[EraFacts], requested: &str) -> (LegacyVersion, String) {
         of_bridged(known, requested, true).await
     }
 
-    async fn of_bridged(known: &[Known], requested: &str, is_bridged: bool) -> (LegacyVersion, String) {
+    async fn of_bridged(known: &[EraFacts], requested: &str, is_bridged: bool) -> (LegacyVersion, String) {
         let names: Vec<String> = (0..known.len()).map(|index| format!("\"u{index}\"")).collect();
         let mut text = format!(
             "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/\"\nupstreams = [{}]\ninstructions = \"Own.\"\n",
@@ -349,7 +357,7 @@ mod tests {
             r#"{"capabilities":{"prompts":{"listChanged":true},"logging":{},"experimental":{}},"instructions":"A \"quoted\""}"#,
         );
         let second = modern(r#"{"capabilities":{"tools":{},"completions":{}},"instructions":"B"}"#);
-        let gone = Known {
+        let gone = EraFacts {
             legacy: Fact::Absent,
             ..modern(r#"{"capabilities":{"resources":{}},"instructions":"C"}"#)
         };
@@ -384,7 +392,7 @@ mod tests {
     #[tokio::test]
     async fn an_upstream_that_was_never_asked_is_waited_for_a_second() {
         let started = Instant::now();
-        of(&[Known::default(), Known::default(), nothing()], "2025-11-25").await;
+        of(&[EraFacts::default(), EraFacts::default(), nothing()], "2025-11-25").await;
         let waited = started.elapsed();
         assert!(waited >= PATIENCE && waited < PATIENCE * 2, "{waited:?}");
         let started = Instant::now();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::fetch::{Fetched, Hands};
-use super::gather::Wanted;
-use crate::tables::lists::Kind;
+use super::gather::PartRequest;
+use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
 use crate::tables::lists::cache::{DialectKey, PartKey};
-use crate::tables::lists::part::{Content, Cut, Excluded, Part, Why};
+use crate::tables::lists::part::{Content, Cut, Excluded, ListPart, Why};
 use crate::telemetry::logs::shorten;
 use crate::telemetry::vec::IntCounterVec;
 use protocol::mapping::Field;
@@ -20,7 +20,7 @@ const COMPARED_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// How many of the entries that were left out are named in the log.
 const EXCLUDED_LOGGED_MAX: usize = 5;
 
-impl Wanted {
+impl PartRequest {
     /// Keeps what was fetched, and tells whoever should know that it is not what it was.
     pub(super) async fn keep(
         &self,
@@ -28,7 +28,7 @@ impl Wanted {
         fetched: Fetched,
         count: u64,
         asked: Instant,
-    ) -> Arc<Part> {
+    ) -> Arc<ListPart> {
         let catalog = &hands.state.catalog;
         let config = &self.upstream.config;
         let before = catalog.parts.get(&self.key);
@@ -46,7 +46,7 @@ impl Wanted {
             }
             None => count,
         };
-        let part = Arc::new(Part {
+        let part = Arc::new(ListPart {
             ttl,
             fresh_until,
             stale_until: fresh_until + config.list_stale_max.max(config.stale_while_revalidate),
@@ -69,7 +69,7 @@ impl Wanted {
     }
 
     fn publish(&self, content: &Content) {
-        let is_of_tools = matches!(self.key, PartKey { kind: Kind::List(List::Tools), .. });
+        let is_of_tools = matches!(self.key, PartKey { kind: CatalogQuery::List(List::Tools), .. });
         let is_modern = matches!(self.key.dialect, DialectKey::Modern(_));
         if !is_of_tools || !(is_modern || self.upstream.lacks(Era::Modern)) {
             return;
@@ -167,7 +167,7 @@ fn named(excluded: &[&Excluded], more: impl Fn(&Excluded) -> String) -> String {
 }
 
 /// The content that was there if the new one says the same, and whether it does.
-async fn shared(hands: &Hands, before: Option<&Arc<Part>>, content: Content) -> (Arc<Content>, bool) {
+async fn shared(hands: &Hands, before: Option<&Arc<ListPart>>, content: Content) -> (Arc<Content>, bool) {
     let content = Arc::new(content);
     let Some(before) = before.map(|part| Arc::clone(&part.content)) else { return (content, false) };
     let is_same = if content.bytes() <= COMPARED_INLINE_BYTES_MAX {

@@ -13,14 +13,14 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::fetch::Hands;
-use super::gather::Had;
-use super::tongue::Tongue;
+use super::gather::CachedPart;
+use super::tongue::UpstreamDialect;
 use super::wanted;
-use crate::access::policy::Place;
+use crate::access::policy::NameScope;
 use crate::context::state::State;
 use crate::mapper::kind_of;
 use crate::snapshot::Snapshot;
-use crate::tables::lists::Kind;
+use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
 use crate::tables::lists::part::Content;
 use crate::upstream::changes::Changed;
@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// Learns until the process ends.
 pub async fn run(state: Arc<State>, client: Client) {
-    let mut known: HashMap<UpstreamId, Known> = HashMap::new();
+    let mut known: HashMap<UpstreamId, LearnState> = HashMap::new();
     let mut asked: FuturesUnordered<LocalBoxFuture<'static, Learned>> = FuturesUnordered::new();
     let mut interval = tokio::time::interval(TICK);
     let mut published: Option<Arc<Snapshot>> = None;
@@ -65,7 +65,7 @@ pub async fn run(state: Arc<State>, client: Client) {
         let living: HashSet<_> = needed.iter().map(|upstream| upstream.id).collect();
         known.retain(|id, _| living.contains(id));
         for upstream in needed {
-            let entry = known.entry(upstream.id).or_insert_with(|| Known::new(now));
+            let entry = known.entry(upstream.id).or_insert_with(|| LearnState::new(now));
             if asked.len() < CONCURRENT_MAX && entry.is_due(upstream, now) {
                 entry.is_asked = true;
                 entry.changes = changes(upstream);
@@ -89,7 +89,7 @@ pub async fn run(state: Arc<State>, client: Client) {
         }
         for endpoint in &snapshot.endpoints {
             let directory = endpoint.names.directory().clone();
-            if endpoint.policy.learn(Place { naming: &endpoint.naming, directory: &directory }) {
+            if endpoint.policy.learn(NameScope { naming: &endpoint.naming, directory: &directory }) {
                 interval.reset_immediately();
             }
         }
@@ -98,7 +98,7 @@ pub async fn run(state: Arc<State>, client: Client) {
 
 type Learned = (Arc<Upstream>, Result<MemberNames, UpstreamError>);
 
-struct Known {
+struct LearnState {
     names: Option<MemberNames>,
     due: Instant,
     failures: u32,
@@ -110,7 +110,7 @@ struct Known {
     is_changed: bool,
 }
 
-impl Known {
+impl LearnState {
     fn new(now: Instant) -> Self {
         Self {
             names: None,
@@ -147,10 +147,13 @@ fn changes(upstream: &Upstream) -> u64 {
 async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
     let mut names = MemberNames::default();
     for list in List::ALL {
-        let part = match wanted(upstream, Kind::List(list), Tongue::own(upstream).keyed()).get(hands).await {
-            Had::Missing(error) | Had::Stale(_, Some(error)) => return Err(error),
-            Had::Kept(part) | Had::Fetched(part) | Had::Stale(part, None) => part,
-            Had::Hidden => continue,
+        let part = match wanted(upstream, CatalogQuery::List(list), UpstreamDialect::own(upstream).keyed())
+            .get(hands)
+            .await
+        {
+            CachedPart::Missing(error) | CachedPart::Stale(_, Some(error)) => return Err(error),
+            CachedPart::Kept(part) | CachedPart::Fetched(part) | CachedPart::Stale(part, None) => part,
+            CachedPart::Hidden => continue,
         };
         let into = match list {
             List::Tools => &mut names.tools,
@@ -183,7 +186,7 @@ fn own_names(content: &Content, list: List) -> Vec<String> {
 }
 
 fn note(
-    known: &mut HashMap<UpstreamId, Known>,
+    known: &mut HashMap<UpstreamId, LearnState>,
     upstream: &Upstream,
     names: Result<MemberNames, UpstreamError>,
 ) {
@@ -212,7 +215,7 @@ fn note(
 }
 
 /// Gives every endpoint that routes by names what is known now.
-fn publish(snapshot: &Snapshot, known: &HashMap<UpstreamId, Known>) {
+fn publish(snapshot: &Snapshot, known: &HashMap<UpstreamId, LearnState>) {
     for endpoint in snapshot.endpoints.iter().filter(|endpoint| endpoint.needs_directory()) {
         let members: Vec<Option<MemberNames>> = endpoint
             .members

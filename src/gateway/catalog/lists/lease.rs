@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 
 use super::fetch::Hands;
-use super::gather::Wanted;
-use super::tongue::{Tongue, own_session};
+use super::gather::PartRequest;
+use super::tongue::{UpstreamDialect, own_session};
 use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForList};
-use crate::tables::lists::Kind;
+use crate::tables::lists::CatalogQuery;
 use crate::upstream::Upstream;
 use protocol::error::{NoListSession, UpstreamError};
 
 /// How long closing a session may take that makes room.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Wanted {
+impl PartRequest {
     /// The right to the session that the fetch takes, within its bounds; waits for room until `deadline`. `None`: it takes
     /// none, or that which the gateway has anyway.
     pub(super) async fn lease(
@@ -28,9 +28,9 @@ impl Wanted {
         hands: &Hands,
         deadline: Instant,
     ) -> Result<Option<Arc<ListLease>>, UpstreamError> {
-        let Tongue::Legacy(version, capabilities) = &self.tongue else { return Ok(None) };
+        let UpstreamDialect::Legacy(version, capabilities) = &self.tongue else { return Ok(None) };
         let session = own_session(*version, capabilities);
-        if self.key.kind == Kind::Discover || !session.is_for_lists() {
+        if self.key.kind == CatalogQuery::Discover || !session.is_for_lists() {
             return Ok(None);
         }
         let upstream = &self.upstream;

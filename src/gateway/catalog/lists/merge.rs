@@ -15,8 +15,8 @@ use crate::access::policy::Class;
 use crate::mapper::kind_of;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::List;
-use crate::tables::lists::cache::{Digest, MergedPage, digest};
-use crate::tables::lists::part::{Content, Item, Page};
+use crate::tables::lists::cache::{ContentDigest, MergedPage, digest};
+use crate::tables::lists::part::{Content, Item, PartPage};
 use protocol::json::{Span, quote};
 use protocol::mapping::Field;
 use protocol::route::directory::Directory;
@@ -47,17 +47,17 @@ pub struct Merge {
 
 /// An entry, and whose it is.
 #[derive(Clone, Copy)]
-struct Entry<'e> {
+struct OwnedItem<'e> {
     member: usize,
-    page: &'e Page,
+    page: &'e PartPage,
     item: &'e Item,
 }
 
 impl Merge {
     /// The pages, at least one, and a digest of them where there are several.
-    pub fn run(self) -> (Arc<[MergedPage]>, Digest) {
+    pub fn run(self) -> (Arc<[MergedPage]>, ContentDigest) {
         let entries = self.entries();
-        let mut digest_of_all = Digest::default();
+        let mut digest_of_all = ContentDigest::default();
         if entries.len() > 1 {
             let pieces: Vec<&[u8]> = entries.iter().map(Vec::as_slice).collect();
             digest_of_all = digest(&pieces);
@@ -132,17 +132,17 @@ impl Merge {
         full
     }
 
-    fn all(&self) -> impl Iterator<Item = Entry<'_>> {
+    fn all(&self) -> impl Iterator<Item = OwnedItem<'_>> {
         let contents = self.contents.iter().enumerate();
         let pages = contents.flat_map(|(member, content)| {
             content.iter().flat_map(|content| &content.pages).map(move |page| (member, page))
         });
-        pages.flat_map(|(member, page)| page.items.iter().map(move |item| Entry { member, page, item }))
+        pages.flat_map(|(member, page)| page.items.iter().map(move |item| OwnedItem { member, page, item }))
     }
 
     /// Writes one entry with its public names. `None`: it is hidden, has no name, or its name is taken.
-    fn write(&self, entry: Entry<'_>, seen: &mut HashSet<String>, json: &mut Vec<u8>) -> Option<()> {
-        let Entry { member, page, item } = entry;
+    fn write(&self, entry: OwnedItem<'_>, seen: &mut HashSet<String>, json: &mut Vec<u8>) -> Option<()> {
+        let OwnedItem { member, page, item } = entry;
         let naming = &self.endpoint.naming;
         let is_untouched = self.endpoint.is_untouched_for(&self.class);
         let mut at = item.span.start;
@@ -180,8 +180,8 @@ impl Merge {
     }
 
     /// Writes a piece of an entry as a client of this era gets it.
-    fn copy(&self, entry: Entry<'_>, range: Span, json: &mut Vec<u8>) -> Option<()> {
-        let Entry { page, item, .. } = entry;
+    fn copy(&self, entry: OwnedItem<'_>, range: Span, json: &mut Vec<u8>) -> Option<()> {
+        let OwnedItem { page, item, .. } = entry;
         let edits: &[Edit] = if self.era == Era::Legacy { &item.for_legacy } else { &[] };
         let is_here = |edit: &&Edit| range.start <= edit.span.start && edit.span.end <= range.end;
         let mut at = range.start;

@@ -44,22 +44,22 @@ use std::time::Instant;
 
 use self::answer::Request;
 use self::fetch::Hands;
-use self::gather::Wanted;
-use self::tongue::Tongue;
+use self::gather::PartRequest;
+use self::tongue::UpstreamDialect;
 use crate::access::policy::Class;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
 use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::cache::{PartKey, Scope};
-use crate::tables::lists::{Dialect, Kind, List, cache};
+use crate::tables::lists::{CatalogQuery, Dialect, List, cache};
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::splice::Segments;
 
 /// A client's request for a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct ListRequest<'a> {
     /// Which list.
     pub list: List,
     /// In which protocol.
@@ -79,7 +79,7 @@ pub async fn list(
     worker: &Rc<Worker>,
     view: &View,
     endpoint: &Rc<Arc<Endpoint>>,
-    ask: Ask<'_>,
+    ask: ListRequest<'_>,
 ) -> Result<Segments, Error> {
     // Without pages no cursor was ever given out.
     let cursor = match (ask.cursor, endpoint.config.list_page_bytes_max) {
@@ -87,7 +87,8 @@ pub async fn list(
         (Some(_), None) => return Err(ClientError::Cursor.into()),
         (Some(cursor), Some(_)) => Some(page::Cursor::read(cursor).ok_or(ClientError::Cursor)?),
     };
-    let request = Request::new(worker, view, (endpoint, ask.class), Kind::List(ask.list), ask.dialect, &[]);
+    let request =
+        Request::new(worker, view, (endpoint, ask.class), CatalogQuery::List(ask.list), ask.dialect, &[]);
     let request = request.asked_by(ask.asker);
     let (merged, ttl_ms) = request.merged().await?;
     let page = match cursor {
@@ -110,7 +111,7 @@ pub async fn discover(
     supported: &[&str],
 ) -> Result<Segments, Error> {
     let dialect = Dialect::Modern { capabilities };
-    let request = Request::new(worker, view, (endpoint, class), Kind::Discover, dialect, supported);
+    let request = Request::new(worker, view, (endpoint, class), CatalogQuery::Discover, dialect, supported);
     let (merged, ttl_ms) = request.merged().await?;
     merged.answer(0, id, ttl_ms).ok_or_else(|| UpstreamError::Nonsense.into())
 }
@@ -119,7 +120,7 @@ pub async fn discover(
 /// each upstream; in between it only waits for a fetch that is under way.
 pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
     let hands = hands(worker, view);
-    let wanted = wanted(upstream, Kind::List(List::Tools), Tongue::own(upstream).keyed());
+    let wanted = wanted(upstream, CatalogQuery::List(List::Tools), UpstreamDialect::own(upstream).keyed());
     // What came of it is kept.
     let _ = wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
 }
@@ -140,8 +141,8 @@ pub async fn look_at_tools(
     dialect: Dialect<'static>,
 ) -> Result<(), UpstreamError> {
     let begun = Instant::now();
-    let tongue = Tongue::of(dialect, hands.snapshot.limits.json_depth_max);
-    let wanted = wanted(upstream, Kind::List(List::Tools), tongue.keyed());
+    let tongue = UpstreamDialect::of(dialect, hands.snapshot.limits.json_depth_max);
+    let wanted = wanted(upstream, CatalogQuery::List(List::Tools), tongue.keyed());
     loop {
         match wanted.renew(hands, true).await {
             Some(Err(error)) => return Err(error),
@@ -152,7 +153,11 @@ pub async fn look_at_tools(
     }
 }
 
-fn wanted(upstream: &Arc<Upstream>, kind: Kind, (tongue, dialect): (Tongue, cache::DialectKey)) -> Wanted {
+fn wanted(
+    upstream: &Arc<Upstream>,
+    kind: CatalogQuery,
+    (tongue, dialect): (UpstreamDialect, cache::DialectKey),
+) -> PartRequest {
     let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect };
-    Wanted { upstream: Arc::clone(upstream), key, tongue, payer: Payer::Gateway }
+    PartRequest { upstream: Arc::clone(upstream), key, tongue, payer: Payer::Gateway }
 }

@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::tables::lists::cache::Digest;
+use crate::tables::lists::cache::ContentDigest;
 
 /// A position in a merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Cursor {
     /// Which page; the first is 0.
     pub page: usize,
     /// Of which list.
-    pub digest: Digest,
+    pub digest: ContentDigest,
 }
 
 impl Cursor {

@@ -3,16 +3,16 @@
 //! A tool that was left out for another reason is judged as well: a change must not hide behind a mistake.
 
 use super::fetch::Hands;
-use super::gather::Wanted;
+use super::gather::PartRequest;
 use super::learn::CAPABILITIES;
 use super::tongue::NO_CAPABILITIES;
+use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::Dialect;
-use crate::tables::lists::Kind;
 use crate::tables::lists::List;
 use crate::tables::lists::cache::DialectKey;
-use crate::tables::lists::part::{Content, Item, Page};
+use crate::tables::lists::part::{Content, Item, PartPage};
 use crate::upstream::changes::Changed;
-use crate::upstream::pins::book::{Definition, Listed, OWN_LISTS, Source};
+use crate::upstream::pins::book::{Definition, ListSource, Listed, OWN_LISTS};
 use protocol::canonical::canonical;
 use protocol::json::Scratch;
 use protocol::mapping::Field;
@@ -29,10 +29,11 @@ pub const OWN_DIALECTS: [Dialect<'static>; OWN_LISTS] = [
     Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: CAPABILITIES.as_bytes() },
 ];
 
-impl Wanted {
+impl PartRequest {
     /// Leaves out what must not be shown. True if other lists of this upstream are in doubt by what was found.
     pub(super) async fn compare_with_pins(&self, hands: &Hands, content: &mut Content) -> bool {
-        let Some(pins) = self.upstream.pins.as_ref().filter(|_| self.key.kind == Kind::List(List::Tools))
+        let Some(pins) =
+            self.upstream.pins.as_ref().filter(|_| self.key.kind == CatalogQuery::List(List::Tools))
         else {
             return false;
         };
@@ -58,9 +59,9 @@ impl Wanted {
     }
 }
 
-fn source(dialect: DialectKey) -> Source {
+fn source(dialect: DialectKey) -> ListSource {
     let own = OWN_DIALECTS.iter().position(|own| DialectKey::of(*own) == dialect);
-    own.map_or(Source::Client, Source::Own)
+    own.map_or(ListSource::Client, ListSource::Own)
 }
 
 /// The tools of a list in its order, and after them those that were left out already.
@@ -87,7 +88,7 @@ fn listed(content: &Content, depth_max: usize) -> Vec<Listed> {
     listed
 }
 
-fn name_of(page: &Page, item: &Item) -> Option<String> {
+fn name_of(page: &PartPage, item: &Item) -> Option<String> {
     let site = item.sites.iter().find(|site| site.field == Field::ToolName)?;
     site.literal.decode(&page.body).map(String::from)
 }

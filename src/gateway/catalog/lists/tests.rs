@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
-use super::{Ask, learn, list, refetch_tools};
+use super::{ListRequest, learn, list, refetch_tools};
 use crate::context::state::State;
 use crate::context::worker::Worker;
 use crate::identity::Principal;
@@ -26,7 +26,7 @@ use crate::tables::lists::List;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::changes::Changed;
-use crate::upstream::facts::Known;
+use crate::upstream::facts::EraFacts;
 use config;
 use protocol::error::{Error, UpstreamError};
 use protocol::version::LegacyVersion;
@@ -146,7 +146,7 @@ impl Bench {
         let state = State::new(&config, Metrics::new(10).unwrap()).unwrap();
         let bench = Self { server, worker: Worker::new(state, Arc::default(), &config.log, 100) };
         // Nobody asks it, and so nobody waits for what it says.
-        bench.upstream().facts.publish(Known { was_tried: true, ..Known::default() });
+        bench.upstream().facts.publish(EraFacts { was_tried: true, ..EraFacts::default() });
         bench
     }
 
@@ -157,7 +157,8 @@ impl Bench {
     async fn ask(&self, dialect: Dialect<'_>) -> Result<Value, Error> {
         let view = self.worker.view();
         let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
-        let ask = Ask { list: List::Tools, dialect, cursor: None, id: "7", class: &class, asker: None };
+        let ask =
+            ListRequest { list: List::Tools, dialect, cursor: None, id: "7", class: &class, asker: None };
         let answer = list(&self.worker, &view, &view.endpoints[0], ask).await?;
         Ok(serde_json::from_slice(&answer.to_bytes()).unwrap())
     }
@@ -304,7 +305,8 @@ fn the_same_list_is_the_same_bytes_in_memory() {
             let view = bench.worker.view();
             let dialect = Dialect::Modern { capabilities: b"{}" };
             let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
-            let ask = Ask { list: List::Tools, dialect, cursor: None, id: "1", class: &class, asker: None };
+            let ask =
+                ListRequest { list: List::Tools, dialect, cursor: None, id: "1", class: &class, asker: None };
             let answer = list(&bench.worker, &view, &view.endpoints[0], ask).await.unwrap();
             places.push(answer.iter().last().unwrap().as_ptr());
         }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::learn::CAPABILITIES;
 use crate::session::SessionId;
+use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::Dialect;
-use crate::tables::lists::Kind;
 use crate::tables::lists::cache::{DialectKey, digest};
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
@@ -34,7 +34,7 @@ pub(super) fn own_session(version: LegacyVersion, capabilities: &Bytes) -> Sessi
 
 /// The protocol in which to ask, and what goes with it.
 #[derive(Clone, Debug)]
-pub enum Tongue {
+pub enum UpstreamDialect {
     /// The newest modern revision, with the client's capabilities.
     Modern(Bytes),
     /// A session of the gateway's own, which declares what is specified of the client's capabilities: servers offer more
@@ -44,50 +44,53 @@ pub enum Tongue {
 
 /// How upstreams are asked for one client, each tongue with what is kept under it. Made once for all of them.
 #[derive(Debug)]
-pub(super) struct Tongues<'d> {
+pub(super) struct UpstreamDialects<'d> {
     dialect: Dialect<'d>,
     /// That of the client's era, and that of the other, once an upstream needs them.
-    own: OnceCell<(Tongue, DialectKey)>,
-    other: OnceCell<(Tongue, DialectKey)>,
-    kind: Kind,
+    own: OnceCell<(UpstreamDialect, DialectKey)>,
+    other: OnceCell<(UpstreamDialect, DialectKey)>,
+    kind: CatalogQuery,
     depth_max: usize,
 }
 
-impl<'d> Tongues<'d> {
+impl<'d> UpstreamDialects<'d> {
     /// Those for a client of this dialect.
-    pub(super) fn new(dialect: Dialect<'d>, kind: Kind, depth_max: usize) -> Self {
+    pub(super) fn new(dialect: Dialect<'d>, kind: CatalogQuery, depth_max: usize) -> Self {
         Self { dialect, own: OnceCell::new(), other: OnceCell::new(), kind, depth_max }
     }
 
     /// As `upstream` is asked.
-    pub(super) fn of(&self, upstream: &Upstream) -> Result<&(Tongue, DialectKey), UpstreamError> {
+    pub(super) fn of(&self, upstream: &Upstream) -> Result<&(UpstreamDialect, DialectKey), UpstreamError> {
         let own = self.dialect.era();
         Ok(if upstream.era_for(own)? == own {
-            self.own.get_or_init(|| Tongue::of(self.dialect, self.depth_max).keyed())
+            self.own.get_or_init(|| UpstreamDialect::of(self.dialect, self.depth_max).keyed())
         } else {
             self.other.get_or_init(|| self.across().keyed())
         })
     }
 
     /// The same in the other era.
-    fn across(&self) -> Tongue {
+    fn across(&self) -> UpstreamDialect {
         let across =
             |all: &[u8]| across(&Bytes::copy_from_slice(all), (&mut Scratch::default(), self.depth_max));
         match self.dialect {
             // How a legacy server introduces itself is known, and the same for all.
-            Dialect::Modern { .. } if self.kind == Kind::Discover => {
-                Tongue::Legacy(LegacyVersion::NEWEST, Bytes::from_static(NO_CAPABILITIES.as_bytes()))
+            Dialect::Modern { .. } if self.kind == CatalogQuery::Discover => {
+                UpstreamDialect::Legacy(LegacyVersion::NEWEST, Bytes::from_static(NO_CAPABILITIES.as_bytes()))
             }
             Dialect::Modern { capabilities } => {
                 let capabilities = &across(capabilities);
-                Tongue::of(Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities }, self.depth_max)
+                UpstreamDialect::of(
+                    Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities },
+                    self.depth_max,
+                )
             }
-            Dialect::Legacy { capabilities, .. } => Tongue::Modern(across(capabilities)),
+            Dialect::Legacy { capabilities, .. } => UpstreamDialect::Modern(across(capabilities)),
         }
     }
 }
 
-impl Tongue {
+impl UpstreamDialect {
     /// As the gateway asks on its own behalf for all that there is: in the era that the upstream speaks, in the modern
     /// one if it speaks both, or nothing is known.
     pub(super) fn own(upstream: &Upstream) -> Self {
@@ -140,7 +143,7 @@ mod tests {
         for capabilities in [NO_CAPABILITIES, CAPABILITIES] {
             let capabilities = capabilities.as_bytes();
             let dialect = Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities };
-            assert_eq!(Tongue::of(dialect, 16).key(), DialectKey::of(dialect));
+            assert_eq!(UpstreamDialect::of(dialect, 16).key(), DialectKey::of(dialect));
         }
     }
 
@@ -149,20 +152,21 @@ mod tests {
         const DECLARED: &[u8] = br#"{"tasks":{},"roots":{"listChanged":true},"x":{}}"#;
         const SPECIFIED: &[u8] = br#"{"roots":{"listChanged":true},"tasks":{}}"#;
         const ACROSS: &[u8] = br#"{"roots":{},"x":{}}"#;
-        let tools = Kind::List(super::super::List::Tools);
+        let tools = CatalogQuery::List(super::super::List::Tools);
         let modern = Dialect::Modern { capabilities: DECLARED };
         let legacy = Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: DECLARED };
         let none = NO_CAPABILITIES.as_bytes();
         for (dialect, kind, (era, expected)) in [
             (modern, tools, (Era::Legacy, &br#"{"roots":{}}"#[..])),
-            (modern, Kind::Discover, (Era::Legacy, none)),
+            (modern, CatalogQuery::Discover, (Era::Legacy, none)),
             (legacy, tools, (Era::Modern, ACROSS)),
         ] {
-            let tongues = Tongues::new(dialect, kind, 16);
-            let (Tongue::Modern(said) | Tongue::Legacy(_, said)) = Tongue::of(dialect, 16);
+            let tongues = UpstreamDialects::new(dialect, kind, 16);
+            let (UpstreamDialect::Modern(said) | UpstreamDialect::Legacy(_, said)) =
+                UpstreamDialect::of(dialect, 16);
             assert_eq!(&*said, if dialect.era() == Era::Legacy { SPECIFIED } else { DECLARED });
             let across = tongues.across();
-            let (Tongue::Modern(said) | Tongue::Legacy(_, said)) = &across;
+            let (UpstreamDialect::Modern(said) | UpstreamDialect::Legacy(_, said)) = &across;
             assert_eq!((across.era(), &**said), (era, expected), "{dialect:?} {kind:?}");
         }
     }

@@ -10,9 +10,9 @@ use http::StatusCode;
 
 use crate::tables::lists::part::ttl_ms;
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Answer, Asker, Question, modern_headers};
+use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers};
 use crate::upstream::facts::{Introduction, RESULT_BYTES_MAX};
-use crate::upstream::initialize::{self, NotOpened, Opened};
+use crate::upstream::initialize::{self, InitializeError, InitializedSession};
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Kind, Scratch, Value};
@@ -40,7 +40,7 @@ const ESSENTIAL: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilit
 
 /// What an answer says of one era.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum EraFinding {
     /// The upstream speaks it.
     Speaks {
         /// How it introduced itself.
@@ -57,7 +57,7 @@ pub(super) enum Finding {
     },
 }
 
-impl Finding {
+impl EraFinding {
     /// The word for metrics.
     pub(super) fn label(&self, era: Era) -> &'static str {
         match (self, era) {
@@ -83,7 +83,7 @@ impl Finding {
 }
 
 /// Asks an upstream about one era.
-pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Finding {
+pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> EraFinding {
     let now = Instant::now();
     let patience = if upstream.is_child() {
         // A process may have to start.
@@ -98,8 +98,8 @@ pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Fi
 }
 
 /// `server/discover`.
-pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> Question {
-    Question {
+pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> AskRequest {
+    AskRequest {
         headers: modern_headers(MODERN[0], Method::Discover),
         body: Bytes::from_static(DISCOVER.as_bytes()),
         is_safe_to_repeat: true,
@@ -109,18 +109,18 @@ pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> Questio
     }
 }
 
-async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> Finding {
+async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
     let question = discover_question(asker, deadline);
     match asker.ask(upstream, question).await {
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
         // Over a pipe nothing stands in between: silence is the server's own.
-        Err(UpstreamError::TimedOut) if upstream.is_child() => Finding::Lacks,
-        Err(error) => Finding::unknown(&error),
+        Err(UpstreamError::TimedOut) if upstream.is_child() => EraFinding::Lacks,
+        Err(error) => EraFinding::unknown(&error),
     }
 }
 
 /// What the answer to `server/discover` says.
-fn judge(answer: &Answer, scratch: &mut Scratch, depth_max: usize) -> Finding {
+fn judge(answer: &AskReply, scratch: &mut Scratch, depth_max: usize) -> EraFinding {
     let text = &answer.body;
     let root = scratch.index(text, depth_max).ok().map(Document::root);
     let error = root.and_then(|root| root.get("error"));
@@ -130,35 +130,35 @@ fn judge(answer: &Answer, scratch: &mut Scratch, depth_max: usize) -> Finding {
         let supported = error.and_then(|error| error.get("data")?.get("supported"));
         return match supported.map_or(Some(MODERN[0]), newest_modern) {
             Some(version) => speaks(version, "{}".into(), Duration::ZERO),
-            None => Finding::Lacks,
+            None => EraFinding::Lacks,
         };
     }
     if let Some(status) = inconclusive(answer.status) {
         return status;
     }
     if answer.status.is_client_error() {
-        return Finding::Lacks;
+        return EraFinding::Lacks;
     }
     let Some(result) = root.and_then(|root| root.get("result")) else {
         return match error {
-            Some(_) => Finding::Lacks,
-            None => Finding::Unknown { why: "not an answer of MCP".into() },
+            Some(_) => EraFinding::Lacks,
+            None => EraFinding::Unknown { why: "not an answer of MCP".into() },
         };
     };
     if is_ambiguous_introduction(result) {
-        return Finding::Unknown { why: "members of its introduction stand twice".into() };
+        return EraFinding::Unknown { why: "members of its introduction stand twice".into() };
     }
     match result.get("supportedVersions").and_then(newest_modern) {
         Some(version) => speaks(version, kept(result), Duration::from_millis(ttl_ms(result))),
-        None => Finding::Lacks,
+        None => EraFinding::Lacks,
     }
 }
 
-async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> Finding {
-    let offer = initialize::Offer::own(LegacyVersion::NEWEST);
+async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
+    let offer = initialize::InitializeOffer::own(LegacyVersion::NEWEST);
     let mut opened = initialize::open(asker, upstream, offer, deadline).await;
     if let Some(streams) = upstream.sse()
-        && matches!(&opened, Err(NotOpened::Refused { status, .. }) if hints_at_sse(*status))
+        && matches!(&opened, Err(InitializeError::Refused { status, .. }) if hints_at_sse(*status))
         && !streams.is_spoken()
         && streams.are_offered(asker.client, deadline).await
     {
@@ -178,13 +178,13 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
             // Each question may take a process of its own.
             let fresh_for =
                 if is_closed && !upstream.is_child() { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
-            let Opened { version, result, .. } = opened;
+            let InitializedSession { version, result, .. } = opened;
             let mut scratch = asker.scratch.borrow_mut();
             let result = scratch.index(&result, asker.limits.json_depth_max).map(|json| kept(json.root()));
             speaks(version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
         }
-        Err(NotOpened::Upstream(error)) => Finding::unknown(&error),
-        Err(NotOpened::Refused { status, .. }) => inconclusive(status).unwrap_or(Finding::Lacks),
+        Err(InitializeError::Upstream(error)) => EraFinding::unknown(&error),
+        Err(InitializeError::Refused { status, .. }) => inconclusive(status).unwrap_or(EraFinding::Lacks),
     }
 }
 
@@ -193,16 +193,16 @@ fn hints_at_sse(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
 }
 
-fn speaks(version: &str, result: Bytes, fresh_for: Duration) -> Finding {
-    Finding::Speaks { introduction: Introduction { version: version.into(), result }, fresh_for }
+fn speaks(version: &str, result: Bytes, fresh_for: Duration) -> EraFinding {
+    EraFinding::Speaks { introduction: Introduction { version: version.into(), result }, fresh_for }
 }
 
 /// Statuses that may come from something in between, or pass.
-fn inconclusive(status: StatusCode) -> Option<Finding> {
+fn inconclusive(status: StatusCode) -> Option<EraFinding> {
     let is_inconclusive = matches!(status.as_u16(), 401 | 403 | 407 | 408 | 429)
         || status.is_server_error()
         || status.is_redirection();
-    is_inconclusive.then(|| Finding::Unknown { why: format!("HTTP {}", status.as_u16()) })
+    is_inconclusive.then(|| EraFinding::Unknown { why: format!("HTTP {}", status.as_u16()) })
 }
 
 /// The version to speak with a server that offers these. Versions that are not known here are of the modern era.
@@ -243,7 +243,7 @@ mod tests {
 
     fn judged(status: u16, body: &str) -> &'static str {
         let status = StatusCode::from_u16(status).expect("a status");
-        let answer = Answer {
+        let answer = AskReply {
             status,
             headers: HeaderMap::new(),
             body: Bytes::copy_from_slice(body.as_bytes()),

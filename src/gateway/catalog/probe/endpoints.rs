@@ -10,11 +10,11 @@ use protocol::version::Eras;
 /// What was last said of each endpoint, by path.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
-    said: HashMap<String, Said>,
+    said: HashMap<String, EndpointReport>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct EndpointReport {
     eras: Eras,
     /// Upstreams that clients of one era reach over the bridge.
     bridged: Vec<String>,
@@ -29,7 +29,7 @@ impl Endpoints {
     pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
         self.said.retain(|path, _| snapshot.endpoint_at(path).is_some());
         for endpoint in &snapshot.endpoints {
-            let now = Said::of(snapshot, endpoint);
+            let now = EndpointReport::of(snapshot, endpoint);
             endpoint.served.set(now.eras);
             let path = &endpoint.config.path;
             let is_news = match self.said.get(path) {
@@ -45,7 +45,7 @@ impl Endpoints {
     }
 }
 
-impl Said {
+impl EndpointReport {
     fn of(snapshot: &Snapshot, endpoint: &Endpoint) -> Self {
         let members = members(snapshot, endpoint);
         let eras = served(members.clone().map(Upstream::reached_in));

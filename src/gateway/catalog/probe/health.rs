@@ -15,14 +15,14 @@ use futures_util::future::LocalBoxFuture;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::Asking;
+use super::ProbeContext;
 use super::ask::discover_question;
 use crate::snapshot::Snapshot;
-use crate::upstream::ask::{Answer, Asker, Question, legacy_headers};
-use crate::upstream::health::breaker::State as BreakerState;
+use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers};
+use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
-use crate::upstream::initialize::{self, NotOpened, Offer, Opened};
-use crate::upstream::{Aim, Replica, ReplicaKey, Upstream, UpstreamId};
+use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
+use crate::upstream::{Replica, ReplicaKey, ReplicaSelection, Upstream, UpstreamId};
 use net::jitter::jittered;
 use protocol::error::UpstreamError;
 use protocol::version::{Eras, LegacyVersion};
@@ -36,19 +36,19 @@ const STALL_PART: u32 = 4;
 const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A replica.
-type Place = (UpstreamId, ReplicaKey);
+type ReplicaAddress = (UpstreamId, ReplicaKey);
 
 /// When each replica is asked.
 #[derive(Default)]
 pub(super) struct Checks {
-    entries: HashMap<Place, Entry>,
+    entries: HashMap<ReplicaAddress, ReplicaSchedule>,
     /// What was due at the last look, those first that were not asked for longest.
-    due: VecDeque<Place>,
+    due: VecDeque<ReplicaAddress>,
     #[cfg(test)]
     looked_at: usize,
 }
 
-struct Entry {
+struct ReplicaSchedule {
     upstream: Arc<Upstream>,
     replica: Arc<Replica>,
     /// When it is asked while it is fit.
@@ -62,20 +62,20 @@ struct Entry {
     /// Calls it had answered when that was last looked at, and since when there are calls and it is the same.
     stalled: (u64, Instant),
     /// The gateway's own session.
-    session: Option<Opened>,
+    session: Option<InitializedSession>,
 }
 
 /// What a question came to.
-pub(super) struct Checked {
-    place: Place,
-    verdict: Verdict,
-    session: Option<Opened>,
+pub(super) struct CheckResult {
+    place: ReplicaAddress,
+    verdict: ReplicaVerdict,
+    session: Option<InitializedSession>,
     /// Calls the replica had answered before.
     answered_before: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum ReplicaVerdict {
     Fit,
     Unfit,
     /// It was not asked at all.
@@ -84,7 +84,11 @@ enum Verdict {
 
 impl Checks {
     /// Takes up the replicas there are and drops those that are gone; gives the sessions that nobody needs any more.
-    pub(super) fn follow(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<(Arc<Upstream>, Opened)> {
+    pub(super) fn follow(
+        &mut self,
+        snapshot: &Snapshot,
+        now: Instant,
+    ) -> Vec<(Arc<Upstream>, InitializedSession)> {
         let mut living = HashSet::with_capacity(snapshot.upstreams.len());
         for upstream in &snapshot.upstreams {
             let interval = upstream.config.replicas.health.interval;
@@ -94,7 +98,7 @@ impl Checks {
             living.insert(upstream.id);
             for replica in upstream.replicas.load().iter() {
                 let entry = self.entries.entry((upstream.id, replica.key)).or_insert_with(|| {
-                    Entry::new(upstream, replica, now + jittered(interval, 0.5..1.0), now)
+                    ReplicaSchedule::new(upstream, replica, now + jittered(interval, 0.5..1.0), now)
                 });
                 // With the settings of now.
                 entry.upstream = Arc::clone(upstream);
@@ -113,7 +117,7 @@ impl Checks {
 
     /// Looks at every replica: what is due is asked in this order.
     pub(super) fn look(&mut self, now: Instant) {
-        let mut due: Vec<(Instant, Place)> = Vec::new();
+        let mut due: Vec<(Instant, ReplicaAddress)> = Vec::new();
         for (place, entry) in &mut self.entries {
             #[cfg(test)]
             {
@@ -146,18 +150,22 @@ impl Checks {
     }
 
     /// Takes in an answer, or that there was none. True: the replica answered; `None`: it was not asked.
-    pub(super) fn note(&mut self, checked: Checked, now: Instant) -> Option<(Arc<Upstream>, bool)> {
+    pub(super) fn note(&mut self, checked: CheckResult, now: Instant) -> Option<(Arc<Upstream>, bool)> {
         let entry = self.entries.get_mut(&checked.place)?;
         entry.is_asking = false;
         entry.session = checked.session;
         let health = &entry.upstream.config.replicas.health;
         let is_open = entry.replica.breaker.0.state() == BreakerState::Open;
         let is_fit = match checked.verdict {
-            Verdict::Fit => true,
+            ReplicaVerdict::Fit => true,
             // Calls know better than questions.
-            Verdict::Unfit if !is_open && entry.replica.load.0.answered() != checked.answered_before => true,
-            Verdict::Unfit => false,
-            Verdict::Unknown => {
+            ReplicaVerdict::Unfit
+                if !is_open && entry.replica.load.0.answered() != checked.answered_before =>
+            {
+                true
+            }
+            ReplicaVerdict::Unfit => false,
+            ReplicaVerdict::Unknown => {
                 entry.due = now + CONFIRM_INTERVAL;
                 return None;
             }
@@ -181,7 +189,7 @@ impl Checks {
     }
 }
 
-impl Entry {
+impl ReplicaSchedule {
     fn new(upstream: &Arc<Upstream>, replica: &Arc<Replica>, due: Instant, now: Instant) -> Self {
         Self {
             upstream: Arc::clone(upstream),
@@ -218,27 +226,27 @@ impl Entry {
 
 /// A question that is due.
 pub(super) struct Check {
-    place: Place,
+    place: ReplicaAddress,
     upstream: Arc<Upstream>,
     replica: Arc<Replica>,
-    session: Option<Opened>,
+    session: Option<InitializedSession>,
 }
 
 impl Check {
     /// Asks.
     pub(super) fn ask(
         self,
-        asking: std::rc::Rc<Asking>,
+        asking: std::rc::Rc<ProbeContext>,
         snapshot: Arc<Snapshot>,
-    ) -> LocalBoxFuture<'static, Checked> {
+    ) -> LocalBoxFuture<'static, CheckResult> {
         async move {
             let Self { place, upstream, replica, mut session } = self;
             let answered_before = replica.load.0.answered();
-            let asker = asking.asker(&snapshot, Aim::Question(replica.key));
+            let asker = asking.asker(&snapshot, ReplicaSelection::Question(replica.key));
             let deadline = Instant::now() + upstream.config.replicas.health.timeout;
             let found = question(&asker, &upstream, &replica, &mut session, deadline);
-            let verdict = timeout_at(deadline.into(), found).await.unwrap_or(Verdict::Unfit);
-            Checked { place, verdict, session, answered_before }
+            let verdict = timeout_at(deadline.into(), found).await.unwrap_or(ReplicaVerdict::Unfit);
+            CheckResult { place, verdict, session, answered_before }
         }
         .boxed_local()
     }
@@ -248,11 +256,11 @@ async fn question(
     asker: &Asker<'_>,
     upstream: &Upstream,
     replica: &Replica,
-    session: &mut Option<Opened>,
+    session: &mut Option<InitializedSession>,
     deadline: Instant,
-) -> Verdict {
+) -> ReplicaVerdict {
     if upstream.sse().is_some_and(|streams| streams.is_spoken()) {
-        return if replica.open().await.is_ok() { Verdict::Fit } else { Verdict::Unfit };
+        return if replica.open().await.is_ok() { ReplicaVerdict::Fit } else { ReplicaVerdict::Unfit };
     }
     let is_legacy = matches!(upstream.eras(), Some(Eras { modern: false, legacy: true }));
     if !is_legacy {
@@ -260,14 +268,20 @@ async fn question(
     }
     let opened = match session {
         Some(opened) => opened,
-        None => match initialize::open(asker, upstream, Offer::own(LegacyVersion::NEWEST), deadline).await {
-            Ok(opened) => session.insert(opened),
-            Err(NotOpened::Refused { status, .. }) if status.is_server_error() => return Verdict::Unfit,
-            Err(NotOpened::Refused { .. }) => return Verdict::Fit,
-            Err(NotOpened::Upstream(error)) => return judge(Err(error)),
-        },
+        None => {
+            match initialize::open(asker, upstream, InitializeOffer::own(LegacyVersion::NEWEST), deadline)
+                .await
+            {
+                Ok(opened) => session.insert(opened),
+                Err(InitializeError::Refused { status, .. }) if status.is_server_error() => {
+                    return ReplicaVerdict::Unfit;
+                }
+                Err(InitializeError::Refused { .. }) => return ReplicaVerdict::Fit,
+                Err(InitializeError::Upstream(error)) => return judge(Err(error)),
+            }
+        }
     };
-    let ping = Question {
+    let ping = AskRequest {
         headers: legacy_headers(opened.version.as_str(), opened.id.as_ref()),
         body: bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-health","method":"ping"}"#),
         is_safe_to_repeat: true,
@@ -283,28 +297,28 @@ async fn question(
     judge(answer)
 }
 
-fn judge(answer: Result<Answer, UpstreamError>) -> Verdict {
+fn judge(answer: Result<AskReply, UpstreamError>) -> ReplicaVerdict {
     match answer {
-        Ok(answer) if answer.status == http::StatusCode::SERVICE_UNAVAILABLE => Verdict::Fit,
+        Ok(answer) if answer.status == http::StatusCode::SERVICE_UNAVAILABLE => ReplicaVerdict::Fit,
         Ok(answer) if answer.status.is_server_error() => {
             let is_of_mcp = memmem::find(&answer.body, b"\"jsonrpc\"").is_some();
-            if is_of_mcp { Verdict::Fit } else { Verdict::Unfit }
+            if is_of_mcp { ReplicaVerdict::Fit } else { ReplicaVerdict::Unfit }
         }
-        Ok(_) | Err(UpstreamError::TooLarge) => Verdict::Fit,
+        Ok(_) | Err(UpstreamError::TooLarge) => ReplicaVerdict::Fit,
         // The fault is ours, or that of whoever gives us tokens.
-        Err(UpstreamError::TooManyConnections | UpstreamError::NoToken) => Verdict::Unknown,
-        Err(_) => Verdict::Unfit,
+        Err(UpstreamError::TooManyConnections | UpstreamError::NoToken) => ReplicaVerdict::Unknown,
+        Err(_) => ReplicaVerdict::Unfit,
     }
 }
 
 /// Closes sessions that nobody needs any more.
 pub(super) async fn close(
-    asking: std::rc::Rc<Asking>,
+    asking: std::rc::Rc<ProbeContext>,
     snapshot: Arc<Snapshot>,
-    left: Vec<(Arc<Upstream>, Opened)>,
+    left: Vec<(Arc<Upstream>, InitializedSession)>,
 ) {
     for (upstream, session) in left {
-        let asker = asking.asker(&snapshot, Aim::Probe);
+        let asker = asking.asker(&snapshot, ReplicaSelection::Probe);
         let deadline = Instant::now() + upstream.config.replicas.health.timeout;
         initialize::close(&asker, &upstream, &session, deadline).await;
     }
@@ -341,8 +355,12 @@ mod tests {
         while let Some(check) = checks.begin(now) {
             assert!(asked.insert(check.place), "each is asked once");
             let answered_before = check.replica.load.0.answered();
-            let checked =
-                Checked { place: check.place, verdict: Verdict::Fit, session: None, answered_before };
+            let checked = CheckResult {
+                place: check.place,
+                verdict: ReplicaVerdict::Fit,
+                session: None,
+                answered_before,
+            };
             assert!(checks.note(checked, now).is_some_and(|(_, is_fit)| is_fit));
         }
         assert_eq!((asked.len(), checks.looked_at), (UPSTREAMS, UPSTREAMS));

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::directory::open_own;
 use crate::snapshot::Snapshot;
 use crate::upstream::Upstream;
-use crate::upstream::facts::{Fact, Introduction, Known, RESULT_BYTES_MAX};
+use crate::upstream::facts::{EraFacts, Fact, Introduction, RESULT_BYTES_MAX};
 use config;
 use net::tasks::Tasks;
 use protocol::version::{LegacyVersion, MODERN};
@@ -36,7 +36,7 @@ const LAYOUT: u32 = 1;
 #[derive(Debug)]
 pub(super) struct Memory {
     path: Option<PathBuf>,
-    kept: Vec<Kept>,
+    kept: Vec<RememberedUpstream>,
     written: Option<Instant>,
     written_text: Rc<str>,
     is_changed: bool,
@@ -44,14 +44,14 @@ pub(super) struct Memory {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct File {
+struct MemoryFile {
     layout: u32,
-    upstreams: Vec<Kept>,
+    upstreams: Vec<RememberedUpstream>,
 }
 
 /// One upstream.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct RememberedUpstream {
     name: String,
     /// The digest of its URLs, or of its command.
     urls: String,
@@ -91,7 +91,7 @@ impl Memory {
     }
 
     /// What was known of an upstream at the last stop.
-    pub(super) fn of(&self, config: &config::Upstream) -> Option<Known> {
+    pub(super) fn of(&self, config: &config::Upstream) -> Option<EraFacts> {
         let urls = digest(config);
         let kept = self.kept.iter().find(|kept| kept.name == config.name && kept.urls == urls)?;
         let modern = kept.modern.fact(|version| MODERN.contains(&version));
@@ -99,7 +99,7 @@ impl Memory {
         let is_something = modern != Fact::Unknown || legacy != Fact::Unknown;
         // Half known, it would seem to lack what it had not been asked for yet.
         let was_tried = modern != Fact::Unknown && legacy != Fact::Unknown;
-        is_something.then_some(Known { modern, legacy, was_tried })
+        is_something.then_some(EraFacts { modern, legacy, was_tried })
     }
 
     /// Whether an upstream was known to speak HTTP+SSE.
@@ -121,9 +121,9 @@ impl Memory {
             return;
         }
         self.is_changed = false;
-        let upstreams = snapshot.upstreams.iter().map(|upstream| Kept::of(upstream)).collect();
+        let upstreams = snapshot.upstreams.iter().map(|upstream| RememberedUpstream::of(upstream)).collect();
         // Nothing in it can fail to be JSON.
-        let Ok(text) = serde_json::to_string(&File { layout: LAYOUT, upstreams }) else { return };
+        let Ok(text) = serde_json::to_string(&MemoryFile { layout: LAYOUT, upstreams }) else { return };
         if *text == *self.written_text {
             return;
         }
@@ -142,7 +142,7 @@ impl Memory {
     }
 }
 
-impl Kept {
+impl RememberedUpstream {
     fn of(upstream: &Upstream) -> Self {
         let known = upstream.facts.known();
         Self {
@@ -201,7 +201,7 @@ fn digest(config: &config::Upstream) -> String {
 }
 
 /// The text of the file and what it says; `None` if there is no file.
-fn read(path: &Path) -> io::Result<Option<(String, Vec<Kept>)>> {
+fn read(path: &Path) -> io::Result<Option<(String, Vec<RememberedUpstream>)>> {
     let file = match open_own(OpenOptions::new().read(true), path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -211,7 +211,7 @@ fn read(path: &Path) -> io::Result<Option<(String, Vec<Kept>)>> {
     if file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("the file is too large"));
     }
-    let file: File = serde_json::from_str(&text)?;
+    let file: MemoryFile = serde_json::from_str(&text)?;
     if file.layout == LAYOUT {
         Ok(Some((text, file.upstreams)))
     } else {

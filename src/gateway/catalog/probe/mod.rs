@@ -28,19 +28,19 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{MissedTickBehavior, timeout};
 
-use self::ask::Finding;
+use self::ask::EraFinding;
 use self::endpoints::Endpoints;
-use self::health::{Checked, Checks};
+use self::health::{CheckResult, Checks};
 use self::memory::Memory;
-use self::names::Names;
+use self::names::NameLookups;
 use self::schedule::Schedule;
 use crate::access::limit::buffered::Buffered;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
-use crate::upstream::Aim;
+use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
-use crate::upstream::facts::{EMPTY, Fact, Introduction, Known};
+use crate::upstream::facts::{EMPTY, EraFacts, Fact, Introduction};
 use crate::upstream::{Upstream, UpstreamId};
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
@@ -58,32 +58,32 @@ const TICK: Duration = Duration::from_millis(250);
 /// Asks upstreams and publishes what they say.
 pub struct Prober {
     state: Arc<State>,
-    asking: Rc<Asking>,
-    entries: HashMap<UpstreamId, Entry>,
+    asking: Rc<ProbeContext>,
+    entries: HashMap<UpstreamId, UpstreamSchedule>,
     /// What was due at the last look, the longest due first.
     due: VecDeque<(UpstreamId, Era)>,
     endpoints: Endpoints,
     memory: Memory,
     checks: Checks,
-    names: Names,
+    names: NameLookups,
     followed: Arc<Snapshot>,
 }
 
 /// What asking needs.
-struct Asking {
+struct ProbeContext {
     client: Client,
     scratch: RefCell<Scratch>,
     budget: Arc<Buffered>,
 }
 
 /// One upstream; each era that is asked for has its schedule.
-struct Entry {
+struct UpstreamSchedule {
     upstream: Arc<Upstream>,
     modern: Option<Schedule>,
     legacy: Option<Schedule>,
 }
 
-type Found = (UpstreamId, Era, Finding);
+type ProbeResult = (UpstreamId, Era, EraFinding);
 
 impl std::fmt::Debug for Prober {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -97,7 +97,7 @@ impl Prober {
         let snapshot = state.snapshot.load_full();
         let memory = Memory::open(directory);
         let budget = Arc::clone(&state.buffered);
-        let asking = Rc::new(Asking { client, scratch: RefCell::default(), budget });
+        let asking = Rc::new(ProbeContext { client, scratch: RefCell::default(), budget });
         let mut prober = Self {
             state,
             asking,
@@ -106,7 +106,7 @@ impl Prober {
             endpoints: Endpoints::default(),
             memory,
             checks: Checks::default(),
-            names: Names::new(names::by_system()),
+            names: NameLookups::new(names::by_system()),
             followed: Arc::clone(&snapshot),
         };
         prober.follow(&snapshot, Instant::now());
@@ -124,8 +124,8 @@ impl Prober {
 
     /// Asks until the process ends.
     pub async fn run(mut self) {
-        let mut asked: FuturesUnordered<LocalBoxFuture<'static, Found>> = FuturesUnordered::new();
-        let mut checked: FuturesUnordered<LocalBoxFuture<'static, Checked>> = FuturesUnordered::new();
+        let mut asked: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
+        let mut checked: FuturesUnordered<LocalBoxFuture<'static, CheckResult>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
         // Where a round takes longer than a tick, those that were missed are not made up for.
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -199,7 +199,7 @@ impl Prober {
         None
     }
 
-    fn note_checked(&mut self, checked: Checked) {
+    fn note_checked(&mut self, checked: CheckResult) {
         if let Some((upstream, is_fit)) = self.checks.note(checked, Instant::now()) {
             let series = &upstream.series.health_checks;
             series[usize::from(!is_fit)].inc();
@@ -234,32 +234,34 @@ impl Prober {
                 }
             }
             self.show(upstream);
-            self.entries.insert(id, Entry::new(upstream, now));
+            self.entries.insert(id, UpstreamSchedule::new(upstream, now));
         }
         let living: Vec<UpstreamId> = self.entries.keys().copied().collect();
         self.asking.client.pools.retain(&living);
     }
 
     /// Takes in an answer. True if anything is known better than before.
-    fn note(&mut self, id: UpstreamId, era: Era, finding: Finding) -> bool {
+    fn note(&mut self, id: UpstreamId, era: Era, finding: EraFinding) -> bool {
         let Self { state, entries, due, .. } = self;
         // It may have been removed while it was asked.
         let Some(entry) = entries.get_mut(&id) else { return false };
         let upstream = Arc::clone(&entry.upstream);
         let name = &upstream.config.name;
         state.metrics.upstream_probes.with_label_values(&[name, finding.label(era)]).inc();
-        let before = Known::clone(&upstream.facts.known());
+        let before = EraFacts::clone(&upstream.facts.known());
         let mut known = before.clone();
         let is_quiet = entry.failures() > 0;
         let Some(schedule) = entry.schedule(era) else { return false };
         let now = Instant::now();
         match finding {
-            Finding::Speaks { introduction, fresh_for } => {
+            EraFinding::Speaks { introduction, fresh_for } => {
                 *known.of_mut(era) = Fact::Present(Arc::new(introduction));
                 schedule.settle(now, fresh_for, before.of(era) != known.of(era));
             }
             // What the operator fixed is not denied by an answer, and what was known not by one answer.
-            Finding::Lacks if upstream.config.eras.is_none() && schedule.believes_denial(before.of(era)) => {
+            EraFinding::Lacks
+                if upstream.config.eras.is_none() && schedule.believes_denial(before.of(era)) =>
+            {
                 *known.of_mut(era) = Fact::Absent;
                 let other = before.of(if era == Era::Modern { Era::Legacy } else { Era::Modern });
                 if matches!(other, Fact::Present(_)) {
@@ -268,8 +270,8 @@ impl Prober {
                     schedule.fail(now);
                 }
             }
-            Finding::Lacks => schedule.deny(now),
-            Finding::Unknown { why } => {
+            EraFinding::Lacks => schedule.deny(now),
+            EraFinding::Unknown { why } => {
                 schedule.fail(now);
                 if !is_quiet {
                     let era = era.label();
@@ -314,8 +316,8 @@ impl Prober {
     }
 }
 
-impl Asking {
-    fn asker<'a>(&'a self, snapshot: &'a Snapshot, aim: Aim) -> Asker<'a> {
+impl ProbeContext {
+    fn asker<'a>(&'a self, snapshot: &'a Snapshot, aim: ReplicaSelection) -> Asker<'a> {
         Asker {
             client: &self.client,
             scratch: &self.scratch,
@@ -330,17 +332,17 @@ impl Asking {
         upstream: Arc<Upstream>,
         era: Era,
         snapshot: Arc<Snapshot>,
-    ) -> LocalBoxFuture<'static, Found> {
+    ) -> LocalBoxFuture<'static, ProbeResult> {
         async move {
             // Fit or not: what it is may be what makes it fit.
-            let asker = self.asker(&snapshot, Aim::Probe);
+            let asker = self.asker(&snapshot, ReplicaSelection::Probe);
             (upstream.id, era, ask::find(&asker, &upstream, era).await)
         }
         .boxed_local()
     }
 }
 
-impl Entry {
+impl UpstreamSchedule {
     fn new(upstream: &Arc<Upstream>, now: Instant) -> Self {
         let fixed = upstream.config.eras;
         let is_asked = |era| match (fixed, era) {
@@ -401,9 +403,9 @@ impl Entry {
 }
 
 /// What is known of an upstream before it is asked, where that is more than nothing.
-fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<Known> {
-    let carried = Known::clone(&upstream.facts.known());
-    if carried != Known::default() {
+fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<EraFacts> {
+    let carried = EraFacts::clone(&upstream.facts.known());
+    if carried != EraFacts::default() {
         return Some(carried);
     }
     let kept = memory.of(&upstream.config);
@@ -425,11 +427,11 @@ fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<Known> {
     Some(known)
 }
 
-fn versions(known: &Known) -> [Option<&str>; 2] {
+fn versions(known: &EraFacts) -> [Option<&str>; 2] {
     [&known.modern, &known.legacy].map(|fact| fact.introduction().map(|introduction| &*introduction.version))
 }
 
-fn tell(upstream: &Upstream, known: &Known) {
+fn tell(upstream: &Upstream, known: &EraFacts) {
     let upstream = upstream.config.name.as_str();
     match (known.eras(), versions(known)) {
         (Eras { modern: false, legacy: false }, _) => {

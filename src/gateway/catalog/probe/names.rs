@@ -26,22 +26,22 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 type Addresses = io::Result<Vec<SocketAddr>>;
 /// A name, by its upstream and the place of its URL there.
-type Name = (UpstreamId, usize);
+type UpstreamName = (UpstreamId, usize);
 /// What a lookup has found.
-pub(super) type Found = (Name, Addresses);
+pub(super) type LookupResult = (UpstreamName, Addresses);
 /// Looks up a name.
 pub(super) type Resolve = Rc<dyn Fn(String, u16) -> LocalBoxFuture<'static, Addresses>>;
 
 /// When each name is looked up.
-pub(super) struct Names {
-    entries: HashMap<Name, Entry>,
+pub(super) struct NameLookups {
+    entries: HashMap<UpstreamName, LookupSchedule>,
     /// By when they are due. Those that are gone stay until then.
-    waiting: BinaryHeap<Reverse<(Instant, Name)>>,
-    looking_up: FuturesUnordered<LocalBoxFuture<'static, Found>>,
+    waiting: BinaryHeap<Reverse<(Instant, UpstreamName)>>,
+    looking_up: FuturesUnordered<LocalBoxFuture<'static, LookupResult>>,
     resolve: Resolve,
 }
 
-struct Entry {
+struct LookupSchedule {
     upstream: Arc<Upstream>,
     host: String,
     port: u16,
@@ -55,7 +55,7 @@ pub(super) fn by_system() -> Resolve {
     Rc::new(|host, port| async move { lookup::look_up(&host, port).await }.boxed_local())
 }
 
-impl Names {
+impl NameLookups {
     pub(super) fn new(resolve: Resolve) -> Self {
         let (entries, waiting) = Default::default();
         Self { entries, waiting, looking_up: FuturesUnordered::new(), resolve }
@@ -70,7 +70,7 @@ impl Names {
                 let name = (upstream.id, index);
                 self.entries.entry(name).or_insert_with(|| {
                     self.waiting.push(Reverse((now, name)));
-                    Entry {
+                    LookupSchedule {
                         upstream: Arc::clone(upstream),
                         host: host.to_owned(),
                         port,
@@ -108,12 +108,12 @@ impl Names {
     }
 
     /// Waits for what a lookup finds; `None`, at once, if there is none under way.
-    pub(super) async fn next(&mut self) -> Option<Found> {
+    pub(super) async fn next(&mut self) -> Option<LookupResult> {
         self.looking_up.next().await
     }
 
     /// Takes in what was found.
-    pub(super) fn take(&mut self, (name, addresses): Found, now: Instant) {
+    pub(super) fn take(&mut self, (name, addresses): LookupResult, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&name) {
             entry.take(name.1, addresses, now);
             self.waiting.extend(entry.due.map(|due| Reverse((due, name))));
@@ -121,7 +121,7 @@ impl Names {
     }
 }
 
-impl Entry {
+impl LookupSchedule {
     fn take(&mut self, index: usize, addresses: Addresses, now: Instant) {
         let interval = self.upstream.config.replicas.resolve_interval;
         let upstream = self.upstream.config.name.as_str();
@@ -189,7 +189,7 @@ mod tests {
         let snapshot = snapshot("20s");
         let answers: Vec<Option<&[&str]>> =
             vec![Some(&["10.0.0.1", "10.0.0.2"]), None, Some(&[]), Some(&["10.0.0.2", "10.0.0.3"])];
-        let mut names = Names::new(scripted(answers));
+        let mut names = NameLookups::new(scripted(answers));
         let mut now = Instant::now();
         names.follow(&snapshot, now);
         let labels = || {
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn without_an_interval_it_is_looked_up_once() {
         let snapshot = snapshot("0s");
-        let mut names = Names::new(scripted(vec![None, Some(&["10.0.0.1"])]));
+        let mut names = NameLookups::new(scripted(vec![None, Some(&["10.0.0.1"])]));
         let now = Instant::now();
         names.follow(&snapshot, now);
         for pause_s in [0, 2, 100_000] {

@@ -20,8 +20,8 @@ use crate::context::call::Call;
 use crate::context::state::State;
 use crate::mapper::kind_of;
 use crate::snapshot::{Endpoint, Snapshot};
-use crate::tables::subscriptions::feed::{Feed, Offer, Wanted};
-use crate::tables::subscriptions::inbox::{Inbox, Standing, Target, Updates};
+use crate::tables::subscriptions::feed::{Feed, OfferState, WantedName};
+use crate::tables::subscriptions::inbox::{Inbox, SubscriptionContext, UpdateTarget, Updates};
 use protocol::error::{Error, GatewayError};
 use protocol::json::{Literal, quote};
 use protocol::mapping::Field;
@@ -42,17 +42,17 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 const UNCOUNTED_BYTES: usize = 1024;
 
 /// A client's subscription.
-pub struct Subscription {
+pub struct ClientSubscription {
     state: Arc<State>,
     inbox: Arc<Inbox>,
     /// The literal of the request's id.
     id: Box<str>,
     lists: Lists,
-    names: Box<[Name]>,
-    feeds: Vec<Joined>,
+    names: Box<[WatchedName]>,
+    feeds: Vec<FeedMembership>,
     /// Upstreams of the endpoint that were looked at when feeds were joined.
     joined: usize,
-    stage: Stage,
+    stage: SubscriptionStage,
     /// First the end of the client's patience, then of silence.
     clock: Pin<Box<Sleep>>,
     call: Option<Box<Call>>,
@@ -61,14 +61,14 @@ pub struct Subscription {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SubscriptionStage {
     Opening,
     Open,
     Over,
 }
 
 /// A URI or task id.
-struct Name {
+struct WatchedName {
     /// As the client wrote it.
     literal: Box<str>,
     /// As its upstream spells it; `None` where that is what the client wrote.
@@ -80,7 +80,7 @@ struct Name {
 }
 
 /// What is heard from one upstream.
-struct Joined {
+struct FeedMembership {
     feed: Arc<Feed>,
     key: u32,
     member: u32,
@@ -94,7 +94,7 @@ pub fn open(
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
     id: &str,
     filter: Filter,
-) -> Result<Box<Subscription>, Error> {
+) -> Result<Box<ClientSubscription>, Error> {
     let mut held = None;
     if filter.names_bytes() > UNCOUNTED_BYTES {
         let reservation = held.insert(state.buffered.reservation());
@@ -105,7 +105,7 @@ pub fn open(
     let inbox = Inbox::new(endpoint, caller, None);
     let key = state.hub.admit(&inbox, &snapshot.limits)?;
     let lists = filter.lists;
-    let mut subscription = Box::new(Subscription {
+    let mut subscription = Box::new(ClientSubscription {
         state: Arc::clone(state),
         inbox,
         id: id.into(),
@@ -113,7 +113,7 @@ pub fn open(
         names: routed(endpoint, filter),
         feeds: Vec::new(),
         joined: endpoint.member_ids().len(),
-        stage: Stage::Opening,
+        stage: SubscriptionStage::Opening,
         clock: Box::pin(sleep_until((Instant::now() + PATIENCE).into())),
         call: None,
         key,
@@ -128,14 +128,14 @@ pub fn open(
 }
 
 /// The names that lead somewhere.
-fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[Name]> {
+fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[WatchedName]> {
     let directory = endpoint.names.directory();
     let uris = filter.uris.into_iter().map(|uri| (Kind::Resource, uri));
     let task_ids = filter.task_ids.into_iter().map(|task| (Kind::Task, task));
     let routed = uris.chain(task_ids).filter_map(|(kind, name)| {
         let route = endpoint.naming.route(kind, &name.value, &directory).ok()?;
         let is_as_written = name.literal.get(1..name.literal.len() - 1) == Some(&*route.inner);
-        Some(Name {
+        Some(WatchedName {
             inner: (!is_as_written).then(|| (*route.inner).into()),
             literal: name.literal,
             member: u32::try_from(route.member).unwrap_or(u32::MAX),
@@ -146,7 +146,7 @@ fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[Name]> {
     routed.collect()
 }
 
-impl Subscription {
+impl ClientSubscription {
     /// The call it answers.
     pub fn call(&mut self) -> Option<&mut Call> {
         self.call.as_deref_mut()
@@ -161,24 +161,24 @@ impl Subscription {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.inbox.register(cx.waker());
         match self.stage {
-            Stage::Opening => {
+            SubscriptionStage::Opening => {
                 let is_settled = self.survey();
                 if !is_settled && !self.inbox.has_ended() {
                     ready!(self.clock.as_mut().poll(cx));
                 }
-                self.stage = Stage::Open;
+                self.stage = SubscriptionStage::Open;
                 self.inbox.set_acknowledged();
                 self.rest();
                 Poll::Ready(Some(data_event(Bytes::from(self.acknowledgement()))))
             }
-            Stage::Open if self.inbox.has_ended() => {
-                self.stage = Stage::Over;
+            SubscriptionStage::Open if self.inbox.has_ended() => {
+                self.stage = SubscriptionStage::Over;
                 if let Some(call) = &mut self.call {
                     call.finish();
                 }
                 Poll::Ready(Some(data_event(Bytes::from(subscription::completion(&self.id)))))
             }
-            Stage::Open => {
+            SubscriptionStage::Open => {
                 self.join_more();
                 let (lists, updates) = self.inbox.take();
                 let told = self.tell(lists, &updates);
@@ -190,19 +190,19 @@ impl Subscription {
                 self.rest();
                 Poll::Ready(Some(KEEP_ALIVE))
             }
-            Stage::Over => Poll::Ready(None),
+            SubscriptionStage::Over => Poll::Ready(None),
         }
     }
 
     fn join(&mut self, snapshot: &Snapshot, endpoint: &Endpoint, class: &Class) {
         let mut feeds = Vec::new();
         for (member, slot) in (0_u32..).zip(&endpoint.members) {
-            let names: Vec<Wanted<'_>> = self.names_of(member).collect();
+            let names: Vec<WantedName<'_>> = self.names_of(member).collect();
             let Some(upstream) = snapshot.upstreams.get(*slot) else { continue };
             let is_hidden = !class.reaches(member as usize);
             if !is_hidden && (!self.lists.is_empty() || !names.is_empty()) {
                 let (feed, key) = self.state.hub.join(upstream, &self.inbox, member, self.lists, &names);
-                feeds.push(Joined { feed, key, member });
+                feeds.push(FeedMembership { feed, key, member });
             }
         }
         self.feeds = feeds;
@@ -215,13 +215,13 @@ impl Subscription {
         }
         let snapshot = self.state.snapshot.load();
         let more = self.state.hub.join_more(&snapshot, &self.inbox, &mut self.joined, self.lists);
-        self.feeds.extend(more.into_iter().map(|(feed, key, member)| Joined { feed, key, member }));
+        self.feeds.extend(more.into_iter().map(|(feed, key, member)| FeedMembership { feed, key, member }));
     }
 
     /// The names that lead to one upstream.
-    fn names_of(&self, member: u32) -> impl Iterator<Item = Wanted<'_>> {
+    fn names_of(&self, member: u32) -> impl Iterator<Item = WantedName<'_>> {
         let names = (0..).zip(&self.names).filter(move |(_, name)| name.member == member);
-        names.map(|(index, name)| Wanted { index, is_task: name.is_task, inner: name.inner() })
+        names.map(|(index, name)| WantedName { index, is_task: name.is_task, inner: name.inner() })
     }
 
     /// Finds out what upstreams say. True if none of them owes an answer.
@@ -230,11 +230,11 @@ impl Subscription {
         let mut honoured = vec![false; self.names.len()];
         for joined in &self.feeds {
             joined.feed.offers(self.names_of(joined.member), |index, offer| {
-                is_settled &= offer != Offer::Pending;
-                honoured[index as usize] = !matches!(offer, Offer::Refused(_));
+                is_settled &= offer != OfferState::Pending;
+                honoured[index as usize] = !matches!(offer, OfferState::Refused(_));
             });
             for index in self.lists.indexes() {
-                is_settled &= joined.feed.list_offer(index) != Offer::Pending;
+                is_settled &= joined.feed.list_offer(index) != OfferState::Pending;
             }
         }
         for (name, is_honoured) in self.names.iter_mut().zip(honoured) {
@@ -250,7 +250,8 @@ impl Subscription {
         let is_ours = is_merged || self.feeds.iter().any(|joined| joined.feed.upstream.lacks(Era::Modern));
         let mut offered = Lists::default();
         for index in self.lists.indexes() {
-            let is_refused = |joined: &Joined| matches!(joined.feed.list_offer(index), Offer::Refused(_));
+            let is_refused =
+                |joined: &FeedMembership| matches!(joined.feed.list_offer(index), OfferState::Refused(_));
             if is_ours || !self.feeds.iter().all(is_refused) {
                 offered.add(index);
             }
@@ -282,7 +283,7 @@ impl Subscription {
         }
         for (target, notice) in &updates.notices {
             if let Some(message) = self.cross(*target, notice) {
-                let is_task = matches!(target, Target::Task(_));
+                let is_task = matches!(target, UpdateTarget::Task(_));
                 if is_task {
                     counted.tasks.inc();
                 } else {
@@ -303,11 +304,11 @@ impl Subscription {
     }
 
     /// An upstream's notification as this client reads it. `None`: it is not for this client.
-    fn cross(&self, target: Target, notice: &Notice) -> Option<Segments> {
+    fn cross(&self, target: UpdateTarget, notice: &Notice) -> Option<Segments> {
         let standing = self.inbox.standing();
         let naming = &standing.endpoint.naming;
         let (member, spelled) = match target {
-            Target::Resource(index) | Target::Task(index) => {
+            UpdateTarget::Resource(index) | UpdateTarget::Task(index) => {
                 let name = self.names.get(index as usize).filter(|name| name.is_honoured)?;
                 let member = name.member as usize;
                 let below = notice.name.strip_prefix(name.inner())?;
@@ -318,7 +319,7 @@ impl Subscription {
                     (member, quote(&(name.value()? + below)))
                 }
             }
-            Target::Other(member) => {
+            UpdateTarget::Other(member) => {
                 let mut uris = self.names.iter().filter(|name| name.member == member && !name.is_task);
                 if !uris.any(|name| name.is_honoured) {
                     return None;
@@ -347,13 +348,13 @@ impl Subscription {
     /// What the client calls a resource. `None`: it may not use it.
     fn public<'i>(&self, member: usize, inner: &'i str) -> Option<Cow<'i, str>> {
         let standing = self.inbox.standing();
-        let Standing { endpoint, class } = &**standing;
+        let SubscriptionContext { endpoint, class } = &**standing;
         let public = endpoint.naming.public(Kind::Resource, member, inner)?;
         endpoint.allows(class, Kind::Resource, member, inner).then_some(public)
     }
 }
 
-impl Name {
+impl WatchedName {
     /// As its upstream spells it.
     fn inner(&self) -> &str {
         let as_written = || self.literal.get(1..self.literal.len() - 1).unwrap_or_default();
@@ -367,7 +368,7 @@ impl Name {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for ClientSubscription {
     fn drop(&mut self) {
         for joined in &self.feeds {
             joined.feed.leave(joined.key, self.names_of(joined.member));

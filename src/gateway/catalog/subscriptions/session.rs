@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use crate::access::caller::Caller;
 use crate::context::state::State;
-use crate::session::desk::Desk;
+use crate::session::desk::SessionOutbox;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::subscriptions::feed::Feed;
 use crate::tables::subscriptions::inbox::Inbox;
@@ -30,7 +30,7 @@ pub fn join(
     state: &Arc<State>,
     snapshot: &Snapshot,
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
-    desk: Option<Arc<Desk>>,
+    desk: Option<Arc<SessionOutbox>>,
 ) -> ListNews {
     let class = &caller.class;
     let inbox = Inbox::new(endpoint, caller, desk);

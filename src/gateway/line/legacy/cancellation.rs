@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::messages::{room_for, send, send_if_room, upstream_of};
 use crate::context::worker::Worker;
 use crate::session::cancelled::Cancelled;
-use crate::session::desk::{Addressee, InFlight};
+use crate::session::desk::{Addressee, InFlightCall};
 use protocol::error::GatewayError;
 
 /// Cancels what clients have cancelled at other gateways and is in flight here, for as long as the worker runs.
@@ -30,7 +30,7 @@ pub fn cancel(worker: &Rc<Worker>, cancelled: Cancelled) -> Result<Option<Cancel
     let desk = worker.state.sessions.desk_if_any(cancelled.session);
     let call = desk.and_then(|desk| Some((desk.pending_call(&cancelled.id)?, desk)));
     let Some((call, desk)) = call else { return Ok(Some(cancelled)) };
-    if let Some(InFlight { addressee: Addressee { upstream, session }, sent_id }) = call.in_flight
+    if let Some(InFlightCall { addressee: Addressee { upstream, session }, sent_id }) = call.in_flight
         && call.sending.is_behind()
     {
         let view = worker.view();
@@ -49,7 +49,7 @@ pub fn cancel(worker: &Rc<Worker>, cancelled: Cancelled) -> Result<Option<Cancel
         if !call.sending.behind().await {
             return;
         }
-        let Some(InFlight { addressee, sent_id }) = desk.working_on(&cancelled.id) else { return };
+        let Some(InFlightCall { addressee, sent_id }) = desk.working_on(&cancelled.id) else { return };
         if let Some(upstream) = upstream_of(&sender.view(), &addressee.upstream) {
             let note = note(&sent_id, &cancelled.reason);
             send_if_room(&sender, &desk, upstream, addressee.session, note);

@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::catalog::subscriptions::session::ListNews;
 use crate::context::call::Call;
-use crate::session::desk::{Handed, Ticket};
+use crate::session::desk::{ReaderGuard, SentEvent};
 use protocol::sse;
 use protocol::subscription::session_list_changed;
 use protocol::version::LegacyVersion;
@@ -26,7 +26,7 @@ const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// A client's stream.
 pub struct ClientStream {
-    ticket: Ticket,
+    ticket: ReaderGuard,
     news: ListNews,
     version: LegacyVersion,
     keep_alive_interval: Duration,
@@ -39,7 +39,7 @@ pub struct ClientStream {
 impl ClientStream {
     /// The stream of a client that speaks `version`.
     pub fn new(
-        ticket: Ticket,
+        ticket: ReaderGuard,
         news: ListNews,
         version: LegacyVersion,
         keep_alive_interval: Duration,
@@ -85,7 +85,7 @@ impl ClientStream {
         Poll::Ready((!events.is_empty()).then(|| events.freeze()))
     }
 
-    fn write(&self, handed: &Handed, events: &mut BytesMut) {
+    fn write(&self, handed: &SentEvent, events: &mut BytesMut) {
         // Clients before 2025-11-25 take the empty event that only carries an id for a broken message.
         let is_understood = !handed.data.is_empty() || self.version >= LegacyVersion::V2025_11_25;
         if is_understood {

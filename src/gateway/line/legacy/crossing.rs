@@ -16,7 +16,7 @@ use super::{answers, owed};
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::mapper::{Mapper, is_same_text};
-use crate::session::desk::{Addressee, Question};
+use crate::session::desk::{Addressee, UpstreamQuestion};
 use crate::session::tasks::TaskOf;
 use crate::upstream::changes::Changed;
 use crate::upstream::own_id::{self, OwnId, SessionTag};
@@ -40,7 +40,7 @@ const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 
 /// What becomes of a message.
 #[derive(Debug)]
-pub enum Crossing {
+pub enum NotificationRouting {
     /// The client sees it as it is.
     AsItIs,
     /// The client sees this instead.
@@ -71,7 +71,7 @@ pub fn to_client(
     session: &InSession,
     mapper: Option<&Mapper>,
     message: &Bytes,
-) -> Result<Crossing, UpstreamError> {
+) -> Result<NotificationRouting, UpstreamError> {
     in_reply(worker, session, mapper, message, Awaited::Nothing, || ()).map(|(crossing, _)| crossing)
 }
 
@@ -84,7 +84,7 @@ pub fn in_reply(
     message: &Bytes,
     awaited: Awaited<'_>,
     on_answer: impl FnOnce(),
-) -> Result<(Crossing, bool), UpstreamError> {
+) -> Result<(NotificationRouting, bool), UpstreamError> {
     let Some(seen) = look(worker, session, message, awaited) else {
         if matches!(awaited, Awaited::Answer(..)) && answers_a_call(worker, message) {
             session.upstream.series.mismatched.inc();
@@ -95,33 +95,37 @@ pub fn in_reply(
             upstream = session.upstream.config.name,
             "a message that belongs to nobody is withheld"
         );
-        return Ok((Crossing::Withheld, false));
+        return Ok((NotificationRouting::Withheld, false));
     };
-    if let Seen::Notification(envelope) = &seen {
+    if let CrossingMessage::Notification(envelope) = &seen {
         // What the client asks for after this must not be from before.
         let changed = Changed::ALL.into_iter().find(|kind| is_method(envelope, message, kind.method()));
         if let Some(changed) = changed {
             session.upstream.changes.note(changed);
         }
     }
-    if matches!(seen, Seen::Answer(_)) {
+    if matches!(seen, CrossingMessage::Answer(_)) {
         on_answer();
     }
     let crossing = match &seen {
-        Seen::Request(envelope) => ask(worker, session, mapper, message, envelope),
-        Seen::Notification(envelope) if is_method(envelope, message, "notifications/cancelled") => {
+        CrossingMessage::Request(envelope) => ask(worker, session, mapper, message, envelope),
+        CrossingMessage::Notification(envelope)
+            if is_method(envelope, message, "notifications/cancelled") =>
+        {
             withdraw(worker, session, message)
         }
-        Seen::Notification(envelope)
+        CrossingMessage::Notification(envelope)
             if is_method(envelope, message, RESOURCE_UPDATED) && !may_hear_of(worker, session, message) =>
         {
-            Crossing::Withheld
+            NotificationRouting::Withheld
         }
-        Seen::Answer(id) => map(worker, mapper, message, id.clone())?,
-        Seen::Notification(_) if !may_hear_of_tasks(worker, session, message) => Crossing::Withheld,
-        Seen::Notification(_) => map(worker, mapper, message, None)?,
+        CrossingMessage::Answer(id) => map(worker, mapper, message, id.clone())?,
+        CrossingMessage::Notification(_) if !may_hear_of_tasks(worker, session, message) => {
+            NotificationRouting::Withheld
+        }
+        CrossingMessage::Notification(_) => map(worker, mapper, message, None)?,
     };
-    Ok((crossing, matches!(seen, Seen::Answer(_))))
+    Ok((crossing, matches!(seen, CrossingMessage::Answer(_))))
 }
 
 /// Whether a message answers a call of the gateway, whichever.
@@ -132,7 +136,7 @@ pub(super) fn answers_a_call(worker: &Worker, message: &[u8]) -> bool {
 }
 
 /// What a message is.
-enum Seen {
+enum CrossingMessage {
     /// With the client's id, where it has another.
     Answer(Option<Edit>),
     Request(Box<Envelope>),
@@ -140,7 +144,12 @@ enum Seen {
 }
 
 /// `None`: an answer to something else, or nothing that all readers would read alike.
-fn look(worker: &Worker, session: &InSession, message: &[u8], awaited: Awaited<'_>) -> Option<Seen> {
+fn look(
+    worker: &Worker,
+    session: &InSession,
+    message: &[u8],
+    awaited: Awaited<'_>,
+) -> Option<CrossingMessage> {
     static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
     let may_be_asking = METHOD.find(message).is_some();
     if let Awaited::Answer(id, own) = awaited
@@ -149,7 +158,9 @@ fn look(worker: &Worker, session: &InSession, message: &[u8], awaited: Awaited<'
         let mut scan = AnswerId::default();
         scan.push(message, id);
         match scan.verdict() {
-            Verdict::Ours => return Some(Seen::Answer(own.map(|own| own.restored(scan.span(id))))),
+            Verdict::Ours => {
+                return Some(CrossingMessage::Answer(own.map(|own| own.restored(scan.span(id)))));
+            }
             Verdict::Others => return None,
             Verdict::Unclear => {}
         }
@@ -157,23 +168,23 @@ fn look(worker: &Worker, session: &InSession, message: &[u8], awaited: Awaited<'
     let depth_max = worker.json_depth_max();
     let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max).ok()?;
     match envelope.kind {
-        MessageKind::Request => Some(Seen::Request(Box::new(envelope))),
-        MessageKind::Notification => Some(Seen::Notification(Box::new(envelope))),
+        MessageKind::Request => Some(CrossingMessage::Request(Box::new(envelope))),
+        MessageKind::Notification => Some(CrossingMessage::Notification(Box::new(envelope))),
         MessageKind::Response => {
             let span = envelope.id?;
             let id = message.get(span.clone())?;
             match awaited {
                 Awaited::Nothing => None,
                 Awaited::Answer(awaited, own) => (id == awaited || is_same_text(id, awaited))
-                    .then(|| Seen::Answer(own.map(|own| own.restored(span)))),
+                    .then(|| CrossingMessage::Answer(own.map(|own| own.restored(span)))),
                 Awaited::AnyAnswer if session.upstream.is_child() => {
                     // Not what the client knows another upstream to be working on.
-                    (!is_of_another(session, id)).then_some(Seen::Answer(None))
+                    (!is_of_another(session, id)).then_some(CrossingMessage::Answer(None))
                 }
                 Awaited::AnyAnswer => {
                     let tag = SessionTag::new(session.session.grant.id.0, &session.upstream.session_key);
                     let client = own_id::client_literal(id, tag)?;
-                    Some(Seen::Answer(Some(Edit { span, with: client })))
+                    Some(CrossingMessage::Answer(Some(Edit { span, with: client })))
                 }
             }
         }
@@ -191,14 +202,14 @@ fn map(
     mapper: Option<&Mapper>,
     message: &Bytes,
     id: Option<Edit>,
-) -> Result<Crossing, UpstreamError> {
+) -> Result<NotificationRouting, UpstreamError> {
     let public = match (mapper, id) {
         (Some(mapper), id) => mapper.map_with(&mut worker.scratch.borrow_mut(), message, id),
         (None, id) => Ok(id.map(|id| splice(message, &[id]))),
     };
     match public {
-        Ok(None) => Ok(Crossing::AsItIs),
-        Ok(Some(message)) => Ok(Crossing::Mapped { message, question: None }),
+        Ok(None) => Ok(NotificationRouting::AsItIs),
+        Ok(Some(message)) => Ok(NotificationRouting::Mapped { message, question: None }),
         Err(_) => Err(UpstreamError::Nonsense),
     }
 }
@@ -210,11 +221,11 @@ fn ask(
     mapper: Option<&Mapper>,
     message: &Bytes,
     envelope: &Envelope,
-) -> Crossing {
+) -> NotificationRouting {
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
     if is_method(envelope, message, "ping") {
         answers::pong(worker, session, id);
-        return Crossing::Withheld;
+        return NotificationRouting::Withheld;
     }
     let put = put(worker, session, mapper, message, envelope).and_then(|(message, public_id)| {
         let from = Addressee {
@@ -222,7 +233,7 @@ fn ask(
             session: Arc::clone(&session.upstream_session),
         };
         let inner_id = String::from_utf8_lossy(id).into();
-        if !session.desk.put_question(&public_id, Question { from, inner_id }) {
+        if !session.desk.put_question(&public_id, UpstreamQuestion { from, inner_id }) {
             return Err(TOO_MANY);
         }
         Ok((message, public_id))
@@ -231,12 +242,12 @@ fn ask(
         Ok((message, public_id)) => {
             session.upstream.series.questions.asked.inc();
             owed::note(worker, session, &public_id);
-            Crossing::Mapped { message, question: Some(public_id) }
+            NotificationRouting::Mapped { message, question: Some(public_id) }
         }
         Err(not_asked) => {
             session.upstream.series.questions.refused.inc();
             answers::refuse(worker, session, id, not_asked);
-            Crossing::Withheld
+            NotificationRouting::Withheld
         }
     }
 }
@@ -317,7 +328,7 @@ fn first_member(object: Value<'_>, member: &str) -> Edit {
 }
 
 /// An upstream no longer wants its answer. Of requests that are not its own it has nothing to say.
-fn withdraw(worker: &Worker, session: &InSession, message: &Bytes) -> Crossing {
+fn withdraw(worker: &Worker, session: &InSession, message: &Bytes) -> NotificationRouting {
     let mut scratch = worker.scratch.borrow_mut();
     let root = scratch.index(message, worker.json_depth_max()).map(Document::root);
     let id = root.ok().and_then(|root| root.get("params")?.get("requestId"));
@@ -325,13 +336,13 @@ fn withdraw(worker: &Worker, session: &InSession, message: &Bytes) -> Crossing {
         let (name, generation) = (&session.upstream.config.name, session.upstream_session.generation);
         foreign_id::spell(name, generation, id.raw())
     });
-    let (Some(id), Some(public_id)) = (id, public_id) else { return Crossing::Withheld };
+    let (Some(id), Some(public_id)) = (id, public_id) else { return NotificationRouting::Withheld };
     if session.desk.take_question(&public_id).is_none() {
-        return Crossing::Withheld;
+        return NotificationRouting::Withheld;
     }
     session.upstream.series.questions.withdrawn.inc();
     let edit = Edit { span: id.span(), with: quote(&public_id).into() };
-    Crossing::Mapped { message: splice(message, &[edit]), question: None }
+    NotificationRouting::Mapped { message: splice(message, &[edit]), question: None }
 }
 
 /// Whether the client may use every resource that a notification names.

@@ -25,13 +25,13 @@ use super::{MESSAGE_ANSWER_BYTES_MAX, MESSAGE_TIMEOUT};
 use crate::access::limit::buffered::Reservation;
 use crate::context::worker::{View, Worker};
 use crate::session::UpstreamSession;
-use crate::session::desk::Desk;
-use crate::session::message_queue::{Delivery, QueuePlace, QueuedMessage};
+use crate::session::desk::SessionOutbox;
+use crate::session::message_queue::{QueueDelivery, QueuePlace, QueuedMessage};
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Message, legacy_headers};
+use crate::upstream::ask::{OneWayMessage, legacy_headers};
 use crate::upstream::body::collect;
 use crate::upstream::exchange::Reply;
-use crate::upstream::message_turns::Turn;
+use crate::upstream::message_turns::MessageTurn;
 use crate::upstream::pool;
 use protocol::error::{GatewayError, UpstreamError};
 
@@ -43,7 +43,7 @@ const REST_TIMEOUT: Duration = Duration::from_secs(1);
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// Room for one message.
-pub struct Room {
+pub struct MessageReservation {
     place: QueuePlace,
     reservation: Option<Reservation>,
 }
@@ -51,10 +51,10 @@ pub struct Room {
 /// Room for a message of this length, before anything is changed for it.
 pub fn room_for(
     worker: &Worker,
-    desk: &Desk,
+    desk: &SessionOutbox,
     upstream: &Upstream,
     length: usize,
-) -> Result<Room, GatewayError> {
+) -> Result<MessageReservation, GatewayError> {
     let messages_max = worker.session_messages_max();
     let queue = desk.messages_to(&upstream.session_key);
     let place = queue.reserve(messages_max).ok_or(GatewayError::SessionMessages)?;
@@ -65,18 +65,18 @@ pub fn room_for(
             return Err(GatewayError::Buffers);
         }
     }
-    Ok(Room { place, reservation })
+    Ok(MessageReservation { place, reservation })
 }
 
 /// Sends a message after those that were posted before it. It must hold no more memory than itself.
 pub fn send(
     worker: &Rc<Worker>,
-    (desk, room): (&Arc<Desk>, Room),
+    (desk, room): (&Arc<SessionOutbox>, MessageReservation),
     upstream: &Arc<Upstream>,
     session: Arc<UpstreamSession>,
     body: Bytes,
 ) {
-    let Room { place, reservation } = room;
+    let MessageReservation { place, reservation } = room;
     let message = QueuedMessage { session, body, posted_at: Instant::now(), reservation };
     if let Some(delivery) = place.post(message) {
         let (sender, upstream, desk) = (Rc::clone(worker), Arc::clone(upstream), Arc::clone(desk));
@@ -87,7 +87,7 @@ pub fn send(
 /// As [`send`], for what nobody can be told of: without room it is dropped.
 pub fn send_if_room(
     worker: &Rc<Worker>,
-    desk: &Arc<Desk>,
+    desk: &Arc<SessionOutbox>,
     upstream: &Arc<Upstream>,
     session: Arc<UpstreamSession>,
     body: Bytes,
@@ -108,14 +108,19 @@ pub fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {
 
 /// Waits for the messages that were posted before, so that a request does not overtake them. Not for ever: a call is worth
 /// more than its place behind notifications that its upstream does not take.
-pub async fn wait_for_earlier(desk: &Desk, upstream: &Upstream) {
+pub async fn wait_for_earlier(desk: &SessionOutbox, upstream: &Upstream) {
     if let Some(queue) = desk.messages_before(&upstream.session_key) {
         let _ = timeout(MESSAGE_TIMEOUT, queue.sent_so_far()).await;
     }
 }
 
 /// Sends what waits until nothing does, each message to the upstream as it is configured by then.
-async fn deliver(worker: &Rc<Worker>, desk: &Desk, mut upstream: Arc<Upstream>, mut delivery: Delivery) {
+async fn deliver(
+    worker: &Rc<Worker>,
+    desk: &SessionOutbox,
+    mut upstream: Arc<Upstream>,
+    mut delivery: QueueDelivery,
+) {
     while let Some(message) = delivery.take_next() {
         let view = worker.view();
         let is_same = |other: &&Arc<Upstream>| other.session_key == upstream.session_key;
@@ -139,7 +144,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, m
     let sent = async {
         let turn = upstream.message_turns.take(client);
         let turn = timeout_at(deadline.into(), turn).await.map_err(|_| UpstreamError::TimedOut)?;
-        let message = Message {
+        let message = OneWayMessage {
             headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
             body,
             is_safe_to_repeat: true,
@@ -167,7 +172,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, m
 }
 
 /// Reads the rest of a reply: at once where it is here already, else beside the messages that follow.
-async fn finish(worker: &Rc<Worker>, reply: Reply, turn: Turn) {
+async fn finish(worker: &Rc<Worker>, reply: Reply, turn: MessageTurn) {
     let reader = Rc::clone(worker);
     let mut rest = Box::pin(async move {
         let Reply { mut body, lease, .. } = reply;

@@ -26,10 +26,10 @@ use futures_util::stream::{self, StreamExt as _};
 use http::HeaderValue;
 
 use crate::context::worker::{View, Worker};
-use crate::session::{OpenError, Owner, Session, SessionId, UpstreamSession};
+use crate::session::{Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Question, legacy_headers};
-use crate::upstream::initialize::{NotOpened, Offer};
+use crate::upstream::ask::{AskRequest, legacy_headers};
+use crate::upstream::initialize::{InitializeError, InitializeOffer};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::json::quote;
 use protocol::level::Level;
@@ -46,14 +46,14 @@ const MESSAGE_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// For whom an upstream session is opened.
 #[derive(Clone, Debug)]
-pub enum Holder {
+pub enum SessionHolder {
     /// A client.
     Client(Session),
     /// All clients that speak this version, with upstreams that keep no sessions.
     All(LegacyVersion),
 }
 
-impl Holder {
+impl SessionHolder {
     /// The client's session, or one of the gateway's own.
     fn id(&self) -> SessionId {
         match self {
@@ -70,12 +70,12 @@ impl Holder {
         }
     }
 
-    fn owner(&self) -> Owner<'_> {
+    fn owner(&self) -> SessionOwner<'_> {
         let principal = match self {
             Self::Client(session) => &*session.grant.principal,
             Self::All(_) => "",
         };
-        Owner { session: self.id(), expires_s: self.expires_s(), principal }
+        SessionOwner { session: self.id(), expires_s: self.expires_s(), principal }
     }
 
     /// What upstreams are offered first.
@@ -86,10 +86,10 @@ impl Holder {
         }
     }
 
-    fn offer(&self) -> Offer<'_> {
+    fn offer(&self) -> InitializeOffer<'_> {
         match self {
-            Self::All(version) => Offer::own(*version),
-            Self::Client(Session { grant, .. }) => Offer {
+            Self::All(version) => InitializeOffer::own(*version),
+            Self::Client(Session { grant, .. }) => InitializeOffer {
                 version: grant.version,
                 capabilities: &grant.capabilities,
                 client_name: &grant.client.name,
@@ -107,11 +107,11 @@ pub async fn upstream_session(
     worker: &Rc<Worker>,
     view: &Rc<View>,
     upstream: &Arc<Upstream>,
-    holder: &Holder,
+    holder: &SessionHolder,
 ) -> Result<Arc<UpstreamSession>, Error> {
     let key = &upstream.session_key;
     if upstream.is_sessionless.load(Ordering::Relaxed) {
-        let shared = Holder::All(holder.version());
+        let shared = SessionHolder::All(holder.version());
         let opened = worker.state.sessions.opened(shared.id(), key);
         let opened = match opened {
             Some(opened) => opened,
@@ -141,7 +141,7 @@ pub fn lose(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,
-    holder: &Holder,
+    holder: &SessionHolder,
     lost: &Arc<UpstreamSession>,
 ) {
     if forget(worker, view, upstream, holder, lost) {
@@ -155,7 +155,7 @@ fn forget(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,
-    holder: &Holder,
+    holder: &SessionHolder,
     lost: &Arc<UpstreamSession>,
 ) -> bool {
     let sessions = &worker.state.sessions;
@@ -180,7 +180,7 @@ async fn open_apart(
     worker: &Rc<Worker>,
     view: &Rc<View>,
     upstream: &Arc<Upstream>,
-    holder: &Holder,
+    holder: &SessionHolder,
 ) -> Result<Arc<UpstreamSession>, Error> {
     // Whoever has to wait for another's opening does so at the cost of its own time.
     let deadline = Instant::now() + upstream.config.reply_timeout;
@@ -200,7 +200,7 @@ async fn open(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,
-    holder: &Holder,
+    holder: &SessionHolder,
     deadline: Instant,
     is_wanted: impl Fn() -> bool,
 ) -> Result<Arc<UpstreamSession>, Error> {
@@ -216,7 +216,7 @@ async fn open(
             return Ok(opened);
         }
         let opened = processes::open(worker, view, upstream, holder, deadline).await;
-        if matches!(opened, Err(NotOpened::Refused { .. })) {
+        if matches!(opened, Err(InitializeError::Refused { .. })) {
             upstream.facts.doubt();
         }
         let opened = opened.map_err(UpstreamError::from)?;
@@ -245,17 +245,17 @@ async fn open(
     {
         set_level(worker, view, upstream, opened, level).await;
     }
-    if let (Ok(opened), Holder::Client(session)) = (&opened, holder) {
+    if let (Ok(opened), SessionHolder::Client(session)) = (&opened, holder) {
         // Nobody told of what changed while there was no session.
         upstream_stream::announce_updates(worker, view, upstream, session, opened, told_uris.take());
     }
     // A session is used only once a restart would know of it.
     sessions.kept().await;
     opened.map_err(|error| match error {
-        OpenError::Failed(error) => Error::Upstream(error),
-        OpenError::TooMany => GatewayError::Sessions.into(),
-        OpenError::TooManyOfPrincipal => PolicyError::Sessions.into(),
-        OpenError::Ended => ClientError::SessionGone.into(),
+        UpstreamSessionError::Failed(error) => Error::Upstream(error),
+        UpstreamSessionError::TooMany => GatewayError::Sessions.into(),
+        UpstreamSessionError::TooManyOfPrincipal => PolicyError::Sessions.into(),
+        UpstreamSessionError::Ended => ClientError::SessionGone.into(),
     })
 }
 
@@ -296,7 +296,7 @@ async fn tell(
     session: &UpstreamSession,
     message: Bytes,
 ) {
-    let question = Question {
+    let question = AskRequest {
         headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
         body: message,
         is_safe_to_repeat: true,

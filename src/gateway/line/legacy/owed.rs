@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::answers;
-use crate::context::in_session::{InSession, Owed};
+use crate::context::in_session::{InSession, PendingAnswer};
 use crate::context::worker::Worker;
-use crate::session::desk::Parcel;
+use crate::session::desk::OutboundMessage;
 use protocol::json::quote;
 
 /// Remembers when the answer is due.
 pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
     let due = Instant::now() + session.upstream.config.request_timeout;
-    worker.owed.borrow_mut().push(Owed { public_id: public_id.into(), due, session: session.clone() });
+    worker.owed.borrow_mut().push(PendingAnswer {
+        public_id: public_id.into(),
+        due,
+        session: session.clone(),
+    });
 }
 
 /// Gives up what is due: the upstream is told, and so is the client where it listens.
@@ -38,8 +42,12 @@ pub fn sweep(worker: &Rc<Worker>) {
             let note = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"no answer in time"}}}}"#
             );
-            let parcel =
-                Parcel { upstream: Arc::from(""), event_id: None, data: note.into(), question: None };
+            let parcel = OutboundMessage {
+                upstream: Arc::from(""),
+                event_id: None,
+                data: note.into(),
+                question: None,
+            };
             // Without room for it, the client's answer goes nowhere.
             let _ = session.desk.deliver(parcel);
         }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::{Holder, close};
+use super::{SessionHolder, close};
 use crate::context::worker::{View, Worker};
-use crate::session::oust::Process;
-use crate::session::{Closed, UpstreamSession};
+use crate::session::oust::ProcessUse;
+use crate::session::{ClosedSession, UpstreamSession};
 use crate::upstream::Upstream;
-use crate::upstream::initialize::{self, NotOpened, Opened};
+use crate::upstream::initialize::{self, InitializeError, InitializedSession};
 use crate::upstream::stdio::Children;
 use protocol::error::UpstreamError;
 
@@ -29,16 +29,16 @@ pub(super) async fn open(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,
-    holder: &Holder,
+    holder: &SessionHolder,
     deadline: Instant,
-) -> Result<Opened, NotOpened> {
+) -> Result<InitializedSession, InitializeError> {
     let asker = worker.asker(view);
     let mut ousted = 0;
     // A process may take its time to end; no other is ended for that.
     let mut patience = None;
     loop {
         let opened = initialize::open(&asker, upstream, holder.offer(), deadline).await;
-        let is_full = matches!(opened, Err(NotOpened::Upstream(UpstreamError::TooManyChildren)));
+        let is_full = matches!(opened, Err(InitializeError::Upstream(UpstreamError::TooManyChildren)));
         let now = Instant::now();
         if !is_full || now >= deadline {
             return opened;
@@ -63,8 +63,8 @@ async fn oust(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,
-    holder: &Holder,
-) -> Option<(Closed, Duration)> {
+    holder: &SessionHolder,
+) -> Option<(ClosedSession, Duration)> {
     let is_full = upstream.children()?.is_full();
     // Else it is all upstreams together that have as many as they may.
     let is_meant = |other: &Upstream| !is_full || other.session_key == upstream.session_key;
@@ -82,9 +82,9 @@ async fn oust(
         let process_of = |upstream: &str, session: &UpstreamSession| match processes.get(upstream) {
             Some(children) => {
                 let since = session.id.as_ref().and_then(|id| children.quiet_since(id));
-                since.map_or(Process::Busy, Process::Quiet)
+                since.map_or(ProcessUse::Busy, ProcessUse::Quiet)
             }
-            None => Process::Other,
+            None => ProcessUse::Other,
         };
         let closed = state.sessions.oust(&principal, Instant::now(), process_of)?;
         let children = processes.get(&*closed.0)?;

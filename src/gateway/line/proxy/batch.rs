@@ -11,11 +11,11 @@ use http::{HeaderMap, Response, StatusCode};
 use tokio::sync::mpsc;
 
 use super::legacy::no_state;
-use super::{Decision, Proxy, accepted};
+use super::{Proxy, RequestDecision, accepted};
 use crate::access::limit::buffered::Reservation;
 use crate::context::call::Call;
 use crate::context::worker::View;
-use crate::line::batch::{self, Batch, Bounds, Waiting};
+use crate::line::batch::{self, Batch, BatchBounds, BufferedEvents};
 use crate::line::relay::{ReplyBody, batch_response, json_response};
 use crate::session::Session;
 use crate::snapshot::Endpoint;
@@ -26,7 +26,7 @@ use protocol::json::JsonError;
 use protocol::version::{Era, LegacyVersion};
 
 /// One message of a batch, and what it takes to serve it.
-struct Part {
+struct BatchPart {
     proxy: Proxy,
     view: Rc<View>,
     endpoint: Rc<Arc<Endpoint>>,
@@ -65,7 +65,7 @@ impl Proxy {
         (body, reservation): (&Bytes, Option<Reservation>),
         session: &Session,
         call: &Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         if head.method.is_present() || head.name.is_present() || head.has_param {
             return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
         }
@@ -79,7 +79,7 @@ impl Proxy {
             let body_bytes = body.len() as u64;
             let request = self.request_in(view, &body);
             has_answers |= !matches!(request, InBatch::Unanswered);
-            let part = Part {
+            let part = BatchPart {
                 proxy: Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)),
                 view: Rc::clone(view),
                 endpoint: Rc::clone(endpoint),
@@ -119,13 +119,13 @@ impl Proxy {
         drop(events);
         let mut batch = Batch::new(waiting);
         if has_answers {
-            return Ok(Decision::Answer(batch_response(batch)));
+            return Ok(RequestDecision::Answer(batch_response(batch)));
         }
         while std::future::poll_fn(|cx| batch.poll(cx)).await.is_some() {}
         if let Some(error) = refused {
             return Err(error.into());
         }
-        Ok(Decision::Answer(accepted()))
+        Ok(RequestDecision::Answer(accepted()))
     }
 
     fn messages(&self, view: &View, body: &Bytes) -> Result<Vec<Bytes>, ClientError> {
@@ -158,9 +158,9 @@ impl Proxy {
     }
 }
 
-impl Part {
+impl BatchPart {
     /// Serves it. Returns what is wrong with one that has no answer to say it.
-    async fn serve(mut self, events: &mpsc::Sender<Waiting>) -> Option<Error> {
+    async fn serve(mut self, events: &mpsc::Sender<BufferedEvents>) -> Option<Error> {
         let reader = self.proxy.reader(&self.view, self.endpoint.eras());
         let id = reader.find_id(&self.body).await;
         let id = id.and_then(|id| std::str::from_utf8(self.body.get(id)?).ok()).map(str::to_owned);
@@ -187,7 +187,7 @@ impl Part {
         };
         if has_answer {
             let budget = &proxy.worker.state.buffered;
-            batch::write(response, id.as_deref(), Bounds { bytes_max, budget }, events).await;
+            batch::write(response, id.as_deref(), BatchBounds { bytes_max, budget }, events).await;
         }
         None
     }
@@ -207,9 +207,11 @@ impl Part {
         let decision =
             proxy.dispatch_legacy(view, endpoint, (&head, headers), message, session, call).await?;
         match decision {
-            Decision::Answer(response) => Ok(response),
-            Decision::Aside(_) => Err(ClientError::Method.into()),
-            Decision::Send(outbound) => proxy.send(view, outbound, HeaderMap::clone(headers), call).await,
+            RequestDecision::Answer(response) => Ok(response),
+            RequestDecision::Aside(_) => Err(ClientError::Method.into()),
+            RequestDecision::Send(outbound) => {
+                proxy.send(view, outbound, HeaderMap::clone(headers), call).await
+            }
         }
     }
 }

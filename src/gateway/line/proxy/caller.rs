@@ -4,14 +4,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::Proxy;
-use crate::access::auth::authenticator::{Checked, Refused};
-use crate::access::auth::remembered::{Known, digest};
+use crate::access::auth::authenticator::{AuthError, Authenticated};
+use crate::access::auth::remembered::{CachedCaller, digest};
 use crate::access::caller::Caller;
 use crate::clock::now_s;
 use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::identity::Principal;
-use crate::identity::refusal::Refusal;
+use crate::identity::refusal::CredentialFault;
 use crate::snapshot::Endpoint;
 use protocol::error::{Error, GatewayError, PolicyError};
 use protocol::head::{Field, Head};
@@ -63,14 +63,14 @@ impl Proxy {
             call.peer().remembered.keep(Rc::clone(&known));
             return Ok(Rc::clone(&known.caller));
         }
-        let Checked { principal, keys, ends_s } = self.identify(endpoint, head, call).await?;
+        let Authenticated { principal, keys, ends_s } = self.identify(endpoint, head, call).await?;
         require_scopes(endpoint, &principal)?;
         let ends = ends_s.and_then(|ends_s| {
             Instant::now().checked_add(Duration::from_secs(ends_s.saturating_sub(now_s())))
         });
         let class = endpoint.policy.class_of(&principal);
         let caller = Rc::new(Caller { principal, class, ends });
-        let known = Rc::new(Known {
+        let known = Rc::new(CachedCaller {
             endpoint: endpoint.id,
             credential: credential.map(Box::from),
             caller: Rc::clone(&caller),
@@ -83,23 +83,28 @@ impl Proxy {
         Ok(caller)
     }
 
-    async fn identify(&self, endpoint: &Endpoint, head: &Head<'_>, call: &Call) -> Result<Checked, Error> {
+    async fn identify(
+        &self,
+        endpoint: &Endpoint,
+        head: &Head<'_>,
+        call: &Call,
+    ) -> Result<Authenticated, Error> {
         let peer = call.peer();
         let servers = &self.worker.state.tls;
         let check = || endpoint.auth.check(head.authorization, peer.certificate(servers), now_s());
         let mut checked = check();
-        if let Err(Refused::AskIssuer(issuer)) = &checked {
+        if let Err(AuthError::AskIssuer(issuer)) = &checked {
             issuer.ask().await;
             checked = check();
         }
         let refusal = match checked {
             Ok(checked) => return Ok(checked),
-            Err(Refused::Missing) => return Err(PolicyError::NoCredentials.into()),
-            Err(Refused::AskIssuer(issuer)) if !issuer.has_keys() => {
+            Err(AuthError::Missing) => return Err(PolicyError::NoCredentials.into()),
+            Err(AuthError::AskIssuer(issuer)) if !issuer.has_keys() => {
                 return Err(GatewayError::TokenKeys.into());
             }
-            Err(Refused::AskIssuer(_)) => Refusal::UnknownKey,
-            Err(Refused::Wrong(refusal)) => refusal,
+            Err(AuthError::AskIssuer(_)) => CredentialFault::UnknownKey,
+            Err(AuthError::Wrong(refusal)) => refusal,
         };
         self.worker.state.metrics.identity.refused(refusal);
         tracing::debug!(client = %peer.address, why = refusal.label(), "credentials refused");

@@ -9,23 +9,23 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
 
 use super::legacy::no_state;
-use super::subscribed::{Subscription, is_refused};
+use super::subscribed::{ResourceSubscription, is_refused};
 use super::{Outbound, Proxy, note_end};
 use crate::access::limit::concurrency::Permit;
 use crate::context::call::Call;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
 use crate::line::legacy::detached::Detachable;
-use crate::line::legacy::{self, Holder, messages};
+use crate::line::legacy::{self, SessionHolder, messages};
 use crate::line::message::Message;
-use crate::line::relay::{NewTask, Plan, ReplyBody, relay};
+use crate::line::relay::{NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
 use crate::session::UpstreamSession;
-use crate::session::desk::{Addressee, InFlight};
+use crate::session::desk::{Addressee, InFlightCall};
 use crate::telemetry::calls::Asked;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
-use crate::upstream::exchange::{Delivery, RequestBody};
+use crate::upstream::exchange::{RequestBody, SendOptions};
 use crate::upstream::headers::forward;
 use crate::upstream::own_id::OwnId;
 use crate::upstream::unasked;
@@ -80,7 +80,7 @@ impl Proxy {
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         call.tool = *tool;
         upstream.era_for(Era::Legacy)?;
-        let holder = Holder::Client(session.clone());
+        let holder = SessionHolder::Client(session.clone());
         let grant = &session.grant;
         let sessions = &self.worker.state.sessions;
         let desk = sessions.desk(grant.owner()).map_err(no_state)?;
@@ -90,8 +90,12 @@ impl Proxy {
         if !endpoint.policy.is_trivial() {
             desk.set_class(&call.caller()?.class);
         }
-        let subscription =
-            uri.as_ref().map(|uri| Subscription { sessions, grant, upstream: &upstream.session_key, uri });
+        let subscription = uri.as_ref().map(|uri| ResourceSubscription {
+            sessions,
+            grant,
+            upstream: &upstream.session_key,
+            uri,
+        });
         let ends_with_its_own = upstream.is_irreplaceable();
         let mut may_reopen = true;
         loop {
@@ -129,7 +133,7 @@ impl Proxy {
             let result = Detachable::new(&self.worker, &upstream_session, exchange).await;
             note_end(&mut call.watch, &result);
             if is_new && is_refused(&result) {
-                subscription.iter().for_each(Subscription::forget);
+                subscription.iter().for_each(ResourceSubscription::forget);
             }
             match result {
                 // A request that its server cannot stand costs the client no session.
@@ -179,17 +183,17 @@ fn exchange(
             session: Arc::clone(&session.upstream_session),
         };
         let sent_id = own_id.as_ref().map_or(id.as_bytes(), |own_id| own_id.sent());
-        let in_flight = session.desk.begin(id, InFlight::new(addressee, sent_id));
+        let in_flight = session.desk.begin(id, InFlightCall::new(addressee, sent_id));
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
         let aim = session.upstream_session.replica.into();
-        let delivery = Delivery { is_safe_to_repeat, aim, asked: Some(asked) };
+        let delivery = SendOptions { is_safe_to_repeat, aim, asked: Some(asked) };
         let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
         if reply.head.status.is_success() {
             in_flight.sending.mark_taken();
         }
-        let plan = Plan {
+        let plan = RelayPlan {
             upstream: &upstream,
             id,
             own_id: own_id.as_ref(),

@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::{Decision, Proxy, accepted, answer};
+use super::{Proxy, RequestDecision, accepted, answer};
 use crate::catalog::lists::tongue::NO_CAPABILITIES;
-use crate::catalog::lists::{self, Ask};
+use crate::catalog::lists::{self, ListRequest};
 use crate::clock::now_s;
 use crate::context::call::Call;
 use crate::context::worker::View;
@@ -20,7 +20,7 @@ use crate::line::legacy;
 use crate::line::message::{Message, UNNAMED_VERSION};
 use crate::line::relay::{ReplyBody, json_response};
 use crate::session::desk::CallInFlight;
-use crate::session::{NoState, Opening, Session};
+use crate::session::{NoState, Session, SessionRequest};
 use crate::snapshot::Endpoint;
 use crate::tables::lists::Dialect;
 use crate::tables::lists::List;
@@ -80,7 +80,7 @@ impl Proxy {
         endpoint: &Endpoint,
         head: &Head<'_>,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         call.seen.era = Era::Legacy;
         let session = self.session(endpoint, head, call).await?.ok_or(ClientError::NoSession)?;
         let closed = self.worker.state.sessions.end(session.grant.id, session.grant.expires_s);
@@ -88,7 +88,7 @@ impl Proxy {
         legacy::close(&self.worker, view, closed);
         let mut response = Response::new(ReplyBody::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(Decision::Answer(response))
+        Ok(RequestDecision::Answer(response))
     }
 
     /// Which of the gateway's own answers, or which upstream, a legacy message gets.
@@ -100,7 +100,7 @@ impl Proxy {
         message: Message,
         session: Option<Session>,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
         match (message.envelope.kind, message.method) {
             (MessageKind::Request, Method::Initialize) => {
@@ -121,9 +121,16 @@ impl Proxy {
                     let dialect = Dialect::Legacy { version, capabilities };
                     let class = &call.caller()?.class;
                     let id = message.id();
-                    let ask = Ask { list, dialect, cursor: cursor.as_deref(), id, class, asker: Some(call) };
+                    let ask = ListRequest {
+                        list,
+                        dialect,
+                        cursor: cursor.as_deref(),
+                        id,
+                        class,
+                        asker: Some(call),
+                    };
                     let json = lists::list(&self.worker, view, endpoint, ask).await?;
-                    return Ok(Decision::Answer(json_response(StatusCode::OK, json)));
+                    return Ok(RequestDecision::Answer(json_response(StatusCode::OK, json)));
                 }
             }
             _ => {}
@@ -135,11 +142,11 @@ impl Proxy {
             }
             MessageKind::Notification => {
                 self.take_notification(view, endpoint, &message, &session)?;
-                Ok(Decision::Answer(accepted()))
+                Ok(RequestDecision::Answer(accepted()))
             }
             MessageKind::Response => {
                 self.take_answer(view, endpoint, &message, &session)?;
-                Ok(Decision::Answer(accepted()))
+                Ok(RequestDecision::Answer(accepted()))
             }
         }
     }
@@ -151,7 +158,7 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         call: &Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         if self.worker.state.drain.is_quiet() {
             return Err(GatewayError::Draining.into());
         }
@@ -166,7 +173,7 @@ impl Proxy {
             lists::initialize::result(&view.snapshot, endpoint, &call.caller()?.class, &params.version).await;
         call.spoken.set(Spoken::Legacy(version));
         let principal = call.principal().id();
-        let opening = Opening {
+        let opening = SessionRequest {
             endpoint: &endpoint.config.path,
             principal,
             version,
@@ -180,12 +187,12 @@ impl Proxy {
             tracing::error!(%error, "no session can be opened");
             GatewayError::Sessions
         })?;
-        let Decision::Answer(mut response) = answer(message, &result) else {
+        let RequestDecision::Answer(mut response) = answer(message, &result) else {
             return Err(GatewayError::Sessions.into());
         };
         let token = HeaderValue::from_str(&token).map_err(|_| GatewayError::Sessions)?;
         response.headers_mut().insert(SESSION_ID, token);
-        Ok(Decision::Answer(response))
+        Ok(RequestDecision::Answer(response))
     }
 
     fn initialize_params(&self, message: &Message, depth_max: usize) -> Result<InitializeParams, Error> {
@@ -220,7 +227,7 @@ impl Proxy {
         message: Message,
         session: Session,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let is_transparent = endpoint.naming.style() == Style::Transparent;
         let method = message.method;
         let announced = match method {
@@ -283,11 +290,11 @@ impl Proxy {
             _ => return Err(ClientError::Method.into()),
         };
         Ok(match decision {
-            Decision::Send(mut outbound) => {
+            RequestDecision::Send(mut outbound) => {
                 // Only who mirrors the name has it mirrored.
                 outbound.inner_name = outbound.inner_name.filter(|_| head.name.is_present());
                 outbound.announced = announced;
-                Decision::Send(outbound)
+                RequestDecision::Send(outbound)
             }
             answered => answered,
         })
@@ -308,7 +315,7 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         session: &Session,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let level = self.level_in(message, view.snapshot.limits.json_depth_max);
         let level = level.ok_or(ClientError::Params { why: "params.level is not a log level" })?;
         let sessions = &self.worker.state.sessions;

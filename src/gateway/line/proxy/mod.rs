@@ -27,33 +27,33 @@ use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, Stat
 use hyper::body::Incoming;
 
 use crate::access::policy::{Class, Reach};
-use crate::catalog::lists::{self, Ask};
+use crate::catalog::lists::{self, ListRequest};
 use crate::catalog::subscriptions;
 use crate::context::call::Call;
 use crate::context::peer::InCall;
 use crate::context::worker::{View, Worker};
 use crate::line::cors;
 use crate::line::intake::Intake;
-use crate::line::message::{Message, Reader};
-use crate::line::relay::{self, Plan, ReplyBody, json_response, relay};
+use crate::line::message::{Message, MessageReader};
+use crate::line::relay::{self, RelayPlan, ReplyBody, json_response, relay};
 use crate::mapper::{Completion, Mapper, Restriction};
 use crate::session::Session;
 use crate::session::desk::CallInFlight;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::Dialect;
 use crate::tables::lists::List;
-use crate::tables::sse_sessions::LineId;
+use crate::tables::sse_sessions::SseSessionId;
 use crate::telemetry::calls::Spoken;
 use crate::telemetry::observers::Watch;
 use crate::telemetry::request_id::X_REQUEST_ID;
 use crate::telemetry::tools::Tool;
-use crate::upstream::bridge::Caller;
-use crate::upstream::exchange::{Delivery, RequestBody};
+use crate::upstream::bridge::BridgedCaller;
+use crate::upstream::exchange::{RequestBody, SendOptions};
 use crate::upstream::headers::forward;
 use crate::upstream::own_id::{OwnId, SessionTag};
 use crate::upstream::pipe::exchange::CALLER;
 use crate::upstream::stdio;
-use crate::upstream::{Aim, Upstream};
+use crate::upstream::{ReplicaSelection, Upstream};
 use net::drain::Drain;
 use protocol::agreement::{self, name_in_body};
 use protocol::envelope::{MessageKind, Reference};
@@ -84,13 +84,13 @@ pub struct Proxy {
 
 /// What the headers and the body of a request come to.
 #[expect(clippy::large_enum_variant, reason = "there is one for a call, and a box would cost every call")]
-enum Decision {
+enum RequestDecision {
     /// The gateway answers.
     Answer(Response<ReplyBody>),
     /// An upstream does.
     Send(Outbound),
     /// The answer goes to another stream than the response.
-    Aside(sse::Posted),
+    Aside(sse::DeferredReply),
 }
 
 /// A message ready for its upstream.
@@ -138,13 +138,13 @@ impl Proxy {
         let head = Head::read(&parts.headers);
         let origin = head.origin.to_value();
         let result = match self.decide(&view, &parts, &head, &mut intake, &mut call).await {
-            Ok(Decision::Answer(response)) => Ok(response),
+            Ok(RequestDecision::Answer(response)) => Ok(response),
             // From here on the headers are the upstream's.
-            Ok(Decision::Send(outbound)) => {
+            Ok(RequestDecision::Send(outbound)) => {
                 let headers = std::mem::take(&mut parts.headers);
                 self.send(&view, outbound, headers, &mut call).await
             }
-            Ok(Decision::Aside(posted)) => {
+            Ok(RequestDecision::Aside(posted)) => {
                 let headers = std::mem::take(&mut parts.headers);
                 let mut response = self.answer_aside(&view, posted, headers, call);
                 if let Some(origin) = origin {
@@ -184,12 +184,12 @@ impl Proxy {
         head: &Head<'_>,
         intake: &mut Intake,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         if parts.headers.len() > view.snapshot.limits.headers_max {
             return Err(ClientError::TooManyHeaders.into());
         }
         let Some(index) = view.snapshot.endpoint_at(parts.uri.path()) else {
-            return Ok(Decision::Answer(metadata(view, parts)?));
+            return Ok(RequestDecision::Answer(metadata(view, parts)?));
         };
         let endpoint = &view.endpoints[index];
         call.endpoint = Some(Rc::clone(endpoint));
@@ -203,7 +203,7 @@ impl Proxy {
         let is_preflight = parts.method == HttpMethod::OPTIONS;
         check_doors(endpoint, parts, head, call)?;
         if is_preflight {
-            return Ok(Decision::Answer(cors::preflight(&parts.headers, served.legacy)));
+            return Ok(RequestDecision::Answer(cors::preflight(&parts.headers, served.legacy)));
         }
         if matches!(parts.method, HttpMethod::GET | HttpMethod::DELETE) {
             return Box::pin(self.decide_without_body(view, (index, is_sse), &parts.method, head, call))
@@ -220,7 +220,7 @@ impl Proxy {
             call.seen.method = Method::of(method);
         }
         self.admit_posted(view, endpoint, (head, intake), call).await?;
-        if is_sse && let Some(line) = parts.uri.query().and_then(LineId::in_query) {
+        if is_sse && let Some(line) = parts.uri.query().and_then(SseSessionId::in_query) {
             return Box::pin(self.post_to_line(view, (line, endpoint), head, intake, call)).await;
         }
         let mut session = match head.era() {
@@ -292,7 +292,7 @@ impl Proxy {
         method: &HttpMethod,
         head: &Head<'_>,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let endpoint = &view.endpoints[index];
         if *method == HttpMethod::GET && !head.accepts_events {
             return Err(ClientError::NotAcceptable.into());
@@ -317,10 +317,12 @@ impl Proxy {
         message: Message,
         route: Option<Route<'_>>,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
         match message.method {
-            _ if message.envelope.kind == MessageKind::Notification => Ok(Decision::Answer(accepted())),
+            _ if message.envelope.kind == MessageKind::Notification => {
+                Ok(RequestDecision::Answer(accepted()))
+            }
             method if method.is_foreign_to(Era::Modern) => Err(ClientError::Method.into()),
             Method::Discover => Box::pin(self.discover(view, endpoint, &message, call)).await,
             method if List::of(method).is_some() => Box::pin(self.list(view, endpoint, &message, call)).await,
@@ -364,8 +366,8 @@ impl Proxy {
         }
     }
 
-    fn reader<'r>(&'r self, view: &'r View, served: Eras) -> Reader<'r> {
-        Reader {
+    fn reader<'r>(&'r self, view: &'r View, served: Eras) -> MessageReader<'r> {
+        MessageReader {
             scratch: &self.worker.scratch,
             tasks: &self.worker.client.tasks,
             depth_max: view.snapshot.limits.json_depth_max,
@@ -379,12 +381,12 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         call: &Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let capabilities = capabilities(message)?;
         let (worker, id, class) = (&self.worker, message.id(), &call.caller()?.class);
         let supported = supported_versions(endpoint.eras());
         let answer = lists::discover(worker, view, (endpoint, class), capabilities, id, &supported).await?;
-        Ok(Decision::Answer(json_response(StatusCode::OK, answer)))
+        Ok(RequestDecision::Answer(json_response(StatusCode::OK, answer)))
     }
 
     async fn list(
@@ -393,12 +395,12 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         call: &Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let cursor = match &message.envelope.cursor {
             Some(cursor) => Some(cursor.decode(&message.body).ok_or(ClientError::Cursor)?),
             None => None,
         };
-        let ask = Ask {
+        let ask = ListRequest {
             list: List::of(message.method).ok_or(ClientError::Method)?,
             dialect: Dialect::Modern { capabilities: capabilities(message)? },
             cursor: cursor.as_deref(),
@@ -407,7 +409,7 @@ impl Proxy {
             asker: Some(call),
         };
         let answer = lists::list(&self.worker, view, endpoint, ask).await?;
-        Ok(Decision::Answer(json_response(StatusCode::OK, answer)))
+        Ok(RequestDecision::Answer(json_response(StatusCode::OK, answer)))
     }
 
     /// `completion/complete` names what it completes in the body alone.
@@ -418,7 +420,7 @@ impl Proxy {
         headers: &HeaderMap,
         message: Message,
         (session, call): (Option<Session>, &Call),
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let (kind, literal) = match &message.envelope.reference {
             Some(Reference::Prompt(literal)) => (Kind::Prompt, literal.clone()),
             Some(Reference::Resource(literal)) => (Kind::Resource, literal.clone()),
@@ -437,7 +439,7 @@ impl Proxy {
         let (method, depth_max) = (message.method, view.snapshot.limits.json_depth_max);
         let mut decision =
             self.address(view, endpoint, message, (&route, Some(&literal)), (session, call.principal().id()));
-        if let (Decision::Send(outbound), Some(completion)) = (&mut decision, completion) {
+        if let (RequestDecision::Send(outbound), Some(completion)) = (&mut decision, completion) {
             let mapper = outbound.mapper.take();
             let mapper =
                 mapper.unwrap_or_else(|| Mapper::new(Rc::clone(endpoint), route.member, method, depth_max));
@@ -469,7 +471,7 @@ impl Proxy {
         message: Message,
         (route, literal): (&Route<'_>, Option<&Literal>),
         (session, principal): (Option<Session>, &str),
-    ) -> Decision {
+    ) -> RequestDecision {
         let depth_max = view.snapshot.limits.json_depth_max;
         let new_mapper = || {
             let mapper = Mapper::new(Rc::clone(endpoint), route.member, message.method, depth_max)
@@ -520,7 +522,7 @@ impl Proxy {
                 && upstream.is_some_and(|upstream| upstream.may_call_twice(&route.inner)));
         let tool = upstream.filter(|_| message.method == Method::ToolsCall);
         let tool = tool.map(|upstream| note_tool(endpoint, upstream, route));
-        Decision::Send(Outbound {
+        RequestDecision::Send(Outbound {
             is_safe_to_repeat,
             tool,
             message,
@@ -542,7 +544,7 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         message: &Message,
         call: &Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let names_max = view.snapshot.limits.subscription_uris_max;
         let mut filter = self.reader(view, Eras::BOTH).filter(message, names_max).await?;
         if !filter.uris.is_empty() && endpoint.naming.needs_directory() {
@@ -561,7 +563,7 @@ impl Proxy {
         });
         let place = (&**endpoint, &**caller);
         let subscription = subscriptions::client::open(state, &view.snapshot, place, message.id(), filter)?;
-        Ok(Decision::Answer(relay::subscription_response(subscription)))
+        Ok(RequestDecision::Answer(relay::subscription_response(subscription)))
     }
 
     /// Sends a message to its upstream and relays the reply.
@@ -599,15 +601,16 @@ impl Proxy {
         *request.headers_mut() = headers;
         // It may have become known while the call waited.
         if upstream.lacks(Era::Modern) {
-            request.extensions_mut().insert(Caller::of(call.principal().id()));
+            request.extensions_mut().insert(BridgedCaller::of(call.principal().id()));
         }
         call.watch.leaves(&mut request, upstream.is_child());
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let delivery = Delivery { is_safe_to_repeat, aim: Aim::Any, asked: Some(call.asked()) };
+        let delivery =
+            SendOptions { is_safe_to_repeat, aim: ReplicaSelection::Any, asked: Some(call.asked()) };
         let result = match self.worker.client.send(upstream, request, delivery, now, deadline).await {
             Ok(reply) => {
-                let plan = Plan {
+                let plan = RelayPlan {
                     upstream,
                     id: message.id(),
                     own_id: own_id.as_ref(),
@@ -721,9 +724,9 @@ fn own_id(message: &Message, session: Option<&Session>, upstream: &Upstream) -> 
     Some((own_id, edit))
 }
 
-fn answer(message: &Message, result: &str) -> Decision {
+fn answer(message: &Message, result: &str) -> RequestDecision {
     let json = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, message.id());
-    Decision::Answer(json_response(StatusCode::OK, json))
+    RequestDecision::Answer(json_response(StatusCode::OK, json))
 }
 
 /// What the client says it can do, as it wrote it.

@@ -8,16 +8,16 @@ use http::HeaderMap;
 
 use super::Proxy;
 use crate::access::caller::Caller;
-use crate::access::limit::concurrency::{Entry, Permit};
-use crate::access::limit::rate::shared::{Common, Stop};
-use crate::access::limit::rate::{Subject, Target};
-use crate::access::policy::{Place, Verdict};
-use crate::context::audit::Decision;
+use crate::access::limit::concurrency::{Admission, Permit};
+use crate::access::limit::rate::shared::{SharedLimits, Stop};
+use crate::access::limit::rate::{CallTarget, LimitSubject};
+use crate::access::policy::{NameScope, PolicyVerdict};
+use crate::context::audit::AuditedDecision;
 use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::line::intake::Intake;
-use crate::redis::Shared;
-use crate::redis::lease::Lease;
+use crate::redis::Redis;
+use crate::redis::lease::RateLease;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::pins;
@@ -80,7 +80,7 @@ impl Proxy {
         let rates = &view.snapshot.rates;
         if rates.count_calls() {
             let tool = (method == Method::ToolsCall).then_some(&*route.inner);
-            let target = Target { upstream: &upstream.config.name, tool, headers };
+            let target = CallTarget { upstream: &upstream.config.name, tool, headers };
             let subject = subject(endpoint, call, Some(target));
             self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
         }
@@ -96,10 +96,10 @@ impl Proxy {
     /// Asks limits, and waits where a shared one must be asked for elsewhere; then, no longer than that may take.
     async fn admit(
         &self,
-        ask: impl Fn(Instant, Option<Common<'_>>) -> Result<(), Stop>,
+        ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), Stop>,
     ) -> Result<(), Error> {
         let shared = self.worker.state.shared.as_deref();
-        let asked = ask(Instant::now(), shared.map(|shared| Common { shared, is_late: false }));
+        let asked = ask(Instant::now(), shared.map(|shared| SharedLimits { shared, is_late: false }));
         match (asked, shared) {
             (Ok(()), _) => Ok(()),
             (Err(Stop::Wait(lease)), Some(shared)) => Box::pin(wait(lease, shared, ask)).await,
@@ -113,8 +113,8 @@ impl Proxy {
         let Some(gate) = &upstream.gate else { return Ok(None) };
         let now = Instant::now();
         let permit = match gate.enter(call.client().as_bytes(), now) {
-            Ok(Entry::Passed(permit)) => Ok(permit),
-            Ok(Entry::Waits(waiting)) => {
+            Ok(Admission::Passed(permit)) => Ok(permit),
+            Ok(Admission::Waits(waiting)) => {
                 let permit = waiting.turn().await;
                 gate.series.waited.observe(now.elapsed().as_secs_f64());
                 permit
@@ -179,8 +179,8 @@ impl Proxy {
             NoRoute::NotYetLearned => GatewayError::NamesUnknown.into(),
         })?;
         let Caller { principal, class, .. } = caller;
-        let place = Place { naming: &endpoint.naming, directory: &directory };
-        let decision = Decision { principal, endpoint, member: route.member, kind, name: public };
+        let place = NameScope { naming: &endpoint.naming, directory: &directory };
+        let decision = AuditedDecision { principal, endpoint, member: route.member, kind, name: public };
         let audit = &self.worker.audit;
         if class.is_unrestricted() || class.allows(place, kind, route.member, &route.inner) {
             if audit.wants_all() {
@@ -191,26 +191,28 @@ impl Proxy {
         let verdict = class.judge(place, kind, route.member, &route.inner);
         audit.write(&decision, &verdict);
         match verdict {
-            Verdict::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
-            Verdict::Scope { required, .. } if principal.may_get_scopes() => {
+            PolicyVerdict::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
+            PolicyVerdict::Scope { required, .. } if principal.may_get_scopes() => {
                 Err(PolicyError::Scope { required }.into())
             }
-            Verdict::Scope { .. } | Verdict::Allowed(_) | Verdict::Hidden(_) => Err(unknown().into()),
+            PolicyVerdict::Scope { .. } | PolicyVerdict::Allowed(_) | PolicyVerdict::Hidden(_) => {
+                Err(unknown().into())
+            }
         }
     }
 }
 
 async fn wait(
-    mut lease: Arc<Lease>,
-    shared: &Shared,
-    ask: impl Fn(Instant, Option<Common<'_>>) -> Result<(), Stop>,
+    mut lease: Arc<RateLease>,
+    shared: &Redis,
+    ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), Stop>,
 ) -> Result<(), Error> {
     let deadline = Instant::now() + shared.timeout();
     loop {
         let is_late = tokio::time::timeout_at(deadline.into(), lease.answered()).await.is_err();
         let now = Instant::now();
         let is_late = is_late || now >= deadline;
-        match ask(now, Some(Common { shared, is_late })) {
+        match ask(now, Some(SharedLimits { shared, is_late })) {
             Err(Stop::Wait(other)) if !is_late => lease = other,
             asked => return asked.map_err(stopped),
         }
@@ -224,7 +226,7 @@ fn stopped(stop: Stop) -> Error {
     }
 }
 
-fn subject<'a>(endpoint: &'a Endpoint, call: &'a Call, target: Option<Target<'a>>) -> Subject<'a> {
+fn subject<'a>(endpoint: &'a Endpoint, call: &'a Call, target: Option<CallTarget<'a>>) -> LimitSubject<'a> {
     let address = call.client_address();
-    Subject { principal: call.principal(), address, endpoint: &endpoint.config.path, target }
+    LimitSubject { principal: call.principal(), address, endpoint: &endpoint.config.path, target }
 }

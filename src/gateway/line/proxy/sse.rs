@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt as _;
 
-use super::{Decision, Proxy, accepted};
+use super::{Proxy, RequestDecision, accepted};
 use crate::access::limit::buffered::Reservation;
 use crate::catalog::subscriptions;
 use crate::clock::now_s;
@@ -21,12 +21,12 @@ use crate::line::intake::Intake;
 use crate::line::legacy;
 use crate::line::message::Message;
 use crate::line::relay::{self, ReplyBody};
-use crate::line::sse_stream::{Stream, message_event};
+use crate::line::sse_stream::{SseStream, message_event};
 use crate::session::Session;
 use crate::session::desk::CallInFlight;
 use crate::snapshot::Endpoint;
-use crate::tables::sse_sessions::LineId;
-use crate::tables::sse_sessions::line::{Line, LineCall, Outgoing};
+use crate::tables::sse_sessions::SseSessionId;
+use crate::tables::sse_sessions::line::{SseCall, SseOutbound, SseSession};
 use crate::upstream::ask::SESSION_ID;
 use net::pieces::Pieces;
 use protocol::envelope::MessageKind;
@@ -44,10 +44,10 @@ const ENDED_S: u64 = 600;
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// A request whose answer goes to a stream.
-pub(super) struct Posted {
-    line: Arc<Line>,
+pub(super) struct DeferredReply {
+    line: Arc<SseSession>,
     /// Counts it until it is answered.
-    counted: LineCall,
+    counted: SseCall,
     /// What its cancellation finds it by.
     announced: Option<CallInFlight>,
     endpoint: Rc<Arc<Endpoint>>,
@@ -63,7 +63,7 @@ impl Proxy {
         view: &View,
         endpoint: &Rc<Arc<Endpoint>>,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         call.seen.era = Era::Legacy;
         let state = &self.worker.state;
         if state.drain.is_quiet() {
@@ -74,27 +74,27 @@ impl Proxy {
             state.metrics.streams.refused.inc();
             GatewayError::Streams
         })?;
-        let id = LineId::random().map_err(|error| {
+        let id = SseSessionId::random().map_err(|error| {
             tracing::error!(%error, "no stream can be opened");
             GatewayError::Sessions
         })?;
-        let line = Line::new(id, Arc::clone(endpoint), principal);
+        let line = SseSession::new(id, Arc::clone(endpoint), principal);
         state.lines.add(&line);
         self.worker.client.tasks.spawn(keep(Rc::clone(&self.worker), Arc::clone(&line)));
         let news = subscriptions::session::join(state, &view.snapshot, (endpoint, call.caller()?), None);
-        let stream = Stream::new(Arc::clone(state), line, place, news, view.snapshot.keep_alive_interval);
-        Ok(Decision::Answer(relay::line_response(stream)))
+        let stream = SseStream::new(Arc::clone(state), line, place, news, view.snapshot.keep_alive_interval);
+        Ok(RequestDecision::Answer(relay::line_response(stream)))
     }
 
     /// POST to the address of a stream.
     pub(super) async fn post_to_line(
         &self,
         view: &Rc<View>,
-        (id, endpoint): (LineId, &Rc<Arc<Endpoint>>),
+        (id, endpoint): (SseSessionId, &Rc<Arc<Endpoint>>),
         head: &Head<'_>,
         intake: &mut Intake,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         call.seen.era = Era::Legacy;
         let lines = &self.worker.state.lines;
         let line = lines.find(id, &endpoint.config.path, call.principal().id());
@@ -114,17 +114,17 @@ impl Proxy {
         });
         let share = intake.take_reservation();
         let endpoint = Rc::clone(endpoint);
-        Ok(Decision::Aside(Posted { line, counted, announced, endpoint, message, share }))
+        Ok(RequestDecision::Aside(DeferredReply { line, counted, announced, endpoint, message, share }))
     }
 
     /// What has no answer has its place in the order before it is accepted.
     fn take_unanswered(
         &self,
         view: &Rc<View>,
-        (line, endpoint): (&Line, &Rc<Arc<Endpoint>>),
+        (line, endpoint): (&SseSession, &Rc<Arc<Endpoint>>),
         message: &Message,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         match line.session() {
             None => call.fail(&ClientError::NoSession.into()),
             Some(session) if message.envelope.kind == MessageKind::Notification => {
@@ -132,14 +132,14 @@ impl Proxy {
             }
             Some(session) => self.take_answer(view, endpoint, message, &session)?,
         }
-        Ok(Decision::Answer(accepted()))
+        Ok(RequestDecision::Answer(accepted()))
     }
 
     /// Accepts a message and has it answered on its stream.
     pub(super) fn answer_aside(
         &self,
         view: &Rc<View>,
-        posted: Posted,
+        posted: DeferredReply,
         headers: HeaderMap,
         call: Call,
     ) -> Response<ReplyBody> {
@@ -154,8 +154,14 @@ impl Proxy {
         accepted()
     }
 
-    async fn answer_on_line(&self, view: &Rc<View>, posted: Posted, headers: HeaderMap, mut call: Call) {
-        let Posted { line, counted, announced, endpoint, message, share } = posted;
+    async fn answer_on_line(
+        &self,
+        view: &Rc<View>,
+        posted: DeferredReply,
+        headers: HeaderMap,
+        mut call: Call,
+    ) {
+        let DeferredReply { line, counted, announced, endpoint, message, share } = posted;
         let id: Box<str> = message.id().into();
         let answer = Box::pin(self.answer(view, (&line, &endpoint), message, headers, &mut call)).await;
         let failure = match answer {
@@ -171,7 +177,7 @@ impl Proxy {
         if let Some(error) = failure {
             let events = message_event(Bytes::from(error.body(Some(&id), Era::Legacy)));
             // A client that is gone needs no answer.
-            let _ = line.send(Outgoing { events, held: None }).await;
+            let _ = line.send(SseOutbound { events, held: None }).await;
         }
         drop((counted, announced, share));
     }
@@ -180,7 +186,7 @@ impl Proxy {
     async fn answer(
         &self,
         view: &Rc<View>,
-        (line, endpoint): (&Line, &Rc<Arc<Endpoint>>),
+        (line, endpoint): (&SseSession, &Rc<Arc<Endpoint>>),
         message: Message,
         headers: HeaderMap,
         call: &mut Call,
@@ -196,9 +202,9 @@ impl Proxy {
         let session = line.session();
         let decided = self.dispatch_legacy(view, endpoint, (&head, &headers), message, session, call).await?;
         let mut response = match decided {
-            Decision::Answer(response) => response,
-            Decision::Send(outbound) => return self.send(view, outbound, headers, call).await,
-            Decision::Aside(_) => return Err(ClientError::Method.into()),
+            RequestDecision::Answer(response) => response,
+            RequestDecision::Send(outbound) => return self.send(view, outbound, headers, call).await,
+            RequestDecision::Aside(_) => return Err(ClientError::Method.into()),
         };
         if let Some(turn) = turn {
             let token = response.headers_mut().remove(SESSION_ID).ok_or(GatewayError::Sessions)?;
@@ -216,7 +222,7 @@ impl Proxy {
 }
 
 /// Ends what was the client's when its stream is over, or the process.
-async fn keep(worker: Rc<Worker>, line: Arc<Line>) {
+async fn keep(worker: Rc<Worker>, line: Arc<SseSession>) {
     tokio::select! {
         () = line.closed() => {}
         () = worker.state.drain.quiet() => line.close(),
@@ -234,7 +240,7 @@ fn end(worker: &Rc<Worker>, session: &Session) {
 }
 
 /// Puts every message of a response on the stream.
-async fn hand_on(worker: &Worker, line: &Line, response: Response<ReplyBody>) -> Result<(), Error> {
+async fn hand_on(worker: &Worker, line: &SseSession, response: Response<ReplyBody>) -> Result<(), Error> {
     let bytes_max = worker.limits().reply_bytes_max;
     let media = media_of(response.headers());
     let mut body = response.into_body();
@@ -266,17 +272,17 @@ async fn hand_on(worker: &Worker, line: &Line, response: Response<ReplyBody>) ->
     put(line, pieces.into_bytes(), held).await
 }
 
-async fn send(worker: &Worker, line: &Line, message: Bytes) -> Result<(), Error> {
+async fn send(worker: &Worker, line: &SseSession, message: Bytes) -> Result<(), Error> {
     let mut held = None;
     hold(worker, &mut held, message.len())?;
     put(line, message, held).await
 }
 
 /// Puts a message on the stream, if there is one: events that only carry an id, and 202s, have none.
-async fn put(line: &Line, message: Bytes, held: Option<Reservation>) -> Result<(), Error> {
+async fn put(line: &SseSession, message: Bytes, held: Option<Reservation>) -> Result<(), Error> {
     if !message.is_empty() {
         // A client that is gone needs no answer.
-        let _ = line.send(Outgoing { events: message_event(message), held }).await;
+        let _ = line.send(SseOutbound { events: message_event(message), held }).await;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Method as HttpMethod, Request, Response};
 
 use super::legacy::no_state;
-use super::{Decision, Proxy};
+use super::{Proxy, RequestDecision};
 use crate::access::caller::Caller;
 use crate::catalog::subscriptions;
 use crate::context::call::Call;
@@ -23,13 +23,13 @@ use crate::context::in_session::InSession;
 use crate::context::worker::View;
 use crate::line::legacy::client_stream::ClientStream;
 use crate::line::legacy::upstream_stream;
-use crate::line::relay::{self, NewTask, Plan, ReplyBody, relay};
+use crate::line::relay::{self, NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
-use crate::session::desk::{Desk, NotAttached};
+use crate::session::desk::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
 use crate::snapshot::Endpoint;
 use crate::upstream::ask::legacy_headers;
-use crate::upstream::exchange::{Delivery, RequestBody};
+use crate::upstream::exchange::{RequestBody, SendOptions};
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::event_id::{self, EventId};
 use protocol::head::Head;
@@ -45,7 +45,7 @@ const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 const ATTEMPTS_MAX: usize = 3;
 
 /// Where the client goes on.
-enum Position {
+enum ResumePoint {
     /// Wherever its stream is.
     Now,
     /// After these events of its stream, each of the upstream with this name.
@@ -64,7 +64,7 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         head: &Head<'_>,
         call: &mut Call,
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         call.seen.era = Era::Legacy;
         let session = self.session(endpoint, head, call).await?.ok_or(ClientError::NoSession)?;
         if self.worker.state.drain.is_quiet() {
@@ -72,24 +72,24 @@ impl Proxy {
         }
         let caller = Rc::clone(call.caller()?);
         let place = StreamOf { view, endpoint, session: &session, caller: &caller };
-        let mut position = Position::Now;
+        let mut position = ResumePoint::Now;
         if let Some(last_event) = head.last_event {
             position = place.position(&*self.desk_of(&session)?, last_event);
         }
-        if let Position::Reply(member, inner) = &position {
+        if let ResumePoint::Reply(member, inner) = &position {
             if let Some(response) = self.resume_reply(&place, *member, inner, call).await? {
-                return Ok(Decision::Answer(response));
+                return Ok(RequestDecision::Answer(response));
             }
-            position = Position::Unknown;
+            position = ResumePoint::Unknown;
         }
-        if matches!(position, Position::Unknown) && self.desk_of(&session)?.has_client() {
+        if matches!(position, ResumePoint::Unknown) && self.desk_of(&session)?.has_client() {
             return Err(ClientError::EventGone.into());
         }
-        self.attach(&place, position).map(Decision::Answer)
+        self.attach(&place, position).map(RequestDecision::Answer)
     }
 
     /// The client's own stream.
-    fn attach(&self, place: &StreamOf<'_>, position: Position) -> Result<Response<ReplyBody>, Error> {
+    fn attach(&self, place: &StreamOf<'_>, position: ResumePoint) -> Result<Response<ReplyBody>, Error> {
         let StreamOf { view, endpoint, session, caller } = place;
         let grant = &session.grant;
         let mut attempts = 0;
@@ -110,8 +110,8 @@ impl Proxy {
         let class = &caller.class;
         desk.set_class(class);
         let repeated = match position {
-            Position::Stream(last_ids) => desk.resume(last_ids),
-            Position::Now | Position::Reply(..) | Position::Unknown => Vec::new(),
+            ResumePoint::Stream(last_ids) => desk.resume(last_ids),
+            ResumePoint::Now | ResumePoint::Reply(..) | ResumePoint::Unknown => Vec::new(),
         };
         for member in (0..endpoint.members.len()).filter(|member| class.reaches(*member)) {
             let Some(upstream) = view.snapshot.upstreams.get(endpoint.members[member]) else { continue };
@@ -161,7 +161,7 @@ impl Proxy {
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
         let delivery =
-            Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
+            SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
         let Ok(reply) = self.worker.client.send(&upstream, request, delivery, now, deadline).await else {
             return Ok(None);
         };
@@ -182,7 +182,7 @@ impl Proxy {
             depth_max,
         ));
         let session = Some(in_session);
-        let plan = Plan {
+        let plan = RelayPlan {
             upstream: &upstream,
             id: "",
             own_id: None,
@@ -199,7 +199,12 @@ impl Proxy {
     }
 
     /// What the upstream says in the session, if it has one with an id.
-    fn in_session(&self, place: &StreamOf<'_>, desk: &Arc<Desk>, member: usize) -> Option<InSession> {
+    fn in_session(
+        &self,
+        place: &StreamOf<'_>,
+        desk: &Arc<SessionOutbox>,
+        member: usize,
+    ) -> Option<InSession> {
         // What its class may not use at all, a session may still have from before.
         let slot = place.endpoint.members.get(member).filter(|_| place.caller.class.reaches(member))?;
         let upstream = place.view.snapshot.upstreams.get(*slot)?;
@@ -216,7 +221,7 @@ impl Proxy {
         })
     }
 
-    fn desk_of(&self, session: &Session) -> Result<Arc<Desk>, Error> {
+    fn desk_of(&self, session: &Session) -> Result<Arc<SessionOutbox>, Error> {
         let grant = &session.grant;
         self.worker.state.sessions.desk(grant.owner()).map_err(|none| match none {
             // Told as what it is: there is no request whose outcome it could be.
@@ -249,25 +254,25 @@ impl StreamOf<'_> {
         Some(&upstream.config.name)
     }
 
-    fn position(&self, desk: &Desk, last_event: &[u8]) -> Position {
+    fn position(&self, desk: &SessionOutbox, last_event: &[u8]) -> ResumePoint {
         if self.has_several_upstreams() {
             return match event_id::read(last_event) {
                 EventId::Get(mut last_ids) => {
                     last_ids.retain(|(name, _)| self.member(name).is_some());
-                    Position::Stream(last_ids)
+                    ResumePoint::Stream(last_ids)
                 }
-                EventId::Post { upstream, inner } => {
-                    self.member(&upstream).map_or(Position::Unknown, |member| Position::Reply(member, inner))
-                }
-                EventId::Other if last_event.is_empty() => Position::Now,
-                EventId::Other => Position::Unknown,
+                EventId::Post { upstream, inner } => self
+                    .member(&upstream)
+                    .map_or(ResumePoint::Unknown, |member| ResumePoint::Reply(member, inner)),
+                EventId::Other if last_event.is_empty() => ResumePoint::Now,
+                EventId::Other => ResumePoint::Unknown,
             };
         }
         let inner = Bytes::copy_from_slice(last_event);
         match self.name(0) {
-            Some(name) if desk.has_given_out(last_event) => Position::Stream(vec![(name.into(), inner)]),
-            Some(_) if !inner.is_empty() => Position::Reply(0, inner),
-            _ => Position::Now,
+            Some(name) if desk.has_given_out(last_event) => ResumePoint::Stream(vec![(name.into(), inner)]),
+            Some(_) if !inner.is_empty() => ResumePoint::Reply(0, inner),
+            _ => ResumePoint::Now,
         }
     }
 }

@@ -12,7 +12,7 @@ use protocol::error::{ClientError, Error, GatewayError};
 use protocol::method::Method;
 
 /// A resource that a client wants to be told of, or no longer wants to be told of.
-pub(super) struct Subscription<'s> {
+pub(super) struct ResourceSubscription<'s> {
     pub(super) sessions: &'s Sessions,
     pub(super) grant: &'s Grant,
     pub(super) upstream: &'s str,
@@ -20,7 +20,7 @@ pub(super) struct Subscription<'s> {
     pub(super) uri: &'s str,
 }
 
-impl Subscription<'_> {
+impl ResourceSubscription<'_> {
     /// Remembers it, so that the upstream's stream is open before it is asked, or forgets it. True if it is to be
     /// forgotten again should the upstream refuse.
     pub(super) fn note(&self, method: Method, uris_max: usize) -> Result<bool, Error> {

@@ -21,21 +21,21 @@ use std::time::Instant;
 use http::{HeaderMap, StatusCode};
 use tokio::time::timeout_at;
 
-use super::{Decision, Proxy};
+use super::{Proxy, RequestDecision};
 use crate::access::caller::Caller;
 use crate::access::limit::buffered::Reservation;
-use crate::access::policy::{Place, Verdict};
+use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::context::call::Call;
 use crate::context::worker::View;
-use crate::line::legacy::{self, Holder};
+use crate::line::legacy::{self, SessionHolder};
 use crate::line::message::Message;
-use crate::line::relay::{Held, NewTask, ReplyBody, json_response};
+use crate::line::relay::{BodyGuard, NewTask, ReplyBody, json_response};
 use crate::mapper::Mapper;
 use crate::session::tasks::TaskOf;
 use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Question, legacy_headers};
+use crate::upstream::ask::{AskRequest, legacy_headers};
 use crate::upstream::own_id::OwnId;
 use protocol::ambiguity::folded;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
@@ -76,26 +76,26 @@ fn judge_tool(endpoint: &Endpoint, caller: &Caller, member: usize, tool: &str) -
         return Judged::Hidden;
     }
     let directory = endpoint.names.directory();
-    let place = Place { naming: &endpoint.naming, directory: &directory };
+    let place = NameScope { naming: &endpoint.naming, directory: &directory };
     let class = &caller.class;
     if class.is_unrestricted() || class.allows(place, Kind::Tool, member, tool) {
         return Judged::Usable;
     }
     match class.judge(place, Kind::Tool, member, tool) {
-        Verdict::NotYetLearned => Judged::NotYetLearned,
+        PolicyVerdict::NotYetLearned => Judged::NotYetLearned,
         _ => Judged::Hidden,
     }
 }
 
 /// A page of a list: the bytes, and the entries in them.
-struct Page {
+struct TaskPage {
     text: bytes::Bytes,
-    entries: Vec<Entry>,
+    entries: Vec<ListedTask>,
     next: Option<String>,
 }
 
 /// A list that somebody asks for.
-struct Asking<'a> {
+struct TaskListRequest<'a> {
     call: &'a Call,
     caller: &'a Caller,
     headers: &'a HeaderMap,
@@ -115,7 +115,7 @@ fn is_of_one_upstream(error: &Error) -> bool {
     }
 }
 
-struct Entry {
+struct ListedTask {
     /// The id, as the upstream spells it.
     id: String,
     text: String,
@@ -199,10 +199,10 @@ impl Proxy {
         endpoint: &Rc<Arc<Endpoint>>,
         (message, headers): (&Message, &HeaderMap),
         (call, session): (&Call, &Session),
-    ) -> Result<Decision, Error> {
+    ) -> Result<RequestDecision, Error> {
         let caller = call.caller()?;
         let held = RefCell::new(self.worker.state.buffered.reservation());
-        let asking = Asking { call, caller, headers, session, held: &held };
+        let asking = TaskListRequest { call, caller, headers, session, held: &held };
         let mut listed = Vec::new();
         let members = endpoint.members.iter().enumerate().filter(|(member, _)| caller.class.reaches(*member));
         for (member, slot) in members {
@@ -222,8 +222,8 @@ impl Proxy {
         let (id, tasks) = (message.id(), tasks.join(","));
         let json = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tasks":[{tasks}]}}}}"#);
         let mut response = json_response(StatusCode::OK, String::new());
-        *response.body_mut() = ReplyBody::Whole(json.into(), Held::new(held.into_inner()));
-        Ok(Decision::Answer(response))
+        *response.body_mut() = ReplyBody::Whole(json.into(), BodyGuard::new(held.into_inner()));
+        Ok(RequestDecision::Answer(response))
     }
 
     /// The caller's tasks of one upstream; asked for once more if the upstream turns out to have forgotten the session,
@@ -233,9 +233,9 @@ impl Proxy {
         view: &Rc<View>,
         (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
         upstream: &Arc<Upstream>,
-        asking: &Asking<'_>,
+        asking: &TaskListRequest<'_>,
     ) -> Result<Vec<String>, Error> {
-        let Asking { call, headers, session, .. } = *asking;
+        let TaskListRequest { call, headers, session, .. } = *asking;
         let sessions = &self.worker.state.sessions;
         let is_open = || sessions.opened(session.grant.id, &upstream.session_key).is_some();
         if endpoint.naming.style() != Style::Transparent && !is_open() {
@@ -262,7 +262,13 @@ impl Proxy {
                         return Err(UpstreamError::SessionLost.into());
                     }
                     upstream.is_sessionless.store(false, Ordering::Relaxed);
-                    legacy::lose(&self.worker, view, upstream, &Holder::Client(session.clone()), &opened);
+                    legacy::lose(
+                        &self.worker,
+                        view,
+                        upstream,
+                        &SessionHolder::Client(session.clone()),
+                        &opened,
+                    );
                     if had_session {
                         legacy::end(&self.worker, view, session).await;
                         return Err(ClientError::SessionGone.into());
@@ -286,7 +292,7 @@ impl Proxy {
             return Ok(opened);
         }
         upstream.era_for(Era::Legacy)?;
-        let holder = Holder::Client(session.clone());
+        let holder = SessionHolder::Client(session.clone());
         legacy::upstream_session(&self.worker, view, upstream, &holder).await.map(Some)
     }
 
@@ -297,9 +303,9 @@ impl Proxy {
         (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
         upstream: &Upstream,
         opened: &UpstreamSession,
-        asking: &Asking<'_>,
+        asking: &TaskListRequest<'_>,
     ) -> Result<Vec<String>, Error> {
-        let Asking { caller, session, held, .. } = *asking;
+        let TaskListRequest { caller, session, held, .. } = *asking;
         let limits = &view.snapshot.limits;
         let mapper = (endpoint.naming.style() != Style::Transparent)
             .then(|| Mapper::new(Rc::clone(endpoint), member, Method::TasksList, limits.json_depth_max))
@@ -308,7 +314,7 @@ impl Proxy {
         let (mut tasks, mut bytes, mut may_learn) = (Vec::new(), 0, LEARNED_MAX);
         let mut params = String::from("{}");
         for number in 0..limits.list_pages_max {
-            let question = Question {
+            let question = AskRequest {
                 headers: legacy_headers(opened.version.as_str(), opened.id.as_ref()),
                 body: format!(
                     r#"{{"jsonrpc":"2.0","id":"trunkline-tasks","method":"tasks/list","params":{params}}}"#
@@ -374,7 +380,7 @@ impl Proxy {
         ids: Vec<Option<String>>,
         mapper: Option<&Mapper>,
         depth_max: usize,
-    ) -> Result<Page, Error> {
+    ) -> Result<TaskPage, Error> {
         let mut scratch = self.worker.scratch.borrow_mut();
         let root = scratch.index(&text, depth_max).map(Document::root);
         let root = root.map_err(|_| UpstreamError::Nonsense)?;
@@ -392,10 +398,10 @@ impl Proxy {
         let result = root.ok().and_then(|root| root.get("result")).ok_or(UpstreamError::Nonsense)?;
         let items = result.get("tasks").into_iter().flat_map(Value::items);
         let entries = ids.into_iter().zip(items).filter_map(|(id, item)| {
-            Some(Entry { id: id?, text: String::from_utf8_lossy(item.raw()).into_owned() })
+            Some(ListedTask { id: id?, text: String::from_utf8_lossy(item.raw()).into_owned() })
         });
         let entries = entries.collect();
-        Ok(Page { text, entries, next })
+        Ok(TaskPage { text, entries, next })
     }
 
     /// Adds those that are the caller's own.
@@ -403,13 +409,13 @@ impl Proxy {
         &self,
         endpoint: &Endpoint,
         member: usize,
-        entries: Vec<Entry>,
+        entries: Vec<ListedTask>,
         (caller, session): (&Caller, &Session),
         own: &mut Vec<String>,
     ) {
         let sessions = &self.worker.state.sessions;
         let is_nobody = caller.principal.id().is_empty();
-        for Entry { id, text } in entries {
+        for ListedTask { id, text } in entries {
             let origin = sessions.task(task_of(endpoint, caller, member, &id));
             let is_own = origin.is_some_and(|origin| {
                 let is_his = !is_nobody || origin.session == Some(session.grant.id);

@@ -6,15 +6,15 @@ use std::task::{Context, Poll};
 
 use http_body::SizeHint;
 
-use super::stream::{Polled, Stream};
+use super::stream::{Polled, RelayedReply};
 use crate::context::call::Call;
 use crate::line::legacy::detached::go_on;
 
 /// A stream as long as its client is there.
-pub struct Attached(Option<Box<Stream>>);
+pub struct ClientAttachment(Option<Box<RelayedReply>>);
 
-impl Attached {
-    pub(super) fn new(stream: Box<Stream>) -> Self {
+impl ClientAttachment {
+    pub(super) fn new(stream: Box<RelayedReply>) -> Self {
         Self(Some(stream))
     }
 
@@ -40,7 +40,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for ClientAttachment {
     fn drop(&mut self) {
         let Some(mut stream) = self.0.take() else { return };
         let Some(session_ended) = stream.detach() else { return };
@@ -50,6 +50,6 @@ impl Drop for Attached {
 }
 
 /// Reads to the end, or as much as a reply may have.
-async fn read_on(mut stream: Box<Stream>) {
+async fn read_on(mut stream: Box<RelayedReply>) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| stream.poll(cx)).await {}
 }

@@ -9,9 +9,9 @@ use http_body::{Body, Frame, SizeHint};
 
 use tokio::time::{Sleep, sleep_until};
 
-use super::attached::Attached;
+use super::attached::ClientAttachment;
 use crate::access::limit::buffered::Reservation;
-use crate::catalog::subscriptions::client::Subscription;
+use crate::catalog::subscriptions::client::ClientSubscription;
 use crate::context::call::Call;
 use crate::line::batch::Batch;
 use crate::line::legacy::client_stream::ClientStream;
@@ -24,7 +24,7 @@ pub(super) const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// What lives as long as a complete body is not yet with its client.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct BodyGuard {
     /// Its share of the memory for messages: held, not read.
     _reservation: Option<Reservation>,
     call: Option<Box<Call>>,
@@ -33,13 +33,13 @@ pub struct Held {
 /// The body of a response to a client.
 pub enum ReplyBody {
     /// Complete, with what is counted of it while it waits for the client.
-    Whole(Segments, Held),
+    Whole(Segments, BodyGuard),
     /// Still arriving from an upstream.
-    Stream(Attached),
+    Stream(ClientAttachment),
     /// Open until one side ends it.
-    Subscription(Box<Subscription>),
+    Subscription(Box<ClientSubscription>),
     /// The stream of a client that speaks HTTP+SSE.
-    Line(Box<sse_stream::Stream>),
+    Line(Box<sse_stream::SseStream>),
     /// Open until each call of a batch is answered.
     Batch(Box<Batch>),
     /// What a client is told within its session.
@@ -51,7 +51,7 @@ pub enum ReplyBody {
 impl ReplyBody {
     /// No body.
     pub fn empty() -> Self {
-        Self::Whole(Segments::from(Bytes::new()), Held::default())
+        Self::Whole(Segments::from(Bytes::new()), BodyGuard::default())
     }
 
     /// Ties the call to the end of its reply.
@@ -161,7 +161,7 @@ impl Body for ReplyBody {
     }
 }
 
-impl Held {
+impl BodyGuard {
     /// Holds a share of the memory for messages.
     pub fn new(reservation: Reservation) -> Self {
         Self { _reservation: Some(reservation), call: None }

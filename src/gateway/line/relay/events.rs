@@ -13,13 +13,13 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 use prometheus::IntCounter;
 
-use super::Plan;
+use super::RelayPlan;
 use super::new_task::NewTask;
 use super::reopen::{self, Reopening};
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::legacy::answers;
-use crate::line::legacy::crossing::{self, Awaited, Crossing};
+use crate::line::legacy::crossing::{self, Awaited, NotificationRouting};
 use crate::mapper::Mapper;
 use crate::session::streams::StreamPlace;
 use crate::upstream::exchange::Reply;
@@ -80,7 +80,7 @@ pub(super) enum AtEnd {
 }
 
 impl EventStream {
-    pub(super) fn new(plan: Plan<'_>, event_bytes_max: usize) -> Self {
+    pub(super) fn new(plan: RelayPlan<'_>, event_bytes_max: usize) -> Self {
         let is_read = plan.mapper.is_some() || plan.is_checked();
         Self {
             idle: plan.upstream.config.stream_idle_timeout,
@@ -309,13 +309,15 @@ impl EventStream {
             worker.state.sessions.unsubscribe(session.session.grant.id, key, &uri);
         }
         Ok(match crossing {
-            Crossing::Mapped { question: Some(question), .. } if is_detached => {
+            NotificationRouting::Mapped { question: Some(question), .. } if is_detached => {
                 answers::undeliverable(worker, session, &question);
                 None
             }
-            Crossing::AsItIs => Some(with_public_id(session, event, None)),
-            Crossing::Mapped { message, .. } => Some(with_public_id(session, event, Some(message))),
-            Crossing::Withheld => None,
+            NotificationRouting::AsItIs => Some(with_public_id(session, event, None)),
+            NotificationRouting::Mapped { message, .. } => {
+                Some(with_public_id(session, event, Some(message)))
+            }
+            NotificationRouting::Withheld => None,
         })
     }
 }

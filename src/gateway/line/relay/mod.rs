@@ -28,7 +28,7 @@ use memchr::memmem::{self, Finder};
 use tokio::time::timeout_at;
 
 use crate::access::limit::concurrency::Permit;
-use crate::catalog::subscriptions::client::Subscription;
+use crate::catalog::subscriptions::client::ClientSubscription;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::batch::Batch;
@@ -43,7 +43,7 @@ use crate::upstream::body::collect;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::own_id::{self, OwnId};
-use crate::upstream::pool::{self, Lease};
+use crate::upstream::pool::{self, ConnectionLease};
 use net::pieces::Pieces;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
@@ -53,10 +53,10 @@ use protocol::media::{Media, media_of};
 use protocol::splice::{Segments, splice};
 use protocol::version::Era;
 
-use attached::Attached;
-pub use body::{Held, ReplyBody};
+use attached::ClientAttachment;
+pub use body::{BodyGuard, ReplyBody};
 pub use new_task::NewTask;
-use stream::{Begun, Stream};
+use stream::{JsonHead, RelayedReply};
 
 /// In how much of a reply a refusal is looked for: they are short.
 const REFUSAL_BYTES_MAX: usize = 1024;
@@ -72,7 +72,7 @@ const NO: HeaderValue = HeaderValue::from_static("no");
 
 /// How a reply is to be handed on.
 #[derive(Debug)]
-pub struct Plan<'p> {
+pub struct RelayPlan<'p> {
     /// The upstream that replies.
     pub upstream: &'p Upstream,
     /// The literal of the request's id; empty where it is not known, as a client goes on with a reply.
@@ -98,7 +98,11 @@ pub struct Plan<'p> {
 }
 
 /// Turns an upstream's reply into the client's response.
-pub async fn relay(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
+pub async fn relay(
+    worker: &Rc<Worker>,
+    reply: Reply,
+    plan: RelayPlan<'_>,
+) -> Result<Response<ReplyBody>, Error> {
     let (status, upstream) = (reply.head.status, plan.upstream);
     let response = match media_of(&reply.head.headers) {
         Media::Json if status.is_success() => relay_json(worker, reply, plan).await,
@@ -112,7 +116,7 @@ pub async fn relay(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<
     })
 }
 
-impl Plan<'_> {
+impl RelayPlan<'_> {
     /// The literal of the id that the upstream's answer must have.
     fn sent_id(&self) -> &[u8] {
         self.own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent())
@@ -124,7 +128,7 @@ impl Plan<'_> {
     }
 
     /// The reply answers another request: its connection is out of step.
-    fn mismatch(&self, lease: Option<&mut Lease>) -> UpstreamError {
+    fn mismatch(&self, lease: Option<&mut ConnectionLease>) -> UpstreamError {
         self.upstream.series.mismatched.inc();
         pool::note_error(lease, &UpstreamError::Nonsense);
         UpstreamError::Nonsense
@@ -135,7 +139,11 @@ impl Plan<'_> {
     }
 }
 
-async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result<Response<ReplyBody>, Error> {
+async fn relay_json(
+    worker: &Rc<Worker>,
+    reply: Reply,
+    plan: RelayPlan<'_>,
+) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let deadline = plan.deadline;
     if let Some(mapper) = &plan.mapper {
@@ -152,7 +160,7 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
         })?;
         pool::give_back(lease, Instant::now());
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
-        return Ok(respond(head, JSON, ReplyBody::Whole(segments, Held::new(reservation))));
+        return Ok(respond(head, JSON, ReplyBody::Whole(segments, BodyGuard::new(reservation))));
     }
     let first = next_piece(&mut body, lease.as_mut(), deadline).await?.unwrap_or_default();
     if plan.is_checked() {
@@ -164,7 +172,7 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
             if makes_task(worker, &reply, (&first, &check), &plan) {
                 note_task(worker, plan.new_task.as_deref(), &first).await;
             }
-            return hand_on_checked(worker, reply, (first, check, Held::default()), plan);
+            return hand_on_checked(worker, reply, (first, check, BodyGuard::default()), plan);
         }
         return Box::pin(relay_held(worker, reply, (first, check), plan)).await;
     }
@@ -175,10 +183,10 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
     let body = if body.is_end_stream() {
         note_task(worker, plan.new_task.as_deref(), &first).await;
         pool::give_back(lease, Instant::now());
-        ReplyBody::Whole(Segments::from(first), Held::default())
+        ReplyBody::Whole(Segments::from(first), BodyGuard::default())
     } else {
-        let first = Begun { pieces: first.into(), check: None, held: Held::default() };
-        ReplyBody::Stream(Attached::new(Stream::json(worker, first, body, lease, plan)))
+        let first = JsonHead { pieces: first.into(), check: None, held: BodyGuard::default() };
+        ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, body, lease, plan)))
     };
     Ok(respond(head, JSON, body))
 }
@@ -186,7 +194,7 @@ async fn relay_json(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Result
 /// The next piece of a JSON reply; `None` at its end.
 async fn next_piece(
     body: &mut Incoming,
-    lease: Option<&mut Lease>,
+    lease: Option<&mut ConnectionLease>,
     deadline: Instant,
 ) -> Result<Option<Bytes>, UpstreamError> {
     match timeout_at(deadline.into(), body.frame()).await {
@@ -206,7 +214,7 @@ async fn relay_held(
     worker: &Rc<Worker>,
     reply: Reply,
     (first, mut check): (Bytes, AnswerId),
-    plan: Plan<'_>,
+    plan: RelayPlan<'_>,
 ) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let (bytes_max, mut held) = (worker.limits().reply_bytes_max, worker.state.buffered.reservation());
@@ -229,11 +237,16 @@ async fn relay_held(
     if makes_task(worker, &reply, (&begun, &check), &plan) {
         note_task(worker, plan.new_task.as_deref(), &begun).await;
     }
-    hand_on_checked(worker, reply, (begun, check, Held::new(held)), plan)
+    hand_on_checked(worker, reply, (begun, check, BodyGuard::new(held)), plan)
 }
 
 /// Whether a reply may make a task, is complete, and is the request's.
-fn makes_task(worker: &Worker, reply: &Reply, (whole, check): (&Bytes, &AnswerId), plan: &Plan<'_>) -> bool {
+fn makes_task(
+    worker: &Worker,
+    reply: &Reply,
+    (whole, check): (&Bytes, &AnswerId),
+    plan: &RelayPlan<'_>,
+) -> bool {
     let is_whole = plan.new_task.is_some() && reply.body.is_end_stream();
     is_whole && id_span(worker, whole, check, plan.sent_id()).is_some()
 }
@@ -242,8 +255,8 @@ fn makes_task(worker: &Worker, reply: &Reply, (whole, check): (&Bytes, &AnswerId
 fn hand_on_checked(
     worker: &Rc<Worker>,
     reply: Reply,
-    (begun, check, held): (Bytes, AnswerId, Held),
-    plan: Plan<'_>,
+    (begun, check, held): (Bytes, AnswerId, BodyGuard),
+    plan: RelayPlan<'_>,
 ) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, body, mut lease, .. } = reply;
     note_refusal(plan.upstream, &begun);
@@ -262,8 +275,8 @@ fn hand_on_checked(
         pool::give_back(lease, Instant::now());
         ReplyBody::Whole(pieces, held)
     } else {
-        let first = Begun { pieces, check: Some(check), held };
-        ReplyBody::Stream(Attached::new(Stream::json(worker, first, body, lease, plan)))
+        let first = JsonHead { pieces, check: Some(check), held };
+        ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, body, lease, plan)))
     };
     Ok(respond(head, JSON, body))
 }
@@ -293,16 +306,16 @@ async fn note_task(worker: &Worker, new_task: Option<&NewTask>, reply: &[u8]) {
     }
 }
 
-fn note_broken(lease: Option<&mut Lease>, error: &Error) {
+fn note_broken(lease: Option<&mut ConnectionLease>, error: &Error) {
     if let Error::Upstream(error) = error {
         pool::note_error(lease, error);
     }
 }
 
-fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: Plan<'_>) -> Response<ReplyBody> {
+fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: RelayPlan<'_>) -> Response<ReplyBody> {
     let Reply { head, body, lease, .. } = reply;
-    let stream = Stream::events(worker, body, lease, plan);
-    let mut response = respond(head, SSE, ReplyBody::Stream(Attached::new(stream)));
+    let stream = RelayedReply::events(worker, body, lease, plan);
+    let mut response = respond(head, SSE, ReplyBody::Stream(ClientAttachment::new(stream)));
     unbuffered(response.headers_mut());
     response
 }
@@ -314,7 +327,7 @@ fn unbuffered(headers: &mut HeaderMap) {
 }
 
 /// The response to a `subscriptions/listen`.
-pub fn subscription_response(subscription: Box<Subscription>) -> Response<ReplyBody> {
+pub fn subscription_response(subscription: Box<ClientSubscription>) -> Response<ReplyBody> {
     events_response(ReplyBody::Subscription(subscription))
 }
 
@@ -324,7 +337,7 @@ pub fn session_response(stream: Box<ClientStream>) -> Response<ReplyBody> {
 }
 
 /// The response to the GET of a client that speaks HTTP+SSE.
-pub fn line_response(stream: Box<sse_stream::Stream>) -> Response<ReplyBody> {
+pub fn line_response(stream: Box<sse_stream::SseStream>) -> Response<ReplyBody> {
     events_response(ReplyBody::Line(stream))
 }
 
@@ -348,7 +361,7 @@ async fn relay_failure(
     worker: &Rc<Worker>,
     reply: Reply,
     media: Media,
-    plan: Plan<'_>,
+    plan: RelayPlan<'_>,
 ) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let status = head.status;
@@ -397,7 +410,7 @@ async fn relay_failure(
                 mapper.map_with(&mut worker.scratch.borrow_mut(), &whole, id.clone()).ok().flatten()
             });
             let segments = mapped.unwrap_or_else(unmapped);
-            let mut response = respond(head, JSON, ReplyBody::Whole(segments, Held::default()));
+            let mut response = respond(head, JSON, ReplyBody::Whole(segments, BodyGuard::default()));
             if era == Era::Legacy {
                 *response.status_mut() = StatusCode::OK;
             }
@@ -458,7 +471,7 @@ fn respond(head: http::response::Parts, media: HeaderValue, body: ReplyBody) -> 
 
 /// A JSON response.
 pub fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::Whole(json.into(), Held::default()));
+    let mut response = Response::new(ReplyBody::Whole(json.into(), BodyGuard::default()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response

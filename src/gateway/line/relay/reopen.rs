@@ -13,7 +13,7 @@ use super::SSE;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::upstream::ask::legacy_headers;
-use crate::upstream::exchange::{Delivery, Reply, RequestBody};
+use crate::upstream::exchange::{Reply, RequestBody, SendOptions};
 use protocol::error::UpstreamError;
 use protocol::media::Media;
 use protocol::media::media_of;
@@ -59,7 +59,7 @@ async fn reopen(
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
         let delivery =
-            Delivery { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
+            SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
         match worker.client.send(&upstream, request, delivery, now, deadline).await {
             Ok(reply) if reply.head.status.is_success() && media_of(&reply.head.headers) == Media::Sse => {
                 upstream.series.resumed.inc();

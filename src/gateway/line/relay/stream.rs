@@ -14,8 +14,8 @@ use http_body::{Body as _, SizeHint};
 use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Plan;
-use super::body::{FRAME_BYTES_MAX, Held};
+use super::RelayPlan;
+use super::body::{BodyGuard, FRAME_BYTES_MAX};
 use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
 use super::new_task::NewTask;
@@ -26,7 +26,7 @@ use crate::session::desk::CallInFlight;
 use crate::telemetry::calls::UpstreamDurations;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
-use crate::upstream::pool::{self, Lease};
+use crate::upstream::pool::{self, ConnectionLease};
 use protocol::answer_id::AnswerId;
 use protocol::error::{Error, UpstreamError};
 use protocol::splice::Segments;
@@ -39,10 +39,10 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 const SLOW_CLIENT_MIN: Duration = Duration::from_millis(500);
 
 /// A reply that is still arriving.
-pub(super) struct Stream {
+pub(super) struct RelayedReply {
     worker: Rc<Worker>,
     incoming: Incoming,
-    lease: Option<Lease>,
+    lease: Option<ConnectionLease>,
     call: Option<Call>,
     /// In the legacy era.
     in_flight: Option<CallInFlight>,
@@ -54,7 +54,7 @@ pub(super) struct Stream {
     clock: Pin<Box<Sleep>>,
     /// When the whole of an event stream must be there.
     answer_by: Option<Instant>,
-    source: Source,
+    source: ReplySource,
     is_over: bool,
     /// The client has left.
     is_detached: bool,
@@ -69,12 +69,12 @@ pub(super) struct Stream {
     gather: Gather,
 }
 
-enum Source {
+enum ReplySource {
     Json {
         /// The first pieces, already read.
         first: Segments,
         /// What is counted of them until they are with the client.
-        _held: Held,
+        _held: BodyGuard,
         /// What is checked of the reply, and the literal of the id it must have.
         check: Option<(AnswerId, Box<[u8]>)>,
     },
@@ -82,13 +82,13 @@ enum Source {
 }
 
 /// A JSON reply that has begun.
-pub(super) struct Begun {
+pub(super) struct JsonHead {
     /// Its first pieces.
     pub(super) pieces: Segments,
     /// What they said of whose it is, where that is checked.
     pub(super) check: Option<AnswerId>,
     /// What is counted of them.
-    pub(super) held: Held,
+    pub(super) held: BodyGuard,
 }
 
 /// What ends with a reply.
@@ -102,7 +102,7 @@ struct Ties {
 }
 
 impl Ties {
-    fn of(plan: &mut Plan<'_>, deadline: Instant) -> Self {
+    fn of(plan: &mut RelayPlan<'_>, deadline: Instant) -> Self {
         let session_ended = plan.session.as_ref().map(|session| session.upstream_session.ended.clone());
         Self {
             deadline,
@@ -130,24 +130,24 @@ enum Arrival {
 
 pub(super) type Polled = Poll<Option<Result<Bytes, UpstreamError>>>;
 
-impl Stream {
+impl RelayedReply {
     /// A JSON reply that has begun; all of it before the plan's deadline.
     pub(super) fn json(
         worker: &Rc<Worker>,
-        begun: Begun,
+        begun: JsonHead,
         incoming: Incoming,
-        lease: Option<Lease>,
-        mut plan: Plan<'_>,
+        lease: Option<ConnectionLease>,
+        mut plan: RelayPlan<'_>,
     ) -> Box<Self> {
         let deadline = plan.deadline;
         let ties = Ties::of(&mut plan, deadline);
-        let Begun { pieces: first, check, held } = begun;
+        let JsonHead { pieces: first, check, held } = begun;
         let check = check.map(|check| (check, plan.sent_id().into()));
         let mut new_task = plan.new_task.take();
         if let Some(new_task) = &mut new_task {
             first.iter().for_each(|piece| new_task.push_json(piece));
         }
-        let source = Source::Json { first, _held: held, check };
+        let source = ReplySource::Json { first, _held: held, check };
         let mut stream = Self::boxed(worker, incoming, lease, ties, source);
         stream.new_task = new_task;
         stream
@@ -157,8 +157,8 @@ impl Stream {
     pub(super) fn events(
         worker: &Rc<Worker>,
         incoming: Incoming,
-        lease: Option<Lease>,
-        mut plan: Plan<'_>,
+        lease: Option<ConnectionLease>,
+        mut plan: RelayPlan<'_>,
     ) -> Box<Self> {
         let (now, config) = (Instant::now(), &plan.upstream.config);
         let answer_timeout = Some(config.answer_timeout).filter(|timeout| !timeout.is_zero());
@@ -166,15 +166,15 @@ impl Stream {
         let deadline = now + config.stream_idle_timeout;
         let ties = Ties { answer_by, ..Ties::of(&mut plan, at_most(deadline, answer_by)) };
         let events = EventStream::new(plan, worker.limits().reply_bytes_max);
-        Self::boxed(worker, incoming, lease, ties, Source::Events(Box::new(events)))
+        Self::boxed(worker, incoming, lease, ties, ReplySource::Events(Box::new(events)))
     }
 
     fn boxed(
         worker: &Rc<Worker>,
         incoming: Incoming,
-        lease: Option<Lease>,
+        lease: Option<ConnectionLease>,
         ties: Ties,
-        source: Source,
+        source: ReplySource,
     ) -> Box<Self> {
         let Ties { deadline, answer_by, in_flight, permit, session_ended, durations } = ties;
         Box::new(Self {
@@ -221,7 +221,7 @@ impl Stream {
         let ended = self.session_ended.take().filter(|_| !self.is_over)?;
         self.is_detached = true;
         self.call = None;
-        if let Source::Events(events) = &mut self.source {
+        if let ReplySource::Events(events) = &mut self.source {
             if events.is_resumable() && !events.has_answered() {
                 return None;
             }
@@ -244,7 +244,7 @@ impl Stream {
     }
 
     fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Polled {
-        if matches!(self.source, Source::Json { .. }) {
+        if matches!(self.source, ReplySource::Json { .. }) {
             return self.poll_piece(cx);
         }
         let mut gather = std::mem::take(&mut self.gather);
@@ -296,7 +296,7 @@ impl Stream {
 
     /// What comes from the upstream next.
     fn poll_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
-        if let Source::Events(events) = &mut self.source
+        if let ReplySource::Events(events) = &mut self.source
             && events.is_reopening()
         {
             let reopened = ready!(events.poll_reopened(cx));
@@ -314,8 +314,8 @@ impl Stream {
     /// Takes a piece of the reply. `None`: nothing of it can be handed on at once.
     fn take(&mut self, data: Bytes) -> Option<Polled> {
         match &mut self.source {
-            Source::Json { .. } if data.is_empty() => None,
-            Source::Json { check, .. } => {
+            ReplySource::Json { .. } if data.is_empty() => None,
+            ReplySource::Json { check, .. } => {
                 if let Some((check, id)) = check {
                     check.push(&data, id);
                     if check.is_others() {
@@ -331,7 +331,7 @@ impl Stream {
                 }
                 Some(Poll::Ready(Some(Ok(data))))
             }
-            Source::Events(events) => {
+            ReplySource::Events(events) => {
                 if !self.is_detached && !events.has_answered() {
                     let deadline = at_most(Instant::now() + events.idle(), self.answer_by);
                     self.clock.as_mut().reset(deadline.into());
@@ -355,8 +355,8 @@ impl Stream {
     /// What can be sent without waiting: the first piece of JSON, or the next event.
     fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         match &mut self.source {
-            Source::Json { first, .. } => first.pop_at_most(FRAME_BYTES_MAX).map(Ok),
-            Source::Events(events) => {
+            ReplySource::Json { first, .. } => first.pop_at_most(FRAME_BYTES_MAX).map(Ok),
+            ReplySource::Events(events) => {
                 let had_answered = events.has_answered();
                 let next = events.next(&self.worker, self.is_detached);
                 if !had_answered && events.has_answered() {
@@ -372,8 +372,8 @@ impl Stream {
     /// The upstream's clean end.
     fn end(&mut self) {
         let at_end = match &mut self.source {
-            Source::Json { .. } => AtEnd::Over,
-            Source::Events(events) => events.end(&self.worker, self.is_detached),
+            ReplySource::Json { .. } => AtEnd::Over,
+            ReplySource::Events(events) => events.end(&self.worker, self.is_detached),
         };
         match at_end {
             AtEnd::Over => self.finish(),
@@ -384,7 +384,7 @@ impl Stream {
 
     /// Takes the stream up again where it broke off, if that can be done.
     fn reopen(&mut self) -> bool {
-        let Source::Events(events) = &mut self.source else { return false };
+        let ReplySource::Events(events) = &mut self.source else { return false };
         if self.is_detached || !events.reopen(&self.worker) {
             return false;
         }
@@ -395,7 +395,7 @@ impl Stream {
     }
 
     fn has_answered(&self) -> bool {
-        matches!(&self.source, Source::Events(events) if events.has_answered())
+        matches!(&self.source, ReplySource::Events(events) if events.has_answered())
     }
 
     fn finish(&mut self) {
@@ -419,7 +419,7 @@ impl Stream {
             self.finish();
             return Poll::Ready(None);
         }
-        let can_tell = matches!(&self.source, Source::Events(events) if events.at_boundary());
+        let can_tell = matches!(&self.source, ReplySource::Events(events) if events.at_boundary());
         self.break_off(error.clone());
         match self.take_ready() {
             Some(event) if can_tell => Poll::Ready(Some(event)),
@@ -445,7 +445,7 @@ impl Stream {
             call.fail(&failure);
         }
         // A client that has come back for the rest of a reply is cut off, and comes back again.
-        if let Source::Events(events) = &mut self.source
+        if let ReplySource::Events(events) = &mut self.source
             && !events.id().is_empty()
         {
             let body = failure.body(Some(events.id()), events.era());
@@ -456,14 +456,14 @@ impl Stream {
     /// What is known of the length.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Json { first, .. } => {
+            ReplySource::Json { first, .. } => {
                 let first = first.len();
                 match self.incoming.size_hint().exact() {
                     Some(rest) => SizeHint::with_exact(first + rest),
                     None => SizeHint::default(),
                 }
             }
-            Source::Events(_) => SizeHint::default(),
+            ReplySource::Events(_) => SizeHint::default(),
         }
     }
 }

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use redis::Script;
 use tokio::sync::mpsc;
 
-use super::{Lease, Terms};
-use crate::redis::Shared;
+use super::{LeaseTerms, RateLease};
+use crate::redis::Redis;
 use crate::telemetry::shared::Unavailable;
 
 /// Questions that may wait to be asked, and that are asked at once.
@@ -51,7 +51,7 @@ static GRANT: LazyLock<Script> = LazyLock::new(|| {
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct LeaseDemand {
     /// What was given out already.
     pub debt: u32,
     /// What would be good to have.
@@ -62,7 +62,7 @@ pub struct Ask {
 
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct LeaseGrant {
     /// How many calls may be given out.
     pub granted: u32,
     /// The time after which as many are free as are needed; zero if they were granted.
@@ -70,30 +70,30 @@ pub struct Answer {
 }
 
 /// A lease that is to be asked for, and when its clock was started.
-type Waiting = (Arc<Lease>, Instant);
+type LeaseRequest = (Arc<RateLease>, Instant);
 
 /// Where questions wait to be asked.
 #[derive(Debug)]
-pub struct Desk {
-    sender: mpsc::Sender<Waiting>,
-    receiver: Mutex<Option<mpsc::Receiver<Waiting>>>,
+pub struct LeaseServer {
+    sender: mpsc::Sender<LeaseRequest>,
+    receiver: Mutex<Option<mpsc::Receiver<LeaseRequest>>>,
 }
 
-impl Desk {
+impl LeaseServer {
     pub(in crate::redis) fn new() -> Self {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         Self { sender, receiver: Mutex::new(Some(receiver)) }
     }
 
-    /// Asks for what [`Lease::take`] said must be asked for. Its clock began at `started`. Never waits.
-    pub fn ask(&self, lease: &Arc<Lease>, started: Instant) {
+    /// Asks for what [`RateLease::take`] said must be asked for. Its clock began at `started`. Never waits.
+    pub fn ask(&self, lease: &Arc<RateLease>, started: Instant) {
         if self.sender.try_send((Arc::clone(lease), started)).is_err() {
             lease.settle(lease.ask(), None, ns_since(started));
         }
     }
 }
 
-impl Shared {
+impl Redis {
     /// Asks for leases, for as long as the process runs.
     pub(in crate::redis) async fn lease(&self) {
         let receiver = self.leases.receiver.lock().take();
@@ -107,7 +107,7 @@ impl Shared {
         asking.await;
     }
 
-    async fn grant(&self, key: &str, terms: Terms, ask: Ask) -> Result<Answer, Unavailable> {
+    async fn grant(&self, key: &str, terms: LeaseTerms, ask: LeaseDemand) -> Result<LeaseGrant, Unavailable> {
         let cost_us = terms.period.as_secs_f64() * 1e6 / f64::from(terms.calls.max(1));
         let tolerance_us = cost_us * f64::from(terms.burst.max(1));
         let arguments = [
@@ -120,7 +120,7 @@ impl Shared {
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
         let (granted, wait_us): (u32, u64) = self.script(&GRANT, &[key], &arguments).await?;
         // Whatever is answered, it is asked again.
-        Ok(Answer { granted, wait: Duration::from_micros(wait_us).min(terms.recovery()) })
+        Ok(LeaseGrant { granted, wait: Duration::from_micros(wait_us).min(terms.recovery()) })
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use self::grant::{Answer, Ask, Desk};
+pub use self::grant::{LeaseDemand, LeaseGrant, LeaseServer};
 
 mod grant;
 
@@ -33,7 +33,7 @@ const REFUSAL_PAUSE_NS: u64 = 1_000_000;
 
 /// What a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// So many calls
     pub calls: u32,
     /// in so much time,
@@ -42,7 +42,7 @@ pub struct Terms {
     pub burst: u32,
 }
 
-impl Terms {
+impl LeaseTerms {
     /// Calls of one lease.
     pub fn lease(self, replicas: usize) -> u32 {
         let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
@@ -61,19 +61,19 @@ impl Terms {
 
 /// What this replica may give out of one limit for one key.
 #[derive(Debug)]
-pub struct Lease {
+pub struct RateLease {
     /// Where the limit stands.
     key: Box<str>,
-    terms: Terms,
+    terms: LeaseTerms,
     /// Calls of one lease; none for an exact limit.
     size: u32,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
     /// There was an answer, or there will be none.
     answered: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LeaseState {
     /// What may be given out; below zero, what was given out on credit.
     left: i64,
     /// When what is left is forgotten.
@@ -92,34 +92,34 @@ struct State {
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LeaseVerdict {
     /// It passes.
     Pass,
     /// The limit is used up: it will pass after this time, if nothing else is taken.
     Refused(Duration),
-    /// The answer to a question decides; see [`Lease::answered`].
+    /// The answer to a question decides; see [`RateLease::answered`].
     Wait,
     /// Nobody answers.
     Away,
 }
 
-impl Lease {
+impl RateLease {
     /// A lease of nothing yet.
-    pub fn new(key: String, terms: Terms, replicas: usize) -> Self {
+    pub fn new(key: String, terms: LeaseTerms, replicas: usize) -> Self {
         Self::with_size(key, terms, terms.lease(replicas))
     }
 
     /// One that is never ahead of what is called.
-    pub fn exact(key: String, terms: Terms) -> Self {
+    pub fn exact(key: String, terms: LeaseTerms) -> Self {
         Self::with_size(key, terms, 0)
     }
 
-    fn with_size(key: String, terms: Terms, size: u32) -> Self {
+    fn with_size(key: String, terms: LeaseTerms, size: u32) -> Self {
         Self { key: key.into(), terms, size, state: Mutex::default(), answered: Notify::new() }
     }
 
-    /// Takes `weight` calls. True beside the verdict: [`Desk::ask`] must be called.
-    pub fn take(&self, weight: u32, now_ns: u64) -> (Verdict, bool) {
+    /// Takes `weight` calls. True beside the verdict: [`LeaseServer::ask`] must be called.
+    pub fn take(&self, weight: u32, now_ns: u64) -> (LeaseVerdict, bool) {
         let mut state = self.state.lock();
         state.used_ns = now_ns;
         let is_new = state.ends_ns <= now_ns;
@@ -134,21 +134,21 @@ impl Lease {
         if state.left - price >= floor {
             state.left -= price;
             let is_low = size > 0 && state.left * 2 <= size && now_ns >= state.refused_until_ns;
-            return (Verdict::Pass, is_low && state.begin(now_ns));
+            return (LeaseVerdict::Pass, is_low && state.begin(now_ns));
         }
         if is_refused {
-            return (Verdict::Refused(Duration::from_nanos(state.refused_until_ns - now_ns)), false);
+            return (LeaseVerdict::Refused(Duration::from_nanos(state.refused_until_ns - now_ns)), false);
         }
         if state.is_asking {
             state.want(weight);
-            return (Verdict::Wait, false);
+            return (LeaseVerdict::Wait, false);
         }
         if now_ns < state.failed_until_ns {
-            return (Verdict::Away, false);
+            return (LeaseVerdict::Away, false);
         }
         state.begin(now_ns);
         state.want(weight);
-        (Verdict::Wait, true)
+        (LeaseVerdict::Wait, true)
     }
 
     /// Undoes a [`take`](Self::take) that passed.
@@ -172,20 +172,20 @@ impl Lease {
     }
 
     /// What is to be asked for at this moment.
-    fn ask(&self) -> Ask {
+    fn ask(&self) -> LeaseDemand {
         let state = self.state.lock();
         let debt = u32::try_from(-state.left.min(0)).unwrap_or(u32::MAX);
         let held = u32::try_from(state.left.max(0)).unwrap_or(u32::MAX);
         let least = state.heaviest.saturating_sub(held).max(1);
-        Ask { debt, want: state.wanted.saturating_sub(held).max(self.size).max(least), least }
+        LeaseDemand { debt, want: state.wanted.saturating_sub(held).max(self.size).max(least), least }
     }
 
     /// What came of it.
-    fn settle(&self, ask: Ask, answer: Option<Answer>, now_ns: u64) {
+    fn settle(&self, ask: LeaseDemand, answer: Option<LeaseGrant>, now_ns: u64) {
         let mut state = self.state.lock();
         state.is_asking = false;
         (state.wanted, state.heaviest) = (0, 0);
-        if let Some(Answer { granted, wait }) = answer {
+        if let Some(LeaseGrant { granted, wait }) = answer {
             state.left += i64::from(ask.debt) + i64::from(granted);
             let kept_ns = if self.size > 0 { self.terms.period_ns() } else { LEFT_OVER_NS };
             state.ends_ns = now_ns.saturating_add(kept_ns);
@@ -206,7 +206,7 @@ impl Lease {
     }
 }
 
-impl State {
+impl LeaseState {
     /// Begins to ask for more, unless it is no use.
     fn begin(&mut self, now_ns: u64) -> bool {
         let begins = !self.is_asking && now_ns >= self.failed_until_ns;
@@ -228,16 +228,16 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    fn terms(calls: u32) -> Terms {
-        Terms { calls, period: Duration::from_mins(1), burst: calls }
+    fn terms(calls: u32) -> LeaseTerms {
+        LeaseTerms { calls, period: Duration::from_mins(1), burst: calls }
     }
 
-    fn lease(calls: u32) -> Lease {
-        Lease::new("k".into(), terms(calls), 2)
+    fn lease(calls: u32) -> RateLease {
+        RateLease::new("k".into(), terms(calls), 2)
     }
 
-    fn settle(lease: &Lease, granted: u32, wait_s: u64, now_ns: u64) {
-        let answer = Answer { granted, wait: Duration::from_secs(wait_s) };
+    fn settle(lease: &RateLease, granted: u32, wait_s: u64, now_ns: u64) {
+        let answer = LeaseGrant { granted, wait: Duration::from_secs(wait_s) };
         lease.settle(lease.ask(), Some(answer), now_ns);
     }
 
@@ -246,7 +246,7 @@ mod tests {
         for (calls, burst, replicas, expected) in
             [(1000, 1000, 2, 25), (1000, 10, 2, 1), (10, 10, 1, 1), (100, 100, 5, 1), (4000, 2000, 1, 100)]
         {
-            let terms = Terms { burst, ..terms(calls) };
+            let terms = LeaseTerms { burst, ..terms(calls) };
             assert_eq!(terms.lease(replicas), expected, "{calls} {burst} {replicas}");
         }
     }
@@ -254,79 +254,79 @@ mod tests {
     #[test]
     fn the_first_calls_are_on_credit_and_paid_for() {
         let lease = lease(1000);
-        assert_eq!(lease.take(1, SECOND_NS), (Verdict::Pass, true));
+        assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Pass, true));
         for _ in 1..25 {
-            assert_eq!(lease.take(1, SECOND_NS), (Verdict::Pass, false));
+            assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Pass, false));
         }
-        assert_eq!(lease.take(1, SECOND_NS), (Verdict::Wait, false));
-        assert_eq!(lease.ask(), Ask { debt: 25, want: 25, least: 1 });
+        assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Wait, false));
+        assert_eq!(lease.ask(), LeaseDemand { debt: 25, want: 25, least: 1 });
         settle(&lease, 25, 0, SECOND_NS);
         for taken in 1..=25 {
-            assert_eq!(lease.take(1, SECOND_NS), (Verdict::Pass, taken == 13), "{taken}");
+            assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Pass, taken == 13), "{taken}");
         }
         // More is being asked for already, and there is no credit any more.
-        assert_eq!(lease.take(1, SECOND_NS), (Verdict::Wait, false));
+        assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Wait, false));
         settle(&lease, 3, 7, SECOND_NS);
         for _ in 0..3 {
-            assert_eq!(lease.take(1, SECOND_NS), (Verdict::Pass, false));
+            assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Pass, false));
         }
-        assert_eq!(lease.take(1, 2 * SECOND_NS), (Verdict::Refused(Duration::from_secs(6)), false));
-        assert_eq!(lease.take(1, 8 * SECOND_NS), (Verdict::Wait, true));
+        assert_eq!(lease.take(1, 2 * SECOND_NS), (LeaseVerdict::Refused(Duration::from_secs(6)), false));
+        assert_eq!(lease.take(1, 8 * SECOND_NS), (LeaseVerdict::Wait, true));
     }
 
     #[test]
     fn heavy_calls_ask_for_what_they_need() {
         let lease = lease(100);
-        assert_eq!(lease.take(10, SECOND_NS), (Verdict::Pass, true));
-        assert_eq!(lease.take(30, SECOND_NS), (Verdict::Wait, false));
-        assert_eq!(lease.ask(), Ask { debt: 10, want: 30, least: 30 });
+        assert_eq!(lease.take(10, SECOND_NS), (LeaseVerdict::Pass, true));
+        assert_eq!(lease.take(30, SECOND_NS), (LeaseVerdict::Wait, false));
+        assert_eq!(lease.ask(), LeaseDemand { debt: 10, want: 30, least: 30 });
         settle(&lease, 30, 0, SECOND_NS);
-        assert_eq!(lease.take(30, SECOND_NS), (Verdict::Pass, true));
+        assert_eq!(lease.take(30, SECOND_NS), (LeaseVerdict::Pass, true));
     }
 
     #[test]
     fn of_an_exact_limit_nothing_is_had_ahead() {
-        let lease = Lease::exact("k".into(), terms(10));
-        assert_eq!(lease.take(1, SECOND_NS), (Verdict::Wait, true));
-        assert_eq!(lease.take(2, SECOND_NS), (Verdict::Wait, false));
-        assert_eq!(lease.ask(), Ask { debt: 0, want: 3, least: 2 });
+        let lease = RateLease::exact("k".into(), terms(10));
+        assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Wait, true));
+        assert_eq!(lease.take(2, SECOND_NS), (LeaseVerdict::Wait, false));
+        assert_eq!(lease.ask(), LeaseDemand { debt: 0, want: 3, least: 2 });
         settle(&lease, 3, 0, SECOND_NS);
-        assert_eq!(lease.take(2, SECOND_NS), (Verdict::Pass, false));
+        assert_eq!(lease.take(2, SECOND_NS), (LeaseVerdict::Pass, false));
         lease.give_back(2);
-        assert_eq!(lease.take(3, SECOND_NS), (Verdict::Pass, false));
-        assert_eq!(lease.take(1, SECOND_NS), (Verdict::Wait, true));
+        assert_eq!(lease.take(3, SECOND_NS), (LeaseVerdict::Pass, false));
+        assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Wait, true));
         settle(&lease, 0, 6, SECOND_NS);
-        assert_eq!(lease.take(1, 3 * SECOND_NS), (Verdict::Refused(Duration::from_secs(4)), false));
-        assert_eq!(lease.take(1, 7 * SECOND_NS), (Verdict::Wait, true));
+        assert_eq!(lease.take(1, 3 * SECOND_NS), (LeaseVerdict::Refused(Duration::from_secs(4)), false));
+        assert_eq!(lease.take(1, 7 * SECOND_NS), (LeaseVerdict::Wait, true));
         // Who waited for it left.
         settle(&lease, 1, 0, 7 * SECOND_NS);
-        assert_eq!(lease.take(1, 9 * SECOND_NS), (Verdict::Wait, true));
+        assert_eq!(lease.take(1, 9 * SECOND_NS), (LeaseVerdict::Wait, true));
     }
 
     #[test]
     fn nobody_who_answers_is_noticed_and_asked_again() {
         let lease = lease(1000);
-        assert_eq!(lease.take(1, SECOND_NS), (Verdict::Pass, true));
+        assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Pass, true));
         lease.settle(lease.ask(), None, SECOND_NS);
-        assert_eq!(lease.take(1, SECOND_NS), (Verdict::Away, false));
-        assert_eq!(lease.take(1, 2 * SECOND_NS), (Verdict::Wait, true), "there is credit only once");
+        assert_eq!(lease.take(1, SECOND_NS), (LeaseVerdict::Away, false));
+        assert_eq!(lease.take(1, 2 * SECOND_NS), (LeaseVerdict::Wait, true), "there is credit only once");
         lease.settle(lease.ask(), None, 2 * SECOND_NS);
-        assert_eq!(lease.take(1, 3 * SECOND_NS), (Verdict::Wait, true));
+        assert_eq!(lease.take(1, 3 * SECOND_NS), (LeaseVerdict::Wait, true));
         settle(&lease, 25, 0, 3 * SECOND_NS);
-        assert_eq!(lease.take(1, 3 * SECOND_NS), (Verdict::Pass, false));
-        assert_eq!(lease.take(1, 63 * SECOND_NS), (Verdict::Pass, true), "it answers again");
+        assert_eq!(lease.take(1, 3 * SECOND_NS), (LeaseVerdict::Pass, false));
+        assert_eq!(lease.take(1, 63 * SECOND_NS), (LeaseVerdict::Pass, true), "it answers again");
     }
 
     #[test]
     fn what_is_left_ends_with_its_period() {
         let lease = lease(1000);
-        assert_eq!(lease.take(1, 0), (Verdict::Pass, true));
+        assert_eq!(lease.take(1, 0), (LeaseVerdict::Pass, true));
         settle(&lease, 25, 0, 0);
         let later_ns = 60 * SECOND_NS;
         assert!(!lease.is_forgettable(later_ns - 1, 0) && lease.is_forgettable(later_ns, 0));
         assert!(!lease.is_forgettable(later_ns, 1));
-        assert_eq!(lease.take(1, later_ns), (Verdict::Pass, true));
-        assert_eq!(lease.ask(), Ask { debt: 1, want: 25, least: 1 });
+        assert_eq!(lease.take(1, later_ns), (LeaseVerdict::Pass, true));
+        assert_eq!(lease.ask(), LeaseDemand { debt: 1, want: 25, least: 1 });
         assert!(!lease.is_forgettable(u64::MAX, 0), "it is being asked for");
     }
 
@@ -339,7 +339,7 @@ mod tests {
             for (what, weight) in steps {
                 if what > 0 {
                     let (verdict, asks) = lease.take(weight, SECOND_NS);
-                    passed += if verdict == Verdict::Pass { weight } else { 0 };
+                    passed += if verdict == LeaseVerdict::Pass { weight } else { 0 };
                     is_asking |= asks;
                 } else if is_asking {
                     let ask = lease.ask();
@@ -347,7 +347,7 @@ mod tests {
                     let granted = ask.want.min(free);
                     free -= granted;
                     let wait = if granted < ask.least { Duration::from_secs(1) } else { Duration::ZERO };
-                    lease.settle(ask, Some(Answer { granted, wait }), SECOND_NS);
+                    lease.settle(ask, Some(LeaseGrant { granted, wait }), SECOND_NS);
                     is_asking = false;
                 }
                 prop_assert!(passed <= 300 + 25);

@@ -2,7 +2,7 @@
 //!
 //! Messages that wait for the client's stream, requests of upstreams that the client has not answered yet, calls of
 //! the client that an upstream is working on. In memory only: what is here when the process ends is lost, as calls in
-//! flight are. Any thread may use it; only who has more for the client than may wait ever waits ([`Desk::room`]).
+//! flight are. Any thread may use it; only who has more for the client than may wait ever waits ([`SessionOutbox::room`]).
 //!
 //! # The client's stream
 //!
@@ -24,11 +24,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use self::queue::Parcel;
-use self::queue::Queue;
+pub use self::queue::OutboundMessage;
+use self::queue::OutboxQueue;
 use super::entry::UpstreamSession;
 use super::message_queue::MessageQueue;
-use super::streams::{StreamPlace, Streams};
+use super::streams::{StreamBounds, StreamPlace};
 use crate::access::policy::Class;
 use crate::upstream::sending::Sending;
 use protocol::event_id;
@@ -42,9 +42,9 @@ const GIVEN_OUT_MAX: usize = 128;
 
 /// What is on its way in one session.
 #[derive(Debug)]
-pub struct Desk {
-    streams: Arc<Streams>,
-    inner: Mutex<Inner>,
+pub struct SessionOutbox {
+    streams: Arc<StreamBounds>,
+    inner: Mutex<OutboxState>,
     /// What the client may use, as it was when it last asked for something.
     class: Mutex<Option<Arc<Class>>>,
     /// Who its client is, as others are told from it.
@@ -54,24 +54,24 @@ pub struct Desk {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    questions: HashMap<Box<str>, Question>,
-    calls: HashMap<Box<str>, PendingCall>,
+struct OutboxState {
+    questions: HashMap<Box<str>, UpstreamQuestion>,
+    calls: HashMap<Box<str>, UpstreamCall>,
     /// What waits for each upstream, by its session key.
     messages: HashMap<Arc<str>, Arc<MessageQueue>>,
-    queue: Queue,
+    queue: OutboxQueue,
     /// What the client was last handed of each upstream.
-    heard: Vec<Heard>,
+    heard: Vec<UpstreamPosition>,
     /// Digests of the ids that a client with one upstream was handed, oldest first.
     given_out: VecDeque<u64>,
-    reader: Option<Reader>,
+    reader: Option<OutboxReader>,
     readers: u64,
     is_closed: bool,
 }
 
 /// How far the client has heard an upstream.
 #[derive(Debug)]
-struct Heard {
+struct UpstreamPosition {
     upstream: Arc<str>,
     id: Bytes,
     /// Something that came later was dropped.
@@ -80,7 +80,7 @@ struct Heard {
 
 /// The client's stream.
 #[derive(Debug)]
-struct Reader {
+struct OutboxReader {
     number: u64,
     has_several_upstreams: bool,
     waker: Option<Waker>,
@@ -98,14 +98,14 @@ pub struct Addressee {
 
 /// A call of the client that an upstream works on.
 #[derive(Clone, Debug)]
-pub struct InFlight {
+pub struct InFlightCall {
     /// Who works on it.
     pub addressee: Addressee,
     /// The literal of the id that it has there.
     pub sent_id: Box<str>,
 }
 
-impl InFlight {
+impl InFlightCall {
     /// A call that its upstream knows by this literal.
     pub fn new(addressee: Addressee, sent_id: &[u8]) -> Self {
         Self { addressee, sent_id: String::from_utf8_lossy(sent_id).into() }
@@ -114,7 +114,7 @@ impl InFlight {
 
 /// A request of an upstream that the client is to answer.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct UpstreamQuestion {
     /// Who asks.
     pub from: Addressee,
     /// The literal of the upstream's own id.
@@ -123,7 +123,7 @@ pub struct Question {
 
 /// A message as it is put on the client's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handed {
+pub struct SentEvent {
     /// The id of its event, as the client is to give it back.
     pub id: Option<Bytes>,
     /// The message. Empty: an event that only carries its id.
@@ -154,9 +154,9 @@ pub enum NotAttached {
 
 /// A call of the client that has no answer yet.
 #[derive(Clone, Debug)]
-pub struct PendingCall {
+pub struct UpstreamCall {
     /// Who works on it. `None`: that is not known yet.
-    pub in_flight: Option<InFlight>,
+    pub in_flight: Option<InFlightCall>,
     /// How far it has come.
     pub sending: Arc<Sending>,
     /// Whether its cancellation waits for it.
@@ -168,7 +168,7 @@ pub struct PendingCall {
 /// A call that has no answer yet; forgotten when the last of these is dropped.
 #[derive(Debug)]
 pub struct CallInFlight {
-    desk: Arc<Desk>,
+    desk: Arc<SessionOutbox>,
     id: Box<str>,
     /// How far it has come.
     pub sending: Arc<Sending>,
@@ -176,14 +176,14 @@ pub struct CallInFlight {
 
 /// The client's stream, for whoever writes it; detached when this is dropped.
 #[derive(Debug)]
-pub struct Ticket {
-    desk: Arc<Desk>,
+pub struct ReaderGuard {
+    desk: Arc<SessionOutbox>,
     number: u64,
 }
 
-impl Desk {
+impl SessionOutbox {
     /// An empty one.
-    pub fn new(streams: Arc<Streams>) -> Self {
+    pub fn new(streams: Arc<StreamBounds>) -> Self {
         Self {
             streams,
             inner: Mutex::default(),
@@ -214,10 +214,10 @@ impl Desk {
     }
 
     /// Puts a message on the client's stream, or keeps it until there is one. It must hold no more memory than itself.
-    pub fn deliver(&self, parcel: Parcel) -> Result<(), Undelivered> {
+    pub fn deliver(&self, parcel: OutboundMessage) -> Result<(), Undelivered> {
         // Ids that a client could not send back are none.
         let event_id = parcel.event_id.filter(|id| id.len() <= event_id::ID_BYTES_MAX);
-        let parcel = Parcel { event_id, ..parcel };
+        let parcel = OutboundMessage { event_id, ..parcel };
         let mut inner = self.inner.lock();
         if inner.is_closed {
             return Err(Undelivered::Closed);
@@ -270,8 +270,8 @@ impl Desk {
     pub fn attach(
         self: &Arc<Self>,
         has_several_upstreams: bool,
-        admit: impl Fn(&Arc<Streams>) -> Option<StreamPlace>,
-    ) -> Result<Ticket, NotAttached> {
+        admit: impl Fn(&Arc<StreamBounds>) -> Option<StreamPlace>,
+    ) -> Result<ReaderGuard, NotAttached> {
         let mut inner = self.inner.lock();
         if inner.is_closed {
             return Err(NotAttached::Closed);
@@ -282,7 +282,7 @@ impl Desk {
         let number = inner.readers + 1;
         if let Some(place) = place {
             inner.readers = number;
-            inner.reader = Some(Reader { number, has_several_upstreams, waker: None, _place: place });
+            inner.reader = Some(OutboxReader { number, has_several_upstreams, waker: None, _place: place });
         }
         let is_attached = inner.reader.is_some();
         drop(inner);
@@ -296,7 +296,7 @@ impl Desk {
             self.room.notify_waiters();
             return Err(NotAttached::TooMany);
         }
-        Ok(Ticket { desk: Arc::clone(self), number })
+        Ok(ReaderGuard { desk: Arc::clone(self), number })
     }
 
     /// Whether this is the id of an event of the client's own stream, where ids are the one upstream's own.
@@ -318,7 +318,7 @@ impl Desk {
         let mut inner = self.inner.lock();
         let reader = inner.reader.take();
         inner.is_closed = true;
-        inner.queue = Queue::default();
+        inner.queue = OutboxQueue::default();
         inner.questions = HashMap::new();
         drop(inner);
         self.room.notify_waiters();
@@ -328,9 +328,9 @@ impl Desk {
     }
 
     /// Expects an answer with the public id. False: the client owes too many.
-    pub fn put_question(&self, public_id: &str, question: Question) -> bool {
+    pub fn put_question(&self, public_id: &str, question: UpstreamQuestion) -> bool {
         let mut inner = self.inner.lock();
-        let is_of_same = |asked: &&Question| asked.from.upstream == question.from.upstream;
+        let is_of_same = |asked: &&UpstreamQuestion| asked.from.upstream == question.from.upstream;
         let has_room = inner.questions.len() < QUESTIONS_MAX
             && inner.questions.values().filter(is_of_same).count() < QUESTIONS_OF_ONE_MAX;
         if has_room {
@@ -351,7 +351,7 @@ impl Desk {
 
     /// Takes a question that was answered, withdrawn or not answered in time; if it still waits for the client, the
     /// client never hears of it. `None`: nobody asked, or it was taken.
-    pub fn take_question(&self, public_id: &str) -> Option<Question> {
+    pub fn take_question(&self, public_id: &str) -> Option<UpstreamQuestion> {
         let mut inner = self.inner.lock();
         let question = inner.questions.remove(public_id);
         if question.is_some() {
@@ -364,7 +364,7 @@ impl Desk {
     /// Remembers that the call with this id literal is about to be sent, so that its cancellation waits for it.
     pub fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
         let mut inner = self.inner.lock();
-        let call = inner.calls.entry(id.into()).or_insert_with(PendingCall::new);
+        let call = inner.calls.entry(id.into()).or_insert_with(UpstreamCall::new);
         call.holders += 1;
         let sending = Arc::clone(&call.sending);
         drop(inner);
@@ -372,7 +372,7 @@ impl Desk {
     }
 
     /// Remembers who works on the call with this id literal, which is sent now.
-    pub fn begin(self: &Arc<Self>, id: &str, in_flight: InFlight) -> CallInFlight {
+    pub fn begin(self: &Arc<Self>, id: &str, in_flight: InFlightCall) -> CallInFlight {
         let call = self.announce(id);
         call.sending.restart();
         if let Some(known) = self.inner.lock().calls.get_mut(id) {
@@ -382,7 +382,7 @@ impl Desk {
     }
 
     /// The call with this id literal, until it has its answer.
-    pub fn pending_call(&self, id: &str) -> Option<PendingCall> {
+    pub fn pending_call(&self, id: &str) -> Option<UpstreamCall> {
         self.inner.lock().calls.get(id).cloned()
     }
 
@@ -393,7 +393,7 @@ impl Desk {
     }
 
     /// Who works on the call with this id literal.
-    pub fn working_on(&self, id: &str) -> Option<InFlight> {
+    pub fn working_on(&self, id: &str) -> Option<InFlightCall> {
         self.inner.lock().calls.get(id)?.in_flight.clone()
     }
 
@@ -413,9 +413,9 @@ impl Desk {
     }
 }
 
-impl Ticket {
+impl ReaderGuard {
     /// The next message. `None`: the stream is over.
-    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Handed>> {
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<SentEvent>> {
         let mut inner = self.desk.inner.lock();
         let Some(reader) = inner.reader.as_mut().filter(|reader| reader.number == self.number) else {
             return Poll::Ready(None);
@@ -433,11 +433,11 @@ impl Ticket {
             return Poll::Pending;
         };
         let id = parcel.event_id.and_then(|id| inner.give_out(&parcel.upstream, id, has_several));
-        Poll::Ready(Some(Handed { id, data: parcel.data }))
+        Poll::Ready(Some(SentEvent { id, data: parcel.data }))
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         let mut inner = self.desk.inner.lock();
         if inner.reader.as_ref().is_some_and(|reader| reader.number == self.number) {
@@ -461,14 +461,14 @@ impl Drop for CallInFlight {
     }
 }
 
-impl PendingCall {
+impl UpstreamCall {
     fn new() -> Self {
         Self { in_flight: None, sending: Arc::default(), is_withdrawn: false, holders: 0 }
     }
 }
 
-impl Inner {
-    fn put(&mut self, parcel: Parcel, streams: &Streams) -> Result<(), Undelivered> {
+impl OutboxState {
+    fn put(&mut self, parcel: OutboundMessage, streams: &StreamBounds) -> Result<(), Undelivered> {
         let Some(parcel) = self.queue.merge(parcel) else { return Ok(()) };
         // A client that only waits for it must not suffer from those who do not read.
         let is_awaited =
@@ -484,7 +484,7 @@ impl Inner {
     }
 
     /// Drops notifications, oldest first, those of the same upstream before others. Returns how many.
-    fn make_room_for(&mut self, parcel: &Parcel, bytes_max: usize) -> u64 {
+    fn make_room_for(&mut self, parcel: &OutboundMessage, bytes_max: usize) -> u64 {
         let mut dropped = 0;
         while !self.queue.has_room_for(parcel, bytes_max) {
             let Some(oldest) = self.queue.take_oldest_notification(&parcel.upstream) else { break };
@@ -494,7 +494,7 @@ impl Inner {
         dropped
     }
 
-    fn mark_gap(&mut self, dropped: &Parcel) {
+    fn mark_gap(&mut self, dropped: &OutboundMessage) {
         if dropped.event_id.is_some()
             && let Some(heard) = self.heard.iter_mut().find(|heard| heard.upstream == dropped.upstream)
         {
@@ -504,7 +504,7 @@ impl Inner {
 
     /// The id that the client is given for an event of an upstream.
     fn give_out(&mut self, upstream: &Arc<str>, id: Bytes, has_several: bool) -> Option<Bytes> {
-        let heard = Heard { upstream: Arc::clone(upstream), id: id.clone(), has_gap: false };
+        let heard = UpstreamPosition { upstream: Arc::clone(upstream), id: id.clone(), has_gap: false };
         match self.heard.iter_mut().find(|heard| heard.upstream == *upstream) {
             Some(known) => *known = heard,
             None => self.heard.push(heard),
@@ -527,7 +527,11 @@ impl Inner {
                 heard.id = id.clone();
                 heard.has_gap = false;
             }
-            None => self.heard.push(Heard { upstream: upstream.into(), id: id.clone(), has_gap: false }),
+            None => self.heard.push(UpstreamPosition {
+                upstream: upstream.into(),
+                id: id.clone(),
+                has_gap: false,
+            }),
         }
         self.queue.retain(|parcel| &*parcel.upstream != upstream || parcel.event_id.is_none());
         true

@@ -15,7 +15,7 @@ const QUEUE_KEPT: usize = 8;
 
 /// A message of an upstream for the client's stream.
 #[derive(Clone, Debug)]
-pub struct Parcel {
+pub struct OutboundMessage {
     /// The name of the upstream; empty for the gateway's own.
     pub upstream: Arc<str>,
     /// The id that the upstream gave the event, for resumption.
@@ -28,22 +28,22 @@ pub struct Parcel {
 
 /// What waits for one stream.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    parcels: VecDeque<Waiting>,
+pub(super) struct OutboxQueue {
+    parcels: VecDeque<QueuedParcel>,
     bytes: usize,
     pub(super) requests: usize,
 }
 
 /// A message, and its share of what all queues may hold; `None`: it is taken at once.
 #[derive(Debug)]
-struct Waiting {
-    parcel: Parcel,
+struct QueuedParcel {
+    parcel: OutboundMessage,
     _held: Option<Reservation>,
 }
 
-impl Queue {
+impl OutboxQueue {
     /// Of events that only carry an id the last one says it all. Gives back what was not merged.
-    pub(super) fn merge(&mut self, parcel: Parcel) -> Option<Parcel> {
+    pub(super) fn merge(&mut self, parcel: OutboundMessage) -> Option<OutboundMessage> {
         match self.parcels.back_mut().map(|waiting| &mut waiting.parcel) {
             Some(last)
                 if last.data.is_empty() && parcel.data.is_empty() && last.upstream == parcel.upstream =>
@@ -56,7 +56,7 @@ impl Queue {
     }
 
     /// The last message may be longer than what is left: a long one right behind another is no flood.
-    pub(super) fn has_room_for(&self, parcel: &Parcel, bytes_max: usize) -> bool {
+    pub(super) fn has_room_for(&self, parcel: &OutboundMessage, bytes_max: usize) -> bool {
         let has_room_for_request = parcel.question.is_none() || self.requests < QUESTIONS_MAX;
         has_room_for_request && !self.is_full(bytes_max)
     }
@@ -70,14 +70,14 @@ impl Queue {
     }
 
     /// `held`: a reservation of as many bytes as the parcel has, unless it is taken at once.
-    pub(super) fn push(&mut self, parcel: Parcel, held: Option<Reservation>) {
+    pub(super) fn push(&mut self, parcel: OutboundMessage, held: Option<Reservation>) {
         self.bytes += parcel.bytes();
         self.requests += usize::from(parcel.question.is_some());
-        self.parcels.push_back(Waiting { parcel, _held: held });
+        self.parcels.push_back(QueuedParcel { parcel, _held: held });
     }
 
-    pub(super) fn pop(&mut self) -> Option<Parcel> {
-        let Waiting { parcel, .. } = self.parcels.pop_front()?;
+    pub(super) fn pop(&mut self) -> Option<OutboundMessage> {
+        let QueuedParcel { parcel, .. } = self.parcels.pop_front()?;
         self.removed(&parcel);
         if self.parcels.is_empty() && self.parcels.capacity() > QUEUE_KEPT {
             self.parcels = VecDeque::new();
@@ -86,31 +86,31 @@ impl Queue {
     }
 
     /// One of this upstream if there is one.
-    pub(super) fn take_oldest_notification(&mut self, upstream: &str) -> Option<Parcel> {
-        let is_notification = |waiting: &Waiting| waiting.parcel.question.is_none();
+    pub(super) fn take_oldest_notification(&mut self, upstream: &str) -> Option<OutboundMessage> {
+        let is_notification = |waiting: &QueuedParcel| waiting.parcel.question.is_none();
         let is_its_own =
-            |waiting: &Waiting| is_notification(waiting) && *waiting.parcel.upstream == *upstream;
+            |waiting: &QueuedParcel| is_notification(waiting) && *waiting.parcel.upstream == *upstream;
         let oldest = self.parcels.iter().position(is_its_own);
         let oldest = oldest.or_else(|| self.parcels.iter().position(is_notification))?;
-        let Waiting { parcel, .. } = self.parcels.remove(oldest)?;
+        let QueuedParcel { parcel, .. } = self.parcels.remove(oldest)?;
         self.removed(&parcel);
         Some(parcel)
     }
 
-    pub(super) fn retain(&mut self, is_kept: impl Fn(&Parcel) -> bool) {
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&OutboundMessage) -> bool) {
         self.parcels.retain(|waiting| is_kept(&waiting.parcel));
         let parcels = || self.parcels.iter().map(|waiting| &waiting.parcel);
-        self.bytes = parcels().map(Parcel::bytes).sum();
+        self.bytes = parcels().map(OutboundMessage::bytes).sum();
         self.requests = parcels().filter(|parcel| parcel.question.is_some()).count();
     }
 
-    fn removed(&mut self, parcel: &Parcel) {
+    fn removed(&mut self, parcel: &OutboundMessage) {
         self.bytes -= parcel.bytes();
         self.requests -= usize::from(parcel.question.is_some());
     }
 }
 
-impl Parcel {
+impl OutboundMessage {
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.data.len() + self.event_id.as_ref().map_or(0, Bytes::len)
     }

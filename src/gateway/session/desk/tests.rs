@@ -16,18 +16,18 @@ impl Wake for Woken {
     }
 }
 
-fn desk() -> Arc<Desk> {
-    let streams = Streams::new(series());
+fn desk() -> Arc<SessionOutbox> {
+    let streams = StreamBounds::new(series());
     streams.set_max(10, 10, BYTES_MAX);
-    Arc::new(Desk::new(streams))
+    Arc::new(SessionOutbox::new(streams))
 }
 
-fn attach(desk: &Arc<Desk>, has_several: bool) -> Ticket {
+fn attach(desk: &Arc<SessionOutbox>, has_several: bool) -> ReaderGuard {
     desk.attach(has_several, |streams| streams.admit(&grant("key:a"))).expect("a stream")
 }
 
-fn parcel(upstream: &str, id: &str, data: &str) -> Parcel {
-    Parcel {
+fn parcel(upstream: &str, id: &str, data: &str) -> OutboundMessage {
+    OutboundMessage {
         upstream: upstream.into(),
         event_id: (!id.is_empty()).then(|| Bytes::copy_from_slice(id.as_bytes())),
         data: Bytes::copy_from_slice(data.as_bytes()),
@@ -35,22 +35,22 @@ fn parcel(upstream: &str, id: &str, data: &str) -> Parcel {
     }
 }
 
-fn request(id: &str) -> Parcel {
-    Parcel { question: Some(id.into()), ..parcel("a", "", id) }
+fn request(id: &str) -> OutboundMessage {
+    OutboundMessage { question: Some(id.into()), ..parcel("a", "", id) }
 }
 
-fn question(desk: &Desk, id: &str) {
+fn question(desk: &SessionOutbox, id: &str) {
     let session = Arc::new(UpstreamSession::new(None, LegacyVersion::NEWEST));
     let from = Addressee { upstream: "a".into(), session };
-    assert!(desk.put_question(id, Question { from, inner_id: "1".into() }));
+    assert!(desk.put_question(id, UpstreamQuestion { from, inner_id: "1".into() }));
 }
 
-fn next(ticket: &Ticket) -> Poll<Option<Handed>> {
+fn next(ticket: &ReaderGuard) -> Poll<Option<SentEvent>> {
     ticket.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Everything that can be had, each as `id:data`; an end is `end`.
-fn read(ticket: &Ticket) -> Vec<String> {
+fn read(ticket: &ReaderGuard) -> Vec<String> {
     let mut all = Vec::new();
     loop {
         match next(ticket) {
@@ -68,7 +68,7 @@ fn read(ticket: &Ticket) -> Vec<String> {
     }
 }
 
-fn counted(desk: &Desk) -> [u64; 3] {
+fn counted(desk: &SessionOutbox) -> [u64; 3] {
     let series = &desk.streams.series;
     [&series.taken_over, &series.unread, &series.dropped].map(prometheus::IntCounter::get)
 }
@@ -116,7 +116,7 @@ fn a_stream_may_take_over_the_last_place() {
     desk.streams.set_max(1, 1, BYTES_MAX);
     let _old = attach(&desk, false);
     let _new = attach(&desk, false);
-    let other = Arc::new(Desk::new(Arc::clone(&desk.streams)));
+    let other = Arc::new(SessionOutbox::new(Arc::clone(&desk.streams)));
     let refused = other.attach(false, |streams| streams.admit(&grant("key:b")));
     assert_eq!(refused.err(), Some(NotAttached::TooMany));
     assert!(desk.has_client() && !other.has_client());
@@ -173,16 +173,16 @@ fn one_upstream_does_not_ask_everything() {
     let expect = |upstream: &str| {
         let session = Arc::new(UpstreamSession::new(None, LegacyVersion::NEWEST));
         let from = Addressee { upstream: upstream.into(), session };
-        desk.put_question("more", Question { from, inner_id: "1".into() })
+        desk.put_question("more", UpstreamQuestion { from, inner_id: "1".into() })
     };
     assert!(!expect("a") && expect("b"));
 }
 
 #[test]
 fn what_waits_for_all_is_bounded_and_keeps_nothing_from_who_reads() {
-    let streams = Streams::new(series());
+    let streams = StreamBounds::new(series());
     streams.set_max(10, 10, BYTES_MAX);
-    let desk = || Arc::new(Desk::new(Arc::clone(&streams)));
+    let desk = || Arc::new(SessionOutbox::new(Arc::clone(&streams)));
     let long = "x".repeat(BYTES_MAX);
     let full: Vec<_> = std::iter::repeat_with(desk)
         .take_while(|desk| desk.deliver(parcel("a", "", &long)).is_ok())
@@ -344,7 +344,7 @@ fn of_ids_alone_the_last_counts() {
 }
 
 /// What becomes of a client's stream.
-type Ending = fn(&Desk, Ticket);
+type Ending = fn(&SessionOutbox, ReaderGuard);
 
 #[test]
 fn who_waits_for_room_goes_on_once_there_is_some_or_nobody_reads() {

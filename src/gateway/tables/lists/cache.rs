@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 use super::dialect::Dialect;
 use super::flight::Flights;
-use super::kind::Kind;
-use super::part::{Content, Part};
+use super::kind::CatalogQuery;
+use super::part::{Content, ListPart};
 use crate::upstream::UpstreamId;
 use protocol::error::UpstreamError;
 use protocol::route::directory::Directory;
@@ -32,11 +32,11 @@ const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub struct Catalog {
     /// Lists as the upstreams gave them.
-    pub parts: Cache<PartKey, Arc<Part>>,
+    pub parts: Cache<PartKey, Arc<ListPart>>,
     /// Lists as clients get them.
     pub merged: Cache<MergedKey, Arc<Merged>>,
     /// Parts that are being fetched.
-    pub fetching: Arc<Flights<PartKey, Result<Arc<Part>, UpstreamError>>>,
+    pub fetching: Arc<Flights<PartKey, Result<Arc<ListPart>, UpstreamError>>>,
     /// Lists that are being merged.
     pub merging: Arc<Flights<MergedKey, ()>>,
     /// Somebody fetched a list that was not known like this.
@@ -49,7 +49,7 @@ pub struct PartKey {
     /// Whose list it is.
     pub upstream: UpstreamId,
     /// Which.
-    pub kind: Kind,
+    pub kind: CatalogQuery,
     /// Whose credential it was asked with.
     pub scope: Scope,
     /// In which protocol.
@@ -64,11 +64,11 @@ pub struct MergedKey {
     /// `Class::id` of who may see it.
     pub class: u64,
     /// Which list.
-    pub kind: Kind,
+    pub kind: CatalogQuery,
     /// In which protocol.
     pub dialect: DialectKey,
     /// What else the result says, such as versions.
-    pub said: Digest,
+    pub said: ContentDigest,
 }
 
 /// What an upstream knows a caller by.
@@ -82,13 +82,13 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DialectKey {
     /// The modern era, with the client's capabilities.
-    Modern(Digest),
+    Modern(ContentDigest),
     /// The legacy era, with the client's capabilities.
-    Legacy(LegacyVersion, Digest),
+    Legacy(LegacyVersion, ContentDigest),
 }
 
 /// A digest of bytes: the first half of their SHA-256.
-pub type Digest = [u8; 16];
+pub type ContentDigest = [u8; 16];
 
 /// A list as clients get it.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ pub struct Merged {
     /// Its pages; at least one.
     pub pages: Arc<[MergedPage]>,
     /// A digest of all of it, where it has several pages.
-    pub digest: Digest,
+    pub digest: ContentDigest,
     /// When it stops to be fresh; in the past for one that must not be given out again.
     pub fresh_until: Instant,
     /// The sum of the upstreams' counts of changes that it goes by.
@@ -130,7 +130,7 @@ impl Catalog {
         Self {
             parts: Cache::builder()
                 .max_capacity(half)
-                .weigher(|_, part: &Arc<Part>| weight(part.content.bytes() + size_of::<Part>()))
+                .weigher(|_, part: &Arc<ListPart>| weight(part.content.bytes() + size_of::<ListPart>()))
                 .expire_after(Staleness)
                 .build(),
             merged: Cache::builder()
@@ -184,14 +184,14 @@ impl Merged {
 }
 
 /// The digest of pieces, which are kept apart.
-pub fn digest(pieces: &[&[u8]]) -> Digest {
+pub fn digest(pieces: &[&[u8]]) -> ContentDigest {
     let mut sha256 = Sha256::new();
     for piece in pieces {
         sha256.update((piece.len() as u64).to_le_bytes());
         sha256.update(piece);
     }
     let whole: [u8; 32] = sha256.finalize().into();
-    let mut half = Digest::default();
+    let mut half = ContentDigest::default();
     half.copy_from_slice(&whole[..16]);
     half
 }
@@ -203,15 +203,15 @@ fn weight(bytes: usize) -> u32 {
 /// Drops a part when it stops to be better than nothing.
 struct Staleness;
 
-impl Expiry<PartKey, Arc<Part>> for Staleness {
-    fn expire_after_create(&self, _: &PartKey, part: &Arc<Part>, created: Instant) -> Option<Duration> {
+impl Expiry<PartKey, Arc<ListPart>> for Staleness {
+    fn expire_after_create(&self, _: &PartKey, part: &Arc<ListPart>, created: Instant) -> Option<Duration> {
         Some(part.stale_until.saturating_duration_since(created))
     }
 
     fn expire_after_update(
         &self,
         _: &PartKey,
-        part: &Arc<Part>,
+        part: &Arc<ListPart>,
         updated: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {

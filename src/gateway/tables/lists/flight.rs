@@ -25,7 +25,7 @@ pub struct Flight<V> {
 
 /// A place in some work.
 #[derive(Debug)]
-pub enum Joined<K: Eq + Hash + Clone, V> {
+pub enum FlightRole<K: Eq + Hash + Clone, V> {
     /// It is the caller's to do.
     Begin(Landing<K, V>),
     /// It is under way.
@@ -50,15 +50,15 @@ impl<K, V> Default for Flights<K, V> {
 
 impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
     /// Joins the work on `key`.
-    pub fn join(self: &Arc<Self>, key: &K) -> Joined<K, V> {
+    pub fn join(self: &Arc<Self>, key: &K) -> FlightRole<K, V> {
         match self.0.lock().entry(key.clone()) {
-            Entry::Occupied(flight) => Joined::Wait(Arc::clone(flight.get())),
+            Entry::Occupied(flight) => FlightRole::Wait(Arc::clone(flight.get())),
             Entry::Vacant(place) => {
                 let (sender, receiver) = watch::channel(None);
                 let flight = Arc::new(Flight { count: OnceLock::new(), outcome: receiver });
                 place.insert(Arc::clone(&flight));
                 let flights = Arc::clone(self);
-                Joined::Begin(Landing { flight, flights, key: key.clone(), outcome: sender })
+                FlightRole::Begin(Landing { flight, flights, key: key.clone(), outcome: sender })
             }
         }
     }
@@ -106,23 +106,23 @@ mod tests {
     #[tokio::test]
     async fn one_does_the_work_and_all_get_its_outcome() {
         let flights: Arc<Flights<u8, u32>> = Arc::default();
-        let Joined::Begin(landing) = flights.join(&1) else { panic!("nothing is under way") };
-        assert!(matches!(flights.join(&2), Joined::Begin(_)), "another key is other work");
+        let FlightRole::Begin(landing) = flights.join(&1) else { panic!("nothing is under way") };
+        assert!(matches!(flights.join(&2), FlightRole::Begin(_)), "another key is other work");
         assert!(flights.under_way(&1).is_some() && flights.under_way(&3).is_none());
-        let Joined::Wait(first) = flights.join(&1) else { panic!("it is under way") };
-        let Joined::Wait(second) = flights.join(&1) else { panic!("it is under way") };
+        let FlightRole::Wait(first) = flights.join(&1) else { panic!("it is under way") };
+        let FlightRole::Wait(second) = flights.join(&1) else { panic!("it is under way") };
         landing.land(7);
         assert_eq!((first.landed().await, second.landed().await), (Some(7), Some(7)));
-        assert!(matches!(flights.join(&1), Joined::Begin(_)), "it is over");
+        assert!(matches!(flights.join(&1), FlightRole::Begin(_)), "it is over");
     }
 
     #[tokio::test]
     async fn work_that_is_given_up_leaves_nobody_waiting() {
         let flights: Arc<Flights<u8, u32>> = Arc::default();
-        let Joined::Begin(landing) = flights.join(&1) else { panic!("nothing is under way") };
-        let Joined::Wait(flight) = flights.join(&1) else { panic!("it is under way") };
+        let FlightRole::Begin(landing) = flights.join(&1) else { panic!("nothing is under way") };
+        let FlightRole::Wait(flight) = flights.join(&1) else { panic!("it is under way") };
         drop(landing);
         assert_eq!(flight.landed().await, None);
-        assert!(matches!(flights.join(&1), Joined::Begin(_)));
+        assert!(matches!(flights.join(&1), FlightRole::Begin(_)));
     }
 }

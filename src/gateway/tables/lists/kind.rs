@@ -19,14 +19,14 @@ pub enum List {
 
 /// What can be asked of every upstream at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CatalogQuery {
     /// A list.
     List(List),
     /// `server/discover`
     Discover,
 }
 
-impl Kind {
+impl CatalogQuery {
     /// The method that asks for it.
     pub fn method(self) -> Method {
         match self {

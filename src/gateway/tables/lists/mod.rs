@@ -8,4 +8,4 @@ pub mod part;
 
 pub use self::cache::Catalog;
 pub use self::dialect::Dialect;
-pub use self::kind::{Kind, List};
+pub use self::kind::{CatalogQuery, List};

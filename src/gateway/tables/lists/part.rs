@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::kind::{Kind, List};
+use super::kind::{CatalogQuery, List};
 use crate::upstream::listing::Annotations;
 use protocol::ambiguity::{self, RESPONSE, is_ambiguous, is_ambiguous_introduction};
 use protocol::error::UpstreamError;
@@ -33,7 +33,7 @@ const NAMES_MAX: usize = 8;
 
 /// What an upstream gave for one list, and how long it holds.
 #[derive(Debug)]
-pub struct Part {
+pub struct ListPart {
     /// The list.
     pub content: Arc<Content>,
     /// How long it holds in all; zero: for the request that fetched it.
@@ -52,11 +52,11 @@ pub struct Part {
 #[derive(Debug, Default)]
 pub struct Content {
     /// Its pages, in order; none for `server/discover`.
-    pub pages: Vec<Page>,
+    pub pages: Vec<PartPage>,
     /// The result object of `server/discover`, as JSON.
     pub result: Bytes,
     /// Members of the first page's result that are neither the list nor the gateway's to write, separated by commas.
-    pub rest: Rest,
+    pub rest: ResultRest,
     /// True if the upstream lets everybody have it.
     pub is_public: bool,
     /// True if the upstream has no such list.
@@ -73,7 +73,7 @@ pub struct Content {
 
 /// One page of a list.
 #[derive(Debug)]
-pub struct Page {
+pub struct PartPage {
     /// The reply.
     pub body: Bytes,
     /// Its entries.
@@ -97,12 +97,12 @@ pub struct Item {
 
 /// Members of a result object beside its list, separated by commas, as a client of each era gets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct ResultRest {
     legacy: Vec<u8>,
     modern: Vec<u8>,
 }
 
-impl Rest {
+impl ResultRest {
     /// As a client of this era gets them.
     pub fn of(&self, era: Era) -> &[u8] {
         match era {
@@ -160,7 +160,7 @@ impl Cut {
     }
 }
 
-impl Part {
+impl ListPart {
     /// True if it may be given out as it is; `count` is the upstream's now.
     pub fn is_fresh(&self, count: u64, now: Instant) -> bool {
         self.count == count && now < self.fresh_until
@@ -232,7 +232,7 @@ impl Content {
 
 /// What a reply to a request for a list comes to.
 #[derive(Debug)]
-pub enum Read {
+pub enum PartRead {
     /// The upstream has no such method.
     Absent,
     /// A page.
@@ -253,7 +253,7 @@ pub struct ReadPage {
     /// True for a `cacheScope` of `public`.
     pub is_public: bool,
     /// Members of the result that a merged list may keep.
-    pub rest: Rest,
+    pub rest: ResultRest,
     /// Entries that were left out.
     pub excluded: Vec<Excluded>,
     /// The mirrored parameters of its tools.
@@ -264,7 +264,7 @@ pub struct ReadPage {
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// What was asked.
-    pub kind: Kind,
+    pub kind: CatalogQuery,
     /// In which era.
     pub era: Era,
     /// The annotations of tools matter.
@@ -279,7 +279,7 @@ pub fn read(
     reading: &Reading,
     scratch: &mut Scratch,
     depth_max: usize,
-) -> Result<Read, UpstreamError> {
+) -> Result<PartRead, UpstreamError> {
     let kind = reading.kind;
     let document = scratch.index(body, depth_max).map_err(|_| UpstreamError::Nonsense)?;
     let root = document.root();
@@ -288,15 +288,17 @@ pub fn read(
     }
     if let Some(error) = root.get("error") {
         let code = error.get("code").and_then(Value::as_integer);
-        let is_missing = code == Some(METHOD_NOT_FOUND) && kind != Kind::Discover;
-        return if is_missing { Ok(Read::Absent) } else { Err(UpstreamError::Nonsense) };
+        let is_missing = code == Some(METHOD_NOT_FOUND) && kind != CatalogQuery::Discover;
+        return if is_missing { Ok(PartRead::Absent) } else { Err(UpstreamError::Nonsense) };
     }
     let is_ours = root.get("id").is_some_and(|id| id.raw() == REQUEST_ID.as_bytes());
     let result = root.get("result").filter(|result| is_ours && result.kind() == json::Kind::Object);
     let result = result.ok_or(UpstreamError::Nonsense)?;
     let is_in_doubt = match kind {
-        Kind::Discover => is_ambiguous_introduction(result),
-        Kind::List(list) => is_ambiguous(result, &[&OWN_FIELDS[..], &[list.field(), "_meta"]].concat()),
+        CatalogQuery::Discover => is_ambiguous_introduction(result),
+        CatalogQuery::List(list) => {
+            is_ambiguous(result, &[&OWN_FIELDS[..], &[list.field(), "_meta"]].concat())
+        }
     };
     if is_in_doubt {
         return Err(UpstreamError::Nonsense);
@@ -311,7 +313,7 @@ pub fn read(
         is_public: result.get("cacheScope").is_some_and(|scope| is_text(scope, "public")),
         ..ReadPage::default()
     };
-    if let Kind::List(list) = kind {
+    if let CatalogQuery::List(list) = kind {
         let entries = result.get(list.field()).filter(|value| value.kind() == json::Kind::Array);
         for entry in entries.ok_or(UpstreamError::Nonsense)?.items() {
             page.add(entry, list, reading);
@@ -320,7 +322,7 @@ pub fn read(
         page.next_cursor = cursor.and_then(|cursor| cursor.decode(body).map(Into::into));
         page.rest = rest(result, list, reading);
     }
-    Ok(Read::Page(page))
+    Ok(PartRead::Page(page))
 }
 
 impl ReadPage {
@@ -370,7 +372,7 @@ fn names(entry: Value<'_>, field: &str) -> Vec<String> {
 
 /// What stands beside a list: for a client of the server's era as it is, for others with that of `_meta` which names the
 /// server as their era has it.
-fn rest(result: Value<'_>, list: List, reading: &Reading) -> Rest {
+fn rest(result: Value<'_>, list: List, reading: &Reading) -> ResultRest {
     let text = result.text();
     let is_own =
         |key: &json::Literal| OWN_FIELDS.iter().chain(&[list.field()]).any(|own| key.equals(text, own));
@@ -395,8 +397,8 @@ fn rest(result: Value<'_>, list: List, reading: &Reading) -> Rest {
     }
     let (native, crossing) = (native.join(&b","[..]), crossing.join(&b","[..]));
     match reading.era {
-        Era::Modern => Rest { legacy: crossing, modern: native },
-        Era::Legacy => Rest { legacy: native, modern: crossing },
+        Era::Modern => ResultRest { legacy: crossing, modern: native },
+        Era::Legacy => ResultRest { legacy: native, modern: crossing },
     }
 }
 
@@ -413,26 +415,31 @@ pub fn ttl_ms(result: Value<'_>) -> u64 {
 mod tests {
     use super::*;
 
-    fn tools(result: &str) -> Result<Read, UpstreamError> {
+    fn tools(result: &str) -> Result<PartRead, UpstreamError> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
-        read(body.as_bytes(), &reading(Kind::List(List::Tools), Era::Modern), &mut Scratch::default(), 128)
+        read(
+            body.as_bytes(),
+            &reading(CatalogQuery::List(List::Tools), Era::Modern),
+            &mut Scratch::default(),
+            128,
+        )
     }
 
-    fn reading(kind: Kind, era: Era) -> Reading {
+    fn reading(kind: CatalogQuery, era: Era) -> Reading {
         let server_info = (era == Era::Legacy).then(|| r#"{"name":"s"}"#.to_owned());
         Reading { kind, era, counts_annotations: true, server_info }
     }
 
     fn page(result: &str) -> ReadPage {
         match tools(result) {
-            Ok(Read::Page(page)) => page,
+            Ok(PartRead::Page(page)) => page,
             other => panic!("{result}: {other:?}"),
         }
     }
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        let tools = reading(Kind::List(List::Tools), Era::Modern);
+        let tools = reading(CatalogQuery::List(List::Tools), Era::Modern);
         for body in [
             "",
             "[]",
@@ -455,8 +462,8 @@ mod tests {
             assert_eq!(read.err(), Some(UpstreamError::Nonsense), "{body}");
         }
         let absent = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#;
-        assert!(matches!(read(absent, &tools, &mut Scratch::default(), 128), Ok(Read::Absent)));
-        let discover = reading(Kind::Discover, Era::Modern);
+        assert!(matches!(read(absent, &tools, &mut Scratch::default(), 128), Ok(PartRead::Absent)));
+        let discover = reading(CatalogQuery::Discover, Era::Modern);
         assert!(read(absent, &discover, &mut Scratch::default(), 128).is_err());
     }
 
@@ -502,8 +509,9 @@ mod tests {
             ),
         ] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[],{result}}}}}"#);
-            let reading = reading(Kind::List(List::Tools), era);
-            let Ok(Read::Page(page)) = read(body.as_bytes(), &reading, &mut Scratch::default(), 16) else {
+            let reading = reading(CatalogQuery::List(List::Tools), era);
+            let Ok(PartRead::Page(page)) = read(body.as_bytes(), &reading, &mut Scratch::default(), 16)
+            else {
                 panic!("{body}")
             };
             let found = [era, era.other()].map(|era| String::from_utf8_lossy(page.rest.of(era)).into_owned());
@@ -563,7 +571,7 @@ mod tests {
         let content = |properties: &str| {
             let read = page(&format!(r#"{{"tools":[{{"inputSchema":{{"properties":{{{properties}}}}}}}]}}"#));
             let edits = read.items.iter().map(|item| item.for_legacy.len()).sum::<usize>();
-            let pages = vec![Page { body: Bytes::new(), items: read.items }];
+            let pages = vec![PartPage { body: Bytes::new(), items: read.items }];
             (edits, Content { pages, ..Content::default() }.bytes())
         };
         let booleans: Vec<String> = (0..1000).map(|index| format!("\"{index}\":true")).collect();
@@ -589,7 +597,7 @@ mod tests {
                             for_legacy: Vec::new(),
                         })
                         .collect();
-                    Page { body, items }
+                    PartPage { body, items }
                 })
                 .collect(),
             ..Content::default()

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::LineId;
+use super::SseSessionId;
 use crate::access::limit::buffered::Reservation;
 use crate::session::Session;
 use crate::snapshot::Endpoint;
@@ -31,32 +31,32 @@ const READING_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a stream and the messages to it have in common.
 #[derive(Debug)]
-pub struct Line {
+pub struct SseSession {
     /// Its name.
-    pub id: LineId,
+    pub id: SseSessionId,
     /// The endpoint whose stream it is.
     pub endpoint: Arc<Endpoint>,
     /// Who opened it: the only one who may use it.
     pub principal: Box<str>,
     /// Set when the line is over.
     closed: CancellationToken,
-    inner: Mutex<Inner>,
+    inner: Mutex<SseSessionState>,
     /// Told when there is room for messages again.
     room: Notify,
     calls: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    stage: Stage,
-    waiting: VecDeque<Outgoing>,
+struct SseSessionState {
+    stage: SsePhase,
+    waiting: VecDeque<SseOutbound>,
     bytes: usize,
     waker: Option<Waker>,
 }
 
 /// How far the client has come.
 #[derive(Debug, Default)]
-enum Stage {
+enum SsePhase {
     /// It has not introduced itself.
     #[default]
     New,
@@ -68,7 +68,7 @@ enum Stage {
 
 /// A message for the stream.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct SseOutbound {
     /// Whole events.
     pub events: Bytes,
     /// Their share of the memory for messages.
@@ -78,19 +78,19 @@ pub struct Outgoing {
 /// The line is over: nothing is written any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream is over")]
-pub struct Closed;
+pub struct SseSessionClosed;
 
 /// One message of the client's that is under way.
 #[derive(Debug)]
-pub struct LineCall(Arc<Line>);
+pub struct SseCall(Arc<SseSession>);
 
 /// The client's one chance to open a session; given back when dropped.
 #[derive(Debug)]
-pub struct OpeningTurn<'l>(&'l Line);
+pub struct OpeningTurn<'l>(&'l SseSession);
 
-impl Line {
+impl SseSession {
     /// A line for a stream of `principal` at `endpoint`.
-    pub fn new(id: LineId, endpoint: Arc<Endpoint>, principal: &str) -> Arc<Self> {
+    pub fn new(id: SseSessionId, endpoint: Arc<Endpoint>, principal: &str) -> Arc<Self> {
         Arc::new(Self {
             id,
             endpoint,
@@ -103,31 +103,31 @@ impl Line {
     }
 
     /// Counts a message that is under way. `None`: `under_way_max` are.
-    pub fn begin(self: &Arc<Self>, under_way_max: usize) -> Option<LineCall> {
-        let call = LineCall(Arc::clone(self));
+    pub fn begin(self: &Arc<Self>, under_way_max: usize) -> Option<SseCall> {
+        let call = SseCall(Arc::clone(self));
         (self.calls.fetch_add(1, Ordering::Relaxed) < under_way_max).then_some(call)
     }
 
     /// The client's session, once it has one.
     pub fn session(&self) -> Option<Session> {
         match &self.inner.lock().stage {
-            Stage::Open(session) => Some(session.clone()),
-            Stage::New | Stage::Opening => None,
+            SsePhase::Open(session) => Some(session.clone()),
+            SsePhase::New | SsePhase::Opening => None,
         }
     }
 
     /// The right to open the client's session. `None`: it has one, or is about to.
     pub fn start_opening(&self) -> Option<OpeningTurn<'_>> {
         let mut inner = self.inner.lock();
-        matches!(inner.stage, Stage::New).then(|| {
-            inner.stage = Stage::Opening;
+        matches!(inner.stage, SsePhase::New).then(|| {
+            inner.stage = SsePhase::Opening;
             OpeningTurn(self)
         })
     }
 
     /// Puts a message on the stream, as soon as the client has read enough of what came before. One that does not
     /// read for long has its stream ended.
-    pub async fn send(&self, message: Outgoing) -> Result<(), Closed> {
+    pub async fn send(&self, message: SseOutbound) -> Result<(), SseSessionClosed> {
         let mut message = Some(message);
         let put = async {
             loop {
@@ -138,7 +138,7 @@ impl Line {
                 }
                 tokio::select! {
                     () = room => {}
-                    () = self.closed.cancelled() => return Err(Closed),
+                    () = self.closed.cancelled() => return Err(SseSessionClosed),
                 }
             }
         };
@@ -148,17 +148,17 @@ impl Line {
                 "a client does not read its stream; it is ended"
             );
             self.close();
-            Err(Closed)
+            Err(SseSessionClosed)
         })
     }
 
     /// True if the message was taken.
-    fn put(&self, message: &mut Option<Outgoing>) -> Result<bool, Closed> {
+    fn put(&self, message: &mut Option<SseOutbound>) -> Result<bool, SseSessionClosed> {
         let mut inner = self.inner.lock();
         if self.is_closed() {
-            return Err(Closed);
+            return Err(SseSessionClosed);
         }
-        let bytes = inner.bytes + message.as_ref().map_or(0, Outgoing::cost);
+        let bytes = inner.bytes + message.as_ref().map_or(0, SseOutbound::cost);
         if !inner.waiting.is_empty() && bytes > WAITING_BYTES_MAX {
             return Ok(false);
         }
@@ -173,7 +173,7 @@ impl Line {
     }
 
     /// The next message for the stream. `None`: the line is over.
-    pub fn poll(&self, cx: &Context<'_>) -> Poll<Option<Outgoing>> {
+    pub fn poll(&self, cx: &Context<'_>) -> Poll<Option<SseOutbound>> {
         let mut inner = self.inner.lock();
         if self.is_closed() {
             return Poll::Ready(None);
@@ -214,12 +214,12 @@ impl Line {
 
 impl OpeningTurn<'_> {
     /// The session is open. Where the line was closed meanwhile, whoever opened it has to end it.
-    pub fn finish(self, session: Session) -> Result<(), Closed> {
+    pub fn finish(self, session: Session) -> Result<(), SseSessionClosed> {
         let mut inner = self.0.inner.lock();
         if self.0.is_closed() {
-            return Err(Closed);
+            return Err(SseSessionClosed);
         }
-        inner.stage = Stage::Open(session);
+        inner.stage = SsePhase::Open(session);
         Ok(())
     }
 }
@@ -227,19 +227,19 @@ impl OpeningTurn<'_> {
 impl Drop for OpeningTurn<'_> {
     fn drop(&mut self) {
         let mut inner = self.0.inner.lock();
-        if matches!(inner.stage, Stage::Opening) {
-            inner.stage = Stage::New;
+        if matches!(inner.stage, SsePhase::Opening) {
+            inner.stage = SsePhase::New;
         }
     }
 }
 
-impl Outgoing {
+impl SseOutbound {
     fn cost(&self) -> usize {
         self.events.len() + MESSAGE_COST
     }
 }
 
-impl Drop for LineCall {
+impl Drop for SseCall {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! The HTTP+SSE transport of 2024-11-05, as clients see it: a stream that the client opens first, and an address of
 //! its own for what the client sends, named by the stream's first event.
 //!
-//! A [`Line`] is what the two have in common. The stream belongs to the worker that took the GET; messages
+//! A [`SseSession`] is what the two have in common. The stream belongs to the worker that took the GET; messages
 //! may come in on any other. Nothing of it outlives the stream: what a client was doing ends when its stream does.
 //!
 //! Deliberately not here: what a message means. Each is answered as if it had come by Streamable HTTP.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use self::line::Line;
+use self::line::SseSession;
 use config;
 
 /// The name of the id in the query of the address.
@@ -26,15 +26,15 @@ const ID_DIGITS: usize = 32;
 
 /// The name of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LineId(u128);
+pub struct SseSessionId(u128);
 
 /// All open lines of the process.
 #[derive(Debug, Default)]
-pub struct Lines {
-    open: Mutex<HashMap<LineId, Arc<Line>>>,
+pub struct SseSessions {
+    open: Mutex<HashMap<SseSessionId, Arc<SseSession>>>,
 }
 
-impl LineId {
+impl SseSessionId {
     /// A new one, which nobody can guess.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; size_of::<u128>()];
@@ -57,19 +57,19 @@ impl LineId {
     }
 }
 
-impl Lines {
+impl SseSessions {
     /// Makes a line known.
-    pub fn add(&self, line: &Arc<Line>) {
+    pub fn add(&self, line: &Arc<SseSession>) {
         self.open.lock().insert(line.id, Arc::clone(line));
     }
 
     /// Forgets a line.
-    pub fn remove(&self, id: LineId) {
+    pub fn remove(&self, id: SseSessionId) {
         self.open.lock().remove(&id);
     }
 
     /// The open line of this name, for a message of `principal` to the endpoint at `path`.
-    pub fn find(&self, id: LineId, path: &str, principal: &str) -> Option<Arc<Line>> {
+    pub fn find(&self, id: SseSessionId, path: &str, principal: &str) -> Option<Arc<SseSession>> {
         let line = self.open.lock().get(&id).cloned()?;
         let may_use = line.endpoint.config.path == path && *line.principal == *principal;
         (may_use && !line.is_closed()).then_some(line)
@@ -95,12 +95,12 @@ mod tests {
 
     #[test]
     fn an_address_leads_back_to_its_line() {
-        let id = LineId::random().expect("an id");
+        let id = SseSessionId::random().expect("an id");
         let address = id.address("/mcp");
         let (path, query) = address.split_once('?').expect("a query");
-        assert_eq!((path, LineId::in_query(query)), ("/mcp", Some(id)));
-        assert_eq!(LineId(7).address("/a/b"), format!("/a/b?sessionId={:032x}", 7));
-        assert_ne!(LineId::random().expect("an id"), id);
+        assert_eq!((path, SseSessionId::in_query(query)), ("/mcp", Some(id)));
+        assert_eq!(SseSessionId(7).address("/a/b"), format!("/a/b?sessionId={:032x}", 7));
+        assert_ne!(SseSessionId::random().expect("an id"), id);
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
             (format!("sessionId=+{}", &seven[1..]), Some(0)),
             (format!("sessionId={}g", &seven[1..]), Some(0)),
         ] {
-            assert_eq!(LineId::in_query(&query), id.map(LineId), "{query}");
+            assert_eq!(SseSessionId::in_query(&query), id.map(SseSessionId), "{query}");
         }
     }
 }

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::access::caller::Caller;
 use crate::access::policy::Class;
 use crate::identity::Principal;
-use crate::session::desk::Desk;
+use crate::session::desk::SessionOutbox;
 use crate::snapshot::{Endpoint, Snapshot};
 use protocol::subscription::{Lists, Notice};
 
@@ -33,8 +33,8 @@ const ENDED: u8 = 1 << 7;
 pub(crate) struct Inbox {
     /// Whose stream it is.
     principal: Principal,
-    standing: ArcSwap<Standing>,
-    desk: Option<Arc<Desk>>,
+    standing: ArcSwap<SubscriptionContext>,
+    desk: Option<Arc<SessionOutbox>>,
     flags: AtomicU8,
     updates: Mutex<Updates>,
     waker: AtomicWaker,
@@ -42,7 +42,7 @@ pub(crate) struct Inbox {
 
 /// The endpoint that a stream belongs to, and what its client may use there.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct SubscriptionContext {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) class: Arc<Class>,
 }
@@ -55,13 +55,13 @@ pub(crate) struct Updates {
     /// True if any resource of the filter may have changed.
     pub(crate) everything: bool,
     /// Notifications, oldest first, each with what it is for.
-    pub(crate) notices: Vec<(Target, Arc<Notice>)>,
+    pub(crate) notices: Vec<(UpdateTarget, Arc<Notice>)>,
     notices_bytes: usize,
 }
 
 /// Why a client hears of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum UpdateTarget {
     /// It is, or is below, the resource with this index in its filter.
     Resource(u32),
     /// It is the task with this index in its filter.
@@ -72,11 +72,15 @@ pub(crate) enum Target {
 
 impl Inbox {
     /// `desk` is that of the stream's session, if it is one's.
-    pub(crate) fn new(endpoint: &Arc<Endpoint>, caller: &Caller, desk: Option<Arc<Desk>>) -> Arc<Self> {
+    pub(crate) fn new(
+        endpoint: &Arc<Endpoint>,
+        caller: &Caller,
+        desk: Option<Arc<SessionOutbox>>,
+    ) -> Arc<Self> {
         let (endpoint, class) = (Arc::clone(endpoint), Arc::clone(&caller.class));
         Arc::new(Self {
             principal: caller.principal.clone(),
-            standing: ArcSwap::from_pointee(Standing { endpoint, class }),
+            standing: ArcSwap::from_pointee(SubscriptionContext { endpoint, class }),
             desk,
             flags: AtomicU8::new(0),
             updates: Mutex::default(),
@@ -90,7 +94,7 @@ impl Inbox {
     }
 
     /// The endpoint it belongs to, and what its client may use there.
-    pub(crate) fn standing(&self) -> arc_swap::Guard<Arc<Standing>> {
+    pub(crate) fn standing(&self) -> arc_swap::Guard<Arc<SubscriptionContext>> {
         self.standing.load()
     }
 
@@ -108,7 +112,7 @@ impl Inbox {
             desk.set_class(&class);
         }
         let has_more = endpoint.member_ids().len() > before.endpoint.member_ids().len();
-        self.standing.store(Arc::new(Standing { endpoint: Arc::clone(endpoint), class }));
+        self.standing.store(Arc::new(SubscriptionContext { endpoint: Arc::clone(endpoint), class }));
         if has_more {
             // What they offer is part of its lists. Its thread joins them when it looks.
             self.raise(LISTS);
@@ -128,7 +132,7 @@ impl Inbox {
     }
 
     /// An upstream has sent a notification.
-    pub(crate) fn notice(&self, target: Target, notice: &Arc<Notice>) {
+    pub(crate) fn notice(&self, target: UpdateTarget, notice: &Arc<Notice>) {
         self.updates().add(target, notice);
         self.raise(UPDATES);
     }
@@ -195,8 +199,8 @@ impl Updates {
         self.changed[word] |= 1 << bit;
     }
 
-    fn add(&mut self, target: Target, notice: &Arc<Notice>) {
-        if matches!(target, Target::Resource(index) if self.has_changed(index as usize)) {
+    fn add(&mut self, target: UpdateTarget, notice: &Arc<Notice>) {
+        if matches!(target, UpdateTarget::Resource(index) if self.has_changed(index as usize)) {
             return;
         }
         // Of one thing only the latest counts.
@@ -212,10 +216,10 @@ impl Updates {
             return;
         }
         match target {
-            Target::Resource(index) => self.mark(index),
-            Target::Other(_) => self.everything = true,
+            UpdateTarget::Resource(index) => self.mark(index),
+            UpdateTarget::Other(_) => self.everything = true,
             // A task's state cannot be made up; a client that is so far behind asks for it.
-            Target::Task(_) => {}
+            UpdateTarget::Task(_) => {}
         }
     }
 }
@@ -239,12 +243,12 @@ mod tests {
         let mut updates = Updates::default();
         for round in 0..3 {
             for number in 0..1000 {
-                updates.add(Target::Resource(0), &notice(&format!("a/{number}")));
-                updates.add(Target::Resource(1), &notice("b"));
-                updates.add(Target::Other(0), &notice(&format!("c/{number}")));
+                updates.add(UpdateTarget::Resource(0), &notice(&format!("a/{number}")));
+                updates.add(UpdateTarget::Resource(1), &notice("b"));
+                updates.add(UpdateTarget::Other(0), &notice(&format!("c/{number}")));
             }
             let [of_a, of_b] = [0, 1].map(|index| {
-                updates.notices.iter().filter(|(target, _)| *target == Target::Resource(index)).count()
+                updates.notices.iter().filter(|(target, _)| *target == UpdateTarget::Resource(index)).count()
             });
             assert!(updates.notices.len() <= NOTICES_MAX, "{round}");
             assert_eq!((of_a > 0, of_b), (true, 1));
@@ -253,7 +257,7 @@ mod tests {
         let long = |end: &str| notice(&("x".repeat(8000) + end));
         let mut updates = Updates::default();
         for number in 0..20 {
-            updates.add(Target::Resource(70 + number), &long("/a"));
+            updates.add(UpdateTarget::Resource(70 + number), &long("/a"));
         }
         assert!(updates.notices_bytes <= NOTICES_BYTES_MAX);
         assert!(updates.has_changed(89) && !updates.has_changed(70));

@@ -15,7 +15,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use self::feed::{Feed, Wanted};
+use self::feed::{Feed, WantedName};
 use self::inbox::Inbox;
 use crate::snapshot::Snapshot;
 use crate::upstream::changes::Changed;
@@ -131,7 +131,7 @@ impl Hub {
         inbox: &Arc<Inbox>,
         member: u32,
         lists: Lists,
-        names: &[Wanted<'_>],
+        names: &[WantedName<'_>],
     ) -> (Arc<Feed>, u32) {
         // Under the lock, so that a feed that is joined is not one that is being closed.
         let mut feeds = self.feeds();

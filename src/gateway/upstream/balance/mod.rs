@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::health::breaker::{Breaker, Pass, WEIGHT_MAX};
 use super::health::clock_ms;
-use super::replica::{self, Common, Replica, ReplicaKey};
+use super::replica::{self, Replica, ReplicaCommon, ReplicaKey};
 use config::Url;
 
 /// More addresses of one name are left aside.
@@ -23,7 +23,7 @@ const ADDRESSES_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Replicas {
     urls: Vec<Url>,
-    common: Common,
+    common: ReplicaCommon,
     set: ArcSwap<Vec<Arc<Replica>>>,
     changing: Mutex<()>,
 }
@@ -44,7 +44,7 @@ pub enum NotChosen {
 
 impl Replicas {
     /// One for each URL.
-    pub(super) fn new(urls: &[Url], common: Common) -> Result<Self, http::Error> {
+    pub(super) fn new(urls: &[Url], common: ReplicaCommon) -> Result<Self, http::Error> {
         let set = urls.iter().enumerate().map(|url| first(url, &common)).collect::<Result<_, _>>()?;
         Ok(Self { urls: urls.to_vec(), common, set: ArcSwap::from_pointee(set), changing: Mutex::default() })
     }
@@ -125,7 +125,7 @@ impl Replicas {
     }
 }
 
-fn first(url: (usize, &Url), common: &Common) -> Result<Arc<Replica>, http::Error> {
+fn first(url: (usize, &Url), common: &ReplicaCommon) -> Result<Arc<Replica>, http::Error> {
     let address = url.1.host.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, url.1.port));
     Replica::new(url, address, Breaker::default(), common).map(Arc::new)
 }
@@ -141,7 +141,7 @@ pub fn choose<'s>(
     // Where all is well nobody needs to know what time it is.
     if let [only] = set
         && !is_tried(only)
-        && only.breaker.0.state() == super::health::breaker::State::Closed
+        && only.breaker.0.state() == super::health::breaker::BreakerState::Closed
     {
         return Ok((only, Pass::Free));
     }

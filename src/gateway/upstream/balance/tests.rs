@@ -3,7 +3,7 @@ use std::time::Duration;
 use prometheus::IntCounter;
 
 use super::*;
-use crate::upstream::health::breaker::{Failure, Rules};
+use crate::upstream::health::breaker::{RequestFault, Rules};
 use config;
 
 fn rules(failures_max: usize, slow_start: Duration) -> Rules {
@@ -37,7 +37,7 @@ fn replicas(hosts: &[&str]) -> Replicas {
     let urls: Vec<Url> = hosts.iter().map(url).collect();
     let openings = IntCounter::new("openings", "openings").expect("a counter");
     let rules = rules(1, Duration::from_secs(10));
-    Replicas::new(&urls, Common { upstream: "up".into(), rules, openings, tls: None }).expect("URLs")
+    Replicas::new(&urls, ReplicaCommon { upstream: "up".into(), rules, openings, tls: None }).expect("URLs")
 }
 
 fn addresses(ips: &[&str]) -> Vec<SocketAddr> {
@@ -76,7 +76,7 @@ fn the_unfit_and_the_tried_get_nothing() {
     let replicas = replicas(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     let set = replicas.load();
     let now = Instant::now();
-    set[1].note_failure(Pass::Free, Failure::Broken);
+    set[1].note_failure(Pass::Free, RequestFault::Broken);
     let shares = shares(&set, now);
     assert!(shares[1] == 0 && shares[0] > 300 && shares[2] > 300, "{shares:?}");
     let (chosen, _) = choose(&set, &[set[0].key], 0, now).expect("the last one");
@@ -86,8 +86,8 @@ fn the_unfit_and_the_tried_get_nothing() {
     assert_eq!(choose(&set, &tried[..1], 0, now).map(|(chosen, _)| chosen.key), Ok(set[2].key));
     let all = [set[0].key, set[1].key, set[2].key];
     assert_eq!(choose(&set, &all, 0, now).err(), Some(NotChosen::AllTried));
-    set[0].note_failure(Pass::Free, Failure::Broken);
-    set[2].note_failure(Pass::Free, Failure::Broken);
+    set[0].note_failure(Pass::Free, RequestFault::Broken);
+    set[2].note_failure(Pass::Free, RequestFault::Broken);
     let Err(NotChosen::Unfit { retry_after_ms }) = choose(&set, &[], 0, now) else { panic!("none is fit") };
     assert!((9000..=11_000).contains(&retry_after_ms), "{retry_after_ms}");
     let later = now + Duration::from_secs(11);

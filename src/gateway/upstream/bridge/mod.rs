@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Client, Reply, RequestBody};
 use super::incoming::Broken;
-use super::{Aim, Upstream, stdio};
+use super::{ReplicaSelection, Upstream, stdio};
 use crate::telemetry::bridge::BridgeSeries;
 use protocol::error::UpstreamError;
 use protocol::version::{Era, Version};
@@ -41,20 +41,20 @@ pub struct Bridge {
     /// What is counted about it.
     pub series: BridgeSeries,
     /// The sessions of legacy clients with a modern server.
-    pub as_legacy: as_legacy::Server,
+    pub as_legacy: as_legacy::LegacyFacade,
     /// The sessions with a legacy server, and the calls of modern clients that wait there.
-    pub as_modern: as_modern::Server,
+    pub as_modern: as_modern::ModernFacade,
     upstream: Mutex<Weak<Upstream>>,
 }
 
 /// Who makes a modern call that is bridged: an extension of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Caller {
+pub struct BridgedCaller {
     /// The identity of the principal; empty where nobody asked.
     pub principal: Arc<str>,
 }
 
-impl Caller {
+impl BridgedCaller {
     /// The principal with this identity.
     pub fn of(principal: &str) -> Self {
         Self { principal: principal.into() }
@@ -70,8 +70,8 @@ impl Bridge {
     /// Nothing is kept yet.
     pub fn new(series: BridgeSeries) -> Arc<Self> {
         Arc::new(Self {
-            as_legacy: as_legacy::Server::default(),
-            as_modern: as_modern::Server::default(),
+            as_legacy: as_legacy::LegacyFacade::default(),
+            as_modern: as_modern::ModernFacade::default(),
             upstream: Mutex::default(),
             series,
         })
@@ -95,9 +95,9 @@ impl Bridge {
 }
 
 /// The era that a request is written in if it has to cross. `None`: the upstream takes it as it is.
-pub fn crossing(upstream: &Upstream, request: &Request<RequestBody>, aim: Aim) -> Option<Era> {
+pub fn crossing(upstream: &Upstream, request: &Request<RequestBody>, aim: ReplicaSelection) -> Option<Era> {
     // Whoever finds out what an upstream speaks asks the upstream itself.
-    if matches!(aim, Aim::Probe | Aim::Question(_)) {
+    if matches!(aim, ReplicaSelection::Probe | ReplicaSelection::Question(_)) {
         return None;
     }
     // What was opened here ends here, whatever the upstream speaks by now.

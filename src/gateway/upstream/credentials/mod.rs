@@ -17,9 +17,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use self::oauth::Tokens;
+use self::oauth::AccessTokens;
 use super::Upstream;
-use super::exchange::{Client, Clock, Delivery, Held, Reply, RequestBody};
+use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, RequestClock, SendOptions};
 use crate::telemetry::trace::Trail;
 use config::{self, Authorization, HeaderSource};
 use net::secret::{Secret, SecretError};
@@ -49,7 +49,7 @@ pub struct Access {
     pub tls: Option<Arc<Connector>>,
     /// Headers of a client's requests that are handed on.
     pub forward: Vec<HeaderName>,
-    tokens: Option<Arc<Tokens>>,
+    tokens: Option<Arc<AccessTokens>>,
     remarked: Mutex<Option<Instant>>,
 }
 
@@ -147,7 +147,7 @@ impl Access {
             (&upstream.credentials.authorization, &material.client_secret)
         {
             let tls = material.token_tls.as_ref().map(|settings| connectors.get(settings)).transpose()?;
-            tokens = Some(Arc::new(Tokens::new(&upstream.name, oauth, secret, tls)?));
+            tokens = Some(Arc::new(AccessTokens::new(&upstream.name, oauth, secret, tls)?));
         }
         let forward = upstream.credentials.forward.clone();
         Ok(Self { material, tls, forward, tokens, remarked: Mutex::default() })
@@ -205,9 +205,9 @@ impl Client {
     pub(super) async fn attempt_with_token(
         &self,
         upstream: &Upstream,
-        delivery: (Delivery, Option<&Uri>),
+        delivery: (SendOptions, Option<&Uri>),
         mut request: Request<RequestBody>,
-        clock: Clock,
+        clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
         let Some(tokens) = &upstream.access.tokens else {
             return self.attempt(upstream, delivery, request, clock).await;
@@ -216,7 +216,7 @@ impl Client {
         let mut again = Request::new(request.body().clone());
         request.method().clone_into(again.method_mut());
         request.headers().clone_into(again.headers_mut());
-        if let Some(held) = request.extensions().get::<Held>() {
+        if let Some(held) = request.extensions().get::<DedicatedConnection>() {
             again.extensions_mut().insert(*held);
         }
         let trail = Trail::of(&request);

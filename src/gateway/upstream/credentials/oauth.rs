@@ -45,14 +45,14 @@ const REJECTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The token of one upstream, and how it is fetched.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct AccessTokens {
     upstream: String,
     oauth: OAuth,
     url: Uri,
     authorization: Option<HeaderValue>,
     form: Secret,
     tls: Option<Arc<Connector>>,
-    current: ArcSwapOption<Token>,
+    current: ArcSwapOption<AccessToken>,
     /// Held by the one who fetches.
     failures: Arc<Mutex<Failures>>,
     rejected: StdMutex<Option<Instant>>,
@@ -60,7 +60,7 @@ pub struct Tokens {
 
 /// What `Authorization` says, and for how long.
 #[derive(Debug)]
-pub struct Token {
+pub struct AccessToken {
     /// `Bearer` and the token.
     pub header: HeaderValue,
     /// When to fetch the next, and when this one is over; `None`: nobody said.
@@ -75,7 +75,7 @@ struct Failures {
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum TokenError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
     #[error("HTTP status {0}")]
@@ -86,7 +86,7 @@ enum Failure {
     NoToken,
 }
 
-impl Failure {
+impl TokenError {
     fn may_pass(&self) -> bool {
         match self {
             Self::Fetch(error) => !matches!(error, FetchError::Url | FetchError::Tls(_)),
@@ -99,18 +99,18 @@ impl Failure {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<f64>,
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct OAuthErrorBody {
     error: String,
 }
 
-impl Tokens {
+impl AccessTokens {
     /// None is fetched yet.
     pub(super) fn new(
         upstream: &str,
@@ -166,7 +166,7 @@ impl Tokens {
         self: &Arc<Self>,
         tasks: &Tasks,
         deadline: Instant,
-    ) -> Result<Arc<Token>, UpstreamError> {
+    ) -> Result<Arc<AccessToken>, UpstreamError> {
         let now = Instant::now();
         if let Some(token) = self.valid(now) {
             if token.life.is_some_and(|(refresh, _)| refresh <= now)
@@ -197,8 +197,8 @@ impl Tokens {
     }
 
     /// The upstream does not take `token`. Whether it is worth to try another.
-    pub(super) fn reject(&self, token: &Arc<Token>) -> bool {
-        let is_current = |current: &Option<Arc<Token>>| {
+    pub(super) fn reject(&self, token: &Arc<AccessToken>) -> bool {
+        let is_current = |current: &Option<Arc<AccessToken>>| {
             current.as_ref().is_some_and(|current| Arc::ptr_eq(current, token))
         };
         let current = self.current.load_full();
@@ -215,12 +215,16 @@ impl Tokens {
         true
     }
 
-    fn valid(&self, now: Instant) -> Option<Arc<Token>> {
+    fn valid(&self, now: Instant) -> Option<Arc<AccessToken>> {
         self.current.load_full().filter(|token| token.life.is_none_or(|(_, expiry)| now < expiry))
     }
 
     /// Tries a few times, unless that was in vain a moment ago.
-    async fn fetch(&self, mut failures: OwnedMutexGuard<Failures>, tasks: &Tasks) -> Option<Arc<Token>> {
+    async fn fetch(
+        &self,
+        mut failures: OwnedMutexGuard<Failures>,
+        tasks: &Tasks,
+    ) -> Option<Arc<AccessToken>> {
         if failures.until.is_some_and(|until| Instant::now() < until) {
             return None;
         }
@@ -249,7 +253,7 @@ impl Tokens {
         None
     }
 
-    async fn fetch_once(&self, fetcher: &Fetcher) -> Result<Token, Failure> {
+    async fn fetch_once(&self, fetcher: &Fetcher) -> Result<AccessToken, TokenError> {
         let mut request = Request::new(Full::new(Bytes::copy_from_slice(self.form.expose())));
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = self.url.clone();
@@ -265,21 +269,21 @@ impl Tokens {
     }
 }
 
-fn read_answer(status: StatusCode, body: &[u8], asked: Instant) -> Result<Token, Failure> {
+fn read_answer(status: StatusCode, body: &[u8], asked: Instant) -> Result<AccessToken, TokenError> {
     if status != StatusCode::OK {
-        return Err(match serde_json::from_slice::<Refusal>(body) {
-            Ok(Refusal { error }) if is_error_code(&error) => Failure::Refused(status, error),
-            _ => Failure::Status(status),
+        return Err(match serde_json::from_slice::<OAuthErrorBody>(body) {
+            Ok(OAuthErrorBody { error }) if is_error_code(&error) => TokenError::Refused(status, error),
+            _ => TokenError::Status(status),
         });
     }
-    let answer: Answer = serde_json::from_slice(body).map_err(|_| Failure::NoToken)?;
+    let answer: TokenResponse = serde_json::from_slice(body).map_err(|_| TokenError::NoToken)?;
     let token = Zeroizing::new(answer.access_token);
     let token = token.as_bytes();
     let is_token = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     if !is_token || !answer.token_type.eq_ignore_ascii_case("bearer") {
-        return Err(Failure::NoToken);
+        return Err(TokenError::NoToken);
     }
-    let header = bearer(token).map_err(|_| Failure::NoToken)?;
+    let header = bearer(token).map_err(|_| TokenError::NoToken)?;
     let life = match answer.expires_in.map(Duration::try_from_secs_f64) {
         None => None,
         Some(Ok(life)) => {
@@ -287,9 +291,9 @@ fn read_answer(status: StatusCode, body: &[u8], asked: Instant) -> Result<Token,
             let expiry = asked + life.saturating_sub(EXPIRY_MARGIN.min(life / 10));
             Some((asked + (life * 4 / 5).max(life.saturating_sub(REFRESH_BEFORE)), expiry))
         }
-        Some(Err(_)) => return Err(Failure::NoToken),
+        Some(Err(_)) => return Err(TokenError::NoToken),
     };
-    Ok(Token { header, life })
+    Ok(AccessToken { header, life })
 }
 
 /// The codes of RFC 6749 §5.2, which can be shown, and nothing else that an answer may hold.

@@ -49,7 +49,7 @@ impl Rules {
 
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum BreakerState {
     /// Requests pass.
     Closed,
     /// Requests are refused.
@@ -58,7 +58,7 @@ pub enum State {
     HalfOpen,
 }
 
-impl State {
+impl BreakerState {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
@@ -85,7 +85,7 @@ pub enum Pass {
 
 /// What went wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum RequestFault {
     /// There was no connection, it broke, or what came on it was no answer.
     Broken,
     /// There was no answer in time.
@@ -117,33 +117,33 @@ impl Breaker {
     }
 
     /// Its state.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> BreakerState {
         match self.state.load(Ordering::Acquire) {
-            0 => State::Closed,
-            1 => State::Open,
-            _ => State::HalfOpen,
+            0 => BreakerState::Closed,
+            1 => BreakerState::Open,
+            _ => BreakerState::HalfOpen,
         }
     }
 
     /// Whether a request would pass.
     pub fn is_fit(&self, rules: &Rules, now_ms: u64) -> bool {
         match self.state() {
-            State::Closed => true,
-            State::Open => !rules.is_asked && now_ms >= self.until_ms(),
-            State::HalfOpen => !self.is_trying.load(Ordering::Relaxed),
+            BreakerState::Closed => true,
+            BreakerState::Open => !rules.is_asked && now_ms >= self.until_ms(),
+            BreakerState::HalfOpen => !self.is_trying.load(Ordering::Relaxed),
         }
     }
 
     /// Lets a request pass, or not. What passes must [`succeed`](Self::succeed), [`fail`](Self::fail) or
     /// [`give_up`](Self::give_up).
     pub fn pass(&self, rules: &Rules, now_ms: u64) -> Option<Pass> {
-        if self.state() == State::Closed {
+        if self.state() == BreakerState::Closed {
             return Some(Pass::Free);
         }
         if !self.is_fit(rules, now_ms) {
             return None;
         }
-        self.change(State::Open, State::HalfOpen);
+        self.change(BreakerState::Open, BreakerState::HalfOpen);
         let is_first = !self.is_trying.swap(true, Ordering::AcqRel);
         is_first.then_some(Pass::Trial)
     }
@@ -162,15 +162,15 @@ impl Breaker {
     }
 
     /// A request failed. True if that opened the breaker.
-    pub fn fail(&self, pass: Pass, failure: Failure, rules: &Rules, now_ms: u64) -> bool {
+    pub fn fail(&self, pass: Pass, failure: RequestFault, rules: &Rules, now_ms: u64) -> bool {
         let is_opened = match pass {
             Pass::Aside => false,
-            Pass::Trial => self.open_from(State::HalfOpen, failure, rules, now_ms),
+            Pass::Trial => self.open_from(BreakerState::HalfOpen, failure, rules, now_ms),
             Pass::Free => {
                 let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
                 rules.failures_max > 0
                     && failures >= rules.failures_max
-                    && self.open_from(State::Closed, failure, rules, now_ms)
+                    && self.open_from(BreakerState::Closed, failure, rules, now_ms)
             }
         };
         self.give_up(pass);
@@ -186,11 +186,11 @@ impl Breaker {
 
     /// The replica answers questions. True if that closed the breaker.
     pub fn found_fit(&self, rules: &Rules, now_ms: u64) -> bool {
-        if self.state() != State::Open || now_ms < self.until_ms() {
+        if self.state() != BreakerState::Open || now_ms < self.until_ms() {
             return false;
         }
         if self.needs_trial.load(Ordering::Relaxed) {
-            self.change(State::Open, State::HalfOpen);
+            self.change(BreakerState::Open, BreakerState::HalfOpen);
             return false;
         }
         self.failures.store(rules.failures_max.saturating_sub(1), Ordering::Relaxed);
@@ -200,11 +200,11 @@ impl Breaker {
     /// The replica answers no questions. True if that opened the breaker.
     pub fn found_unfit(&self, rules: &Rules, now_ms: u64) -> bool {
         match self.state() {
-            State::Open => {
+            BreakerState::Open => {
                 self.prolong(rules, now_ms);
                 false
             }
-            state => self.open_from(state, Failure::Broken, rules, now_ms),
+            state => self.open_from(state, RequestFault::Broken, rules, now_ms),
         }
     }
 
@@ -216,8 +216,10 @@ impl Breaker {
     /// How long it has been open; 0 if it is not.
     pub fn open_for_ms(&self, now_ms: u64) -> u64 {
         match self.state() {
-            State::Closed => 0,
-            State::Open | State::HalfOpen => now_ms.saturating_sub(self.opened_ms.load(Ordering::Relaxed)),
+            BreakerState::Closed => 0,
+            BreakerState::Open | BreakerState::HalfOpen => {
+                now_ms.saturating_sub(self.opened_ms.load(Ordering::Relaxed))
+            }
         }
     }
 
@@ -233,16 +235,17 @@ impl Breaker {
 
     fn close(&self, now_ms: u64) -> bool {
         self.closed_ms.store(now_ms, Ordering::Relaxed);
-        self.change(State::HalfOpen, State::Closed) || self.change(State::Open, State::Closed)
+        self.change(BreakerState::HalfOpen, BreakerState::Closed)
+            || self.change(BreakerState::Open, BreakerState::Closed)
     }
 
     /// Opens it, if nobody was faster.
-    fn open_from(&self, state: State, failure: Failure, rules: &Rules, now_ms: u64) -> bool {
+    fn open_from(&self, state: BreakerState, failure: RequestFault, rules: &Rules, now_ms: u64) -> bool {
         // What was on its way when it opened, and fails only now, says nothing new.
         if self.state() != state {
             return false;
         }
-        if state == State::Closed {
+        if state == BreakerState::Closed {
             // One that served for long begins anew.
             let closed_for_ms = now_ms.saturating_sub(self.closed_ms.load(Ordering::Relaxed));
             if closed_for_ms > rules.open_time_max_ms.saturating_mul(2) {
@@ -253,8 +256,8 @@ impl Breaker {
         let until_before_ms = self.until_ms();
         let openings = self.openings.load(Ordering::Relaxed);
         self.until_ms.store(now_ms.saturating_add(open_time_ms(rules, openings)), Ordering::Relaxed);
-        self.needs_trial.store(failure == Failure::TimedOut, Ordering::Relaxed);
-        let is_first = self.change(state, State::Open);
+        self.needs_trial.store(failure == RequestFault::TimedOut, Ordering::Relaxed);
+        let is_first = self.change(state, BreakerState::Open);
         if is_first {
             self.openings.store(openings.saturating_add(1), Ordering::Relaxed);
         } else {
@@ -268,7 +271,7 @@ impl Breaker {
         self.until_ms.store(now_ms.saturating_add(open_time_ms(rules, openings)), Ordering::Relaxed);
     }
 
-    fn change(&self, from: State, to: State) -> bool {
+    fn change(&self, from: BreakerState, to: BreakerState) -> bool {
         self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
@@ -289,7 +292,7 @@ mod tests {
         is_asked: false,
     };
 
-    fn opened(rules: &Rules, failure: Failure) -> Breaker {
+    fn opened(rules: &Rules, failure: RequestFault) -> Breaker {
         let breaker = Breaker::default();
         for left in (0..3).rev() {
             assert_eq!(breaker.pass(rules, 1), Some(Pass::Free));
@@ -302,22 +305,22 @@ mod tests {
     fn opens_after_failures_in_a_row() {
         let breaker = Breaker::default();
         for _ in 0..10 {
-            assert!(!breaker.fail(Pass::Free, Failure::Broken, &RULES, 1));
-            assert!(!breaker.fail(Pass::Free, Failure::Broken, &RULES, 1));
+            assert!(!breaker.fail(Pass::Free, RequestFault::Broken, &RULES, 1));
+            assert!(!breaker.fail(Pass::Free, RequestFault::Broken, &RULES, 1));
             breaker.succeed(Pass::Free, 1);
-            breaker.fail(Pass::Aside, Failure::Broken, &RULES, 1);
+            breaker.fail(Pass::Aside, RequestFault::Broken, &RULES, 1);
         }
-        assert_eq!(breaker.state(), State::Closed);
-        assert_eq!(opened(&RULES, Failure::Broken).state(), State::Open);
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        assert_eq!(opened(&RULES, RequestFault::Broken).state(), BreakerState::Open);
         let never = Rules { failures_max: 0, ..RULES };
         for _ in 0..100 {
-            assert!(!breaker.fail(Pass::Free, Failure::Broken, &never, 1));
+            assert!(!breaker.fail(Pass::Free, RequestFault::Broken, &never, 1));
         }
     }
 
     #[test]
     fn one_at_a_time_is_tried_when_its_time_is_over() {
-        let breaker = opened(&RULES, Failure::TimedOut);
+        let breaker = opened(&RULES, RequestFault::TimedOut);
         assert_eq!(breaker.pass(&RULES, 100), None);
         assert_eq!(breaker.pass(&RULES, 101), Some(Pass::Trial));
         assert_eq!(breaker.pass(&RULES, 101), None);
@@ -332,32 +335,32 @@ mod tests {
 
     #[test]
     fn what_fails_late_changes_nothing() {
-        let breaker = opened(&RULES, Failure::TimedOut);
+        let breaker = opened(&RULES, RequestFault::TimedOut);
         let before = (breaker.until_ms(), breaker.open_for_ms(90));
         for now_ms in 2..90 {
-            assert!(!breaker.fail(Pass::Free, Failure::Broken, &RULES, now_ms));
+            assert!(!breaker.fail(Pass::Free, RequestFault::Broken, &RULES, now_ms));
         }
         assert_eq!((breaker.until_ms(), breaker.open_for_ms(90)), before, "it is not open for longer");
         assert!(!breaker.found_fit(&RULES, 200), "it still needs a trial");
-        assert_eq!(breaker.state(), State::HalfOpen);
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
     }
 
     #[test]
     fn each_opening_is_longer_up_to_the_longest() {
-        let breaker = opened(&RULES, Failure::Broken);
+        let breaker = opened(&RULES, RequestFault::Broken);
         let mut now_ms = 1;
         for time_ms in [100, 200, 400, 800, 1000, 1000] {
             assert_eq!(breaker.until_ms(), now_ms + time_ms);
             now_ms += time_ms;
             assert_eq!(breaker.pass(&RULES, now_ms), Some(Pass::Trial));
-            assert!(breaker.fail(Pass::Trial, Failure::Broken, &RULES, now_ms));
+            assert!(breaker.fail(Pass::Trial, RequestFault::Broken, &RULES, now_ms));
         }
         now_ms = breaker.until_ms();
         assert_eq!(breaker.pass(&RULES, now_ms), Some(Pass::Trial));
         breaker.succeed(Pass::Trial, now_ms);
         now_ms += 2001;
         for _ in 0..3 {
-            breaker.fail(Pass::Free, Failure::Broken, &RULES, now_ms);
+            breaker.fail(Pass::Free, RequestFault::Broken, &RULES, now_ms);
         }
         assert_eq!(breaker.until_ms(), now_ms + 100, "one that served for long begins anew");
     }
@@ -365,19 +368,19 @@ mod tests {
     #[test]
     fn where_it_is_asked_its_answers_decide() {
         let rules = Rules { is_asked: true, ..RULES };
-        let breaker = opened(&rules, Failure::Broken);
+        let breaker = opened(&rules, RequestFault::Broken);
         assert_eq!(breaker.pass(&rules, 5000), None, "no request is tried before it answers");
         assert!(!breaker.found_fit(&rules, 50), "its time is not over");
         assert!(!breaker.found_unfit(&rules, 101));
         assert_eq!(breaker.until_ms(), 301);
         assert!(breaker.found_fit(&rules, 301));
         assert_eq!(breaker.pass(&rules, 301), Some(Pass::Free));
-        assert!(breaker.fail(Pass::Free, Failure::Broken, &rules, 302), "its next failure opens it");
+        assert!(breaker.fail(Pass::Free, RequestFault::Broken, &rules, 302), "its next failure opens it");
 
-        let silent = opened(&rules, Failure::TimedOut);
+        let silent = opened(&rules, RequestFault::TimedOut);
         assert!(!silent.found_fit(&rules, 101));
         assert_eq!((silent.pass(&rules, 102), silent.pass(&rules, 102)), (Some(Pass::Trial), None));
-        assert!(silent.fail(Pass::Trial, Failure::TimedOut, &rules, 103));
+        assert!(silent.fail(Pass::Trial, RequestFault::TimedOut, &rules, 103));
         assert_eq!(silent.pass(&rules, 103), None);
 
         let idle = Breaker::default();

@@ -12,7 +12,7 @@ const CONTEXT: usize = 3;
 
 /// A line of a difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum DiffLine {
     /// It is in both.
     Same(String),
     /// It is in the old one.
@@ -35,15 +35,15 @@ pub fn lines(canonical: &str) -> Vec<String> {
 }
 
 /// What has to be changed in `old` to come to `new`.
-pub fn difference(old: &[String], new: &[String]) -> Vec<Line> {
+pub fn difference(old: &[String], new: &[String]) -> Vec<DiffLine> {
     let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let (old_rest, new_rest) = (&old[start..], &new[start..]);
     let end = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
     let (old_middle, tail) = old_rest.split_at(old_rest.len() - end);
     let new_middle = &new_rest[..new_rest.len() - end];
-    let mut lines: Vec<Line> = old[..start].iter().cloned().map(Line::Same).collect();
+    let mut lines: Vec<DiffLine> = old[..start].iter().cloned().map(DiffLine::Same).collect();
     middle(old_middle, new_middle, &mut lines);
-    lines.extend(tail.iter().cloned().map(Line::Same));
+    lines.extend(tail.iter().cloned().map(DiffLine::Same));
     shortened(lines)
 }
 
@@ -100,11 +100,11 @@ fn break_line(into: &mut String, depth: usize) {
 }
 
 /// By the longest common subsequence.
-fn middle(old: &[String], new: &[String], lines: &mut Vec<Line>) {
+fn middle(old: &[String], new: &[String], lines: &mut Vec<DiffLine>) {
     let width = new.len() + 1;
     if old.len().saturating_mul(new.len()) > COMPARED_MAX {
-        lines.extend(old.iter().cloned().map(Line::Old));
-        lines.extend(new.iter().cloned().map(Line::New));
+        lines.extend(old.iter().cloned().map(DiffLine::Old));
+        lines.extend(new.iter().cloned().map(DiffLine::New));
         return;
     }
     let mut common = vec![0_u32; (old.len() + 1) * width];
@@ -121,32 +121,32 @@ fn middle(old: &[String], new: &[String], lines: &mut Vec<Line>) {
     while row < old.len() || column < new.len() {
         let is_both = row < old.len() && column < new.len();
         if is_both && old[row] == new[column] {
-            lines.push(Line::Same(old[row].clone()));
+            lines.push(DiffLine::Same(old[row].clone()));
             (row, column) = (row + 1, column + 1);
         } else if column == new.len()
             || (is_both && common[(row + 1) * width + column] >= common[row * width + column + 1])
         {
-            lines.push(Line::Old(old[row].clone()));
+            lines.push(DiffLine::Old(old[row].clone()));
             row += 1;
         } else {
-            lines.push(Line::New(new[column].clone()));
+            lines.push(DiffLine::New(new[column].clone()));
             column += 1;
         }
     }
 }
 
-fn shortened(lines: Vec<Line>) -> Vec<Line> {
+fn shortened(lines: Vec<DiffLine>) -> Vec<DiffLine> {
     let is_near = |at: usize| {
         let near = lines[at.saturating_sub(CONTEXT)..lines.len().min(at + CONTEXT + 1)].iter();
-        near.into_iter().any(|line| !matches!(line, Line::Same(_)))
+        near.into_iter().any(|line| !matches!(line, DiffLine::Same(_)))
     };
     let near: Vec<bool> = (0..lines.len()).map(is_near).collect();
     let mut shown = Vec::new();
     for (line, is_near) in lines.into_iter().zip(near) {
         match (is_near, shown.last_mut()) {
             (true, _) => shown.push(line),
-            (false, Some(Line::Skipped(count))) => *count += 1,
-            (false, _) => shown.push(Line::Skipped(1)),
+            (false, Some(DiffLine::Skipped(count))) => *count += 1,
+            (false, _) => shown.push(DiffLine::Skipped(1)),
         }
     }
     shown
@@ -156,12 +156,12 @@ fn shortened(lines: Vec<Line>) -> Vec<Line> {
 mod tests {
     use super::*;
 
-    fn texts(lines: &[Line]) -> Vec<String> {
-        let text = |line: &Line| match line {
-            Line::Same(line) => format!(" {line}"),
-            Line::Old(line) => format!("-{line}"),
-            Line::New(line) => format!("+{line}"),
-            Line::Skipped(count) => format!("@{count}"),
+    fn texts(lines: &[DiffLine]) -> Vec<String> {
+        let text = |line: &DiffLine| match line {
+            DiffLine::Same(line) => format!(" {line}"),
+            DiffLine::Old(line) => format!("-{line}"),
+            DiffLine::New(line) => format!("+{line}"),
+            DiffLine::Skipped(count) => format!("@{count}"),
         };
         lines.iter().map(text).collect()
     }
@@ -208,7 +208,7 @@ mod tests {
         let many = |word: &str| (0..2500).map(|number| format!("{word}{number}")).collect::<Vec<_>>();
         let lines = difference(&many("a"), &many("b"));
         assert_eq!(lines.len(), 5000);
-        assert!(lines[..2500].iter().all(|line| matches!(line, Line::Old(_))));
+        assert!(lines[..2500].iter().all(|line| matches!(line, DiffLine::Old(_))));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::book::{Book, Definition, Pending, Tool};
+use super::book::{Definition, Pending, PinBook, PinnedTool};
 use crate::directory::Directory;
 use protocol::canonical::{Hash, canonical};
 use protocol::json::Scratch;
@@ -38,10 +38,10 @@ pub struct Folder(PathBuf);
 
 /// What a file of pins holds.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct PinnedTools {
     /// All tools.
-    pub tools: BTreeMap<String, Tool>,
-    /// See [`Book::is_complete`].
+    pub tools: BTreeMap<String, PinnedTool>,
+    /// See [`PinBook::is_complete`].
     pub is_complete: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Approval {
 }
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct PinFile {
     layout: u32,
     complete: bool,
     tools: Vec<FileTool>,
@@ -107,17 +107,17 @@ impl Folder {
     }
 
     /// What is kept of an upstream; `None`: nothing was ever.
-    pub fn read(&self, upstream: &str) -> io::Result<Option<Kept>> {
+    pub fn read(&self, upstream: &str) -> io::Result<Option<PinnedTools>> {
         let Some(pins) = self.pins()? else { return Ok(None) };
         let Some(text) = pins.text(file_name(upstream).as_ref(), FILE_BYTES_MAX)? else { return Ok(None) };
-        let file: File = serde_json::from_str(&text)?;
+        let file: PinFile = serde_json::from_str(&text)?;
         if file.layout != LAYOUT {
             return Err(io::Error::other("the file is of another version"));
         }
         let mut scratch = Scratch::default();
-        let mut kept = Kept { tools: BTreeMap::new(), is_complete: file.complete };
+        let mut kept = PinnedTools { tools: BTreeMap::new(), is_complete: file.complete };
         for FileTool { name, approved, pending } in file.tools {
-            let tool = Tool {
+            let tool = PinnedTool {
                 approved: approved.iter().map(|one| one.read(&mut scratch)).collect::<io::Result<_>>()?,
                 pending: pending
                     .iter()
@@ -195,7 +195,7 @@ fn present(opened: io::Result<Directory>) -> io::Result<Option<Directory>> {
 }
 
 /// The text of a file of pins.
-pub fn text_of(book: &Book) -> String {
+pub fn text_of(book: &PinBook) -> String {
     let definition = |definition: &Definition| {
         let text = RawValue::from_string(definition.text.to_string()).ok()?;
         Some(FileDefinition { sha256: definition.hash.to_string(), definition: text })
@@ -205,7 +205,7 @@ pub fn text_of(book: &Book) -> String {
         approved: tool.approved.iter().filter_map(definition).collect(),
         pending: tool.pending.iter().filter_map(|pending| definition(&pending.definition)).collect(),
     });
-    let file = File { layout: LAYOUT, complete: book.is_complete(), tools: tools.collect() };
+    let file = PinFile { layout: LAYOUT, complete: book.is_complete(), tools: tools.collect() };
     // Nothing in it can fail to be JSON.
     serde_json::to_string(&file).unwrap_or_default()
 }
@@ -225,7 +225,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::super::book::{Listed, Source};
+    use super::super::book::{ListSource, Listed};
     use super::*;
     use config::PinMode;
 
@@ -246,8 +246,8 @@ mod tests {
         }
     }
 
-    fn book(definitions: &[(&str, &str)]) -> Book {
-        let mut book = Book::new(1 << 20);
+    fn book(definitions: &[(&str, &str)]) -> PinBook {
+        let mut book = PinBook::new(1 << 20);
         let listed: Vec<Listed> = definitions
             .iter()
             .map(|(name, text)| {
@@ -255,7 +255,7 @@ mod tests {
                 Listed { name: Some((*name).to_owned()), definition: Definition::new(form) }
             })
             .collect();
-        book.look(Source::Own(0), PinMode::Block, &listed, true);
+        book.look(ListSource::Own(0), PinMode::Block, &listed, true);
         book
     }
 

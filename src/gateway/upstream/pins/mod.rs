@@ -26,8 +26,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
-use self::book::{Book, Finding, Listed, Source, Verdict, What};
-use self::file::Kept;
+use self::book::{ListSource, ListVerdict, Listed, PinBook, PinChange, PinFinding};
+use self::file::PinnedTools;
 use crate::telemetry::logs::shorten;
 use crate::telemetry::pins::PinSeries;
 use crate::upstream::changes::Changed;
@@ -44,7 +44,7 @@ const NAME_CHARS_MAX: usize = 300;
 /// The pins of one upstream; shared by all threads, and by what it becomes on reload.
 #[derive(Debug)]
 pub struct Pins {
-    inner: Mutex<Inner>,
+    inner: Mutex<PinState>,
     current: ArcSwap<Current>,
     /// Something became known.
     changed: Notify,
@@ -52,8 +52,8 @@ pub struct Pins {
 }
 
 #[derive(Debug)]
-struct Inner {
-    book: Book,
+struct PinState {
+    book: PinBook,
     is_dirty: bool,
     log_second: Option<Instant>,
     log_lines: usize,
@@ -62,17 +62,17 @@ struct Inner {
 /// What calls go by.
 #[derive(Clone, Debug)]
 struct Current {
-    standing: Standing,
+    standing: PinFileState,
     /// True once the upstream has been pinned.
     is_complete: bool,
-    names: Arc<Names>,
+    names: Arc<PinnedNames>,
     round: Option<Round>,
     /// Why the last round came to nothing.
     failed: Option<(Instant, UpstreamError)>,
 }
 
 #[derive(Debug, Default)]
-struct Names {
+struct PinnedNames {
     /// These must not be called.
     refused: HashSet<String>,
     /// These have an approved definition.
@@ -80,7 +80,7 @@ struct Names {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum PinFileState {
     /// What was kept has not been read yet.
     Closed,
     /// What was kept cannot be read.
@@ -120,9 +120,9 @@ pub struct Looked {
 impl Pins {
     /// Pins that have not been read yet.
     pub fn new(series: PinSeries) -> Self {
-        let inner = Inner { book: Book::new(0), is_dirty: false, log_second: None, log_lines: 0 };
+        let inner = PinState { book: PinBook::new(0), is_dirty: false, log_second: None, log_lines: 0 };
         let current = Current {
-            standing: Standing::Closed,
+            standing: PinFileState::Closed,
             is_complete: false,
             names: Arc::default(),
             round: None,
@@ -137,27 +137,27 @@ impl Pins {
     }
 
     /// What was kept is this; `None`: it cannot be read. About `bytes_max` bytes may be pinned.
-    pub fn open(&self, kept: Option<Kept>, bytes_max: usize) {
+    pub fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
         let mut inner = self.inner();
-        let standing = if kept.is_some() { Standing::Open } else { Standing::Unreadable };
+        let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
         self.series.unreadable.set(i64::from(kept.is_none()));
-        if let Some(Kept { tools, is_complete }) = kept {
-            inner.book = Book::new(bytes_max).restore(tools, is_complete);
+        if let Some(PinnedTools { tools, is_complete }) = kept {
+            inner.book = PinBook::new(bytes_max).restore(tools, is_complete);
         }
         self.publish(&inner, |current| current.standing = standing);
     }
 
     /// True once what was kept has been read.
     pub fn is_open(&self) -> bool {
-        self.current.load().standing == Standing::Open
+        self.current.load().standing == PinFileState::Open
     }
 
     /// Waits until a list of this source can be judged, at most for `patience`.
-    pub async fn ready(&self, source: Source, patience: Duration) {
+    pub async fn ready(&self, source: ListSource, patience: Duration) {
         let is_ready = |current: &Current| match current.standing {
-            Standing::Closed => false,
-            Standing::Unreadable => true,
-            Standing::Open => current.is_complete || source != Source::Client,
+            PinFileState::Closed => false,
+            PinFileState::Unreadable => true,
+            PinFileState::Open => current.is_complete || source != ListSource::Client,
         };
         let ready = async {
             loop {
@@ -173,16 +173,16 @@ impl Pins {
     }
 
     /// Judges a list as it came from `upstream`. `is_whole`: nothing is missing at its end.
-    pub fn look(&self, upstream: &Upstream, source: Source, listed: &[Listed], is_whole: bool) -> Looked {
+    pub fn look(&self, upstream: &Upstream, source: ListSource, listed: &[Listed], is_whole: bool) -> Looked {
         let pins = upstream.config.pins;
         let standing = self.current.load().standing;
-        if standing != Standing::Open {
+        if standing != PinFileState::Open {
             // There is nothing to compare with, and nothing may be taken on trust.
             let shown = vec![!pins.is_strict(); listed.len()];
             return Looked { shown, is_turn: false, is_doubt: false };
         }
         let mut inner = self.inner();
-        let Verdict { shown, findings, is_turn, is_dirty, is_doubt } =
+        let ListVerdict { shown, findings, is_turn, is_dirty, is_doubt } =
             inner.book.look(source, pins.mode, listed, is_whole);
         inner.report(&self.series, upstream, &findings);
         inner.is_dirty |= is_dirty;
@@ -264,19 +264,19 @@ impl Pins {
         self.inner().book.set_bytes_max(bytes_max);
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, PinState> {
         self.inner.lock()
     }
 
     /// Tells calls what is known now. The lock is held, so that nothing newer is overwritten.
-    fn publish(&self, inner: &Inner, change: impl FnOnce(&mut Current)) {
+    fn publish(&self, inner: &PinState, change: impl FnOnce(&mut Current)) {
         let book = &inner.book;
         let mut current = Current::clone(&self.current.load());
         let refused: HashSet<String> = book.refused().into_iter().cloned().collect();
         let approved = book.tools().iter().filter(|(_, tool)| !tool.approved.is_empty());
         let approved: HashSet<String> = approved.map(|(name, _)| name.clone()).collect();
         if refused != current.names.refused || approved != current.names.approved {
-            current.names = Arc::new(Names { refused, approved });
+            current.names = Arc::new(PinnedNames { refused, approved });
         }
         current.is_complete = book.is_complete();
         change(&mut current);
@@ -286,7 +286,7 @@ impl Pins {
     }
 }
 
-fn state(tool: &book::Tool) -> &'static str {
+fn state(tool: &book::PinnedTool) -> &'static str {
     match (tool.approved.is_empty(), tool.pending.is_empty()) {
         (false, true) => "pinned",
         (false, false) => "changed",
@@ -329,7 +329,7 @@ pub async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Result<(), 
 impl Current {
     /// `None`: it is not known.
     fn judge(&self, upstream: &Upstream, tool: &str) -> Option<Result<(), Error>> {
-        if self.standing == Standing::Unreadable {
+        if self.standing == PinFileState::Unreadable {
             return Some(Err(PolicyError::Pinned.into()));
         }
         let pins = upstream.config.pins;
@@ -339,7 +339,7 @@ impl Current {
         if round.begun.elapsed() >= pins.age_max || !is_replaced && !round.is_of(upstream) {
             return None;
         }
-        let Names { refused, approved } = &*self.names;
+        let PinnedNames { refused, approved } = &*self.names;
         let is_refused = match pins.mode {
             PinMode::Off | PinMode::Warn => false,
             PinMode::Quarantine => refused.contains(tool),
@@ -349,10 +349,10 @@ impl Current {
     }
 }
 
-impl Inner {
-    fn report(&mut self, series: &PinSeries, upstream: &Upstream, findings: &[Finding]) {
+impl PinState {
+    fn report(&mut self, series: &PinSeries, upstream: &Upstream, findings: &[PinFinding]) {
         let name = &upstream.config.name;
-        for Finding { tool, hash, what } in findings {
+        for PinFinding { tool, hash, what } in findings {
             series.changes.inc();
             let second = self.log_second.get_or_insert_with(Instant::now);
             if second.elapsed() >= Duration::from_secs(1) {
@@ -366,13 +366,13 @@ impl Inner {
             let (tool, mode) = (shorten(tool), upstream.config.pins.mode.label());
             let sha256 = tracing::field::display(hash);
             match what {
-                What::Changed => {
+                PinChange::Changed => {
                     tracing::warn!(upstream = name, tool, sha256, mode, "the definition of a tool changed");
                 }
-                What::New => {
+                PinChange::New => {
                     tracing::warn!(upstream = name, tool, sha256, mode, "a new tool waits for approval");
                 }
-                What::NoRoom => {
+                PinChange::NoRoom => {
                     tracing::error!(
                         upstream = name,
                         tool,

@@ -15,15 +15,15 @@ const ABANDONED_MAX: usize = 1024;
 
 /// The calls in flight. `H` leads to who waits.
 #[derive(Debug)]
-pub struct Book<H> {
+pub struct PendingCalls<H> {
     next: u64,
-    calls: BTreeMap<u64, Call<H>>,
+    calls: BTreeMap<u64, PendingCall<H>>,
     abandoned: usize,
 }
 
 /// One call.
 #[derive(Debug)]
-pub struct Call<H> {
+pub struct PendingCall<H> {
     /// The literal of its id as the caller wrote it.
     pub id: Bytes,
     /// The literal of its progress token, if it has one.
@@ -31,14 +31,14 @@ pub struct Call<H> {
     /// The session that it belongs to.
     pub session: u64,
     /// What it is to the messages that name no call.
-    pub role: Role,
+    pub role: CallRole,
     /// Who waits; `None` once nobody does.
     pub handle: Option<H>,
 }
 
 /// What a call is to the messages that name no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum CallRole {
     /// They may be for its client.
     Call,
     /// The gateway asks: nobody is there whom they could reach.
@@ -47,15 +47,15 @@ pub enum Role {
     Subscription,
 }
 
-impl<H> Default for Book<H> {
+impl<H> Default for PendingCalls<H> {
     fn default() -> Self {
         Self { next: 1, calls: BTreeMap::new(), abandoned: 0 }
     }
 }
 
-impl<H> Book<H> {
+impl<H> PendingCalls<H> {
     /// Enters a call and gives it its id.
-    pub fn enter(&mut self, call: Call<H>) -> u64 {
+    pub fn enter(&mut self, call: PendingCall<H>) -> u64 {
         let own = self.next;
         self.next += 1;
         self.calls.insert(own, call);
@@ -63,12 +63,12 @@ impl<H> Book<H> {
     }
 
     /// The call of this id or progress token.
-    pub fn get_mut(&mut self, own: u64) -> Option<&mut Call<H>> {
+    pub fn get_mut(&mut self, own: u64) -> Option<&mut PendingCall<H>> {
         self.calls.get_mut(&own)
     }
 
     /// Takes a call out: it is answered, or of no interest any more.
-    pub fn leave(&mut self, own: u64) -> Option<Call<H>> {
+    pub fn leave(&mut self, own: u64) -> Option<PendingCall<H>> {
         let call = self.calls.remove(&own)?;
         if call.handle.is_none() {
             self.abandoned -= 1;
@@ -93,23 +93,24 @@ impl<H> Book<H> {
     /// The id under which a call of `session` runs that its client calls `id`; the newest, where it used one twice.
     /// What the gateway asks has ids that clients may use as well.
     pub fn find(&self, session: u64, id: &[u8]) -> Option<u64> {
-        let is_it = |call: &Call<H>| call.session == session && call.id == id && call.role != Role::Own;
+        let is_it =
+            |call: &PendingCall<H>| call.session == session && call.id == id && call.role != CallRole::Own;
         self.calls.iter().rev().find(|(_, call)| is_it(call)).map(|(own, _)| *own)
     }
 
     /// True if somebody waits for a call that is no subscription.
     pub fn has_calls(&self) -> bool {
-        self.calls.values().any(|call| call.handle.is_some() && call.role != Role::Subscription)
+        self.calls.values().any(|call| call.handle.is_some() && call.role != CallRole::Subscription)
     }
 
     /// True if all who wait are the gateway itself.
     pub fn is_own(&self) -> bool {
-        self.calls.values().all(|call| call.handle.is_none() || call.role == Role::Own)
+        self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Own)
     }
 
     /// Gives up what the gateway has asked.
     pub fn abandon_own(&mut self) {
-        let is_own = |call: &Call<H>| call.role == Role::Own && call.handle.is_some();
+        let is_own = |call: &PendingCall<H>| call.role == CallRole::Own && call.handle.is_some();
         let own: Vec<u64> = self.calls.iter().filter(|(_, call)| is_own(call)).map(|(own, _)| *own).collect();
         for own in own {
             self.abandon(own);
@@ -139,13 +140,13 @@ impl<H> Book<H> {
     }
 
     /// Takes all calls out.
-    pub fn drain(&mut self) -> impl Iterator<Item = Call<H>> {
+    pub fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
         self.abandoned = 0;
         std::mem::take(&mut self.calls).into_values()
     }
 
     fn awaited(&self) -> impl Iterator<Item = u64> {
-        let is_awaited = |call: &Call<H>| call.handle.is_some() && call.role == Role::Call;
+        let is_awaited = |call: &PendingCall<H>| call.handle.is_some() && call.role == CallRole::Call;
         self.calls.iter().rev().filter(move |(_, call)| is_awaited(call)).map(|(own, _)| *own)
     }
 }
@@ -158,14 +159,14 @@ mod tests {
 
     use super::*;
 
-    fn call(session: u64, id: &str) -> Call<&'static str> {
+    fn call(session: u64, id: &str) -> PendingCall<&'static str> {
         let id = Bytes::copy_from_slice(id.as_bytes());
-        Call { id, token: None, session, role: Role::Call, handle: Some("waits") }
+        PendingCall { id, token: None, session, role: CallRole::Call, handle: Some("waits") }
     }
 
     #[test]
     fn the_same_id_of_two_sessions_is_two_calls() {
-        let mut book = Book::default();
+        let mut book = PendingCalls::default();
         let (one, two) = (book.enter(call(1, "7")), book.enter(call(2, "7")));
         assert_ne!(one, two);
         assert_eq!(
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_nobody_waits_for_is_no_place_for_messages() {
-        let mut book = Book::default();
+        let mut book = PendingCalls::default();
         assert!(book.is_empty() && book.is_idle() && book.only().is_none() && book.newest().is_none());
         let one = book.enter(call(1, "1"));
         assert_eq!((book.only(), book.newest()), (Some(one), Some(one)));
@@ -200,9 +201,9 @@ mod tests {
 
     #[test]
     fn only_calls_of_clients_are_a_place_for_messages() {
-        for (role, is_call) in [(Role::Subscription, false), (Role::Own, true)] {
-            let mut book = Book::default();
-            let other = book.enter(Call { role, ..call(1, "s") });
+        for (role, is_call) in [(CallRole::Subscription, false), (CallRole::Own, true)] {
+            let mut book = PendingCalls::default();
+            let other = book.enter(PendingCall { role, ..call(1, "s") });
             assert_eq!(book.find(1, b"s"), (!is_call).then_some(other), "nobody cancels what is not theirs");
             assert!(!book.is_idle() && book.has_calls() == is_call);
             assert!(book.only().is_none() && book.newest().is_none());
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn of_too_many_given_up_calls_the_oldest_are_forgotten() {
-        let mut book = Book::default();
+        let mut book = PendingCalls::default();
         let kept = book.enter(call(1, "kept"));
         for number in 0..ABANDONED_MAX + 5 {
             let own = book.enter(call(1, &number.to_string()));
@@ -234,7 +235,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map_with_ids_of_its_own(steps in prop::collection::vec((0..4_u8, 0..12_u64), 0..80)) {
-            let mut book = Book::default();
+            let mut book = PendingCalls::default();
             // Own id → whether somebody waits.
             let mut model: HashMap<u64, bool> = HashMap::new();
             for (step, number) in steps {

@@ -19,8 +19,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
 use memchr::memmem;
 
-use super::sessions::{Seat, Sessions};
-use super::{InFlight, Outgoing, Own, Pipe, outgoing, queue};
+use super::sessions::{MuxSessions, SessionHandle};
+use super::{MuxCall, MuxConnection, MuxRequest, Own, outgoing, queue};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::exchange::{Client, Reply, RequestBody};
@@ -42,28 +42,29 @@ const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 #[expect(async_fn_in_trait, reason = "it is called on the thread that owns the client, never across threads")]
 pub trait Connect {
     /// The sessions that are open.
-    fn sessions(&self) -> &Sessions;
+    fn sessions(&self) -> &MuxSessions;
 
     /// The connection for modern requests of this caller. `None`: there is no such thing.
-    async fn modern(&self, asking: Asking<'_>) -> Result<Option<Pipe>, UpstreamError>;
+    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError>;
 
     /// Answers `initialize`.
-    async fn initialize(&self, asking: Asking<'_>, post: Post<'_>) -> Result<Reply, UpstreamError>;
+    async fn initialize(&self, asking: ConnectRequest<'_>, post: MuxPost<'_>)
+    -> Result<Reply, UpstreamError>;
 
     /// Answers a message within a session.
-    async fn post(&self, seat: Seat, post: Post<'_>) -> Result<Reply, UpstreamError> {
+    async fn post(&self, seat: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
         pass(&seat.pipe, seat.session, post).await
     }
 
     /// A session that is over. The id is forgotten already.
-    fn end(&self, seat: Seat) {
+    fn end(&self, seat: SessionHandle) {
         seat.pipe.close();
     }
 }
 
 /// Who wants a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking<'a> {
+pub struct ConnectRequest<'a> {
     /// The thread that will run it.
     pub client: &'a Client,
     /// The upstream.
@@ -76,7 +77,7 @@ pub struct Asking<'a> {
 
 /// A message that was posted.
 #[derive(Clone, Copy, Debug)]
-pub struct Post<'a> {
+pub struct MuxPost<'a> {
     /// It.
     pub message: &'a Bytes,
     /// What was found in it.
@@ -95,7 +96,7 @@ pub struct Post<'a> {
     pub sending: Option<&'a Sending>,
 }
 
-impl Post<'_> {
+impl MuxPost<'_> {
     /// Whether its method is this.
     pub fn is(&self, method: &str) -> bool {
         self.envelope.method.as_ref().is_some_and(|literal| literal.equals(self.message, method))
@@ -118,7 +119,7 @@ pub async fn send(
     let (parts, RequestBody { message: body, sending }) = request.into_parts();
     let headers = &parts.headers;
     let session = headers.get(SESSION_ID);
-    let asking = Asking { client, upstream, caller: headers.get(CALLER), deadline };
+    let asking = ConnectRequest { client, upstream, caller: headers.get(CALLER), deadline };
     match parts.method {
         HttpMethod::GET => {
             let Some(session) = session else { return Ok(empty(StatusCode::METHOD_NOT_ALLOWED)) };
@@ -150,7 +151,8 @@ pub async fn send(
     let is_own = parts.extensions.get::<Own>().is_some();
     let envelope = &envelope;
     let sending = sending.as_deref();
-    let post = Post { message: &message, envelope, headers, is_own, era, json_depth_max, deadline, sending };
+    let post =
+        MuxPost { message: &message, envelope, headers, is_own, era, json_depth_max, deadline, sending };
     if is_modern {
         let mut may_repeat = true;
         loop {
@@ -177,12 +179,12 @@ pub async fn send(
 }
 
 /// Passes a message through a connection.
-pub async fn pass(pipe: &Pipe, session: u64, post: Post<'_>) -> Result<Reply, UpstreamError> {
-    let Post { message, envelope, headers, is_own, era, json_depth_max, deadline, sending } = post;
+pub async fn pass(pipe: &MuxConnection, session: u64, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+    let MuxPost { message, envelope, headers, is_own, era, json_depth_max, deadline, sending } = post;
     match envelope.kind {
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
-            let request = Outgoing { session, message, envelope, headers, is_own, era, deadline };
+            let request = MuxRequest { session, message, envelope, headers, is_own, era, deadline };
             let call = pipe.call(request).await?;
             if let Some(sending) = sending {
                 sending.mark_taken();
@@ -212,7 +214,11 @@ pub async fn pass(pipe: &Pipe, session: u64, post: Post<'_>) -> Result<Reply, Up
 }
 
 /// Opens a session over a connection of its own by the caller's `initialize`. One that is refused ends it.
-pub async fn open_session(sessions: &Sessions, pipe: Pipe, post: Post<'_>) -> Result<Reply, UpstreamError> {
+pub async fn open_session(
+    sessions: &MuxSessions,
+    pipe: MuxConnection,
+    post: MuxPost<'_>,
+) -> Result<Reply, UpstreamError> {
     let session = pipe.begin_session();
     // Whatever comes in between, a connection that nobody knows of ends.
     let opening = CloseOnDrop::new(pipe);
@@ -227,7 +233,9 @@ pub async fn open_session(sessions: &Sessions, pipe: Pipe, post: Post<'_>) -> Re
         _ => false,
     };
     if !is_refused {
-        let id = sessions.keep(Seat { pipe: opening.pipe().clone(), session }).ok_or(UpstreamError::Reset)?;
+        let id = sessions
+            .keep(SessionHandle { pipe: opening.pipe().clone(), session })
+            .ok_or(UpstreamError::Reset)?;
         reply.head.headers.insert(SESSION_ID, id);
         opening.keep();
     }
@@ -252,7 +260,7 @@ pub fn stream(events: Incoming) -> Reply {
 }
 
 /// The first message decides what kind of reply it is.
-async fn answer((mut rest, in_flight): (queue::Receiver, InFlight)) -> Result<Reply, UpstreamError> {
+async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Result<Reply, UpstreamError> {
     match rest.next().await {
         Some(Ok(piece)) if piece.is_answer => Ok(json(piece.data)),
         Some(Ok(piece)) => {
@@ -267,11 +275,11 @@ async fn answer((mut rest, in_flight): (queue::Receiver, InFlight)) -> Result<Re
 /// The status that a modern server gives its answer over HTTP.
 fn modern_status(answer: &[u8]) -> StatusCode {
     #[derive(serde::Deserialize)]
-    struct Answer {
-        error: Option<Failure>,
+    struct ReplyEnvelope {
+        error: Option<ReplyError>,
     }
     #[derive(serde::Deserialize)]
-    struct Failure {
+    struct ReplyError {
         code: i64,
     }
     // Nearly all answers are results, and need no further look.
@@ -279,8 +287,8 @@ fn modern_status(answer: &[u8]) -> StatusCode {
         return StatusCode::OK;
     }
     match serde_json::from_slice(answer) {
-        Ok(Answer { error: Some(Failure { code: -32601 }) }) => StatusCode::NOT_FOUND,
-        Ok(Answer { error: Some(Failure { code: -32022..=-32020 }) }) => StatusCode::BAD_REQUEST,
+        Ok(ReplyEnvelope { error: Some(ReplyError { code: -32601 }) }) => StatusCode::NOT_FOUND,
+        Ok(ReplyEnvelope { error: Some(ReplyError { code: -32022..=-32020 }) }) => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
 }
@@ -295,12 +303,12 @@ fn respond(media: HeaderValue, body: Incoming) -> Reply {
 #[derive(Debug)]
 pub struct Body {
     first: Option<Bytes>,
-    rest: queue::Receiver,
-    _in_flight: Option<InFlight>,
+    rest: queue::PieceReceiver,
+    _in_flight: Option<MuxCall>,
 }
 
 impl Body {
-    fn new(first: Option<Bytes>, rest: queue::Receiver, in_flight: Option<InFlight>) -> Self {
+    fn new(first: Option<Bytes>, rest: queue::PieceReceiver, in_flight: Option<MuxCall>) -> Self {
         Self { first, rest, _in_flight: in_flight }
     }
 
@@ -316,23 +324,23 @@ impl Body {
 /// Ends a connection unless it is kept.
 #[derive(Debug)]
 pub struct CloseOnDrop {
-    pipe: Pipe,
+    pipe: MuxConnection,
     is_kept: bool,
 }
 
 impl CloseOnDrop {
     /// It ends when this is dropped.
-    pub fn new(pipe: Pipe) -> Self {
+    pub fn new(pipe: MuxConnection) -> Self {
         Self { pipe, is_kept: false }
     }
 
     /// The connection.
-    pub fn pipe(&self) -> &Pipe {
+    pub fn pipe(&self) -> &MuxConnection {
         &self.pipe
     }
 
     /// It does not end.
-    pub fn keep(mut self) -> Pipe {
+    pub fn keep(mut self) -> MuxConnection {
         self.is_kept = true;
         self.pipe.clone()
     }

@@ -15,33 +15,33 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What a message is. Spans are of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum IncomingKind {
     /// The answer to a call.
     Response {
         /// Where its id stands.
-        id: Named,
+        id: OwnNumber,
         /// Where it repeats it, as the id of a subscription.
         repeated: Option<Span>,
     },
     /// An answer that leaves in doubt what it says.
     Doubtful {
         /// Where its id stands.
-        id: Named,
+        id: OwnNumber,
     },
     /// Progress of a call.
     Progress {
         /// Where its token stands.
-        token: Named,
+        token: OwnNumber,
     },
     /// A change that belongs to a subscription, which is a call.
     OfSubscription {
         /// Where its id stands.
-        id: Named,
+        id: OwnNumber,
     },
     /// `notifications/cancelled`.
     Cancelled {
         /// Where it says which request it is about.
-        id: Named,
+        id: OwnNumber,
     },
     /// A request to the client.
     Request {
@@ -66,14 +66,14 @@ pub enum Heard {
 
 /// A number of ours in a message. `None` if what stands there is no number of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct OwnNumber {
     /// The number.
     pub own: Option<u64>,
     /// Where it stands.
     pub span: Span,
 }
 
-impl Named {
+impl OwnNumber {
     fn at(span: Span, message: &[u8]) -> Self {
         let literal = message.get(span.clone()).and_then(|literal| str::from_utf8(literal).ok());
         // A number has many spellings in JSON, but a server gives back the one it got.
@@ -92,12 +92,12 @@ impl Named {
 }
 
 /// Reads a message. `None`: it is none.
-pub fn hear(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<Heard> {
+pub fn hear(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<IncomingKind> {
     let envelope = match Envelope::parse(scratch, message, depth_max) {
         Ok(envelope) => envelope,
         Err(EnvelopeError::NotJsonRpc { .. }) => {
             let id = find_id(scratch, message, depth_max)?;
-            return Some(Heard::Doubtful { id: Named::at(id, message) });
+            return Some(IncomingKind::Doubtful { id: OwnNumber::at(id, message) });
         }
         Err(_) => return None,
     };
@@ -106,9 +106,11 @@ pub fn hear(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<H
         MessageKind::Response => {
             let repeated = memmem::find(message, SUBSCRIPTION_ID.as_bytes())
                 .and_then(|_| repeated_id(scratch, message, depth_max));
-            Some(Heard::Response { id: Named::at(envelope.id?, message), repeated })
+            Some(IncomingKind::Response { id: OwnNumber::at(envelope.id?, message), repeated })
         }
-        MessageKind::Request => Some(Heard::Request { id: envelope.id.clone()?, is_ping: method("ping") }),
+        MessageKind::Request => {
+            Some(IncomingKind::Request { id: envelope.id.clone()?, is_ping: method("ping") })
+        }
         MessageKind::Notification => {
             let params = envelope.params.clone();
             let of_params = params.and_then(|_| {
@@ -117,32 +119,36 @@ pub fn hear(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<H
             });
             scratch.release();
             Some(of_params.unwrap_or(if method("notifications/message") {
-                Heard::Log { level: None }
+                IncomingKind::Log { level: None }
             } else {
-                Heard::Notification
+                IncomingKind::Notification
             }))
         }
     }
 }
 
-fn read_notification(params: Value<'_>, message: &[u8], method: &impl Fn(&str) -> bool) -> Option<Heard> {
-    let named = |value: Value<'_>| Named::at(value.span(), message);
+fn read_notification(
+    params: Value<'_>,
+    message: &[u8],
+    method: &impl Fn(&str) -> bool,
+) -> Option<IncomingKind> {
+    let named = |value: Value<'_>| OwnNumber::at(value.span(), message);
     let text = |value: Value<'_>| value.as_literal()?.decode(message).map(String::from);
     if method("notifications/progress") {
-        return params.get("progressToken").map(|token| Heard::Progress { token: named(token) });
+        return params.get("progressToken").map(|token| IncomingKind::Progress { token: named(token) });
     }
     if method("notifications/cancelled") {
-        return params.get("requestId").map(|id| Heard::Cancelled { id: named(id) });
+        return params.get("requestId").map(|id| IncomingKind::Cancelled { id: named(id) });
     }
     if let Some(id) = params.get("_meta").and_then(|meta| meta.get(SUBSCRIPTION_ID)) {
-        return Some(Heard::OfSubscription { id: named(id) });
+        return Some(IncomingKind::OfSubscription { id: named(id) });
     }
     if method("notifications/message") {
         let level = params.get("level").and_then(text).and_then(|level| Level::of(&level));
-        return Some(Heard::Log { level });
+        return Some(IncomingKind::Log { level });
     }
     if method("notifications/resources/updated") {
-        return params.get("uri").and_then(text).map(|uri| Heard::Updated { uri: uri.into() });
+        return params.get("uri").and_then(text).map(|uri| IncomingKind::Updated { uri: uri.into() });
     }
     None
 }
@@ -158,17 +164,17 @@ fn repeated_id(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Optio
 mod tests {
     use super::*;
 
-    fn heard(message: &str) -> Option<Heard> {
+    fn heard(message: &str) -> Option<IncomingKind> {
         hear(&mut Scratch::default(), message.as_bytes(), 16)
     }
 
-    fn own(heard: Option<Heard>) -> Option<u64> {
+    fn own(heard: Option<IncomingKind>) -> Option<u64> {
         match heard? {
-            Heard::Response { id, .. }
-            | Heard::Doubtful { id }
-            | Heard::Progress { token: id }
-            | Heard::OfSubscription { id }
-            | Heard::Cancelled { id } => id.own,
+            IncomingKind::Response { id, .. }
+            | IncomingKind::Doubtful { id }
+            | IncomingKind::Progress { token: id }
+            | IncomingKind::OfSubscription { id }
+            | IncomingKind::Cancelled { id } => id.own,
             _ => None,
         }
     }
@@ -191,21 +197,24 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":99999999999999999999999,"result":{}}"#,
         ] {
             let heard = heard(message);
-            assert!(matches!(heard, Some(Heard::Response { .. })) && own(heard).is_none(), "{message}");
+            assert!(
+                matches!(heard, Some(IncomingKind::Response { .. })) && own(heard).is_none(),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn what_belongs_to_no_call_is_told_apart() {
-        let log = |level| Some(Heard::Log { level });
+        let log = |level| Some(IncomingKind::Log { level });
         for (message, expected) in [
             (
                 r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#,
-                Some(Heard::Request { id: 22..23, is_ping: true }),
+                Some(IncomingKind::Request { id: 22..23, is_ping: true }),
             ),
             (
                 r#"{"jsonrpc":"2.0","id":"a","method":"roots/list"}"#,
-                Some(Heard::Request { id: 22..25, is_ping: false }),
+                Some(IncomingKind::Request { id: 22..25, is_ping: false }),
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1}}"#,
@@ -215,10 +224,16 @@ mod tests {
             (r#"{"jsonrpc":"2.0","method":"notifications/message"}"#, log(None)),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a\u003ab"}}"#,
-                Some(Heard::Updated { uri: "a:b".into() }),
+                Some(IncomingKind::Updated { uri: "a:b".into() }),
             ),
-            (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#, Some(Heard::Notification)),
-            (r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#, Some(Heard::Notification)),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                Some(IncomingKind::Notification),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#,
+                Some(IncomingKind::Notification),
+            ),
         ] {
             assert_eq!(heard(message), expected, "{message}");
         }
@@ -236,7 +251,7 @@ mod tests {
     fn the_rest_of_a_message_stays_as_it_is() {
         let message = Bytes::from_static(br#"{"jsonrpc":"2.0", "id":7,"result":{"x":1.50}}"#);
         let heard = hear(&mut Scratch::default(), &message, 16);
-        let Some(Heard::Response { id, repeated: None }) = heard else { panic!("{heard:?}") };
+        let Some(IncomingKind::Response { id, repeated: None }) = heard else { panic!("{heard:?}") };
         let replaced = id.replaced(&message, &Bytes::from_static(b"\"a\""), None).to_bytes();
         assert_eq!(replaced, r#"{"jsonrpc":"2.0", "id":"a","result":{"x":1.50}}"#);
 
@@ -244,7 +259,7 @@ mod tests {
             br#"{"jsonrpc":"2.0","result":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}},"id":7}"#;
         let message = Bytes::from_static(message);
         let heard = hear(&mut Scratch::default(), &message, 16);
-        let Some(Heard::Response { id, repeated }) = heard else { panic!("{heard:?}") };
+        let Some(IncomingKind::Response { id, repeated }) = heard else { panic!("{heard:?}") };
         let replaced = id.replaced(&message, &Bytes::from_static(b"\"a\""), repeated.as_ref()).to_bytes();
         assert_eq!(
             replaced,

@@ -9,9 +9,9 @@ use arc_swap::ArcSwap;
 use prometheus::IntCounter;
 use tokio_util::sync::CancellationToken;
 
-use super::Bounds;
+use super::MuxBounds;
 use crate::access::limit::buffered::Buffered;
-use crate::access::limit::quota::Room;
+use crate::access::limit::quota::Quota;
 use config::{self, Config};
 use net::drain::Drain;
 use net::tasks::Tasks;
@@ -22,9 +22,9 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What the connections of all threads share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedHost {
     /// How many child processes may run.
-    pub children: Arc<Room>,
+    pub children: Arc<Quota>,
     limits: ArcSwap<Limits>,
 }
 
@@ -44,7 +44,7 @@ pub struct Limits {
 /// A thread's place for connections.
 pub struct Host {
     /// What all threads share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SharedHost>,
     /// Memory for reading what goes into a pipe.
     pub scratch: RefCell<Scratch>,
     tasks: Tasks,
@@ -53,10 +53,10 @@ pub struct Host {
     cut: CancellationToken,
 }
 
-impl Shared {
+impl SharedHost {
     /// By configuration. What waits for readers is counted in `budget`.
     pub fn new(config: &Config, budget: &Arc<Buffered>) -> Arc<Self> {
-        let children = Room::new(config.limits.children_max);
+        let children = Quota::new(config.limits.children_max);
         Arc::new(Self { children, limits: ArcSwap::from_pointee(Limits::of(config, budget)) })
     }
 
@@ -85,8 +85,8 @@ impl Limits {
     }
 
     /// What a pipe is made with.
-    pub fn bounds(&self) -> Bounds {
-        Bounds {
+    pub fn bounds(&self) -> MuxBounds {
+        MuxBounds {
             waiting_bytes_max: self.message_bytes_max.min(WAITING_BYTES_MAX),
             json_depth_max: self.json_depth_max,
             budget: Arc::clone(&self.budget),
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Host {
 
 impl Host {
     /// A place on the current thread.
-    pub fn new(shared: &Arc<Shared>, panics: IntCounter) -> Rc<Self> {
+    pub fn new(shared: &Arc<SharedHost>, panics: IntCounter) -> Rc<Self> {
         Rc::new(Self {
             shared: Arc::clone(shared),
             scratch: RefCell::default(),

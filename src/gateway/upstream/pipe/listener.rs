@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use super::Bounds;
-use super::queue::{self, NotSent, Piece, Sender};
+use super::MuxBounds;
+use super::queue::{self, NotSent, Piece, PieceSender};
 use protocol::level::Level;
 use protocol::subscription::is_within;
 
@@ -16,8 +16,8 @@ const WAITING_BYTES_MAX: usize = 256 * 1024;
 
 /// One session's.
 #[derive(Debug, Default)]
-pub(super) struct Listener {
-    stream: Option<Sender>,
+pub(super) struct NotificationListener {
+    stream: Option<PieceSender>,
     waiting: VecDeque<Bytes>,
     waiting_bytes: usize,
     /// The log level it set.
@@ -25,14 +25,14 @@ pub(super) struct Listener {
     uris: BTreeSet<Box<str>>,
 }
 
-impl Listener {
+impl NotificationListener {
     /// True while somebody reads the stream.
     pub(super) fn is_open(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| !stream.is_closed())
     }
 
     /// A new stream, which begins with what has waited. An earlier one ends.
-    pub(super) fn open(&mut self, bounds: &Bounds) -> queue::Receiver {
+    pub(super) fn open(&mut self, bounds: &MuxBounds) -> queue::PieceReceiver {
         let bytes_max = bounds.waiting_bytes_max.max(WAITING_BYTES_MAX * 2);
         let (sender, receiver) = queue::queue(bytes_max, &bounds.budget);
         for data in self.waiting.drain(..) {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::access::limit::buffered::Buffered;
 
-    async fn read(receiver: &mut queue::Receiver, count: usize) -> Vec<Bytes> {
+    async fn read(receiver: &mut queue::PieceReceiver, count: usize) -> Vec<Bytes> {
         let mut found = Vec::new();
         while found.len() < count {
             found.push(receiver.next().await.expect("a piece").expect("unbroken").data);
@@ -118,8 +118,8 @@ mod tests {
     #[tokio::test]
     async fn what_waits_is_bounded_and_comes_first() {
         let budget = Buffered::new(4 * 1024 * 1024);
-        let bounds = Bounds { waiting_bytes_max: 1024, json_depth_max: 16, budget };
-        let mut listener = Listener::default();
+        let bounds = MuxBounds { waiting_bytes_max: 1024, json_depth_max: 16, budget };
+        let mut listener = NotificationListener::default();
         let event = |number: usize| Bytes::from(number.to_string());
         for number in 0..WAITING_MAX + 3 {
             listener.hear(event(number));

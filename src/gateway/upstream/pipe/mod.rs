@@ -1,8 +1,8 @@
 //! Upstreams that are reached by one connection which many calls share, such as a child process: each is served as if
 //! it were a Streamable HTTP server inside this process.
 //!
-//! A [`Pipe`] is the handle that callers on every thread hold; whoever runs the connection holds a [`Wire`]: it writes
-//! what [`Wire::next`] gives and hands in what it reads by [`Ear::receive`]. Ids and progress tokens are the pipe's own
+//! A [`MuxConnection`] is the handle that callers on every thread hold; whoever runs the connection holds a [`WriteHalf`]: it writes
+//! what [`WriteHalf::next`] gives and hands in what it reads by [`ReadHalf::receive`]. Ids and progress tokens are the pipe's own
 //! on the connection and the callers' outside. What belongs to a call goes to that call; what belongs to none goes to
 //! the session's GET stream, or waits for one.
 //!
@@ -31,10 +31,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::book::{Call, Role};
-use self::listener::Listener;
-use self::state::{Handle, Kind, State};
-pub use self::wire::{Ear, InFlight, Taken, Wire};
+use self::book::{CallRole, PendingCall};
+use self::listener::NotificationListener;
+use self::state::{MuxKind, MuxState, ReplyHandle};
+pub use self::wire::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use crate::access::limit::buffered::Buffered;
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
@@ -54,7 +54,7 @@ pub const ONLY_SESSION: u64 = 0;
 
 /// Bounds of one connection.
 #[derive(Clone, Debug)]
-pub struct Bounds {
+pub struct MuxBounds {
     /// Bytes that wait for one reader, unless they are one message.
     pub waiting_bytes_max: usize,
     /// Nesting of a message.
@@ -65,20 +65,20 @@ pub struct Bounds {
 
 /// A handle to a connection, for callers on every thread.
 #[derive(Clone, Debug)]
-pub struct Pipe(Arc<Inner>);
+pub struct MuxConnection(Arc<MuxInner>);
 
 #[derive(Debug)]
-struct Inner {
-    state: Mutex<State>,
+struct MuxInner {
+    state: Mutex<MuxState>,
     outgoing: mpsc::Sender<Segments>,
     closing: CancellationToken,
     gone: CancellationToken,
-    bounds: Bounds,
+    bounds: MuxBounds,
 }
 
 /// A request on its way into a pipe.
 #[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'a> {
+pub struct MuxRequest<'a> {
     /// The session that it belongs to.
     pub session: u64,
     /// The message.
@@ -95,12 +95,12 @@ pub struct Outgoing<'a> {
     pub deadline: Option<Instant>,
 }
 
-impl Pipe {
+impl MuxConnection {
     /// A pipe, and the ends that the connection holds.
-    pub fn new(bounds: Bounds) -> (Self, Wire, Ear) {
+    pub fn new(bounds: MuxBounds) -> (Self, WriteHalf, ReadHalf) {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
-        let pipe = Self(Arc::new(Inner {
-            state: Mutex::new(State::new()),
+        let pipe = Self(Arc::new(MuxInner {
+            state: Mutex::new(MuxState::new()),
             outgoing: sender,
             closing: CancellationToken::new(),
             gone: CancellationToken::new(),
@@ -112,10 +112,13 @@ impl Pipe {
 
     /// Sends a request. What comes for it, its answer last, comes out of the receiver. `Unreachable`: the connection
     /// is over, and the request was not sent.
-    pub async fn call(&self, request: Outgoing<'_>) -> Result<(queue::Receiver, InFlight), UpstreamError> {
+    pub async fn call(
+        &self,
+        request: MuxRequest<'_>,
+    ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
         // Entered only once there is room to send it: a call in the book is one that the other side may answer.
         let room = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
-        let Outgoing { session, message, envelope, headers, is_own, era, deadline } = request;
+        let MuxRequest { session, message, envelope, headers, is_own, era, deadline } = request;
         let literal =
             |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
         let role = if envelope
@@ -123,19 +126,19 @@ impl Pipe {
             .as_ref()
             .is_some_and(|method| method.equals(message, "subscriptions/listen"))
         {
-            Role::Subscription
+            CallRole::Subscription
         } else if is_own {
-            Role::Own
+            CallRole::Own
         } else {
-            Role::Call
+            CallRole::Call
         };
         let (sender, receiver) = queue::queue(self.0.bounds.waiting_bytes_max, &self.0.bounds.budget);
-        let call = Call {
+        let call = PendingCall {
             id: literal(envelope.id.clone()).unwrap_or_default(),
             token: literal(envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone())),
             session,
             role,
-            handle: Some(Handle { sender, era, has_parts: false }),
+            handle: Some(ReplyHandle { sender, era, has_parts: false }),
         };
         let own = {
             let mut state = self.lock();
@@ -146,7 +149,7 @@ impl Pipe {
             state.book.enter(call)
         };
         room.send(outgoing::request(message, envelope, own, headers));
-        Ok((receiver, InFlight { pipe: self.clone(), own, era, deadline }))
+        Ok((receiver, MuxCall { pipe: self.clone(), own, era, deadline }))
     }
 
     /// Sends a notification or response.
@@ -167,7 +170,7 @@ impl Pipe {
     }
 
     /// The stream of what belongs to no call of this session. An earlier one ends. `None`: there is no such session.
-    pub fn listen(&self, session: u64) -> Option<queue::Receiver> {
+    pub fn listen(&self, session: u64) -> Option<queue::PieceReceiver> {
         let mut state = self.lock();
         if state.is_gone {
             return None;
@@ -178,14 +181,14 @@ impl Pipe {
     /// From now on the connection carries one session, whose client takes requests.
     pub fn begin_session(&self) -> u64 {
         let mut state = self.lock();
-        state.kind = Kind::Session;
+        state.kind = MuxKind::Session;
         state.listeners.entry(ONLY_SESSION).or_default();
         ONLY_SESSION
     }
 
     /// From now on the connection carries sessions that share one which the gateway opens.
     pub fn share(&self) {
-        self.lock().kind = Kind::Shared;
+        self.lock().kind = MuxKind::Shared;
     }
 
     /// One more of the sessions that share the connection.
@@ -193,7 +196,7 @@ impl Pipe {
         let mut state = self.lock();
         let session = state.next_session;
         state.next_session += 1;
-        state.listeners.insert(session, Listener::default());
+        state.listeners.insert(session, NotificationListener::default());
         session
     }
 
@@ -240,12 +243,12 @@ impl Pipe {
     /// Sends a request whose answer nobody waits for. `params` is JSON. It is lost if the other side does not read.
     pub fn ask_in_passing(&self, method: &str, params: &str) {
         let (sender, _) = queue::queue(0, &self.0.bounds.budget);
-        let handle = Handle { sender, era: Era::Legacy, has_parts: false };
-        let call = Call {
+        let handle = ReplyHandle { sender, era: Era::Legacy, has_parts: false };
+        let call = PendingCall {
             id: Bytes::new(),
             token: None,
             session: ONLY_SESSION,
-            role: Role::Own,
+            role: CallRole::Own,
             handle: Some(handle),
         };
         let own = {
@@ -276,7 +279,7 @@ impl Pipe {
     }
 
     /// Under one lock with the condition, so that no call comes in between.
-    fn close_if(&self, condition: impl FnOnce(&State) -> bool) -> bool {
+    fn close_if(&self, condition: impl FnOnce(&MuxState) -> bool) -> bool {
         let mut state = self.lock();
         state.is_closing |= condition(&state);
         if state.is_closing {
@@ -338,7 +341,7 @@ impl Pipe {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MuxState> {
         self.0.state.lock()
     }
 

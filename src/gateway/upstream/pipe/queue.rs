@@ -26,20 +26,20 @@ pub struct Piece {
 
 /// Where messages go in.
 #[derive(Debug)]
-pub struct Sender {
+pub struct PieceSender {
     pieces: mpsc::UnboundedSender<(Piece, Reservation)>,
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
 }
 
 /// Where they come out.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct PieceReceiver {
     pieces: mpsc::UnboundedReceiver<(Piece, Reservation)>,
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct QueueState {
     bytes_max: usize,
     budget: Arc<Buffered>,
     waiting_bytes: AtomicUsize,
@@ -56,18 +56,18 @@ pub enum NotSent {
 }
 
 /// A queue for `bytes_max` bytes, or one message of any length. What waits in it is counted against `budget`.
-pub fn queue(bytes_max: usize, budget: &Arc<Buffered>) -> (Sender, Receiver) {
+pub fn queue(bytes_max: usize, budget: &Arc<Buffered>) -> (PieceSender, PieceReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(QueueState {
         bytes_max,
         budget: Arc::clone(budget),
         waiting_bytes: AtomicUsize::new(0),
         is_broken: AtomicBool::new(false),
     });
-    (Sender { pieces: sender, shared: Arc::clone(&shared) }, Receiver { pieces: receiver, shared })
+    (PieceSender { pieces: sender, shared: Arc::clone(&shared) }, PieceReceiver { pieces: receiver, shared })
 }
 
-impl Sender {
+impl PieceSender {
     /// Puts a message in. Dropped afterwards, the reader comes to a clean end.
     pub fn send(&self, piece: Piece) -> Result<(), NotSent> {
         let bytes = piece.data.len() + OVERHEAD_BYTES;
@@ -96,7 +96,7 @@ impl Sender {
     }
 }
 
-impl Receiver {
+impl PieceReceiver {
     /// The next message; `None` at a clean end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Broken>>> {
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
@@ -109,7 +109,7 @@ impl Receiver {
         })
     }
 
-    /// As [`Receiver::poll_next`].
+    /// As [`PieceReceiver::poll_next`].
     pub async fn next(&mut self) -> Option<Result<Piece, Broken>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(sender.send(piece("a")), Ok(()));
         assert_eq!(sender.send(piece("b")), Ok(()));
         assert_eq!(sender.send(piece("c")), Err(NotSent::Full));
-        let next = |receiver: &mut Receiver| runtime.block_on(receiver.next());
+        let next = |receiver: &mut PieceReceiver| runtime.block_on(receiver.next());
         assert_eq!(next(&mut receiver).map(|piece| piece.map(|piece| piece.data)), Some(Ok("a".into())));
         assert_eq!(sender.send(piece("d")), Ok(()));
         for expected in ["b", "d"] {

@@ -6,24 +6,24 @@ use std::fmt::Write as _;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
-use super::Pipe;
+use super::MuxConnection;
 
 /// All of one upstream.
 #[derive(Debug, Default)]
-pub struct Sessions(Mutex<HashMap<Box<[u8]>, Seat>>);
+pub struct MuxSessions(Mutex<HashMap<Box<[u8]>, SessionHandle>>);
 
 /// One of them.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct SessionHandle {
     /// The connection that carries it.
-    pub pipe: Pipe,
+    pub pipe: MuxConnection,
     /// Its number there.
     pub session: u64,
 }
 
-impl Sessions {
+impl MuxSessions {
     /// Keeps a session and gives it an id. `None`: the system has no randomness.
-    pub fn keep(&self, seat: Seat) -> Option<HeaderValue> {
+    pub fn keep(&self, seat: SessionHandle) -> Option<HeaderValue> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         let id = bytes.iter().fold(String::with_capacity(32), |mut id, byte| {
@@ -38,7 +38,7 @@ impl Sessions {
     }
 
     /// The session of this id, while its connection lives.
-    pub fn get(&self, id: &HeaderValue) -> Option<Seat> {
+    pub fn get(&self, id: &HeaderValue) -> Option<SessionHandle> {
         let mut seats = self.0.lock();
         let seat = seats.get(id.as_bytes())?;
         if seat.pipe.is_over() {
@@ -49,12 +49,12 @@ impl Sessions {
     }
 
     /// Whether the connection of one `fits`.
-    pub fn any(&self, fits: impl Fn(&Pipe) -> bool) -> bool {
+    pub fn any(&self, fits: impl Fn(&MuxConnection) -> bool) -> bool {
         self.0.lock().values().any(|seat| fits(&seat.pipe))
     }
 
     /// Forgets a session.
-    pub fn remove(&self, id: &HeaderValue) -> Option<Seat> {
+    pub fn remove(&self, id: &HeaderValue) -> Option<SessionHandle> {
         self.0.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())
     }
 }

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::book::Book;
-use super::heard::Heard;
-use super::listener::Listener;
+use super::book::PendingCalls;
+use super::heard::IncomingKind;
+use super::listener::NotificationListener;
 use super::queue::{NotSent, Piece};
 use super::{ONLY_SESSION, outgoing, queue};
 use protocol::level::Level;
@@ -20,11 +20,11 @@ use protocol::version::Era;
 
 /// What the lock protects.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) book: Book<Handle>,
-    pub(super) listeners: HashMap<u64, Listener>,
+pub(super) struct MuxState {
+    pub(super) book: PendingCalls<ReplyHandle>,
+    pub(super) listeners: HashMap<u64, NotificationListener>,
     pub(super) next_session: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: MuxKind,
     pub(super) used: Instant,
     pub(super) has_answered: bool,
     /// The connection is to end: nothing new goes into it.
@@ -34,7 +34,7 @@ pub(super) struct State {
 
 /// What a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MuxKind {
     /// Requests that stand for themselves, as long as nothing else is known.
     Modern,
     /// One session.
@@ -45,14 +45,14 @@ pub(super) enum Kind {
 
 /// Who waits for a call.
 #[derive(Debug)]
-pub(super) struct Handle {
-    pub(super) sender: queue::Sender,
+pub(super) struct ReplyHandle {
+    pub(super) sender: queue::PieceSender,
     pub(super) era: Era,
     /// Whether the reply has become a stream.
     pub(super) has_parts: bool,
 }
 
-impl Handle {
+impl ReplyHandle {
     /// Hands over the answer, which is the last.
     fn finish(self, answer: Segments) {
         let data = if self.has_parts { data_event(answer) } else { answer.to_bytes() };
@@ -64,20 +64,20 @@ impl Handle {
 
 /// What became of a message for a call.
 #[derive(Debug)]
-pub(super) enum Delivery {
+pub(super) enum CallDelivery {
     Done,
     Nobody,
     /// The other side is to be told something.
     Reply(Segments),
 }
 
-impl State {
+impl MuxState {
     pub(super) fn new() -> Self {
         Self {
-            book: Book::default(),
+            book: PendingCalls::default(),
             listeners: HashMap::new(),
             next_session: ONLY_SESSION + 1,
-            kind: Kind::Modern,
+            kind: MuxKind::Modern,
             used: Instant::now(),
             has_answered: false,
             is_closing: false,
@@ -97,62 +97,64 @@ impl State {
     }
 
     /// Hands a message to whom it belongs to.
-    pub(super) fn deliver(&mut self, heard: &Heard, message: &Bytes) -> Delivery {
-        let done = |is_done| if is_done { Delivery::Done } else { Delivery::Nobody };
+    pub(super) fn deliver(&mut self, heard: &IncomingKind, message: &Bytes) -> CallDelivery {
+        let done = |is_done| if is_done { CallDelivery::Done } else { CallDelivery::Nobody };
         match heard {
-            Heard::Response { id, repeated } => {
-                let Some(own) = id.own else { return Delivery::Nobody };
+            IncomingKind::Response { id, repeated } => {
+                let Some(own) = id.own else { return CallDelivery::Nobody };
                 let Some(caller_id) = self.book.get_mut(own).map(|call| call.id.clone()) else {
-                    return Delivery::Nobody;
+                    return CallDelivery::Nobody;
                 };
                 done(self.answer(own, id.replaced(message, &caller_id, repeated.as_ref())))
             }
-            Heard::Doubtful { id } => {
+            IncomingKind::Doubtful { id } => {
                 let call = id.own.and_then(|own| self.book.leave(own));
                 let handle = call.and_then(|call| call.handle);
-                handle.map_or(Delivery::Nobody, |handle| {
+                handle.map_or(CallDelivery::Nobody, |handle| {
                     handle.sender.break_off();
-                    Delivery::Done
+                    CallDelivery::Done
                 })
             }
-            Heard::Progress { token: named } => {
-                let Some(own) = named.own else { return Delivery::Nobody };
+            IncomingKind::Progress { token: named } => {
+                let Some(own) = named.own else { return CallDelivery::Nobody };
                 let token = self.book.get_mut(own).and_then(|call| call.token.clone());
-                let Some(token) = token else { return Delivery::Nobody };
+                let Some(token) = token else { return CallDelivery::Nobody };
                 self.deliver_part(own, named.replaced(message, &token, None))
             }
-            Heard::OfSubscription { id } => {
-                let Some(own) = id.own else { return Delivery::Nobody };
+            IncomingKind::OfSubscription { id } => {
+                let Some(own) = id.own else { return CallDelivery::Nobody };
                 let Some(caller_id) = self.book.get_mut(own).map(|call| call.id.clone()) else {
-                    return Delivery::Nobody;
+                    return CallDelivery::Nobody;
                 };
                 self.deliver_part(own, id.replaced(message, &caller_id, None))
             }
-            Heard::Cancelled { id } if self.kind == Kind::Modern => {
+            IncomingKind::Cancelled { id } if self.kind == MuxKind::Modern => {
                 done(id.own.and_then(|own| self.book.leave(own)).is_some())
             }
-            Heard::Request { .. } if self.kind == Kind::Modern => Delivery::Nobody,
-            Heard::Request { id, is_ping } if self.kind == Kind::Shared => {
-                Delivery::Reply(unasked_answer(message.get(id.clone()).unwrap_or_default(), *is_ping).into())
-            }
-            Heard::Cancelled { .. } if self.kind == Kind::Shared => Delivery::Done,
-            heard if self.kind == Kind::Shared => self.deliver_to_sessions(heard, message),
-            Heard::Request { .. } | Heard::Cancelled { .. } | Heard::Log { .. } => {
+            IncomingKind::Request { .. } if self.kind == MuxKind::Modern => CallDelivery::Nobody,
+            IncomingKind::Request { id, is_ping } if self.kind == MuxKind::Shared => CallDelivery::Reply(
+                unasked_answer(message.get(id.clone()).unwrap_or_default(), *is_ping).into(),
+            ),
+            IncomingKind::Cancelled { .. } if self.kind == MuxKind::Shared => CallDelivery::Done,
+            heard if self.kind == MuxKind::Shared => self.deliver_to_sessions(heard, message),
+            IncomingKind::Request { .. } | IncomingKind::Cancelled { .. } | IncomingKind::Log { .. } => {
                 self.deliver_unattached(message, true)
             }
-            Heard::Updated { .. } | Heard::Notification => self.deliver_unattached(message, false),
+            IncomingKind::Updated { .. } | IncomingKind::Notification => {
+                self.deliver_unattached(message, false)
+            }
         }
     }
 
     /// Hands a message to a call, if somebody waits for it.
-    fn deliver_part(&mut self, own: u64, message: Segments) -> Delivery {
+    fn deliver_part(&mut self, own: u64, message: Segments) -> CallDelivery {
         let waiting = self.book.get_mut(own).and_then(|call| call.handle.as_mut());
-        let Some(handle) = waiting else { return Delivery::Nobody };
+        let Some(handle) = waiting else { return CallDelivery::Nobody };
         let piece = Piece { data: data_event(message), is_answer: false };
         handle.has_parts = true;
         match handle.sender.send(piece) {
-            Ok(()) => Delivery::Done,
-            Err(NotSent::Gone) => Delivery::Nobody,
+            Ok(()) => CallDelivery::Done,
+            Err(NotSent::Gone) => CallDelivery::Nobody,
             Err(NotSent::Full) => {
                 let era = handle.era;
                 self.break_off(own, era)
@@ -161,7 +163,7 @@ impl State {
     }
 
     /// Gives up a call whose caller does not read.
-    fn break_off(&mut self, own: u64, era: Era) -> Delivery {
+    fn break_off(&mut self, own: u64, era: Era) -> CallDelivery {
         let handle = match era {
             Era::Modern => self.book.leave(own).and_then(|call| call.handle),
             Era::Legacy => self.book.abandon(own),
@@ -170,8 +172,8 @@ impl State {
             handle.sender.break_off();
         }
         match era {
-            Era::Modern => Delivery::Reply(outgoing::cancel(own, "the client does not read")),
-            Era::Legacy => Delivery::Nobody,
+            Era::Modern => CallDelivery::Reply(outgoing::cancel(own, "the client does not read")),
+            Era::Legacy => CallDelivery::Nobody,
         }
     }
 
@@ -199,51 +201,51 @@ impl State {
     }
 
     /// A message that belongs to no call, where several sessions share the connection.
-    fn deliver_to_sessions(&mut self, heard: &Heard, message: &Bytes) -> Delivery {
-        if let (Heard::Log { level }, Some(only)) = (heard, self.book.only()) {
+    fn deliver_to_sessions(&mut self, heard: &IncomingKind, message: &Bytes) -> CallDelivery {
+        if let (IncomingKind::Log { level }, Some(only)) = (heard, self.book.only()) {
             let session = self.book.get_mut(only).map(|call| call.session);
             let listener = session.and_then(|session| self.listeners.get(&session));
             if listener.is_some_and(|listener| !listener.wants(*level)) {
-                return Delivery::Done;
+                return CallDelivery::Done;
             }
             return self.deliver_part(only, message.clone().into());
         }
         let event = data_event(message.clone());
         for listener in self.listeners.values_mut() {
             let is_wanted = match heard {
-                Heard::Log { level } => listener.wants(*level),
-                Heard::Updated { uri } => listener.is_subscribed_at(uri),
+                IncomingKind::Log { level } => listener.wants(*level),
+                IncomingKind::Updated { uri } => listener.is_subscribed_at(uri),
                 _ => true,
             };
             if is_wanted {
                 listener.hear(event.clone());
             }
         }
-        Delivery::Done
+        CallDelivery::Done
     }
 
     /// A message of the one session that belongs to no call. Most clients look for what concerns a call on its stream.
-    fn deliver_unattached(&mut self, message: &Bytes, is_of_call: bool) -> Delivery {
-        let listens = self.listeners.get(&ONLY_SESSION).is_some_and(Listener::is_open);
+    fn deliver_unattached(&mut self, message: &Bytes, is_of_call: bool) -> CallDelivery {
+        let listens = self.listeners.get(&ONLY_SESSION).is_some_and(NotificationListener::is_open);
         let call = match self.book.only() {
             _ if !is_of_call => None,
             Some(only) => Some(only),
             // Of callers that have nothing to do with each other none is as good as another.
-            None if listens || self.kind == Kind::Modern => None,
+            None if listens || self.kind == MuxKind::Modern => None,
             None => self.book.newest(),
         };
         if let Some(own) = call {
             let delivery = self.deliver_part(own, message.clone().into());
-            if !matches!(delivery, Delivery::Nobody) {
+            if !matches!(delivery, CallDelivery::Nobody) {
                 return delivery;
             }
         }
         match self.listeners.get_mut(&ONLY_SESSION) {
             Some(listener) => {
                 listener.hear(data_event(message.clone()));
-                Delivery::Done
+                CallDelivery::Done
             }
-            None => Delivery::Nobody,
+            None => CallDelivery::Nobody,
         }
     }
 }

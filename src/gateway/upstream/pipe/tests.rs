@@ -5,9 +5,9 @@ use http::HeaderMap;
 use super::*;
 use protocol::json::Scratch;
 
-fn pipe() -> (Pipe, Wire, Ear) {
+fn pipe() -> (MuxConnection, WriteHalf, ReadHalf) {
     let budget = Buffered::new(1024 * 1024);
-    Pipe::new(Bounds { waiting_bytes_max: 4096, json_depth_max: 16, budget })
+    MuxConnection::new(MuxBounds { waiting_bytes_max: 4096, json_depth_max: 16, budget })
 }
 
 fn message(text: &str) -> (Bytes, Envelope) {
@@ -16,11 +16,11 @@ fn message(text: &str) -> (Bytes, Envelope) {
     (message, envelope)
 }
 
-async fn call(pipe: &Pipe, session: u64, text: &str, era: Era) -> (queue::Receiver, InFlight) {
+async fn call(pipe: &MuxConnection, session: u64, text: &str, era: Era) -> (queue::PieceReceiver, MuxCall) {
     let (message, envelope) = message(text);
     let headers = HeaderMap::new();
     let far = Instant::now() + Duration::from_mins(1);
-    let request = Outgoing {
+    let request = MuxRequest {
         session,
         message: &message,
         envelope: &envelope,
@@ -42,11 +42,11 @@ fn text(message: &Segments) -> String {
     String::from_utf8(message.to_bytes().to_vec()).expect("text")
 }
 
-fn receive(ear: &mut Ear, message: &str) -> Taken {
+fn receive(ear: &mut ReadHalf, message: &str) -> Disposition {
     ear.receive(&Bytes::copy_from_slice(message.as_bytes()))
 }
 
-async fn next(receiver: &mut queue::Receiver) -> (String, bool) {
+async fn next(receiver: &mut queue::PieceReceiver) -> (String, bool) {
     let piece = receiver.next().await.expect("a piece").expect("unbroken");
     (String::from_utf8(piece.data.to_vec()).expect("text"), piece.is_answer)
 }
@@ -70,13 +70,13 @@ async fn ids_and_tokens_of_callers_never_meet() {
     let sent = text(&wire.next().await.expect("sent"));
     assert!(sent.contains(r#""id":2,"#) && sent.contains(r#""progressToken":2"#), "{sent}");
 
-    assert_eq!(receive(&mut ear, &progress(2)), Taken::Delivered);
-    assert_eq!(receive(&mut ear, &answer(1)), Taken::Delivered);
-    assert_eq!(receive(&mut ear, &answer(2)), Taken::Delivered);
-    assert_eq!(receive(&mut ear, &answer(2)), Taken::Unasked, "a second answer");
-    assert_eq!(receive(&mut ear, &progress(2)), Taken::Unasked, "after the answer");
-    assert_eq!(receive(&mut ear, &answer(77)), Taken::Unasked);
-    assert_eq!(receive(&mut ear, "listening…"), Taken::Garbage);
+    assert_eq!(receive(&mut ear, &progress(2)), Disposition::Delivered);
+    assert_eq!(receive(&mut ear, &answer(1)), Disposition::Delivered);
+    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Delivered);
+    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Unasked, "a second answer");
+    assert_eq!(receive(&mut ear, &progress(2)), Disposition::Unasked, "after the answer");
+    assert_eq!(receive(&mut ear, &answer(77)), Disposition::Unasked);
+    assert_eq!(receive(&mut ear, "listening…"), Disposition::Garbage);
 
     // Answered at once, a reply is plain JSON; a part makes it a stream.
     assert_eq!(next(&mut one).await, (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#.into(), true));
@@ -93,10 +93,10 @@ async fn what_belongs_to_no_call_finds_a_reader() {
     const ROOTS: &str = r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#;
     const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let (pipe, _wire, mut ear) = pipe();
-    assert_eq!(receive(&mut ear, ROOTS), Taken::Unasked, "there is no session yet");
+    assert_eq!(receive(&mut ear, ROOTS), Disposition::Unasked, "there is no session yet");
     pipe.begin_session();
     // Nobody calls and nobody listens: it waits.
-    assert_eq!(receive(&mut ear, ROOTS), Taken::Delivered);
+    assert_eq!(receive(&mut ear, ROOTS), Disposition::Delivered);
     let mut stream = pipe.listen(ONLY_SESSION).expect("a session");
     assert!(next(&mut stream).await.0.contains("roots/list"));
     // One call takes requests, and the stream the rest.
@@ -121,9 +121,9 @@ async fn what_belongs_to_one_of_several_callers_reaches_none() {
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
     let (pipe, _wire, mut ear) = pipe();
     let (mut one, _one) = call(&pipe, 0, &request("1"), Era::Modern).await;
-    assert_eq!(receive(&mut ear, LOG), Taken::Delivered);
+    assert_eq!(receive(&mut ear, LOG), Disposition::Delivered);
     let (mut two, _two) = call(&pipe, 0, &request("2"), Era::Modern).await;
-    assert_eq!(receive(&mut ear, LOG), Taken::Unasked);
+    assert_eq!(receive(&mut ear, LOG), Disposition::Unasked);
     receive(&mut ear, &answer(1));
     receive(&mut ear, &answer(2));
     assert!(next(&mut one).await.0.contains("notifications/message"));
@@ -136,7 +136,7 @@ async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
     pipe.begin_session();
     let (message, envelope) = message(&request("1"));
     let headers = HeaderMap::new();
-    let own = Outgoing {
+    let own = MuxRequest {
         session: ONLY_SESSION,
         message: &message,
         envelope: &envelope,
@@ -168,8 +168,8 @@ async fn a_reader_that_leaves_cancels_a_modern_call_only() {
         assert!(sent.contains(expected), "{sent}");
     }
     assert!(wire.next_ready().is_none());
-    assert_eq!(receive(&mut ear, &answer(1)), Taken::Delivered, "its answer is expected, and dropped");
-    assert_eq!(receive(&mut ear, &answer(2)), Taken::Unasked);
+    assert_eq!(receive(&mut ear, &answer(1)), Disposition::Delivered, "its answer is expected, and dropped");
+    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Unasked);
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
     let (pipe, mut wire, _ear) = pipe();
     let (message, envelope) = message(&request("1"));
     let headers = HeaderMap::new();
-    let request = Outgoing {
+    let request = MuxRequest {
         session: 0,
         message: &message,
         envelope: &envelope,
@@ -240,7 +240,7 @@ async fn what_is_about_to_end_takes_no_call() {
     assert!(pipe.close_if_unused_for(Duration::ZERO) && pipe.is_over());
     let (message, envelope) = message(&request("2"));
     let headers = HeaderMap::new();
-    let late = Outgoing {
+    let late = MuxRequest {
         session: ONLY_SESSION,
         message: &message,
         envelope: &envelope,
@@ -258,10 +258,10 @@ async fn a_subscription_is_a_call() {
     let listen = r#"{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{}}"#;
     let (mut stream, _open) = call(&pipe, 0, listen, Era::Modern).await;
     let notice = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1}}}"#;
-    assert_eq!(receive(&mut ear, notice), Taken::Delivered);
+    assert_eq!(receive(&mut ear, notice), Disposition::Delivered);
     assert!(next(&mut stream).await.0.contains(r#"subscriptionId":"s""#));
     let end = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
-    assert_eq!(receive(&mut ear, end), Taken::Delivered);
+    assert_eq!(receive(&mut ear, end), Disposition::Delivered);
     assert!(stream.next().await.is_none(), "a graceful end");
-    assert_eq!(receive(&mut ear, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), Taken::Unasked);
+    assert_eq!(receive(&mut ear, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), Disposition::Unasked);
 }

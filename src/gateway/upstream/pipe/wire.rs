@@ -6,29 +6,29 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::heard::hear;
-use super::state::Delivery;
-use super::{Pipe, outgoing};
+use super::state::CallDelivery;
+use super::{MuxConnection, outgoing};
 use protocol::json::Scratch;
 use protocol::splice::Segments;
 use protocol::version::Era;
 
 /// The connection's side.
 #[derive(Debug)]
-pub struct Wire {
+pub struct WriteHalf {
     outgoing: mpsc::Receiver<Segments>,
-    pipe: Pipe,
+    pipe: MuxConnection,
 }
 
 /// Where the connection hands in what it reads. Dropped, the connection is gone.
 #[derive(Debug)]
-pub struct Ear {
-    pipe: Pipe,
+pub struct ReadHalf {
+    pipe: MuxConnection,
     scratch: ScratchBox,
 }
 
 /// What became of a message that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum Disposition {
     /// It went where it belongs.
     Delivered,
     /// It is a message, but it belongs to nobody.
@@ -39,8 +39,8 @@ pub enum Taken {
 
 /// A call that was sent. Dropped before its answer came, it is given up.
 #[derive(Debug)]
-pub struct InFlight {
-    pub(super) pipe: Pipe,
+pub struct MuxCall {
+    pub(super) pipe: MuxConnection,
     pub(super) own: u64,
     pub(super) era: Era,
     /// When it is too late for an answer; `None`: it is not cancelled at all.
@@ -56,34 +56,34 @@ impl std::fmt::Debug for ScratchBox {
     }
 }
 
-pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, pipe: &Pipe) -> (Wire, Ear) {
-    let wire = Wire { outgoing, pipe: pipe.clone() };
-    (wire, Ear { pipe: pipe.clone(), scratch: ScratchBox(Scratch::default()) })
+pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, pipe: &MuxConnection) -> (WriteHalf, ReadHalf) {
+    let wire = WriteHalf { outgoing, pipe: pipe.clone() };
+    (wire, ReadHalf { pipe: pipe.clone(), scratch: ScratchBox(Scratch::default()) })
 }
 
-impl Ear {
+impl ReadHalf {
     /// Takes in a message.
-    pub fn receive(&mut self, message: &Bytes) -> Taken {
+    pub fn receive(&mut self, message: &Bytes) -> Disposition {
         let heard = hear(&mut self.scratch.0, message, self.pipe.0.bounds.json_depth_max);
-        let Some(heard) = heard else { return Taken::Garbage };
+        let Some(heard) = heard else { return Disposition::Garbage };
         let delivery = self.pipe.lock().deliver(&heard, message);
         match delivery {
-            Delivery::Done => Taken::Delivered,
-            Delivery::Nobody => Taken::Unasked,
-            Delivery::Reply(reply) => {
+            CallDelivery::Done => Disposition::Delivered,
+            CallDelivery::Nobody => Disposition::Unasked,
+            CallDelivery::Reply(reply) => {
                 self.pipe.try_tell(reply);
-                Taken::Delivered
+                Disposition::Delivered
             }
         }
     }
 
     /// The pipe that it belongs to.
-    pub fn pipe(&self) -> &Pipe {
+    pub fn pipe(&self) -> &MuxConnection {
         &self.pipe
     }
 }
 
-impl Drop for Ear {
+impl Drop for ReadHalf {
     fn drop(&mut self) {
         let mut state = self.pipe.lock();
         // Before anybody who waited comes back with the next call.
@@ -92,7 +92,7 @@ impl Drop for Ear {
     }
 }
 
-impl Wire {
+impl WriteHalf {
     /// The next message to be written. May be dropped and called again.
     pub async fn next(&mut self) -> Option<Segments> {
         self.outgoing.recv().await
@@ -104,12 +104,12 @@ impl Wire {
     }
 
     /// The pipe that it belongs to.
-    pub fn pipe(&self) -> &Pipe {
+    pub fn pipe(&self) -> &MuxConnection {
         &self.pipe
     }
 }
 
-impl Drop for InFlight {
+impl Drop for MuxCall {
     fn drop(&mut self) {
         let mut state = self.pipe.lock();
         let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);

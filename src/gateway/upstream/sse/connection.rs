@@ -17,13 +17,13 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::upstream::exchange::{Client, Held, Reply, RequestBody, To};
+use crate::upstream::exchange::{Client, DedicatedConnection, Reply, RequestBody, To};
 use crate::upstream::pipe::host::Host;
-use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
-use crate::upstream::pool::{self, Lease};
+use crate::upstream::pipe::{Disposition, MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::pool::{self, ConnectionLease};
 use crate::upstream::sending::Sending;
 use crate::upstream::unasked::Messages;
-use crate::upstream::{Aim, ReplicaKey, Upstream};
+use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
@@ -46,7 +46,7 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why there is no stream.
 #[derive(Debug)]
-pub(super) enum NotOpened {
+pub(super) enum SseOpenError {
     /// Nothing is known of what the upstream speaks.
     Upstream(UpstreamError),
     /// It does not speak this.
@@ -54,37 +54,37 @@ pub(super) enum NotOpened {
 }
 
 /// A stream whose address is known.
-pub(super) struct Opened {
+pub(super) struct SseConnection {
     client: Client,
     upstream: Arc<Upstream>,
     replica: ReplicaKey,
     target: Uri,
     events: Messages,
     /// The connection, closed with the stream.
-    lease: Option<Lease>,
+    lease: Option<ConnectionLease>,
 }
 
 /// What became of a message.
-struct Posted {
+struct PostResult {
     /// The literal of its id, if it is a request.
     id: Option<Bytes>,
-    result: Result<(), Refused>,
+    result: Result<(), PostError>,
 }
 
-enum Refused {
+enum PostError {
     /// The message failed.
     Message(UpstreamError),
     /// The server does not know the session.
     Session,
 }
 
-impl From<UpstreamError> for NotOpened {
+impl From<UpstreamError> for SseOpenError {
     fn from(error: UpstreamError) -> Self {
         Self::Upstream(error)
     }
 }
 
-impl From<EndpointFault> for NotOpened {
+impl From<EndpointFault> for SseOpenError {
     fn from(fault: EndpointFault) -> Self {
         Self::NoEndpoint(fault)
     }
@@ -95,14 +95,19 @@ pub(super) async fn open(
     client: &Client,
     upstream: &Arc<Upstream>,
     deadline: Instant,
-) -> Result<Opened, NotOpened> {
+) -> Result<SseConnection, SseOpenError> {
     let deadline = deadline.min(Instant::now() + ENDPOINT_TIMEOUT);
     let mut result = Err(UpstreamError::Unreachable.into());
     let mut tried = Vec::new();
     loop {
         let replica = {
             let set = upstream.replicas.load();
-            let chosen = upstream.choose(&set, (Aim::Probe, &tried), client.pools.random(), Instant::now());
+            let chosen = upstream.choose(
+                &set,
+                (ReplicaSelection::Probe, &tried),
+                client.pools.random(),
+                Instant::now(),
+            );
             let Ok((replica, pass)) = chosen else { break };
             // It passes again when the request is sent.
             replica.breaker.0.give_up(pass);
@@ -114,7 +119,7 @@ pub(super) async fn open(
             .unwrap_or(Err(UpstreamError::TimedOut.into()));
         if !matches!(
             result,
-            Err(NotOpened::Upstream(UpstreamError::Unreachable | UpstreamError::OutOfOrder { .. }))
+            Err(SseOpenError::Upstream(UpstreamError::Unreachable | UpstreamError::OutOfOrder { .. }))
         ) {
             break;
         }
@@ -127,10 +132,10 @@ async fn open_at(
     upstream: &Arc<Upstream>,
     replica: ReplicaKey,
     deadline: Instant,
-) -> Result<Opened, NotOpened> {
+) -> Result<SseConnection, SseOpenError> {
     let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
     *request.method_mut() = Method::GET;
-    request.extensions_mut().insert(Held);
+    request.extensions_mut().insert(DedicatedConnection);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let Reply { head, body, lease, .. } =
@@ -156,18 +161,25 @@ async fn open_at(
     let base = Base { host: &at.host, port: at.port, is_tls: at.tls.is_some(), target: &at.target };
     let reference = std::str::from_utf8(&endpoint).map_err(|_| EndpointFault::Malformed)?;
     let target = resolve(base, reference)?;
-    Ok(Opened { client: client.clone(), upstream: Arc::clone(upstream), replica, target, events, lease })
+    Ok(SseConnection {
+        client: client.clone(),
+        upstream: Arc::clone(upstream),
+        replica,
+        target,
+        events,
+        lease,
+    })
 }
 
 /// Runs a session to its end.
 pub(super) async fn run(
-    opened: Opened,
+    opened: SseConnection,
     host: Rc<Host>,
     retired: CancellationToken,
-    mut wire: Wire,
-    mut ear: Ear,
+    mut wire: WriteHalf,
+    mut ear: ReadHalf,
 ) {
-    let Opened { client, upstream, replica, target, mut events, lease: _lease } = opened;
+    let SseConnection { client, upstream, replica, target, mut events, lease: _lease } = opened;
     let (pipe, name) = (ear.pipe().clone(), &upstream.config.name);
     let to = To { replica, target: Some(&target) };
     let mut over = pin!(async {
@@ -192,20 +204,20 @@ pub(super) async fn run(
                     return;
                 };
                 if let Some(message) = event.data.as_ref().filter(|_| kind(&event) == b"message")
-                    && ear.receive(message) == Taken::Garbage
+                    && ear.receive(message) == Disposition::Garbage
                 {
                     tracing::debug!(upstream = name, "an event that is no message");
                 }
             }
-            Some(Posted { id, result }) = posts.next(), if !posts.is_empty() => {
+            Some(PostResult { id, result }) = posts.next(), if !posts.is_empty() => {
                 is_alone &= id.is_some();
                 match (result, id) {
                     (Ok(()), _) => {}
-                    (Err(Refused::Session), _) => {
+                    (Err(PostError::Session), _) => {
                         tracing::debug!(upstream = name, "a session of HTTP+SSE is not known any more");
                         return;
                     }
-                    (Err(Refused::Message(error)), id) => {
+                    (Err(PostError::Message(error)), id) => {
                         tracing::debug!(upstream = name, %error, "a message was refused");
                         let id = id.as_deref().and_then(|id| std::str::from_utf8(id).ok());
                         if let Some(id) = id {
@@ -237,7 +249,7 @@ pub(super) async fn run(
 }
 
 /// Completes when the thread is about to end and nobody waits for an answer.
-async fn unneeded(host: &Host, pipe: &Pipe) {
+async fn unneeded(host: &Host, pipe: &MuxConnection) {
     host.leaving().await;
     while !pipe.close_if_uncalled() {
         sleep(IDLE_INTERVAL).await;
@@ -268,7 +280,7 @@ async fn post(
     to: To<'_>,
     message: RequestBody,
     id: Option<Bytes>,
-) -> Posted {
+) -> PostResult {
     let patience = if id.is_some() { upstream.config.reply_timeout } else { MESSAGE_TIMEOUT };
     let deadline = Instant::now() + patience;
     let sending = message.sending.clone();
@@ -293,11 +305,11 @@ async fn post(
     }
     let result = match accepted.unwrap_or(Err(UpstreamError::TimedOut)) {
         Ok(status) if status.is_success() => Ok(()),
-        Ok(StatusCode::NOT_FOUND) => Err(Refused::Session),
-        Ok(status) => Err(Refused::Message(inconclusive(status).unwrap_or(UpstreamError::Nonsense))),
-        Err(error) => Err(Refused::Message(error)),
+        Ok(StatusCode::NOT_FOUND) => Err(PostError::Session),
+        Ok(status) => Err(PostError::Message(inconclusive(status).unwrap_or(UpstreamError::Nonsense))),
+        Err(error) => Err(PostError::Message(error)),
     };
-    Posted { id, result }
+    PostResult { id, result }
 }
 
 /// Statuses that say nothing of what the upstream speaks.

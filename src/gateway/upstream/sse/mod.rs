@@ -15,26 +15,26 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::connection::NotOpened;
+use self::connection::SseOpenError;
 use super::Upstream;
 use super::exchange::{Client, Reply};
-use super::pipe::Pipe;
-use super::pipe::exchange::{Asking, Connect, Post, open_session};
-use super::pipe::sessions::Sessions;
+use super::pipe::MuxConnection;
+use super::pipe::exchange::{Connect, ConnectRequest, MuxPost, open_session};
+use super::pipe::sessions::MuxSessions;
 use protocol::error::UpstreamError;
 
 /// The streams of one upstream, and whether it has any.
 #[derive(Debug, Default)]
-pub struct Streams {
+pub struct SseUpstream {
     is_configured: bool,
     is_spoken: AtomicBool,
-    sessions: Sessions,
+    sessions: MuxSessions,
     /// Whose they are.
     upstream: Mutex<Weak<Upstream>>,
     retired: CancellationToken,
 }
 
-impl Streams {
+impl SseUpstream {
     /// No stream yet. `is_configured`: the operator says that this is what the upstream speaks.
     pub fn new(is_configured: bool) -> Arc<Self> {
         Arc::new(Self { is_configured, is_spoken: AtomicBool::new(is_configured), ..Self::default() })
@@ -71,22 +71,26 @@ impl Streams {
     }
 }
 
-impl Connect for Streams {
-    fn sessions(&self) -> &Sessions {
+impl Connect for SseUpstream {
+    fn sessions(&self) -> &MuxSessions {
         &self.sessions
     }
 
-    async fn modern(&self, _: Asking<'_>) -> Result<Option<Pipe>, UpstreamError> {
+    async fn modern(&self, _: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError> {
         Ok(None)
     }
 
-    async fn initialize(&self, asking: Asking<'_>, post: Post<'_>) -> Result<Reply, UpstreamError> {
+    async fn initialize(
+        &self,
+        asking: ConnectRequest<'_>,
+        post: MuxPost<'_>,
+    ) -> Result<Reply, UpstreamError> {
         let upstream = self.upstream().filter(|_| !asking.client.pipes.is_leaving());
         let upstream = upstream.ok_or(UpstreamError::Unreachable)?;
         let opened = connection::open(asking.client, &upstream, asking.deadline).await;
         let opened = opened.map_err(|not_opened| match not_opened {
-            NotOpened::Upstream(error) => error,
-            NotOpened::NoEndpoint(fault) => {
+            SseOpenError::Upstream(error) => error,
+            SseOpenError::NoEndpoint(fault) => {
                 tracing::warn!(upstream = upstream.config.name, %fault, "no stream of HTTP+SSE");
                 self.learn(false);
                 upstream.facts.doubt();
@@ -94,7 +98,7 @@ impl Connect for Streams {
             }
         })?;
         let host = &asking.client.pipes;
-        let (pipe, wire, ear) = Pipe::new(host.shared.limits().bounds());
+        let (pipe, wire, ear) = MuxConnection::new(host.shared.limits().bounds());
         host.run(connection::run(opened, Rc::clone(host), self.retired.clone(), wire, ear));
         open_session(&self.sessions, pipe, post).await
     }

@@ -8,14 +8,14 @@ pub(super) struct TooLong;
 
 /// What has arrived and was not taken yet.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineBuffer {
     /// Where pieces are read into.
     pub(super) buffer: BytesMut,
     /// How much of it was looked at.
     searched: usize,
 }
 
-impl Lines {
+impl LineBuffer {
     /// The next complete line without its end and white space around it; empty ones are left out.
     pub(super) fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, TooLong> {
         loop {
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    fn all(lines: &mut Lines, bytes_max: usize) -> Result<Vec<Bytes>, TooLong> {
+    fn all(lines: &mut LineBuffer, bytes_max: usize) -> Result<Vec<Bytes>, TooLong> {
         let mut found = Vec::new();
         while let Some(line) = lines.next(bytes_max)? {
             found.push(line);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn lines_come_without_their_ends() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         lines.buffer.extend_from_slice(b"one\r\n\n \ntwo\nthr");
         assert_eq!(all(&mut lines, 10), Ok(vec!["one".into(), "two".into()]));
         lines.buffer.extend_from_slice(b"ee\n");
@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_found_before_its_end() {
         for text in ["12345678901\n", "12345678901"] {
-            let mut lines = Lines::default();
+            let mut lines = LineBuffer::default();
             lines.buffer.extend_from_slice(text.as_bytes());
             assert_eq!(all(&mut lines, 10), Err(TooLong), "{text}");
-            let mut lines = Lines::default();
+            let mut lines = LineBuffer::default();
             lines.buffer.extend_from_slice(b"1234567890\n");
             assert_eq!(all(&mut lines, 10), Ok(vec!["1234567890".into()]));
         }
@@ -92,7 +92,7 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.push(text.len());
             cuts.sort_unstable();
-            let (mut lines, mut found, mut start) = (Lines::default(), Vec::new(), 0);
+            let (mut lines, mut found, mut start) = (LineBuffer::default(), Vec::new(), 0);
             for cut in cuts {
                 lines.buffer.extend_from_slice(&text.as_bytes()[start..cut]);
                 found.extend(all(&mut lines, 100).expect("short enough"));

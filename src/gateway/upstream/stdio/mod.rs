@@ -28,13 +28,13 @@ use tokio_util::sync::CancellationToken;
 use self::pace::{Pace, Say};
 use self::shared::SharedChildren;
 use self::starts::Starts;
-use crate::access::limit::quota::Room;
+use crate::access::limit::quota::Quota;
 use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::{ChildSeries, Metrics};
 use crate::upstream::exchange::Reply;
-use crate::upstream::pipe::Pipe;
-use crate::upstream::pipe::exchange::{Asking, Connect, Post, open_session, pass};
-use crate::upstream::pipe::sessions::{Seat, Sessions};
+use crate::upstream::pipe::MuxConnection;
+use crate::upstream::pipe::exchange::{Connect, ConnectRequest, MuxPost, open_session, pass};
+use crate::upstream::pipe::sessions::{MuxSessions, SessionHandle};
 use config::{self, Command, Isolation};
 use net::jitter;
 use net::secret::Secret;
@@ -52,13 +52,13 @@ pub struct Children {
     secrets: Vec<(String, Secret)>,
     reply_timeout: Duration,
     series: ChildSeries,
-    sessions: Sessions,
+    sessions: MuxSessions,
     /// By caller.
-    modern: Mutex<HashMap<Box<[u8]>, Pipe>>,
+    modern: Mutex<HashMap<Box<[u8]>, MuxConnection>>,
     shared: SharedChildren,
     starts: Mutex<Starts>,
     paces: Mutex<Paces>,
-    room: Arc<Room>,
+    room: Arc<Quota>,
     retired: CancellationToken,
 }
 
@@ -94,12 +94,12 @@ impl Children {
             secrets,
             reply_timeout: upstream.reply_timeout,
             series: metrics.children(&upstream.name),
-            sessions: Sessions::default(),
+            sessions: MuxSessions::default(),
             modern: Mutex::default(),
             shared: SharedChildren::default(),
             starts: Mutex::default(),
             paces: Mutex::default(),
-            room: Room::new(command.children_max),
+            room: Quota::new(command.children_max),
             retired: CancellationToken::new(),
         })
     }
@@ -144,7 +144,7 @@ impl Children {
     }
 
     /// Starts a child on the caller's thread.
-    fn start(self: &Arc<Self>, asking: Asking<'_>) -> Result<Pipe, UpstreamError> {
+    fn start(self: &Arc<Self>, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
         if self.retired.is_cancelled() || asking.client.pipes.is_leaving() {
             return Err(UpstreamError::Unreachable);
         }
@@ -161,7 +161,7 @@ impl Children {
         match process::start(&self.command, &self.secrets, places) {
             Ok(started) => {
                 self.series.started.inc();
-                let (pipe, wire, ear) = Pipe::new(host.shared.limits().bounds());
+                let (pipe, wire, ear) = MuxConnection::new(host.shared.limits().bounds());
                 host.run(process::run(Arc::clone(self), std::rc::Rc::clone(host), started, wire, ear));
                 Ok(pipe)
             }
@@ -196,7 +196,14 @@ impl Children {
         }
     }
 
-    fn note_end(&self, pipe: &Pipe, is_crash: bool, why: &str, status: Option<ExitStatus>, since: Instant) {
+    fn note_end(
+        &self,
+        pipe: &MuxConnection,
+        is_crash: bool,
+        why: &str,
+        status: Option<ExitStatus>,
+        since: Instant,
+    ) {
         let status = status.map(|status| status.to_string()).unwrap_or_default();
         if !is_crash {
             tracing::debug!(upstream = self.name, why, status, "a child process ended");
@@ -245,7 +252,7 @@ impl Children {
     }
 
     /// A process of the gateway's own that was asked in the modern era in vain, at least until now.
-    fn take_asked_in_vain(&self, asking: Asking<'_>) -> Option<Pipe> {
+    fn take_asked_in_vain(&self, asking: ConnectRequest<'_>) -> Option<MuxConnection> {
         let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
         if asking.caller.is_some() || is_modern {
             return None;
@@ -257,11 +264,11 @@ impl Children {
 }
 
 impl Connect for Arc<Children> {
-    fn sessions(&self) -> &Sessions {
+    fn sessions(&self) -> &MuxSessions {
         &self.sessions
     }
 
-    async fn modern(&self, asking: Asking<'_>) -> Result<Option<Pipe>, UpstreamError> {
+    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError> {
         let caller = asking.caller.map_or(&[][..], HeaderValue::as_bytes);
         let mut modern = self.modern.lock();
         if let Some(pipe) = modern.get(caller).filter(|pipe| !pipe.is_over()) {
@@ -274,7 +281,11 @@ impl Connect for Arc<Children> {
         Ok(Some(pipe))
     }
 
-    async fn initialize(&self, asking: Asking<'_>, post: Post<'_>) -> Result<Reply, UpstreamError> {
+    async fn initialize(
+        &self,
+        asking: ConnectRequest<'_>,
+        post: MuxPost<'_>,
+    ) -> Result<Reply, UpstreamError> {
         match self.command.isolation {
             Isolation::Session => {
                 let Some(pipe) = self.take_asked_in_vain(asking) else {
@@ -294,14 +305,14 @@ impl Connect for Arc<Children> {
         }
     }
 
-    async fn post(&self, seat: Seat, post: Post<'_>) -> Result<Reply, UpstreamError> {
+    async fn post(&self, seat: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
         match self.command.isolation {
             Isolation::Session => pass(&seat.pipe, seat.session, post).await,
             Isolation::Principal | Isolation::Shared => shared::post(&seat, post).await,
         }
     }
 
-    fn end(&self, seat: Seat) {
+    fn end(&self, seat: SessionHandle) {
         match self.command.isolation {
             Isolation::Session => seat.pipe.close(),
             Isolation::Principal | Isolation::Shared => shared::end(&seat),

@@ -17,12 +17,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
-use super::lines::Lines;
+use super::lines::LineBuffer;
 use super::{Children, program};
 use crate::access::limit::buffered::Reservation;
-use crate::access::limit::quota::Place;
+use crate::access::limit::quota::QuotaPermit;
 use crate::upstream::pipe::host::Host;
-use crate::upstream::pipe::{Ear, Pipe, Taken, Wire};
+use crate::upstream::pipe::{Disposition, MuxConnection, ReadHalf, WriteHalf};
 use net::guardian::{self, Guarded};
 use net::secret::Secret;
 
@@ -44,7 +44,7 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a child comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ChildEnd {
     /// Nobody needs it any more.
     Asked,
     /// It closed its output, or is gone.
@@ -57,7 +57,7 @@ enum End {
     Deaf,
 }
 
-impl End {
+impl ChildEnd {
     fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "no longer needed",
@@ -72,14 +72,14 @@ impl End {
 /// A child that runs, with its place among all.
 pub(super) struct Started {
     child: Guarded,
-    _places: (Place, Place),
+    _places: (QuotaPermit, QuotaPermit),
 }
 
 /// Starts the program.
 pub(super) fn start(
     command: &config::Command,
     secrets: &[(String, Secret)],
-    places: (Place, Place),
+    places: (QuotaPermit, QuotaPermit),
 ) -> io::Result<Started> {
     let file = program::find(command).map_err(io::Error::other)?;
     let mut building = guardian::command(file.as_os_str())?;
@@ -95,11 +95,17 @@ pub(super) fn start(
 }
 
 /// Runs a child to its end.
-pub(super) async fn run(children: Arc<Children>, host: Rc<Host>, started: Started, wire: Wire, ear: Ear) {
+pub(super) async fn run(
+    children: Arc<Children>,
+    host: Rc<Host>,
+    started: Started,
+    wire: WriteHalf,
+    ear: ReadHalf,
+) {
     let Started { mut child, _places } = started;
     let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
     let since = Instant::now();
-    let counted = Counted::new(&children);
+    let counted = ChildGauge::new(&children);
     let pipe = ear.pipe().clone();
     let mut telling = pin!(tell(&children, stderr));
     let end = {
@@ -108,11 +114,11 @@ pub(super) async fn run(children: Arc<Children>, host: Rc<Host>, started: Starte
         tokio::select! {
             end = &mut reading => end,
             end = &mut writing => end,
-            () = pipe.closing() => End::Asked,
-            () = host.cut() => End::Asked,
-            () = unneeded(&children, &host, &pipe) => End::Asked,
-            () = &mut telling => End::Closed,
-            _ = child.wait() => timeout(LAST_WORDS_TIMEOUT, &mut reading).await.unwrap_or(End::Closed),
+            () = pipe.closing() => ChildEnd::Asked,
+            () = host.cut() => ChildEnd::Asked,
+            () = unneeded(&children, &host, &pipe) => ChildEnd::Asked,
+            () = &mut telling => ChildEnd::Closed,
+            _ = child.wait() => timeout(LAST_WORDS_TIMEOUT, &mut reading).await.unwrap_or(ChildEnd::Closed),
         }
         // Here its input is closed, and nobody waits for it any more.
     };
@@ -124,7 +130,7 @@ pub(super) async fn run(children: Arc<Children>, host: Rc<Host>, started: Starte
         () = &mut telling => None,
     };
     drop(counted);
-    children.note_end(&pipe, end != End::Asked, end.as_str(), status, since);
+    children.note_end(&pipe, end != ChildEnd::Asked, end.as_str(), status, since);
 }
 
 async fn stop(child: &mut Guarded, patience: Duration) -> Option<ExitStatus> {
@@ -138,7 +144,7 @@ async fn stop(child: &mut Guarded, patience: Duration) -> Option<ExitStatus> {
 }
 
 /// Writes what is queued, as much at once as there is.
-async fn write(mut stdin: ChildStdin, mut wire: Wire, patience: Duration) -> End {
+async fn write(mut stdin: ChildStdin, mut wire: WriteHalf, patience: Duration) -> ChildEnd {
     let mut buffer = Vec::with_capacity(4096);
     while let Some(message) = wire.next().await {
         let mut next = Some(message);
@@ -151,8 +157,8 @@ async fn write(mut stdin: ChildStdin, mut wire: Wire, patience: Duration) -> End
         while written < buffer.len() {
             match timeout(patience, stdin.write(&buffer[written..])).await {
                 Ok(Ok(count)) if count > 0 => written += count,
-                Ok(_) => return End::Closed,
-                Err(_) => return End::Deaf,
+                Ok(_) => return ChildEnd::Closed,
+                Err(_) => return ChildEnd::Deaf,
             }
         }
         if buffer.capacity() > 4 * WRITE_BYTES {
@@ -160,11 +166,16 @@ async fn write(mut stdin: ChildStdin, mut wire: Wire, patience: Duration) -> End
         }
         buffer.clear();
     }
-    End::Asked
+    ChildEnd::Asked
 }
 
-async fn read(children: &Children, stdout: &mut ChildStdout, mut ear: Ear, bytes_max: usize) -> End {
-    let mut lines = Lines::default();
+async fn read(
+    children: &Children,
+    stdout: &mut ChildStdout,
+    mut ear: ReadHalf,
+    bytes_max: usize,
+) -> ChildEnd {
+    let mut lines = LineBuffer::default();
     let mut in_a_row = 0;
     let mut has_answered = false;
     let mut held = None;
@@ -175,10 +186,10 @@ async fn read(children: &Children, stdout: &mut ChildStdout, mut ear: Ear, bytes
             if !rest.trim_ascii().is_empty() {
                 take(children, &mut ear, &rest);
             }
-            return End::Closed;
+            return ChildEnd::Closed;
         }
         loop {
-            let Ok(line) = lines.next(bytes_max) else { return End::TooLong };
+            let Ok(line) = lines.next(bytes_max) else { return ChildEnd::TooLong };
             let Some(line) = line else { break };
             take(children, &mut ear, &line);
             in_a_row += 1;
@@ -188,7 +199,7 @@ async fn read(children: &Children, stdout: &mut ChildStdout, mut ear: Ear, bytes
             }
         }
         if !count(&mut held, &mut lines, &ear) {
-            return End::NoRoom;
+            return ChildEnd::NoRoom;
         }
         if !has_answered && ear.pipe().has_answered() {
             has_answered = true;
@@ -198,7 +209,7 @@ async fn read(children: &Children, stdout: &mut ChildStdout, mut ear: Ear, bytes
 }
 
 /// Counts what has arrived of a long line. False: there is no room for it. Memory that a line needed is not kept after it.
-fn count(held: &mut Option<Reservation>, lines: &mut Lines, ear: &Ear) -> bool {
+fn count(held: &mut Option<Reservation>, lines: &mut LineBuffer, ear: &ReadHalf) -> bool {
     let waiting = lines.buffer.len();
     if waiting > READ_BYTES {
         let held = held.get_or_insert_with(|| ear.pipe().budget().reservation());
@@ -210,21 +221,21 @@ fn count(held: &mut Option<Reservation>, lines: &mut Lines, ear: &Ear) -> bool {
     true
 }
 
-fn take(children: &Children, ear: &mut Ear, line: &Bytes) {
-    let taken = if line.first() == Some(&b'{') { ear.receive(line) } else { Taken::Garbage };
+fn take(children: &Children, ear: &mut ReadHalf, line: &Bytes) {
+    let taken = if line.first() == Some(&b'{') { ear.receive(line) } else { Disposition::Garbage };
     match taken {
-        Taken::Delivered => {}
-        Taken::Unasked => {
+        Disposition::Delivered => {}
+        Disposition::Unasked => {
             children.series.garbage.inc();
             tracing::debug!(upstream = children.name, "a message of a child process belongs to nobody");
         }
-        Taken::Garbage => children.note_garbage(line),
+        Disposition::Garbage => children.note_garbage(line),
     }
 }
 
 /// Logs what the child says on standard error. Never completes.
 async fn tell(children: &Children, mut stderr: ChildStderr) {
-    let mut lines = Lines::default();
+    let mut lines = LineBuffer::default();
     loop {
         lines.buffer.reserve(STDERR_READ_BYTES);
         let count = stderr.read_buf(&mut lines.buffer).await.unwrap_or(0);
@@ -257,7 +268,7 @@ async fn discard(output: &mut (impl AsyncRead + Unpin)) {
 }
 
 /// Completes when nobody needs the child any more.
-async fn unneeded(children: &Children, host: &Host, pipe: &Pipe) {
+async fn unneeded(children: &Children, host: &Host, pipe: &MuxConnection) {
     let idle = children.command.idle_timeout;
     let interval = (idle / 4).clamp(IDLE_INTERVAL, Duration::from_secs(10));
     let unused = async {
@@ -284,16 +295,16 @@ async fn unneeded(children: &Children, host: &Host, pipe: &Pipe) {
 }
 
 /// Counts a child while it runs.
-struct Counted(prometheus::IntGauge);
+struct ChildGauge(prometheus::IntGauge);
 
-impl Counted {
+impl ChildGauge {
     fn new(children: &Children) -> Self {
         children.series.running.inc();
         Self(children.series.running.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for ChildGauge {
     fn drop(&mut self) {
         self.0.dec();
     }

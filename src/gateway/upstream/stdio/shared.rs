@@ -14,9 +14,9 @@ use tokio::sync::Mutex as Turn;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
-use crate::upstream::pipe::exchange::{CloseOnDrop, Post, empty, json, pass};
-use crate::upstream::pipe::sessions::{Seat, Sessions};
-use crate::upstream::pipe::{ONLY_SESSION, Pipe};
+use crate::upstream::pipe::exchange::{CloseOnDrop, MuxPost, empty, json, pass};
+use crate::upstream::pipe::sessions::{MuxSessions, SessionHandle};
+use crate::upstream::pipe::{MuxConnection, ONLY_SESSION};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch, Value, quote};
@@ -25,15 +25,15 @@ use protocol::splice::Segments;
 
 /// The children, by who shares them.
 #[derive(Debug, Default)]
-pub(super) struct SharedChildren(Mutex<HashMap<Box<[u8]>, Place>>);
+pub(super) struct SharedChildren(Mutex<HashMap<Box<[u8]>, ChildSlot>>);
 
 /// Where a child runs, or is opened by whoever has the turn.
-type Place = Arc<Turn<Option<Opened>>>;
+type ChildSlot = Arc<Turn<Option<InitializedChild>>>;
 
 /// A child that was initialized.
 #[derive(Debug)]
-struct Opened {
-    pipe: Pipe,
+struct InitializedChild {
+    pipe: MuxConnection,
     /// The result object of `initialize`.
     result: Bytes,
 }
@@ -43,9 +43,9 @@ impl SharedChildren {
     pub(super) async fn initialize(
         &self,
         caller: &[u8],
-        sessions: &Sessions,
-        start: impl FnOnce() -> Result<Pipe, UpstreamError>,
-        post: Post<'_>,
+        sessions: &MuxSessions,
+        start: impl FnOnce() -> Result<MuxConnection, UpstreamError>,
+        post: MuxPost<'_>,
     ) -> Result<Reply, UpstreamError> {
         let turn = Arc::clone(self.0.lock().entry(caller.into()).or_default());
         let mut opened = turn.lock().await;
@@ -53,12 +53,12 @@ impl SharedChildren {
             *opened = None;
             let starting = CloseOnDrop::new(start()?);
             match open(starting.pipe(), post).await? {
-                Ok(result) => *opened = Some(Opened { pipe: starting.keep(), result }),
+                Ok(result) => *opened = Some(InitializedChild { pipe: starting.keep(), result }),
                 Err(refusal) => return Ok(json(refusal)),
             }
         }
-        let Some(Opened { pipe, result }) = &*opened else { return Err(UpstreamError::Reset) };
-        let seat = Seat { pipe: pipe.clone(), session: pipe.add_session() };
+        let Some(InitializedChild { pipe, result }) = &*opened else { return Err(UpstreamError::Reset) };
+        let seat = SessionHandle { pipe: pipe.clone(), session: pipe.add_session() };
         let id = sessions.keep(seat).ok_or(UpstreamError::Reset)?;
         let mut reply = json(answer(&post, result));
         reply.head.headers.insert(SESSION_ID, id);
@@ -67,7 +67,7 @@ impl SharedChildren {
 }
 
 /// Initializes a child. Its refusal, if it refuses, is addressed to the caller.
-async fn open(pipe: &Pipe, post: Post<'_>) -> Result<Result<Bytes, Bytes>, UpstreamError> {
+async fn open(pipe: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, Bytes>, UpstreamError> {
     let mut scratch = Scratch::default();
     let version = {
         let root = scratch.index(post.message, post.json_depth_max).ok().map(Document::root);
@@ -86,7 +86,7 @@ async fn open(pipe: &Pipe, post: Post<'_>) -> Result<Result<Bytes, Bytes>, Upstr
     let envelope = Envelope::parse(&mut scratch, &message, post.json_depth_max);
     let envelope = envelope.map_err(|_| UpstreamError::Nonsense)?;
     pipe.share();
-    let reply = pass(pipe, ONLY_SESSION, Post { message: &message, envelope: &envelope, ..post }).await?;
+    let reply = pass(pipe, ONLY_SESSION, MuxPost { message: &message, envelope: &envelope, ..post }).await?;
     // What it was asked before and has not answered by now, it does not answer.
     pipe.abandon_own();
     let Incoming::Whole(Some(answer)) = reply.body else { return Err(UpstreamError::Nonsense) };
@@ -100,8 +100,8 @@ async fn open(pipe: &Pipe, post: Post<'_>) -> Result<Result<Bytes, Bytes>, Upstr
 }
 
 /// Answers a message of one of the sessions.
-pub(super) async fn post(seat: &Seat, post: Post<'_>) -> Result<Reply, UpstreamError> {
-    let Seat { pipe, session } = seat;
+pub(super) async fn post(seat: &SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+    let SessionHandle { pipe, session } = seat;
     match post.envelope.kind {
         // The child was told of no capability that these could be about.
         MessageKind::Response => return Ok(empty(http::StatusCode::ACCEPTED)),
@@ -145,7 +145,7 @@ pub(super) async fn post(seat: &Seat, post: Post<'_>) -> Result<Reply, UpstreamE
 }
 
 /// A session is over: what it alone had asked for ends.
-pub(super) fn end(seat: &Seat) {
+pub(super) fn end(seat: &SessionHandle) {
     let (uris, level) = seat.pipe.remove_session(seat.session);
     for uri in uris {
         seat.pipe.ask_in_passing("resources/unsubscribe", &format!(r#"{{"uri":{}}}"#, quote(&uri)));
@@ -155,11 +155,11 @@ pub(super) fn end(seat: &Seat) {
     }
 }
 
-fn tell_level(pipe: &Pipe, level: Level) {
+fn tell_level(pipe: &MuxConnection, level: Level) {
     pipe.ask_in_passing("logging/setLevel", &format!(r#"{{"level":{}}}"#, quote(level.as_str())));
 }
 
-fn level_in(post: &Post<'_>) -> Option<Level> {
+fn level_in(post: &MuxPost<'_>) -> Option<Level> {
     let mut scratch = Scratch::default();
     let root = scratch.index(post.message, post.json_depth_max).ok()?.root();
     Level::of(&root.get("params")?.get("level")?.as_literal()?.decode(post.message)?)
@@ -171,6 +171,6 @@ fn has_result(reply: &Reply, json_depth_max: usize) -> bool {
     scratch.index(answer, json_depth_max).is_ok_and(|answer| answer.root().get("result").is_some())
 }
 
-fn answer(post: &Post<'_>, result: &[u8]) -> Bytes {
+fn answer(post: &MuxPost<'_>, result: &[u8]) -> Bytes {
     [br#"{"jsonrpc":"2.0","id":"#, post.id(), br#","result":"#, result, b"}"].concat().into()
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::token::Claims;
-use crate::identity::refusal::Refusal;
-use crate::identity::{Identity, Principal};
+use crate::identity::refusal::CredentialFault;
+use crate::identity::{Principal, VerifiedIdentity};
 use config;
 
 /// Texts that are kept of one token: groups, scopes and other claims.
@@ -20,15 +20,15 @@ pub fn identify(
     jwt: &config::Jwt,
     audiences: &[Box<str>],
     now_s: u64,
-) -> Result<Principal, Refusal> {
+) -> Result<Principal, CredentialFault> {
     if claims.get("iss").and_then(Value::as_str) != Some(&jwt.issuer) {
-        return Err(Refusal::Issuer);
+        return Err(CredentialFault::Issuer);
     }
     let expires_s = check_times(claims, jwt.leeway.as_secs(), now_s)?;
     check_audience(claims, audiences)?;
     // Whoever presents a token that is bound to a key has to prove that the key is theirs.
     if claims.get("cnf").is_some() {
-        return Err(Refusal::Claims);
+        return Err(CredentialFault::Claims);
     }
     let mut texts = Vec::new();
     for (name, value) in &claims.0 {
@@ -37,9 +37,9 @@ pub fn identify(
     let named = |name: &str| -> Vec<&str> {
         texts.iter().filter(|(present, _)| **present == *name).map(|(_, text)| &**text).collect()
     };
-    let &[subject] = named(&jwt.subject_claim).as_slice() else { return Err(Refusal::Claims) };
+    let &[subject] = named(&jwt.subject_claim).as_slice() else { return Err(CredentialFault::Claims) };
     if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || subject.contains(char::is_control) {
-        return Err(Refusal::Claims);
+        return Err(CredentialFault::Claims);
     }
     let scopes = match &jwt.scope_claim {
         Some(claim) => named(claim),
@@ -49,9 +49,9 @@ pub fn identify(
         scopes.into_iter().flat_map(|scopes| scopes.split_ascii_whitespace()).map(Box::from).collect();
     let groups: Vec<Box<str>> = named(&jwt.groups_claim).into_iter().map(Box::from).collect();
     if texts.len() + scopes.len() + groups.len() > TEXTS_MAX {
-        return Err(Refusal::Claims);
+        return Err(CredentialFault::Claims);
     }
-    Ok(Principal::Known(Arc::new(Identity {
+    Ok(Principal::Known(Arc::new(VerifiedIdentity {
         id: format!("jwt:{} {subject}", jwt.issuer).into(),
         name: subject.into(),
         groups,
@@ -62,21 +62,21 @@ pub fn identify(
 }
 
 /// When the token expires, by its own word.
-fn check_times(claims: &Claims, leeway_s: u64, now_s: u64) -> Result<u64, Refusal> {
-    let expires_s = claims.get("exp").and_then(seconds).ok_or(Refusal::Expired)?;
+fn check_times(claims: &Claims, leeway_s: u64, now_s: u64) -> Result<u64, CredentialFault> {
+    let expires_s = claims.get("exp").and_then(seconds).ok_or(CredentialFault::Expired)?;
     if expires_s.saturating_add(leeway_s) <= now_s {
-        return Err(Refusal::Expired);
+        return Err(CredentialFault::Expired);
     }
     for claim in ["nbf", "iat"] {
         let Some(value) = claims.get(claim) else { continue };
-        if seconds(value).ok_or(Refusal::NotYet)? > now_s.saturating_add(leeway_s) {
-            return Err(Refusal::NotYet);
+        if seconds(value).ok_or(CredentialFault::NotYet)? > now_s.saturating_add(leeway_s) {
+            return Err(CredentialFault::NotYet);
         }
     }
     Ok(expires_s)
 }
 
-fn check_audience(claims: &Claims, audiences: &[Box<str>]) -> Result<(), Refusal> {
+fn check_audience(claims: &Claims, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
     let is_ours = |audience: &Value| {
         audience.as_str().is_some_and(|audience| audiences.iter().any(|ours| **ours == *audience))
     };
@@ -85,7 +85,7 @@ fn check_audience(claims: &Claims, audiences: &[Box<str>]) -> Result<(), Refusal
         Some(one) => is_ours(one),
         None => false,
     };
-    if is_for_us { Ok(()) } else { Err(Refusal::Audience) }
+    if is_for_us { Ok(()) } else { Err(CredentialFault::Audience) }
 }
 
 /// Seconds since 1970, in whole ones.
@@ -143,15 +143,15 @@ mod tests {
         }
     }
 
-    fn identified(claims: &str, jwt: &config::Jwt) -> Result<Principal, Refusal> {
+    fn identified(claims: &str, jwt: &config::Jwt) -> Result<Principal, CredentialFault> {
         let claims: Claims = serde_json::from_str(claims).expect("claims");
         identify(&claims, jwt, &["https://a/mcp".into(), "other".into()], NOW_S)
     }
 
-    fn identity(claims: &str, jwt: &config::Jwt) -> Identity {
+    fn identity(claims: &str, jwt: &config::Jwt) -> VerifiedIdentity {
         let base = r#""iss":"https://issuer","aud":"https://a/mcp","exp":1000001"#;
         match identified(&format!("{{{base},{claims}}}"), jwt) {
-            Ok(Principal::Known(identity)) => Identity::clone(&identity),
+            Ok(Principal::Known(identity)) => VerifiedIdentity::clone(&identity),
             other => panic!("{other:?}"),
         }
     }
@@ -165,38 +165,50 @@ mod tests {
         for (what, claims, refusal) in [
             ("good", format!("{iss},{aud},{exp},{sub}"), None),
             ("several audiences", format!(r#"{iss},"aud":["x","other"],{exp},{sub}"#), None),
-            ("no audience", format!("{iss},{exp},{sub}"), Some(Refusal::Audience)),
+            ("no audience", format!("{iss},{exp},{sub}"), Some(CredentialFault::Audience)),
             (
                 "another audience",
                 format!(r#"{iss},"aud":"https://a/mcp2",{exp},{sub}"#),
-                Some(Refusal::Audience),
+                Some(CredentialFault::Audience),
             ),
-            ("an odd audience", format!(r#"{iss},"aud":[["other"]],{exp},{sub}"#), Some(Refusal::Audience)),
-            ("no issuer", format!("{aud},{exp},{sub}"), Some(Refusal::Issuer)),
+            (
+                "an odd audience",
+                format!(r#"{iss},"aud":[["other"]],{exp},{sub}"#),
+                Some(CredentialFault::Audience),
+            ),
+            ("no issuer", format!("{aud},{exp},{sub}"), Some(CredentialFault::Issuer)),
             ("within the leeway", format!(r#"{iss},{aud},"exp":999971,{sub}"#), None),
-            ("beyond it", format!(r#"{iss},{aud},"exp":999970,{sub}"#), Some(Refusal::Expired)),
+            ("beyond it", format!(r#"{iss},{aud},"exp":999970,{sub}"#), Some(CredentialFault::Expired)),
             ("with a fraction", format!(r#"{iss},{aud},"exp":1000001.5,{sub}"#), None),
-            ("never", format!("{iss},{aud},{sub}"), Some(Refusal::Expired)),
-            ("as text", format!(r#"{iss},{aud},"exp":"1000001",{sub}"#), Some(Refusal::Expired)),
-            ("before 1970", format!(r#"{iss},{aud},"exp":-1,{sub}"#), Some(Refusal::Expired)),
-            ("beyond all numbers", format!(r#"{iss},{aud},"exp":1e300,{sub}"#), Some(Refusal::Expired)),
+            ("never", format!("{iss},{aud},{sub}"), Some(CredentialFault::Expired)),
+            ("as text", format!(r#"{iss},{aud},"exp":"1000001",{sub}"#), Some(CredentialFault::Expired)),
+            ("before 1970", format!(r#"{iss},{aud},"exp":-1,{sub}"#), Some(CredentialFault::Expired)),
+            (
+                "beyond all numbers",
+                format!(r#"{iss},{aud},"exp":1e300,{sub}"#),
+                Some(CredentialFault::Expired),
+            ),
             ("soon", format!(r#"{iss},{aud},{exp},{sub},"nbf":1000030"#), None),
-            ("later", format!(r#"{iss},{aud},{exp},{sub},"nbf":1000031"#), Some(Refusal::NotYet)),
-            ("made later", format!(r#"{iss},{aud},{exp},{sub},"iat":1000031"#), Some(Refusal::NotYet)),
-            ("odd beginning", format!(r#"{iss},{aud},{exp},{sub},"nbf":"x""#), Some(Refusal::NotYet)),
-            ("nobody", format!("{iss},{aud},{exp}"), Some(Refusal::Claims)),
-            ("an empty subject", format!(r#"{iss},{aud},{exp},"sub":"""#), Some(Refusal::Claims)),
-            ("two subjects", format!(r#"{iss},{aud},{exp},"sub":["a","b"]"#), Some(Refusal::Claims)),
+            ("later", format!(r#"{iss},{aud},{exp},{sub},"nbf":1000031"#), Some(CredentialFault::NotYet)),
+            (
+                "made later",
+                format!(r#"{iss},{aud},{exp},{sub},"iat":1000031"#),
+                Some(CredentialFault::NotYet),
+            ),
+            ("odd beginning", format!(r#"{iss},{aud},{exp},{sub},"nbf":"x""#), Some(CredentialFault::NotYet)),
+            ("nobody", format!("{iss},{aud},{exp}"), Some(CredentialFault::Claims)),
+            ("an empty subject", format!(r#"{iss},{aud},{exp},"sub":"""#), Some(CredentialFault::Claims)),
+            ("two subjects", format!(r#"{iss},{aud},{exp},"sub":["a","b"]"#), Some(CredentialFault::Claims)),
             (
                 "bound to a key",
                 format!(r#"{iss},{aud},{exp},{sub},"cnf":{{"jkt":"x"}}"#),
-                Some(Refusal::Claims),
+                Some(CredentialFault::Claims),
             ),
         ] {
             assert_eq!(identified(&format!("{{{claims}}}"), &jwt()).err(), refusal, "{what}");
         }
         let many = format!(r#"{{{iss},{aud},{exp},{sub},"groups":[{}1]}}"#, "1,".repeat(1100));
-        assert_eq!(identified(&many, &jwt()).err(), Some(Refusal::Claims), "more than is kept");
+        assert_eq!(identified(&many, &jwt()).err(), Some(CredentialFault::Claims), "more than is kept");
     }
 
     #[test]

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::keys::{KeySet, KeysError};
+use super::keys::{JwksError, KeySet};
 use super::token::Token;
-use crate::identity::refusal::Refusal;
+use crate::identity::refusal::CredentialFault;
 use config::{self, KeySource};
 use net::tls::{Connector, SettingsError};
 
@@ -36,23 +36,23 @@ pub struct Issuer {
     pub config: config::Jwt,
     /// How its server must prove who it is, where that is asked by TLS.
     pub tls: Option<Arc<Connector>>,
-    held: ArcSwapOption<Held>,
+    held: ArcSwapOption<CurrentKeys>,
     generation: AtomicU64,
-    plan: Mutex<Plan>,
+    plan: Mutex<FetchSchedule>,
     /// How many fetches have ended.
     ended: watch::Sender<u64>,
     wanted: Arc<Notify>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CurrentKeys {
     keys: KeySet,
     generation: u64,
 }
 
 /// When keys are fetched.
 #[derive(Debug)]
-struct Plan {
+struct FetchSchedule {
     due: Instant,
     is_fetching: bool,
     failures: u32,
@@ -103,7 +103,7 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: KeysError,
+        reason: JwksError,
     },
 }
 
@@ -167,7 +167,7 @@ impl Issuer {
         wanted: Arc<Notify>,
     ) -> Self {
         let now = Instant::now();
-        let mut plan = Plan { due: now, is_fetching: false, failures: 0, asked: None, stale: None };
+        let mut plan = FetchSchedule { due: now, is_fetching: false, failures: 0, asked: None, stale: None };
         let mut held = None;
         if let Some(before) = before {
             let old = before.plan();
@@ -175,7 +175,7 @@ impl Issuer {
             held = before.held.load_full();
         }
         if let Some(keys) = keys {
-            held = Some(Arc::new(Held { keys, generation: 1 }));
+            held = Some(Arc::new(CurrentKeys { keys, generation: 1 }));
             plan.due = now + config.jwks_refresh_interval;
             plan.stale = Some(now + config.jwks_stale_max);
         }
@@ -190,7 +190,7 @@ impl Issuer {
         }
     }
 
-    fn plan(&self) -> parking_lot::MutexGuard<'_, Plan> {
+    fn plan(&self) -> parking_lot::MutexGuard<'_, FetchSchedule> {
         self.plan.lock()
     }
 
@@ -209,12 +209,12 @@ impl Issuer {
     }
 
     /// Checks how a token is signed. Returns the generation of the keys that it was checked with.
-    pub fn check(&self, token: &Token<'_>) -> Result<u64, Refusal> {
+    pub fn check(&self, token: &Token<'_>) -> Result<u64, CredentialFault> {
         if !self.config.algorithms.contains(&token.algorithm) {
-            return Err(Refusal::Algorithm);
+            return Err(CredentialFault::Algorithm);
         }
         let held = self.held.load();
-        let held = held.as_ref().ok_or(Refusal::UnknownKey)?;
+        let held = held.as_ref().ok_or(CredentialFault::UnknownKey)?;
         held.keys.check(token)?;
         Ok(held.generation)
     }
@@ -276,7 +276,7 @@ impl Issuer {
                 has_changed = self.digest() != Some(keys.digest);
                 if has_changed {
                     let generation = self.generation() + 1;
-                    self.held.store(Some(Arc::new(Held { keys, generation })));
+                    self.held.store(Some(Arc::new(CurrentKeys { keys, generation })));
                     self.generation.store(generation, Ordering::Release);
                 }
             } else {

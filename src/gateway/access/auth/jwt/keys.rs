@@ -7,7 +7,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::token::{Token, algorithm};
-use crate::identity::refusal::Refusal;
+use crate::identity::refusal::CredentialFault;
 use config::Algorithm;
 
 const KEYS_MAX: usize = 256;
@@ -18,22 +18,22 @@ const MODULUS_BYTES_MAX: usize = 1024;
 /// The keys of an issuer.
 #[derive(Clone, Debug)]
 pub struct KeySet {
-    keys: Vec<Key>,
+    keys: Vec<VerificationKey>,
     /// Of the document, to see whether it changed.
     pub digest: [u8; 32],
 }
 
 #[derive(Clone, Debug)]
-struct Key {
+struct VerificationKey {
     id: Option<Box<str>>,
-    kind: Kind,
+    kind: KeyKind,
     /// The only algorithm it may be used with.
     algorithm: Option<Algorithm>,
     public: DecodingKey,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum KeyKind {
     Rsa,
     P256,
     P384,
@@ -42,7 +42,7 @@ enum Kind {
 
 /// Why a document gives no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeysError {
+pub enum JwksError {
     /// It is not a JWK set.
     #[error("not a JWK set: JSON with an array `keys`")]
     Form,
@@ -76,15 +76,15 @@ struct Written {
 
 impl KeySet {
     /// Reads a document. Keys of other kinds and for other purposes are left out.
-    pub fn read(document: &[u8]) -> Result<Self, KeysError> {
-        let Document { keys } = serde_json::from_slice(document).map_err(|_| KeysError::Form)?;
+    pub fn read(document: &[u8]) -> Result<Self, JwksError> {
+        let Document { keys } = serde_json::from_slice(document).map_err(|_| JwksError::Form)?;
         if keys.len() > KEYS_MAX {
-            return Err(KeysError::TooMany);
+            return Err(JwksError::TooMany);
         }
         let written = keys.into_iter().filter_map(|key| serde_json::from_value(key).ok());
-        let keys: Vec<Key> = written.filter_map(Key::new).collect();
+        let keys: Vec<VerificationKey> = written.filter_map(VerificationKey::new).collect();
         if keys.is_empty() {
-            return Err(KeysError::NoneUsable);
+            return Err(JwksError::NoneUsable);
         }
         Ok(Self { keys, digest: Sha256::digest(document).into() })
     }
@@ -95,31 +95,31 @@ impl KeySet {
     }
 
     /// Checks the signature of a token.
-    pub fn check(&self, token: &Token<'_>) -> Result<(), Refusal> {
+    pub fn check(&self, token: &Token<'_>) -> Result<(), CredentialFault> {
         let key = self.find(token.key_id.as_deref(), token.algorithm)?;
         let (signature, message) = (token.signature, token.message.as_bytes());
         match jsonwebtoken::crypto::verify(signature, message, &key.public, named(token.algorithm)) {
             Ok(true) => Ok(()),
-            _ => Err(Refusal::Signature),
+            _ => Err(CredentialFault::Signature),
         }
     }
 
     /// The key that a token names; of a token that names none, the only one that fits.
-    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, Refusal> {
+    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&VerificationKey, CredentialFault> {
         let mut named = self.keys.iter().filter(|key| id.is_none() || key.id.as_deref() == id).peekable();
         if named.peek().is_none() {
-            return Err(Refusal::UnknownKey);
+            return Err(CredentialFault::UnknownKey);
         }
         let mut fitting = named.filter(|key| key.fits(algorithm));
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Ok(key),
-            (Some(_), Some(_)) => Err(Refusal::UnknownKey),
-            (None, _) => Err(Refusal::Algorithm),
+            (Some(_), Some(_)) => Err(CredentialFault::UnknownKey),
+            (None, _) => Err(CredentialFault::Algorithm),
         }
     }
 }
 
-impl Key {
+impl VerificationKey {
     fn new(written: Written) -> Option<Self> {
         let may_check = written.purpose.as_deref().is_none_or(|purpose| purpose == "sig")
             && written.key_ops.as_ref().is_none_or(|operations| operations.iter().any(|op| op == "verify"));
@@ -132,12 +132,12 @@ impl Key {
             None => None,
         };
         let (kind, public) = match (written.kty.as_str(), written.crv.as_deref()) {
-            ("RSA", _) => (Kind::Rsa, rsa(&written.n?, &written.e?)?),
-            ("EC", Some("P-256")) => (Kind::P256, point(&written.x?, &written.y?, 32)?),
-            ("EC", Some("P-384")) => (Kind::P384, point(&written.x?, &written.y?, 48)?),
+            ("RSA", _) => (KeyKind::Rsa, rsa(&written.n?, &written.e?)?),
+            ("EC", Some("P-256")) => (KeyKind::P256, point(&written.x?, &written.y?, 32)?),
+            ("EC", Some("P-384")) => (KeyKind::P384, point(&written.x?, &written.y?, 48)?),
             ("OKP", Some("Ed25519")) => {
                 let x = written.x.filter(|x| bytes_in(x) == Some(32))?;
-                (Kind::Ed25519, DecodingKey::from_ed_components(&x).ok()?)
+                (KeyKind::Ed25519, DecodingKey::from_ed_components(&x).ok()?)
             }
             _ => return None,
         };
@@ -152,10 +152,10 @@ impl Key {
             | Algorithm::RS512
             | Algorithm::PS256
             | Algorithm::PS384
-            | Algorithm::PS512 => Kind::Rsa,
-            Algorithm::ES256 => Kind::P256,
-            Algorithm::ES384 => Kind::P384,
-            Algorithm::EdDSA => Kind::Ed25519,
+            | Algorithm::PS512 => KeyKind::Rsa,
+            Algorithm::ES256 => KeyKind::P256,
+            Algorithm::ES384 => KeyKind::P384,
+            Algorithm::EdDSA => KeyKind::Ed25519,
         };
         self.kind == kind && self.algorithm.is_none_or(|only| only == algorithm)
     }
@@ -198,7 +198,7 @@ mod tests {
     /// The P-256 key of RFC 7517, appendix A.1, without its purpose.
     const P256: &str = r#""kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM""#;
 
-    fn set(keys: &[&str]) -> Result<KeySet, KeysError> {
+    fn set(keys: &[&str]) -> Result<KeySet, JwksError> {
         KeySet::read(format!(r#"{{"keys":[{}]}}"#, keys.join(",")).as_bytes())
     }
 
@@ -227,10 +227,10 @@ mod tests {
             short_rsa.as_str(),
             "7",
         ] {
-            assert_eq!(set(&[key]).err(), Some(KeysError::NoneUsable), "{key}");
+            assert_eq!(set(&[key]).err(), Some(JwksError::NoneUsable), "{key}");
         }
-        assert_eq!(KeySet::read(b"[]").err(), Some(KeysError::Form));
-        assert_eq!(set(&vec!["1"; 257]).err(), Some(KeysError::TooMany));
+        assert_eq!(KeySet::read(b"[]").err(), Some(JwksError::Form));
+        assert_eq!(set(&vec!["1"; 257]).err(), Some(JwksError::TooMany));
     }
 
     #[test]
@@ -242,12 +242,12 @@ mod tests {
         for (keys, id, algorithm, refusal) in [
             (&one, Some("a"), Algorithm::ES256, None),
             (&one, None, Algorithm::ES256, None),
-            (&one, Some("A"), Algorithm::ES256, Some(Refusal::UnknownKey)),
-            (&one, Some(""), Algorithm::ES256, Some(Refusal::UnknownKey)),
-            (&one, Some("a"), Algorithm::ES384, Some(Refusal::Algorithm)),
-            (&one, Some("a"), Algorithm::RS256, Some(Refusal::Algorithm)),
+            (&one, Some("A"), Algorithm::ES256, Some(CredentialFault::UnknownKey)),
+            (&one, Some(""), Algorithm::ES256, Some(CredentialFault::UnknownKey)),
+            (&one, Some("a"), Algorithm::ES384, Some(CredentialFault::Algorithm)),
+            (&one, Some("a"), Algorithm::RS256, Some(CredentialFault::Algorithm)),
             (&two, Some("b"), Algorithm::ES256, None),
-            (&two, None, Algorithm::ES256, Some(Refusal::UnknownKey)),
+            (&two, None, Algorithm::ES256, Some(CredentialFault::UnknownKey)),
         ] {
             assert_eq!(keys.find(id, algorithm).err(), refusal, "{id:?} {algorithm:?}");
         }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::identity::refusal::Refusal;
+use crate::identity::refusal::CredentialFault;
 use config::Algorithm;
 
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.
@@ -41,15 +41,15 @@ struct Header {
 
 impl<'t> Token<'t> {
     /// Takes `text` apart.
-    pub fn read(text: &'t str) -> Result<Self, Refusal> {
-        let (message, signature) = text.rsplit_once('.').ok_or(Refusal::TokenForm)?;
-        let (header, payload) = message.split_once('.').ok_or(Refusal::TokenForm)?;
+    pub fn read(text: &'t str) -> Result<Self, CredentialFault> {
+        let (message, signature) = text.rsplit_once('.').ok_or(CredentialFault::TokenForm)?;
+        let (header, payload) = message.split_once('.').ok_or(CredentialFault::TokenForm)?;
         let header: Header = decode(header)?;
         let is_known = |typ: &String| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known));
         if header.crit.is_some() || !header.typ.as_ref().is_none_or(is_known) {
-            return Err(Refusal::TokenForm);
+            return Err(CredentialFault::TokenForm);
         }
-        let algorithm = algorithm(&header.alg).ok_or(Refusal::Algorithm)?;
+        let algorithm = algorithm(&header.alg).ok_or(CredentialFault::Algorithm)?;
         Ok(Self { algorithm, key_id: header.kid, message, signature, claims: decode(payload)? })
     }
 }
@@ -75,9 +75,9 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
     })
 }
 
-fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, Refusal> {
-    let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| Refusal::TokenForm)?;
-    serde_json::from_slice(&json).map_err(|_| Refusal::TokenForm)
+fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, CredentialFault> {
+    let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| CredentialFault::TokenForm)?;
+    serde_json::from_slice(&json).map_err(|_| CredentialFault::TokenForm)
 }
 
 impl Claims {
@@ -89,8 +89,8 @@ impl Claims {
 
 impl<'de> Deserialize<'de> for Claims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
+        struct ClaimsVisitor;
+        impl<'de> Visitor<'de> for ClaimsVisitor {
             type Value = Claims;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for Claims {
                 Ok(claims)
             }
         }
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_map(ClaimsVisitor)
     }
 }
 
@@ -134,20 +134,24 @@ mod tests {
     fn refuses_what_is_not_one() {
         let good = r#"{"alg":"RS256"}"#;
         for (what, text, expected) in [
-            ("two parts", "e30.e30".to_owned(), Refusal::TokenForm),
-            ("padding", token(good, "{}").replacen('.', "=.", 1), Refusal::TokenForm),
-            ("not base64", format!("{}.!.x", URL_SAFE_NO_PAD.encode(good)), Refusal::TokenForm),
-            ("not JSON", token(good, "{"), Refusal::TokenForm),
-            ("not an object", token(good, "[]"), Refusal::TokenForm),
-            ("a claim twice", token(good, r#"{"sub":"a","sub":"b"}"#), Refusal::TokenForm),
-            ("alg twice", token(r#"{"alg":"RS256","alg":"ES256"}"#, "{}"), Refusal::TokenForm),
-            ("no alg", token("{}", "{}"), Refusal::TokenForm),
-            ("alg of none", token(r#"{"alg":"none"}"#, "{}"), Refusal::Algorithm),
-            ("alg of a secret", token(r#"{"alg":"HS256"}"#, "{}"), Refusal::Algorithm),
-            ("another case", token(r#"{"alg":"rs256"}"#, "{}"), Refusal::Algorithm),
-            ("crit", token(r#"{"alg":"RS256","crit":["b64"]}"#, "{}"), Refusal::TokenForm),
-            ("another type", token(r#"{"alg":"RS256","typ":"logout+jwt"}"#, "{}"), Refusal::TokenForm),
-            ("deep", token(good, &"[".repeat(100_000)), Refusal::TokenForm),
+            ("two parts", "e30.e30".to_owned(), CredentialFault::TokenForm),
+            ("padding", token(good, "{}").replacen('.', "=.", 1), CredentialFault::TokenForm),
+            ("not base64", format!("{}.!.x", URL_SAFE_NO_PAD.encode(good)), CredentialFault::TokenForm),
+            ("not JSON", token(good, "{"), CredentialFault::TokenForm),
+            ("not an object", token(good, "[]"), CredentialFault::TokenForm),
+            ("a claim twice", token(good, r#"{"sub":"a","sub":"b"}"#), CredentialFault::TokenForm),
+            ("alg twice", token(r#"{"alg":"RS256","alg":"ES256"}"#, "{}"), CredentialFault::TokenForm),
+            ("no alg", token("{}", "{}"), CredentialFault::TokenForm),
+            ("alg of none", token(r#"{"alg":"none"}"#, "{}"), CredentialFault::Algorithm),
+            ("alg of a secret", token(r#"{"alg":"HS256"}"#, "{}"), CredentialFault::Algorithm),
+            ("another case", token(r#"{"alg":"rs256"}"#, "{}"), CredentialFault::Algorithm),
+            ("crit", token(r#"{"alg":"RS256","crit":["b64"]}"#, "{}"), CredentialFault::TokenForm),
+            (
+                "another type",
+                token(r#"{"alg":"RS256","typ":"logout+jwt"}"#, "{}"),
+                CredentialFault::TokenForm,
+            ),
+            ("deep", token(good, &"[".repeat(100_000)), CredentialFault::TokenForm),
         ] {
             assert_eq!(Token::read(&text).err(), Some(expected), "{what}");
         }

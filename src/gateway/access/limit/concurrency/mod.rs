@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use self::queue::{Place, Queue};
+use self::queue::{WaitQueue, WaiterId};
 use crate::access::limit::digest::{Digest, Digester};
 use crate::telemetry::gates::GateSeries;
 use config::Concurrency;
@@ -30,17 +30,17 @@ pub struct Gate {
     /// What is counted about it.
     pub series: GateSeries,
     digester: Digester,
-    queue: Mutex<Queue>,
+    queue: Mutex<WaitQueue>,
     wait_max_ns: AtomicU64,
 }
 
 /// Why a call does not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct QueueFull;
 
 /// How many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct GateCounts {
     /// Calls under way.
     pub in_use: usize,
     /// Calls that wait.
@@ -56,20 +56,20 @@ pub struct Permit {
 
 /// Either a permit, or a place in the queue to wait for it.
 #[derive(Debug)]
-pub enum Entry {
+pub enum Admission {
     /// There is room.
     Passed(Permit),
     /// There will be.
-    Waits(Waiting),
+    Waits(QueuedCall),
 }
 
 /// A place in the queue. Dropped, it is free.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct QueuedCall {
     /// `None` once there is nothing left to give back.
     gate: Option<Arc<Gate>>,
     who: Digest,
-    place: Place,
+    place: WaiterId,
     granted: oneshot::Receiver<()>,
     deadline: Instant,
 }
@@ -77,7 +77,7 @@ pub struct Waiting {
 impl Gate {
     /// A gate that nobody has passed yet.
     pub fn new(config: &Concurrency, series: GateSeries) -> Arc<Self> {
-        let queue = Mutex::new(Queue::new(config.calls_max, config.calls_waiting_max));
+        let queue = Mutex::new(WaitQueue::new(config.calls_max, config.calls_waiting_max));
         let gate = Self { series, digester: Digester::default(), queue, wait_max_ns: AtomicU64::new(0) };
         gate.set_wait_max(config.calls_wait_max);
         Arc::new(gate)
@@ -96,27 +96,27 @@ impl Gate {
     }
 
     /// Lets a call through, or gives it a place to wait.
-    pub fn enter(self: &Arc<Self>, principal: &[u8], now: Instant) -> Result<Entry, Refused> {
+    pub fn enter(self: &Arc<Self>, principal: &[u8], now: Instant) -> Result<Admission, QueueFull> {
         let who = self.digester.of(principal);
         let mut queue = self.queue.lock();
         if queue.pass(who) {
-            return Ok(Entry::Passed(Permit { gate: Arc::clone(self), who }));
+            return Ok(Admission::Passed(Permit { gate: Arc::clone(self), who }));
         }
-        let (place, granted) = queue.wait(who).ok_or(Refused)?;
+        let (place, granted) = queue.wait(who).ok_or(QueueFull)?;
         drop(queue);
         let deadline = now + Duration::from_nanos(self.wait_max_ns.load(Ordering::Relaxed));
-        Ok(Entry::Waits(Waiting { gate: Some(Arc::clone(self)), who, place, granted, deadline }))
+        Ok(Admission::Waits(QueuedCall { gate: Some(Arc::clone(self)), who, place, granted, deadline }))
     }
 
     /// How many there are now.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> GateCounts {
         self.queue.lock().counts()
     }
 
     /// Brings gauges up to date.
     pub fn observe(&self) {
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let Counts { in_use, waiting } = self.counts();
+        let GateCounts { in_use, waiting } = self.counts();
         self.series.in_use.set(gauge(in_use));
         self.series.waiting.set(gauge(waiting));
     }
@@ -127,19 +127,19 @@ impl Gate {
     }
 }
 
-impl Waiting {
+impl QueuedCall {
     /// Waits until it is its turn, or for as long as a call may.
-    pub async fn turn(mut self) -> Result<Permit, Refused> {
+    pub async fn turn(mut self) -> Result<Permit, QueueFull> {
         let granted = timeout_at(self.deadline.into(), &mut self.granted).await;
         if !matches!(granted, Ok(Ok(()))) {
-            return Err(Refused);
+            return Err(QueueFull);
         }
-        let gate = self.gate.take().ok_or(Refused)?;
+        let gate = self.gate.take().ok_or(QueueFull)?;
         Ok(Permit { gate, who: self.who })
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedCall {
     fn drop(&mut self) {
         let Some(gate) = self.gate.take() else { return };
         let mut queue = gate.queue.lock();

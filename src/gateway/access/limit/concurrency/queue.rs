@@ -5,34 +5,34 @@ use std::collections::{HashMap, VecDeque};
 
 use tokio::sync::oneshot;
 
-use super::Counts;
+use super::GateCounts;
 use crate::access::limit::digest::{AsItIs, Digest};
 
 /// A waiter's place: no two have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u64);
+pub(super) struct WaiterId(u64);
 
 /// The state of a gate.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct WaitQueue {
     in_use: usize,
     max: usize,
     waiting: usize,
     waiting_max: usize,
     next_place: u64,
     /// Everybody who has something or waits, and nobody else.
-    principals: HashMap<Digest, Share, AsItIs>,
+    principals: HashMap<Digest, PrincipalShare, AsItIs>,
     /// Everybody who waits, once each, in turn.
     turns: VecDeque<Digest>,
 }
 
 #[derive(Debug, Default)]
-struct Share {
+struct PrincipalShare {
     held: usize,
-    waiters: VecDeque<(Place, oneshot::Sender<()>)>,
+    waiters: VecDeque<(WaiterId, oneshot::Sender<()>)>,
 }
 
-impl Queue {
+impl WaitQueue {
     pub(super) fn new(max: usize, waiting_max: usize) -> Self {
         Self {
             in_use: 0,
@@ -50,8 +50,8 @@ impl Queue {
         self.hand_out();
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        Counts { in_use: self.in_use, waiting: self.waiting }
+    pub(super) fn counts(&self) -> GateCounts {
+        GateCounts { in_use: self.in_use, waiting: self.waiting }
     }
 
     /// Takes a permit if there is room.
@@ -69,14 +69,14 @@ impl Queue {
     }
 
     /// Joins the queue of `who`; `None` if there is no room for one more.
-    pub(super) fn wait(&mut self, who: Digest) -> Option<(Place, oneshot::Receiver<()>)> {
+    pub(super) fn wait(&mut self, who: Digest) -> Option<(WaiterId, oneshot::Receiver<()>)> {
         if self.waiting >= self.waiting_max {
             let longest = self.who_makes_room_for(who)?;
             // The sender is dropped, which tells its waiter.
             self.remove(longest, VecDeque::pop_back);
         }
         let (sender, receiver) = oneshot::channel();
-        let place = Place(self.next_place);
+        let place = WaiterId(self.next_place);
         self.next_place += 1;
         self.waiting += 1;
         let share = self.principals.entry(who).or_default();
@@ -88,7 +88,7 @@ impl Queue {
     }
 
     /// Leaves the queue; false if it was not in it any more.
-    pub(super) fn leave(&mut self, who: Digest, place: Place) -> bool {
+    pub(super) fn leave(&mut self, who: Digest, place: WaiterId) -> bool {
         self.remove(who, |waiters| {
             let at = waiters.iter().position(|(waiter, _)| *waiter == place)?;
             waiters.remove(at)
@@ -149,8 +149,10 @@ impl Queue {
     fn remove(
         &mut self,
         who: Digest,
-        take: impl FnOnce(&mut VecDeque<(Place, oneshot::Sender<()>)>) -> Option<(Place, oneshot::Sender<()>)>,
-    ) -> Option<(Place, oneshot::Sender<()>)> {
+        take: impl FnOnce(
+            &mut VecDeque<(WaiterId, oneshot::Sender<()>)>,
+        ) -> Option<(WaiterId, oneshot::Sender<()>)>,
+    ) -> Option<(WaiterId, oneshot::Sender<()>)> {
         let Entry::Occupied(mut entry) = self.principals.entry(who) else { return None };
         let taken = take(&mut entry.get_mut().waiters)?;
         self.waiting -= 1;
@@ -181,7 +183,7 @@ impl Queue {
     }
 }
 
-impl Share {
+impl PrincipalShare {
     fn is_nothing(&self) -> bool {
         self.held == 0 && self.waiters.is_empty()
     }

@@ -11,29 +11,29 @@ fn gate(calls_max: usize, calls_waiting_max: usize) -> Arc<Gate> {
     )
 }
 
-fn enter(gate: &Arc<Gate>, who: &str) -> Result<Entry, Refused> {
+fn enter(gate: &Arc<Gate>, who: &str) -> Result<Admission, QueueFull> {
     gate.enter(who.as_bytes(), Instant::now())
 }
 
 fn pass(gate: &Arc<Gate>, who: &str) -> Permit {
     match enter(gate, who) {
-        Ok(Entry::Passed(permit)) => permit,
+        Ok(Admission::Passed(permit)) => permit,
         other => panic!("{who}: {other:?}"),
     }
 }
 
-fn wait(gate: &Arc<Gate>, who: &'static str) -> (&'static str, Waiting) {
+fn wait(gate: &Arc<Gate>, who: &'static str) -> (&'static str, QueuedCall) {
     match enter(gate, who) {
-        Ok(Entry::Waits(waiting)) => (who, waiting),
+        Ok(Admission::Waits(waiting)) => (who, waiting),
         other => panic!("{who}: {other:?}"),
     }
 }
 
 /// Takes those whose turn has come out of `waiting`.
-fn granted(waiting: &mut Vec<(&'static str, Waiting)>) -> Vec<(&'static str, Permit)> {
-    let is_granted = |(_, waiting): &mut (_, Waiting)| !waiting.granted.is_empty();
+fn granted(waiting: &mut Vec<(&'static str, QueuedCall)>) -> Vec<(&'static str, Permit)> {
+    let is_granted = |(_, waiting): &mut (_, QueuedCall)| !waiting.granted.is_empty();
     let turns: Vec<_> = waiting.extract_if(.., is_granted).collect();
-    let now = |waiting: Waiting| futures_util::FutureExt::now_or_never(waiting.turn());
+    let now = |waiting: QueuedCall| futures_util::FutureExt::now_or_never(waiting.turn());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _entered = runtime.enter();
     turns.into_iter().map(|(who, waiting)| (who, now(waiting).unwrap().unwrap())).collect()
@@ -59,7 +59,7 @@ fn principals_take_turns_and_none_has_more_than_half() {
     }
     // Those of "a" are passed over until it has one of its first four left.
     assert_eq!(order, "bcababaaaa");
-    assert_eq!(gate.counts(), Counts::default());
+    assert_eq!(gate.counts(), GateCounts::default());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_full_waiting_room_has_room_for_who_waits_less() {
     assert!(enter(&gate, "b").is_err() && enter(&gate, "a").is_err());
     gate.queue.lock().check();
     let is_out =
-        |waiting: &mut Waiting| waiting.granted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+        |waiting: &mut QueuedCall| waiting.granted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
     let out: Vec<usize> = waiting
         .iter_mut()
         .enumerate()
@@ -84,7 +84,7 @@ fn a_full_waiting_room_has_room_for_who_waits_less() {
     drop(waiting);
     gate.queue.lock().check();
     drop(held);
-    assert_eq!(gate.counts(), Counts::default());
+    assert_eq!(gate.counts(), GateCounts::default());
 }
 
 #[test]
@@ -94,14 +94,14 @@ fn who_leaves_is_out_of_the_queue_even_when_its_turn_has_come() {
     let (_, first) = wait(&gate, "b");
     let mut rest = vec![wait(&gate, "c"), wait(&gate, "b")];
     drop(held);
-    assert_eq!(gate.counts(), Counts { in_use: 1, waiting: 2 });
+    assert_eq!(gate.counts(), GateCounts { in_use: 1, waiting: 2 });
     drop(first);
     let passed = granted(&mut rest);
     assert_eq!(passed.len(), 1);
-    assert_eq!((passed[0].0, gate.counts()), ("c", Counts { in_use: 1, waiting: 1 }));
+    assert_eq!((passed[0].0, gate.counts()), ("c", GateCounts { in_use: 1, waiting: 1 }));
     rest.clear();
     drop(passed);
-    assert_eq!(gate.counts(), Counts::default());
+    assert_eq!(gate.counts(), GateCounts::default());
     gate.queue.lock().check();
 }
 
@@ -114,8 +114,8 @@ fn nobody_waits_for_ever() {
     let held = pass(&gate, "a");
     let (_, waiting) = wait(&gate, "b");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    assert_eq!(runtime.block_on(waiting.turn()).err(), Some(Refused));
-    assert_eq!(gate.counts(), Counts { in_use: 1, waiting: 0 });
+    assert_eq!(runtime.block_on(waiting.turn()).err(), Some(QueueFull));
+    assert_eq!(gate.counts(), GateCounts { in_use: 1, waiting: 0 });
     drop(held);
 }
 
@@ -127,7 +127,7 @@ fn a_raised_maximum_lets_those_in_who_wait() {
     let wider = |calls_max| Concurrency { calls_max, calls_waiting_max: 10, calls_wait_max: Duration::ZERO };
     gate.reconfigure(&wider(3));
     let mut passed = granted(&mut waiting);
-    assert_eq!((passed.len(), gate.counts()), (2, Counts { in_use: 3, waiting: 1 }));
+    assert_eq!((passed.len(), gate.counts()), (2, GateCounts { in_use: 3, waiting: 1 }));
     gate.reconfigure(&wider(1));
     passed.clear();
     assert!(granted(&mut waiting).is_empty());
@@ -146,10 +146,10 @@ fn threads_never_have_more_than_the_maximum_and_all_get_their_turn() {
                 let call = |turn: u64| async move {
                     let who = [u8::try_from((number + turn) % 3).unwrap()];
                     let permit = match gate.enter(&who, Instant::now()).unwrap() {
-                        Entry::Passed(permit) => permit,
+                        Admission::Passed(permit) => permit,
                         // Every few, one leaves without looking.
-                        Entry::Waits(waiting) if turn.is_multiple_of(5) => return drop(waiting),
-                        Entry::Waits(waiting) => waiting.turn().await.unwrap(),
+                        Admission::Waits(waiting) if turn.is_multiple_of(5) => return drop(waiting),
+                        Admission::Waits(waiting) => waiting.turn().await.unwrap(),
                     };
                     most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     tokio::task::yield_now().await;
@@ -165,7 +165,7 @@ fn threads_never_have_more_than_the_maximum_and_all_get_their_turn() {
         }
     });
     assert_eq!(most.into_inner(), 3);
-    assert_eq!(gate.counts(), Counts::default());
+    assert_eq!(gate.counts(), GateCounts::default());
     gate.queue.lock().check();
 }
 
@@ -182,9 +182,9 @@ proptest! {
         for (step, who, which) in steps {
             match step {
                 0 | 1 => match enter(&gate, NAMES[who]) {
-                    Ok(Entry::Passed(permit)) => held.push((NAMES[who], permit)),
-                    Ok(Entry::Waits(place)) => waiting.push((NAMES[who], place)),
-                    Err(Refused) => prop_assert!(gate.counts().waiting >= waiting_max),
+                    Ok(Admission::Passed(permit)) => held.push((NAMES[who], permit)),
+                    Ok(Admission::Waits(place)) => waiting.push((NAMES[who], place)),
+                    Err(QueueFull) => prop_assert!(gate.counts().waiting >= waiting_max),
                 },
                 2 if !held.is_empty() => drop(held.swap_remove(which.index(held.len()))),
                 3 if !waiting.is_empty() => drop(waiting.swap_remove(which.index(waiting.len()))),
@@ -196,6 +196,6 @@ proptest! {
         }
         held.clear();
         drop(waiting);
-        prop_assert_eq!(gate.counts(), Counts::default());
+        prop_assert_eq!(gate.counts(), GateCounts::default());
     }
 }

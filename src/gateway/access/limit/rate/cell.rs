@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::gcra::{Gcra, Remaining, RetryAfter};
-use crate::redis::lease::Lease;
+use crate::redis::lease::RateLease;
 
 /// What is kept of one key of one limit.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub enum Cell {
     /// Counted for all replicas.
     Shared {
         /// What this one may give out.
-        lease: Arc<Lease>,
+        lease: Arc<RateLease>,
         /// What is counted here alone while the shared count cannot be had.
         paid_ns: u64,
     },
@@ -29,7 +29,7 @@ impl Cell {
     }
 
     /// What this replica may give out; `make` says where it comes from.
-    pub fn lease(&mut self, make: impl FnOnce() -> Lease) -> Arc<Lease> {
+    pub fn lease(&mut self, make: impl FnOnce() -> RateLease) -> Arc<RateLease> {
         match self {
             Self::Shared { lease, .. } => Arc::clone(lease),
             Self::Local { paid_ns } => {

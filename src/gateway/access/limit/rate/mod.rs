@@ -1,6 +1,6 @@
 //! How many calls a caller may make in a time.
 //!
-//! A [`Limiter`] is one limit of the configuration with a cell for each who is told apart; [`Rates`] are all of them in
+//! A [`Limiter`] is one limit of the configuration with a cell for each who is told apart; [`RateLimits`] are all of them in
 //! the order in which a request meets them. Nothing here waits, and no clock is read: callers say what time it is.
 //!
 //! What counts: a limit that needs the headers alone (by principal, address or endpoint, without weights and filters of
@@ -23,10 +23,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use self::cell::Cell;
 pub use self::gcra::{Gcra, Remaining, RetryAfter};
-pub use self::rates::Rates;
-pub use self::subject::{Subject, Target};
-pub use self::table::Key;
-use self::table::Table;
+pub use self::rates::RateLimits;
+pub use self::subject::{CallTarget, LimitSubject};
+pub use self::table::CellKey;
+use self::table::CellTable;
 use crate::access::limit::digest::Digester;
 use crate::identity::Principal;
 use crate::telemetry::rates::LimitSeries;
@@ -51,7 +51,7 @@ pub struct Limiter {
     tools: Option<GlobSet>,
     weights: Vec<(GlobMatcher, u32)>,
     digester: Digester,
-    table: Table,
+    table: CellTable,
     /// Shared by those whom the table has no room for.
     overflow: Mutex<Cell>,
     started: Instant,
@@ -71,7 +71,7 @@ impl Limiter {
             tools: (!limit.tools.is_empty()).then(|| filter::compile(&limit.tools)).transpose()?,
             weights: limit.weights.iter().map(weight).collect::<Result<_, _>>()?,
             digester: Digester::default(),
-            table: Table::new(keys_max, KEYS_PER_CLIENT_MAX, to_ns(linger)),
+            table: CellTable::new(keys_max, KEYS_PER_CLIENT_MAX, to_ns(linger)),
             overflow: Mutex::default(),
             started: Instant::now(),
             series,
@@ -80,7 +80,7 @@ impl Limiter {
     }
 
     /// Whether the limit is about such a request.
-    pub fn is_about(&self, subject: &Subject<'_>) -> bool {
+    pub fn is_about(&self, subject: &LimitSubject<'_>) -> bool {
         let limit = &self.limit;
         let is_among = |names: &[String], name: &str| names.is_empty() || names.iter().any(|it| it == name);
         if !is_among(&limit.endpoints, subject.endpoint) || !self.is_about_principal(subject.principal) {
@@ -106,23 +106,29 @@ impl Limiter {
     }
 
     /// What such a request counts as.
-    pub fn weight(&self, subject: &Subject<'_>) -> u32 {
+    pub fn weight(&self, subject: &LimitSubject<'_>) -> u32 {
         let Some(tool) = subject.target.and_then(|target| target.tool) else { return 1 };
         let weight = self.weights.iter().find(|(glob, _)| glob.is_match(tool));
         weight.map_or(1, |(_, weight)| *weight)
     }
 
     /// The key that a request is counted by.
-    pub fn key(&self, subject: &Subject<'_>) -> Key {
+    pub fn key(&self, subject: &LimitSubject<'_>) -> CellKey {
         subject.key(&self.limit, &self.digester)
     }
 
     /// Takes `weight` calls, if that many may be.
-    pub fn check(&self, key: &Key, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
+    pub fn check(&self, key: &CellKey, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
         self.check_with(self.gcra, key, weight, now)
     }
 
-    fn check_with(&self, gcra: Gcra, key: &Key, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
+    fn check_with(
+        &self,
+        gcra: Gcra,
+        key: &CellKey,
+        weight: u32,
+        now: Instant,
+    ) -> Result<Remaining, RetryAfter> {
         let now_ns = self.ns(now);
         let take = |cell: &mut Cell| cell.take(gcra, weight, now_ns);
         let taken = self.table.with(*key, now_ns, take).or_else(|no_room| {
@@ -134,12 +140,12 @@ impl Limiter {
     }
 
     /// Undoes a [`check`](Self::check) that passed just now.
-    pub fn give_back(&self, key: &Key, weight: u32) {
+    pub fn give_back(&self, key: &CellKey, weight: u32) {
         self.give_back_with(self.gcra, key, weight);
     }
 
     /// Looks where [`check_with`](Self::check_with) does, in the same order.
-    fn give_back_with(&self, gcra: Gcra, key: &Key, weight: u32) {
+    fn give_back_with(&self, gcra: Gcra, key: &CellKey, weight: u32) {
         let give_back = |cell: &mut Cell| cell.give_back(gcra, weight);
         let owner = || key.owner.and_then(|owner| self.table.with_known(owner, give_back));
         if self.table.with_known(key.digest, give_back).or_else(owner).is_none() {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::shared::{Common, Met, Stop, Taken};
-use super::{Key, Limiter, Subject};
+use super::shared::{LimitUse, SharedLimits, SharedMet, Stop};
+use super::{CellKey, LimitSubject, Limiter};
 use crate::telemetry::metrics::Metrics;
 use config::Config;
 use protocol::error::PolicyError;
@@ -14,14 +14,14 @@ const SHARDS_PER_SWEEP: usize = 32;
 
 /// The limits of a configuration.
 #[derive(Debug, Default)]
-pub struct Rates {
+pub struct RateLimits {
     /// Those of every message.
     of_requests: Vec<Arc<Limiter>>,
     /// Those of what goes to an upstream.
     of_calls: Vec<Arc<Limiter>>,
 }
 
-impl Rates {
+impl RateLimits {
     /// The limiters of `config`; those of unchanged limits go on counting where they are in `old`.
     pub fn new(config: &Config, metrics: &Metrics, old: Option<&Self>) -> Result<Self, globset::Error> {
         let mut rates = Self::default();
@@ -60,9 +60,9 @@ impl Rates {
     /// Counts a message of a known caller.
     pub fn admit_request(
         &self,
-        subject: &Subject<'_>,
+        subject: &LimitSubject<'_>,
         now: Instant,
-        common: Option<Common<'_>>,
+        common: Option<SharedLimits<'_>>,
     ) -> Result<(), Stop> {
         admit(&self.of_requests, subject, now, common)
     }
@@ -70,9 +70,9 @@ impl Rates {
     /// Counts a request on its way to an upstream. A refused one takes nothing.
     pub fn admit_call(
         &self,
-        subject: &Subject<'_>,
+        subject: &LimitSubject<'_>,
         now: Instant,
-        common: Option<Common<'_>>,
+        common: Option<SharedLimits<'_>>,
     ) -> Result<(), Stop> {
         admit(&self.of_calls, subject, now, common)
     }
@@ -102,9 +102,9 @@ impl Rates {
 
 fn admit(
     limiters: &[Arc<Limiter>],
-    subject: &Subject<'_>,
+    subject: &LimitSubject<'_>,
     now: Instant,
-    common: Option<Common<'_>>,
+    common: Option<SharedLimits<'_>>,
 ) -> Result<(), Stop> {
     let common_of = |limiter: &Limiter| common.filter(|_| limiter.limit.shared);
     // Of a lease, or of nothing: a bit for each limit.
@@ -112,14 +112,14 @@ fn admit(
     for (at, limiter) in limiters.iter().enumerate() {
         let Some((key, weight)) = what_counts(limiter, subject) else { continue };
         let met = match common_of(limiter) {
-            None => limiter.check(&key, weight, now).err().map(Met::After),
+            None => limiter.check(&key, weight, now).err().map(SharedMet::After),
             Some(common) => match limiter.check_shared(subject, (&key, weight), now, common) {
-                Ok(Taken::Here) => None,
-                Ok(Taken::Lease) => {
+                Ok(LimitUse::Here) => None,
+                Ok(LimitUse::Lease) => {
                     leased |= 1 << at;
                     None
                 }
-                Ok(Taken::Nothing) => {
+                Ok(LimitUse::Nothing) => {
                     uncounted |= 1 << at;
                     None
                 }
@@ -133,19 +133,19 @@ fn admit(
             match common_of(limiter) {
                 None => limiter.give_back(&key, weight),
                 Some(_) if uncounted & bit != 0 => {}
-                Some(Common { shared, .. }) => {
-                    let taken = if leased & bit == 0 { Taken::Here } else { Taken::Lease };
+                Some(SharedLimits { shared, .. }) => {
+                    let taken = if leased & bit == 0 { LimitUse::Here } else { LimitUse::Lease };
                     limiter.give_back_shared(subject, (&key, weight), now, (shared, taken));
                 }
             }
         }
         return Err(match met {
-            Met::Wait(lease) => Stop::Wait(lease),
-            Met::Unknown => {
+            SharedMet::Wait(lease) => Stop::Wait(lease),
+            SharedMet::Unknown => {
                 limiter.series.refused.inc();
                 Stop::Unknown
             }
-            Met::After(after) => {
+            SharedMet::After(after) => {
                 limiter.series.refused.inc();
                 Stop::Refused(PolicyError::Rate(Box::new(limiter.refusal(after))))
             }
@@ -154,6 +154,6 @@ fn admit(
     Ok(())
 }
 
-fn what_counts(limiter: &Limiter, subject: &Subject<'_>) -> Option<(Key, u32)> {
+fn what_counts(limiter: &Limiter, subject: &LimitSubject<'_>) -> Option<(CellKey, u32)> {
     limiter.is_about(subject).then(|| (limiter.key(subject), limiter.weight(subject)))
 }

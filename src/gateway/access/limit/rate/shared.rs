@@ -1,22 +1,22 @@
 //! Limits that are counted for all replicas together.
 //!
-//! What this replica may give out is a [`Lease`], kept in the cell where a limit of its own would count. Nothing waits
+//! What this replica may give out is a [`RateLease`], kept in the cell where a limit of its own would count. Nothing waits
 //! here either: where an answer is needed, nothing is taken, and the caller asks again once it is there.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Cell, Gcra, Key, Limiter, RetryAfter, Subject};
-use crate::redis::Shared;
-use crate::redis::lease::{Lease, Terms, Verdict};
+use super::{Cell, CellKey, Gcra, LimitSubject, Limiter, RetryAfter};
+use crate::redis::Redis;
+use crate::redis::lease::{LeaseTerms, LeaseVerdict, RateLease};
 use config::Fallback;
 use protocol::error::PolicyError;
 
 /// Where shared limits stand, for one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Common<'a> {
+pub struct SharedLimits<'a> {
     /// The way there.
-    pub shared: &'a Shared,
+    pub shared: &'a Redis,
     /// The request has waited as long as it may.
     pub is_late: bool,
 }
@@ -28,13 +28,13 @@ pub enum Stop {
     Refused(PolicyError),
     /// It cannot be known whether one is, and so it counts as met.
     Unknown,
-    /// It is not known yet: to be asked again after [`Lease::answered`].
-    Wait(Arc<Lease>),
+    /// It is not known yet: to be asked again after [`RateLease::answered`].
+    Wait(Arc<RateLease>),
 }
 
 /// Of what a request that passes a limit took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum LimitUse {
     /// Of what is counted here.
     Here,
     /// Of a lease.
@@ -44,10 +44,10 @@ pub(super) enum Taken {
 }
 
 /// Why a limit lets nothing pass now.
-pub(super) enum Met {
+pub(super) enum SharedMet {
     After(RetryAfter),
     Unknown,
-    Wait(Arc<Lease>),
+    Wait(Arc<RateLease>),
 }
 
 impl Limiter {
@@ -63,12 +63,12 @@ impl Limiter {
     /// Takes `weight` calls of all replicas' together.
     pub(super) fn check_shared(
         &self,
-        subject: &Subject<'_>,
-        (key, weight): (&Key, u32),
+        subject: &LimitSubject<'_>,
+        (key, weight): (&CellKey, u32),
         now: Instant,
-        common: Common<'_>,
-    ) -> Result<Taken, Met> {
-        let Common { shared, is_late } = common;
+        common: SharedLimits<'_>,
+    ) -> Result<LimitUse, SharedMet> {
+        let SharedLimits { shared, is_late } = common;
         if shared.is_connected() {
             let lease = self.lease(subject, key, now, shared);
             let (verdict, must_ask) = lease.take(weight, self.ns(now));
@@ -76,19 +76,19 @@ impl Limiter {
                 shared.leases.ask(&lease, self.started);
             }
             match verdict {
-                Verdict::Pass => return Ok(Taken::Lease),
-                Verdict::Refused(after) => return Err(Met::After(RetryAfter(after))),
-                Verdict::Wait if !is_late => return Err(Met::Wait(lease)),
-                Verdict::Wait | Verdict::Away => {}
+                LeaseVerdict::Pass => return Ok(LimitUse::Lease),
+                LeaseVerdict::Refused(after) => return Err(SharedMet::After(RetryAfter(after))),
+                LeaseVerdict::Wait if !is_late => return Err(SharedMet::Wait(lease)),
+                LeaseVerdict::Wait | LeaseVerdict::Away => {}
             }
         }
         match self.limit.fallback {
-            Fallback::Allow => Ok(Taken::Nothing),
-            Fallback::Deny => Err(Met::Unknown),
+            Fallback::Allow => Ok(LimitUse::Nothing),
+            Fallback::Deny => Err(SharedMet::Unknown),
             Fallback::Local => {
                 let part = self.part_of(shared.replicas());
                 let here = self.check_with(part, key, weight, now);
-                here.map(|_| Taken::Here).map_err(Met::After)
+                here.map(|_| LimitUse::Here).map_err(SharedMet::After)
             }
         }
     }
@@ -96,20 +96,26 @@ impl Limiter {
     /// Undoes a [`check_shared`](Self::check_shared).
     pub(super) fn give_back_shared(
         &self,
-        subject: &Subject<'_>,
-        (key, weight): (&Key, u32),
+        subject: &LimitSubject<'_>,
+        (key, weight): (&CellKey, u32),
         now: Instant,
-        (shared, taken): (&Shared, Taken),
+        (shared, taken): (&Redis, LimitUse),
     ) {
         match taken {
-            Taken::Lease => self.lease(subject, key, now, shared).give_back(weight),
-            Taken::Here => self.give_back_with(self.part_of(shared.replicas()), key, weight),
-            Taken::Nothing => {}
+            LimitUse::Lease => self.lease(subject, key, now, shared).give_back(weight),
+            LimitUse::Here => self.give_back_with(self.part_of(shared.replicas()), key, weight),
+            LimitUse::Nothing => {}
         }
     }
 
     /// The lease of a key; those for whom there is no room share one.
-    fn lease(&self, subject: &Subject<'_>, key: &Key, now: Instant, shared: &Shared) -> Arc<Lease> {
+    fn lease(
+        &self,
+        subject: &LimitSubject<'_>,
+        key: &CellKey,
+        now: Instant,
+        shared: &Redis,
+    ) -> Arc<RateLease> {
         let now_ns = self.ns(now);
         let lease_of = |parts: Vec<Option<Vec<u8>>>| {
             let parts: Vec<Vec<u8>> = parts
@@ -119,8 +125,12 @@ impl Limiter {
             let pieces = std::iter::once(self.limit.name.as_bytes()).chain(parts.iter().map(Vec::as_slice));
             let key = shared.key("limit", &pieces.collect::<Vec<_>>());
             let limit = &self.limit;
-            let terms = Terms { calls: limit.calls, period: limit.period, burst: limit.burst };
-            if limit.exact { Lease::exact(key, terms) } else { Lease::new(key, terms, shared.replicas()) }
+            let terms = LeaseTerms { calls: limit.calls, period: limit.period, burst: limit.burst };
+            if limit.exact {
+                RateLease::exact(key, terms)
+            } else {
+                RateLease::new(key, terms, shared.replicas())
+            }
         };
         let own = |cell: &mut Cell| {
             cell.lease(|| {

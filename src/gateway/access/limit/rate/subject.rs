@@ -4,16 +4,16 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use http::{HeaderMap, HeaderValue};
 
-use super::table::Key;
+use super::table::CellKey;
 use crate::access::limit::connections::client_network;
-use crate::access::limit::digest::{Digest, Digester, Open};
+use crate::access::limit::digest::{Digest, Digester, PartialDigest};
 use crate::identity::Principal;
 use config::{CountedBy, RateLimit};
 use protocol::header::decode_value;
 
 /// What is known of a request that limits may tell apart.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct LimitSubject<'a> {
     /// Who calls.
     pub principal: &'a Principal,
     /// Where from.
@@ -21,12 +21,12 @@ pub struct Subject<'a> {
     /// The path of the endpoint.
     pub endpoint: &'a str,
     /// Where it goes, once that is known.
-    pub target: Option<Target<'a>>,
+    pub target: Option<CallTarget<'a>>,
 }
 
 /// Where a call goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct CallTarget<'a> {
     /// The name of the upstream.
     pub upstream: &'a str,
     /// What is called there, if it is a tool.
@@ -35,7 +35,7 @@ pub struct Target<'a> {
     pub headers: &'a HeaderMap,
 }
 
-impl Subject<'_> {
+impl LimitSubject<'_> {
     /// Shows `visit` what tells this request apart by `limit`, part by part; `None` for what it does not have.
     pub fn each_part(&self, limit: &RateLimit, mut visit: impl FnMut(Option<&[u8]>)) {
         let mut has_param = false;
@@ -62,15 +62,15 @@ impl Subject<'_> {
     }
 
     /// The key of this request.
-    pub fn key(&self, limit: &RateLimit, digester: &Digester) -> Key {
+    pub fn key(&self, limit: &RateLimit, digester: &Digester) -> CellKey {
         let mut open = digester.start();
         self.each_part(limit, |part| open.part(part));
         let has_choice = limit.by.iter().any(|by| matches!(by, CountedBy::Tool | CountedBy::Param(_)));
-        Key { digest: open.finish(), owner: has_choice.then(|| self.owner(digester)) }
+        CellKey { digest: open.finish(), owner: has_choice.then(|| self.owner(digester)) }
     }
 
     fn owner(&self, digester: &Digester) -> Digest {
-        let mut open: Open = digester.start();
+        let mut open: PartialDigest = digester.start();
         self.principal(&mut |part| open.part(part));
         // No key ends like this.
         open.part(None);
@@ -162,9 +162,9 @@ mod tests {
             let key = |(principal, address, region): (&Principal, &str, &str)| {
                 let mut headers = HeaderMap::new();
                 headers.insert("mcp-param-region", region.parse().unwrap());
-                let target = Target { upstream: "u", tool: Some("t"), headers: &headers };
+                let target = CallTarget { upstream: "u", tool: Some("t"), headers: &headers };
                 let address = address.parse().unwrap();
-                let subject = Subject { principal, address, endpoint: "/mcp", target: Some(target) };
+                let subject = LimitSubject { principal, address, endpoint: "/mcp", target: Some(target) };
                 subject.key(&limit, &digester)
             };
             assert_eq!(key(one).digest == key(other).digest, is_same, "{by:?}: {one:?} {other:?}");

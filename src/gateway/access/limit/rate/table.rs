@@ -25,14 +25,14 @@ const ROOM_KEPT: usize = 64;
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct CellKey {
     /// What it is filed under.
     pub digest: Digest,
     /// Who may bring in only so many keys, where clients choose them.
     pub owner: Option<Digest>,
 }
 
-impl Key {
+impl CellKey {
     /// What is counted together of the owner's keys that there is no room for.
     pub fn rest(self) -> Option<Self> {
         self.owner.map(|digest| Self { digest, owner: None })
@@ -50,8 +50,8 @@ pub enum NoRoom {
 
 /// The cells of one limit.
 #[derive(Debug)]
-pub struct Table {
-    shards: Box<[Mutex<Shard>]>,
+pub struct CellTable {
+    shards: Box<[Mutex<CellShard>]>,
     owners: [Mutex<HashMap<Digest, usize, AsItIs>>; OWNER_SHARDS],
     keys: AtomicUsize,
     keys_max: AtomicUsize,
@@ -62,18 +62,18 @@ pub struct Table {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    slots: HashMap<Digest, Slot, AsItIs>,
+struct CellShard {
+    slots: HashMap<Digest, CellSlot, AsItIs>,
     swept_ns: u64,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CellSlot {
     cell: Cell,
     owner: Option<Digest>,
 }
 
-impl Table {
+impl CellTable {
     /// An empty table.
     pub fn new(keys_max: usize, keys_per_owner_max: usize, linger_ns: u64) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Table {
     }
 
     /// Does something with the cell of `key`, which is made if there is none and room for one.
-    pub fn with<T>(&self, key: Key, now_ns: u64, act: impl FnOnce(&mut Cell) -> T) -> Result<T, NoRoom> {
+    pub fn with<T>(&self, key: CellKey, now_ns: u64, act: impl FnOnce(&mut Cell) -> T) -> Result<T, NoRoom> {
         let mut shard = self.shards[key.digest.shard(SHARDS)].lock();
         if let Some(slot) = shard.slots.get_mut(&key.digest) {
             return Ok(act(&mut slot.cell));
@@ -115,7 +115,7 @@ impl Table {
             self.keys.fetch_sub(1, Ordering::Relaxed);
             return Err(NoRoom::Owner);
         }
-        let slot = shard.slots.entry(key.digest).or_insert(Slot { cell: Cell::new(), owner: key.owner });
+        let slot = shard.slots.entry(key.digest).or_insert(CellSlot { cell: Cell::new(), owner: key.owner });
         Ok(act(&mut slot.cell))
     }
 
@@ -137,7 +137,7 @@ impl Table {
         self.sweep_shard(&mut self.shards[next].lock(), now_ns, pause_ns);
     }
 
-    fn sweep_shard(&self, shard: &mut Shard, now_ns: u64, pause_ns: u64) {
+    fn sweep_shard(&self, shard: &mut CellShard, now_ns: u64, pause_ns: u64) {
         if shard.swept_ns.saturating_add(pause_ns) > now_ns {
             return;
         }
@@ -190,9 +190,9 @@ mod tests {
 
     const LATER_NS: u64 = 10 * SWEEP_PAUSE_NS;
 
-    fn key(digester: &Digester, number: usize, owner: Option<&str>) -> Key {
+    fn key(digester: &Digester, number: usize, owner: Option<&str>) -> CellKey {
         let owner = owner.map(|owner| digester.of(owner.as_bytes()));
-        Key { digest: digester.of(&number.to_le_bytes()), owner }
+        CellKey { digest: digester.of(&number.to_le_bytes()), owner }
     }
 
     fn pay_until(paid_until_ns: u64) -> impl Fn(&mut Cell) {
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn who_is_in_stays_in_and_what_has_recovered_leaves() {
-        let (digester, table) = (Digester::default(), Table::new(1000, 1000, 5));
+        let (digester, table) = (Digester::default(), CellTable::new(1000, 1000, 5));
         for number in 0..1000 {
             let paid_ns = if number < 10 { 2 * LATER_NS } else { LATER_NS };
             assert!(table.with(key(&digester, number, None), 0, pay_until(paid_ns)).is_ok());
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn an_owner_fills_no_more_than_its_part() {
-        let (digester, table) = (Digester::default(), Table::new(100, 10, 0));
+        let (digester, table) = (Digester::default(), CellTable::new(100, 10, 0));
         let taken_in = |owner, numbers: std::ops::Range<usize>, now_ns| {
             let with = |number| table.with(key(&digester, number, Some(owner)), now_ns, pay_until(LATER_NS));
             numbers.filter(|number| with(*number).is_ok()).count()
@@ -246,13 +246,13 @@ mod tests {
 
     #[test]
     fn a_flood_is_forgotten_and_its_memory_given_back() {
-        let (digester, table) = (Digester::default(), Table::new(200_000, 1, 0));
+        let (digester, table) = (Digester::default(), CellTable::new(200_000, 1, 0));
         for number in 0..300_000 {
             let _ = table.with(key(&digester, number, None), 0, pay_until(LATER_NS));
         }
         assert_eq!(table.keys(), 200_000);
         let room = || -> usize { table.shards.iter().map(|shard| shard.lock().slots.capacity()).sum() };
-        let slot_bytes = size_of::<(Digest, Slot)>() + 1;
+        let slot_bytes = size_of::<(Digest, CellSlot)>() + 1;
         assert!(room() / 7 * 8 * slot_bytes <= 120 * 200_000, "{} of {slot_bytes} bytes", room());
         table.sweep(LATER_NS, SHARDS);
         assert_eq!(table.keys(), 0);

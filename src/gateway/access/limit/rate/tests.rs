@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::shared::Stop;
 use super::*;
-use crate::identity::Identity;
+use crate::identity::VerifiedIdentity;
 use config::{CountedBy, parse};
 use protocol::error::PolicyError;
 
@@ -21,8 +21,8 @@ fn limiters(text: &str, keys_max: usize) -> Vec<Limiter> {
     config.rate_limits.into_iter().map(limiter).collect()
 }
 
-fn at(principal: &Principal, address: IpAddr) -> Subject<'_> {
-    Subject { principal, address, endpoint: "/mcp", target: None }
+fn at(principal: &Principal, address: IpAddr) -> LimitSubject<'_> {
+    LimitSubject { principal, address, endpoint: "/mcp", target: None }
 }
 
 fn network(number: u32) -> IpAddr {
@@ -70,8 +70,8 @@ fn a_client_that_sprays_values_gets_no_more_and_takes_nobodys_room() {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from_str(region).unwrap());
         let principal = Principal::api_key(name);
-        let target = Some(Target { upstream: "u", tool: Some("t"), headers: &headers });
-        let subject = Subject { target, ..at(&principal, network(1)) };
+        let target = Some(CallTarget { upstream: "u", tool: Some("t"), headers: &headers });
+        let subject = LimitSubject { target, ..at(&principal, network(1)) };
         assert!(limiter.is_about(&subject));
         limiter.check(&limiter.key(&subject), 1, now).is_ok()
     };
@@ -94,8 +94,8 @@ fn a_full_table_gives_nobody_more_than_its_part() {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from(region));
         let principal = Principal::api_key(name);
-        let target = Some(Target { upstream: "u", tool: Some("t"), headers: &headers });
-        let key = limiter.key(&Subject { target, ..at(&principal, network(1)) });
+        let target = Some(CallTarget { upstream: "u", tool: Some("t"), headers: &headers });
+        let key = limiter.key(&LimitSubject { target, ..at(&principal, network(1)) });
         limiter.check(&key, 1, now).is_ok().then_some(key)
     };
     assert_eq!((0..=KEYS_PER_CLIENT_MAX).filter(|region| taken("evil", *region).is_some()).count(), 1001);
@@ -114,13 +114,13 @@ fn what_a_later_limit_refuses_the_earlier_ones_get_back() {
         { name = "wide", by = ["upstream"], calls = 5, period = "1h" },
         { name = "narrow", by = ["tool"], calls = 2, period = "1h", tools = ["big*", "t"], weights = { "big" = 2 } },
     ]"#;
-    let rates = Rates::of_calls(limiters(text, 100));
+    let rates = RateLimits::of_calls(limiters(text, 100));
     let now = Instant::now();
     let call = |tool| {
         let headers = HeaderMap::new();
-        let target = Some(Target { upstream: "u", tool, headers: &headers });
+        let target = Some(CallTarget { upstream: "u", tool, headers: &headers });
         let principal = Principal::Anonymous;
-        let subject = Subject { target, ..at(&principal, network(1)) };
+        let subject = LimitSubject { target, ..at(&principal, network(1)) };
         rates.admit_call(&subject, now, None).map_err(|stop| match stop {
             Stop::Refused(PolicyError::Rate(limited)) => limited.limit.to_string(),
             other => panic!("{other:?}"),
@@ -147,11 +147,11 @@ fn limits_are_about_whom_they_name() {
     let limiters = limiters(text, 10);
     let identity = |name: &str, groups: &[&str]| {
         let groups = groups.iter().map(|group| (*group).into()).collect();
-        Principal::Known(Arc::new(Identity {
+        Principal::Known(Arc::new(VerifiedIdentity {
             id: name.into(),
             name: name.into(),
             groups,
-            ..Identity::default()
+            ..VerifiedIdentity::default()
         }))
     };
     for (principal, expected) in [
@@ -166,8 +166,8 @@ fn limits_are_about_whom_they_name() {
     let headers = HeaderMap::new();
     for (endpoint, upstream, expected) in [("/mcp", "u", true), ("/other", "u", false), ("/mcp", "v", false)]
     {
-        let target = Some(Target { upstream, tool: None, headers: &headers });
-        let subject = Subject { endpoint, target, ..at(&Principal::Anonymous, network(1)) };
+        let target = Some(CallTarget { upstream, tool: None, headers: &headers });
+        let subject = LimitSubject { endpoint, target, ..at(&Principal::Anonymous, network(1)) };
         assert_eq!(limiters[1].is_about(&subject), expected, "{endpoint} {upstream}");
     }
     assert!(limiters[0].limit.is_of_requests() && !limiters[1].limit.is_of_requests());

@@ -21,11 +21,11 @@ use futures_util::future::LocalBoxFuture;
 use tokio::time::{sleep, sleep_until};
 
 use self::bisection::Bisection;
-use self::stream::{NotOpened, Stream};
+use self::stream::{SubscribeError, SubscriptionStream};
 use self::trials::{Trial, Trials};
 use crate::context::state::State;
-use crate::tables::subscriptions::feed::{Ask, Feed, Lane, Need};
-use crate::upstream::Aim;
+use crate::tables::subscriptions::feed::{Feed, Filter, Lane, Need};
+use crate::upstream::ReplicaSelection;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::changes::Changed;
@@ -90,7 +90,7 @@ impl Thread {
 
     fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
         let Self { state, client, scratch, .. } = self;
-        Asker { client, scratch, limits, budget: &state.buffered, aim: Aim::Any }
+        Asker { client, scratch, limits, budget: &state.buffered, aim: ReplicaSelection::Any }
     }
 
     /// Whether the configuration of now has this upstream.
@@ -127,10 +127,10 @@ struct Carrier {
     thread: Rc<Thread>,
     feed: Arc<Feed>,
     lane: Lane,
-    current: Option<Stream>,
+    current: Option<SubscriptionStream>,
     /// Those that are read beside it.
-    kept: Vec<Kept>,
-    opening: Option<Opening>,
+    kept: Vec<StandingStream>,
+    opening: Option<PendingStream>,
     /// Something that was promised could not be heard for a while.
     has_gap: bool,
     failures: u32,
@@ -147,44 +147,44 @@ struct Carrier {
 }
 
 /// A stream that no other will take the place of.
-struct Kept {
-    stream: Stream,
-    role: Role,
+struct StandingStream {
+    stream: SubscriptionStream,
+    role: StreamRole,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum StreamRole {
     /// Another took its place; it is read until then.
     Replaced(Instant),
     /// It is to carry no more than it does. With its number.
     Complete(u64),
 }
 
-struct Opening {
-    ask: Ask,
+struct PendingStream {
+    ask: Filter,
     trial: Trial,
-    opened: LocalBoxFuture<'static, Result<(Stream, Acknowledged), NotOpened>>,
+    opened: LocalBoxFuture<'static, Result<(SubscriptionStream, Acknowledged), SubscribeError>>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "it lives for one step")]
 enum Step {
     Look,
-    Opened(Result<(Stream, Acknowledged), NotOpened>),
+    Opened(Result<(SubscriptionStream, Acknowledged), SubscribeError>),
     Current(Result<Bytes, UpstreamError>),
     Kept(usize, Result<Bytes, UpstreamError>),
 }
 
 /// How a stream ended.
-enum Ended {
+enum StreamEnd {
     Gracefully,
     Lost(UpstreamError),
 }
 
-impl Kept {
+impl StandingStream {
     fn until(&self) -> Option<Instant> {
         match self.role {
-            Role::Replaced(until) => Some(until),
-            Role::Complete(_) => None,
+            StreamRole::Replaced(until) => Some(until),
+            StreamRole::Complete(_) => None,
         }
     }
 }
@@ -238,8 +238,8 @@ impl Carrier {
     fn arrange(&mut self, now: Instant) -> Option<Instant> {
         let need = self.feed.need(self.lane);
         self.kept.retain(|kept| match kept.role {
-            Role::Replaced(until) => until > now,
-            Role::Complete(number) => !need.is_wanted || self.feed.is_stream_wanted(number),
+            StreamRole::Replaced(until) => until > now,
+            StreamRole::Complete(number) => !need.is_wanted || self.feed.is_stream_wanted(number),
         });
         if !need.is_wanted {
             self.opening = None;
@@ -304,10 +304,10 @@ impl Carrier {
             let Thread { state, client, scratch, .. } = &*thread;
             stream::open(state, client, scratch, &feed.upstream, &asked, id).await
         };
-        self.opening = Some(Opening { ask, trial, opened: opened.boxed_local() });
+        self.opening = Some(PendingStream { ask, trial, opened: opened.boxed_local() });
     }
 
-    fn next_ask(&mut self) -> (Ask, Trial) {
+    fn next_ask(&mut self) -> (Filter, Trial) {
         // What was refused is asked again when nothing else is left, and lists whenever the upstream comes back.
         let is_all_refused = self.current.is_none() && self.feed.ask(self.lane).is_empty();
         if is_all_refused || (self.current.is_none() && self.lane == Lane::Lists) {
@@ -338,9 +338,9 @@ impl Carrier {
         }
     }
 
-    fn opened(&mut self, opened: Result<(Stream, Acknowledged), NotOpened>) {
+    fn opened(&mut self, opened: Result<(SubscriptionStream, Acknowledged), SubscribeError>) {
         let now = Instant::now();
-        let Some(Opening { ask, trial, .. }) = self.opening.take() else { return };
+        let Some(PendingStream { ask, trial, .. }) = self.opening.take() else { return };
         let upstream = Arc::clone(&self.feed.upstream);
         match opened {
             Ok((stream, acknowledged)) => {
@@ -354,7 +354,7 @@ impl Carrier {
                 }
                 let has_gap = std::mem::take(&mut self.has_gap);
                 if let Some(old) = self.current.replace(stream) {
-                    self.kept.push(Kept { stream: old, role: Role::Replaced(now + OVERLAP) });
+                    self.kept.push(StandingStream { stream: old, role: StreamRole::Replaced(now + OVERLAP) });
                 }
                 let changed = self.feed.settle(&ask, &acknowledged, has_gap, now);
                 for index in changed.indexes() {
@@ -363,7 +363,7 @@ impl Carrier {
                 self.trial_accepted(now);
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");
             }
-            Err(NotOpened::Rejected) if self.lane == Lane::Names => {
+            Err(SubscribeError::Rejected) if self.lane == Lane::Names => {
                 tracing::debug!(
                     upstream = upstream.config.name,
                     names = ask.names(),
@@ -371,7 +371,7 @@ impl Carrier {
                 );
                 self.trial_refused(&ask, trial, now);
             }
-            Err(NotOpened::Refused | NotOpened::Rejected) => {
+            Err(SubscribeError::Refused | SubscribeError::Rejected) => {
                 let until = now + REFUSED_INTERVAL;
                 self.forget_trials();
                 let is_partial = self.feed.refuse(self.lane, until);
@@ -380,7 +380,7 @@ impl Carrier {
                 }
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, "offers no such subscription");
             }
-            Err(NotOpened::Failed(error)) => {
+            Err(SubscribeError::Failed(error)) => {
                 if self.failures == 0 {
                     tracing::warn!(upstream = upstream.config.name, %error, "cannot listen to this upstream");
                 }
@@ -390,20 +390,20 @@ impl Carrier {
     }
 
     /// A stream is lost that was read beside the one that may grow.
-    fn lost_kept(&mut self, index: usize, ended: &Ended) {
-        let Kept { stream, role } = self.kept.swap_remove(index);
-        let Role::Complete(number) = role else { return };
+    fn lost_kept(&mut self, index: usize, ended: &StreamEnd) {
+        let StandingStream { stream, role } = self.kept.swap_remove(index);
+        let StreamRole::Complete(number) = role else { return };
         self.feed.lose_stream(number);
         self.log_loss(&stream, ended);
         self.back_off(Instant::now());
     }
 
-    fn lost(&mut self, ended: &Ended) {
+    fn lost(&mut self, ended: &StreamEnd) {
         let Some(stream) = self.current.take() else { return };
         self.has_gap = true;
         // A name that is tried alone would take the place of all that was carried.
         self.opening = match self.opening.take() {
-            Some(Opening { trial: Trial::Alone(suspect), .. }) => {
+            Some(PendingStream { trial: Trial::Alone(suspect), .. }) => {
                 self.trials.alone = Some(suspect);
                 None
             }
@@ -413,17 +413,17 @@ impl Carrier {
         self.back_off(Instant::now());
     }
 
-    fn log_loss(&mut self, stream: &Stream, ended: &Ended) {
+    fn log_loss(&mut self, stream: &SubscriptionStream, ended: &StreamEnd) {
         if stream.since.elapsed() >= STEADY_AFTER {
             self.failures = 0;
         }
         let upstream = &self.feed.upstream;
         upstream.series.listen_gaps.inc();
         match ended {
-            Ended::Gracefully => {
+            StreamEnd::Gracefully => {
                 tracing::debug!(upstream = upstream.config.name, "upstream ended a subscription");
             }
-            Ended::Lost(error) => {
+            StreamEnd::Lost(error) => {
                 tracing::warn!(upstream = upstream.config.name, %error, "lost a subscription, opening it again");
             }
         }
@@ -436,17 +436,17 @@ impl Carrier {
     }
 
     /// Passes on what a stream said.
-    fn hear(&mut self, heard: Result<Bytes, UpstreamError>, id: &str) -> Result<(), Ended> {
-        let message = heard.map_err(Ended::Lost)?;
+    fn hear(&mut self, heard: Result<Bytes, UpstreamError>, id: &str) -> Result<(), StreamEnd> {
+        let message = heard.map_err(StreamEnd::Lost)?;
         let Thread { state, scratch, .. } = &*self.thread;
         let depth_max = state.snapshot.load().limits.json_depth_max;
         let heard = hear(&mut scratch.borrow_mut(), &message, id, depth_max);
-        match heard.map_err(|_| Ended::Lost(UpstreamError::Nonsense))? {
+        match heard.map_err(|_| StreamEnd::Lost(UpstreamError::Nonsense))? {
             Heard::ListChanged(index) => state.hub.list_changed(&self.feed.upstream, Changed::ALL[index]),
             Heard::Updated(notice) => self.feed.resource_changed(&Arc::new(notice)),
             Heard::Task(notice) => self.feed.task_changed(&Arc::new(notice)),
-            Heard::Ended => return Err(Ended::Gracefully),
-            Heard::Refused(_) => return Err(Ended::Lost(UpstreamError::Reset)),
+            Heard::Ended => return Err(StreamEnd::Gracefully),
+            Heard::Refused(_) => return Err(StreamEnd::Lost(UpstreamError::Reset)),
             Heard::Acknowledged(_) | Heard::Other => {}
         }
         let now = Instant::now();
@@ -461,14 +461,16 @@ impl Carrier {
     }
 }
 
-async fn opened(opening: &mut Option<Opening>) -> Result<(Stream, Acknowledged), NotOpened> {
+async fn opened(
+    opening: &mut Option<PendingStream>,
+) -> Result<(SubscriptionStream, Acknowledged), SubscribeError> {
     match opening {
         Some(opening) => (&mut opening.opened).await,
         None => pending().await,
     }
 }
 
-async fn next_of(stream: Option<&mut Stream>) -> Result<Bytes, UpstreamError> {
+async fn next_of(stream: Option<&mut SubscriptionStream>) -> Result<Bytes, UpstreamError> {
     match stream {
         Some(stream) => stream.next().await,
         None => pending().await,
@@ -476,7 +478,7 @@ async fn next_of(stream: Option<&mut Stream>) -> Result<Bytes, UpstreamError> {
 }
 
 /// The next message of any of them, with its index.
-async fn next_of_kept(kept: &mut [Kept]) -> (usize, Result<Bytes, UpstreamError>) {
+async fn next_of_kept(kept: &mut [StandingStream]) -> (usize, Result<Bytes, UpstreamError>) {
     poll_fn(|cx| {
         for (index, kept) in kept.iter_mut().enumerate() {
             if let Poll::Ready(heard) = pin!(kept.stream.next()).poll(cx) {

@@ -11,15 +11,15 @@ use prometheus::IntGauge;
 use tokio::time::timeout_at;
 
 use crate::context::state::State;
-use crate::tables::subscriptions::feed::Ask;
-use crate::upstream::Aim;
+use crate::tables::subscriptions::feed::Filter;
+use crate::upstream::ReplicaSelection;
 use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
-use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
+use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
 use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
-use crate::upstream::pool::Lease;
+use crate::upstream::pool::ConnectionLease;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 use protocol::media::{Media, media_of};
@@ -37,18 +37,18 @@ const EVENT_BYTES_MAX: usize = 1024 * 1024;
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
 /// An acknowledged stream. Dropped, it is closed, which ends the subscription at the upstream.
-pub(super) struct Stream {
+pub(super) struct SubscriptionStream {
     /// The literal of its request's id.
     pub(super) id: String,
     /// When it was acknowledged.
     pub(super) since: Instant,
-    reader: Reader,
-    _counted: Counted,
+    reader: EventReader,
+    _counted: StreamGauge,
 }
 
 /// Why there is no stream.
 #[derive(Debug)]
-pub(super) enum NotOpened {
+pub(super) enum SubscribeError {
     /// The upstream does not offer this.
     Refused,
     /// It does not take this request; another it may take.
@@ -57,14 +57,14 @@ pub(super) enum NotOpened {
     Failed(UpstreamError),
 }
 
-struct Reader {
+struct EventReader {
     body: Incoming,
     events: Events,
     /// Keeps the connection, which is never used again.
-    _lease: Option<Lease>,
+    _lease: Option<ConnectionLease>,
 }
 
-pub(super) struct Counted(IntGauge);
+pub(super) struct StreamGauge(IntGauge);
 
 /// Opens a stream and waits until it is acknowledged.
 pub(super) async fn open(
@@ -72,9 +72,9 @@ pub(super) async fn open(
     client: &Client,
     scratch: &RefCell<Scratch>,
     upstream: &Upstream,
-    ask: &Ask,
+    ask: &Filter,
     id: u64,
-) -> Result<(Stream, Acknowledged), NotOpened> {
+) -> Result<(SubscriptionStream, Acknowledged), SubscribeError> {
     if upstream.eras().is_none() {
         // A refusal would be believed for long.
         upstream.facts.tried_within(OPEN_TIMEOUT).await;
@@ -84,15 +84,16 @@ pub(super) async fn open(
     let is_bridged = upstream.config.bridge.is_on && is_only_legacy && ask.lists.is_empty();
     let is_absent = upstream.facts.known().modern == Fact::Absent || upstream.lacks(Era::Modern);
     if is_absent && !is_bridged {
-        return Err(NotOpened::Refused);
+        return Err(SubscribeError::Refused);
     }
     let now = Instant::now();
     let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
     let request = request(ask, &id);
     let asked_bytes = usize::try_from(request.body().message.len()).unwrap_or(usize::MAX);
-    let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any, asked: None };
-    let reply = client.send(upstream, request, delivery, now, deadline).await.map_err(NotOpened::Failed)?;
+    let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
+    let reply =
+        client.send(upstream, request, delivery, now, deadline).await.map_err(SubscribeError::Failed)?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;
     let media = media_of(&head.headers);
@@ -105,26 +106,26 @@ pub(super) async fn open(
     // The acknowledgement says again what was asked for, and may escape more of it.
     let event_bytes_max = EVENT_BYTES_MAX.max(asked_bytes.saturating_mul(2));
     let events = Events::new(limits.reply_bytes_max.min(event_bytes_max));
-    let mut reader = Reader { body, events, _lease: lease };
+    let mut reader = EventReader { body, events, _lease: lease };
     let acknowledged = async {
         loop {
-            let message = reader.next().await.map_err(NotOpened::Failed)?;
+            let message = reader.next().await.map_err(SubscribeError::Failed)?;
             let heard = hear(&mut scratch.borrow_mut(), &message, &id, limits.json_depth_max);
-            match heard.map_err(|_| NotOpened::Failed(UpstreamError::Nonsense))? {
+            match heard.map_err(|_| SubscribeError::Failed(UpstreamError::Nonsense))? {
                 Heard::Acknowledged(acknowledged) => return Ok(acknowledged),
                 Heard::Refused(code) => return Err(refusal(head.status, Heard::Refused(code))),
-                Heard::Ended => return Err(NotOpened::Failed(UpstreamError::Reset)),
+                Heard::Ended => return Err(SubscribeError::Failed(UpstreamError::Reset)),
                 _ => {}
             }
         }
     };
     let acknowledged = timeout_at(deadline.into(), acknowledged).await;
-    let acknowledged = acknowledged.unwrap_or(Err(NotOpened::Failed(UpstreamError::TimedOut)))?;
-    let counted = Counted::new(&upstream.series.listens);
-    Ok((Stream { id, since: Instant::now(), reader, _counted: counted }, acknowledged))
+    let acknowledged = acknowledged.unwrap_or(Err(SubscribeError::Failed(UpstreamError::TimedOut)))?;
+    let counted = StreamGauge::new(&upstream.series.listens);
+    Ok((SubscriptionStream { id, since: Instant::now(), reader, _counted: counted }, acknowledged))
 }
 
-fn request(ask: &Ask, id: &str) -> Request<RequestBody> {
+fn request(ask: &Filter, id: &str) -> Request<RequestBody> {
     let body = subscription::request(
         id,
         ask.lists,
@@ -141,32 +142,32 @@ fn request(ask: &Ask, id: &str) -> Request<RequestBody> {
 }
 
 /// What an answer that opens no stream means: that there is nothing to be had, or that it may work later.
-fn refusal(status: StatusCode, heard: Heard) -> NotOpened {
+fn refusal(status: StatusCode, heard: Heard) -> SubscribeError {
     match (status, heard) {
         (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _) => {
-            NotOpened::Failed(UpstreamError::Busy { status, retry_after_s: None })
+            SubscribeError::Failed(UpstreamError::Busy { status, retry_after_s: None })
         }
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
-            NotOpened::Failed(UpstreamError::Credentials)
+            SubscribeError::Failed(UpstreamError::Credentials)
         }
-        (StatusCode::REQUEST_TIMEOUT, _) => NotOpened::Failed(UpstreamError::TimedOut),
-        (_, Heard::Refused(Some(-32601))) => NotOpened::Refused,
+        (StatusCode::REQUEST_TIMEOUT, _) => SubscribeError::Failed(UpstreamError::TimedOut),
+        (_, Heard::Refused(Some(-32601))) => SubscribeError::Refused,
         // Any other error of JSON-RPC but an internal one is about the request.
-        (_, Heard::Refused(Some(code))) if code != -32603 => NotOpened::Rejected,
-        (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => NotOpened::Refused,
-        (status, _) if status.is_client_error() => NotOpened::Rejected,
-        _ => NotOpened::Failed(UpstreamError::Nonsense),
+        (_, Heard::Refused(Some(code))) if code != -32603 => SubscribeError::Rejected,
+        (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => SubscribeError::Refused,
+        (status, _) if status.is_client_error() => SubscribeError::Rejected,
+        _ => SubscribeError::Failed(UpstreamError::Nonsense),
     }
 }
 
-impl Stream {
+impl SubscriptionStream {
     /// The next message. Silence is no fault: a dead peer is noticed by TCP. May be dropped and called again.
     pub(super) async fn next(&mut self) -> Result<Bytes, UpstreamError> {
         self.reader.next().await
     }
 }
 
-impl Reader {
+impl EventReader {
     async fn next(&mut self) -> Result<Bytes, UpstreamError> {
         loop {
             while let Some(event) = self.events.next() {
@@ -188,14 +189,14 @@ impl Reader {
     }
 }
 
-impl Counted {
+impl StreamGauge {
     pub(super) fn new(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for StreamGauge {
     fn drop(&mut self) {
         self.0.dec();
     }

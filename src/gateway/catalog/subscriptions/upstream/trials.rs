@@ -13,8 +13,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Carrier, Kept, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL, Role};
-use crate::tables::subscriptions::feed::{Ask, Need, Suspect};
+use super::{Carrier, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL, StandingStream, StreamRole};
+use crate::tables::subscriptions::feed::{Filter, Need, Suspect};
 use net::jitter::jittered;
 use protocol::error::UpstreamError;
 
@@ -72,7 +72,7 @@ impl Trials {
 
 impl Carrier {
     /// What the next stream for names is to carry.
-    pub(super) fn next_trial(&mut self) -> (Ask, Trial) {
+    pub(super) fn next_trial(&mut self) -> (Filter, Trial) {
         if self.current.is_none() {
             let carried = self.feed.ask_for(&mut Vec::new());
             if !carried.is_empty() {
@@ -125,10 +125,11 @@ impl Carrier {
     /// The upstream has taken a name alone that it refuses beside those of the open stream. False if no further stream may
     /// be held.
     pub(super) fn begin_stream(&mut self, now: Instant) -> bool {
-        let held = self.kept.iter().filter(|kept| matches!(kept.role, Role::Complete(_))).count();
+        let held = self.kept.iter().filter(|kept| matches!(kept.role, StreamRole::Complete(_))).count();
         if held + 1 < STREAMS_MAX {
             if let Some(stream) = self.current.take() {
-                self.kept.push(Kept { stream, role: Role::Complete(self.feed.begin_stream()) });
+                self.kept
+                    .push(StandingStream { stream, role: StreamRole::Complete(self.feed.begin_stream()) });
             }
             return true;
         }
@@ -182,7 +183,7 @@ impl Carrier {
     }
 
     /// The upstream has refused a stream for what is in it.
-    pub(super) fn trial_refused(&mut self, ask: &Ask, trial: Trial, now: Instant) {
+    pub(super) fn trial_refused(&mut self, ask: &Filter, trial: Trial, now: Instant) {
         self.trials.refused_in_row += 1;
         let until = now + REFUSED_INTERVAL;
         if self.current.is_none() && self.trials.refused_in_row >= REFUSED_IN_ROW_MAX {
@@ -200,7 +201,7 @@ impl Carrier {
         self.go_on(now);
     }
 
-    fn narrow(&mut self, ask: &Ask, group: Vec<Suspect>, now: Instant) {
+    fn narrow(&mut self, ask: &Filter, group: Vec<Suspect>, now: Instant) {
         if self.current.is_none() && ask.names() > group.len() {
             // The upstream agreed to the others on a stream that was lost.
             self.part_everything();
@@ -236,9 +237,9 @@ impl Carrier {
 }
 
 impl Suspect {
-    fn alone(&self) -> Ask {
+    fn alone(&self) -> Filter {
         let (mut uris, mut task_ids) = (Vec::new(), Vec::new());
         if self.is_task { &mut task_ids } else { &mut uris }.push(self.inner.clone());
-        Ask { uris, task_ids, ..Ask::default() }
+        Filter { uris, task_ids, ..Filter::default() }
     }
 }

@@ -18,17 +18,17 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::promised::Promised;
-use super::stream::Counted;
+use super::stream::StreamGauge;
 use super::{LINGER, PAUSE_MAX, PAUSE_MIN, STEADY_AFTER, Thread};
 use crate::catalog::own_session::own_session;
 use crate::session::{SessionId, UpstreamSession};
 use crate::tables::subscriptions::feed::{Feed, Lane};
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Named, Question, legacy_headers};
+use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
 use crate::upstream::changes::Changed;
 use crate::upstream::exchange::Reply;
-use crate::upstream::initialize::Offer;
-use crate::upstream::unasked::{self, Messages, Opened};
+use crate::upstream::initialize::InitializeOffer;
+use crate::upstream::unasked::{self, GetResult, Messages};
 use net::jitter::jittered;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -50,7 +50,7 @@ const REMARK_BYTES_MAX: usize = 64 * 1024;
 pub(super) async fn run(thread: &Rc<Thread>, feed: &Arc<Feed>) {
     loop {
         until(thread, feed, true).await;
-        let mut watch = Watch::new(thread, feed);
+        let mut watch = ResourceWatch::new(thread, feed);
         tokio::select! {
             never = watch.hold() => match never {},
             () = over(thread, feed) => {}
@@ -87,7 +87,7 @@ async fn over(thread: &Thread, feed: &Feed) {
 }
 
 /// The stream, through all its connections.
-struct Watch {
+struct ResourceWatch {
     thread: Rc<Thread>,
     feed: Arc<Feed>,
     /// The id of the last event.
@@ -103,7 +103,7 @@ struct Watch {
 }
 
 /// Why there is no stream any more.
-enum Over {
+enum WatchEnd {
     /// It ended, or could not be opened.
     Broken,
     /// There is none to be had in the session, until that ends.
@@ -111,18 +111,18 @@ enum Over {
 }
 
 /// While it lives, the stream stands.
-struct Standing<'u> {
+struct StandingStreamGauge<'u> {
     upstream: &'u Upstream,
-    _counted: Counted,
+    _counted: StreamGauge,
 }
 
-impl Drop for Standing<'_> {
+impl Drop for StandingStreamGauge<'_> {
     fn drop(&mut self) {
         self.upstream.changes.unwatch();
     }
 }
 
-impl Watch {
+impl ResourceWatch {
     fn new(thread: &Rc<Thread>, feed: &Arc<Feed>) -> Self {
         Self {
             thread: Rc::clone(thread),
@@ -144,12 +144,12 @@ impl Watch {
                 return pending().await;
             }
             match self.hear_session().await {
-                Over::Broken => {
+                WatchEnd::Broken => {
                     let pause = self.retry.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
                     self.failures += 1;
                     sleep(jittered(pause, 0.5..1.0).max(self.retry)).await;
                 }
-                Over::Refused(session_ended) => {
+                WatchEnd::Refused(session_ended) => {
                     tracing::debug!(upstream = self.feed.upstream.config.name, "tells of no changes");
                     tokio::select! {
                         () = session_ended.cancelled() => {}
@@ -161,13 +161,13 @@ impl Watch {
     }
 
     /// Hears what the upstream says in the session that there is.
-    async fn hear_session(&mut self) -> Over {
+    async fn hear_session(&mut self) -> WatchEnd {
         let upstream = Arc::clone(&self.feed.upstream);
         let deadline = Instant::now() + upstream.config.list_timeout;
         let session = {
             let thread = Rc::clone(&self.thread);
             let limits = thread.limits();
-            let own = (SessionId::own(VERSION), Offer::own(VERSION));
+            let own = (SessionId::own(VERSION), InitializeOffer::own(VERSION));
             own_session(&thread.asker(&limits), &thread.state.sessions, &upstream, own, deadline).await
         };
         let session = match session {
@@ -175,12 +175,12 @@ impl Watch {
             Err(error) => {
                 self.log(&error);
                 self.has_gap = true;
-                return Over::Broken;
+                return WatchEnd::Broken;
             }
         };
         // While it is held, the session is in use.
         if session.id.is_none() {
-            return Over::Refused(session.ended.clone());
+            return WatchEnd::Refused(session.ended.clone());
         }
         let ended = session.ended.clone();
         let over = tokio::select! {
@@ -189,24 +189,24 @@ impl Watch {
         };
         over.unwrap_or_else(|| {
             (self.after, self.has_gap) = (None, true);
-            Over::Broken
+            WatchEnd::Broken
         })
     }
 
-    async fn hear_stream(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> Over {
+    async fn hear_stream(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> WatchEnd {
         let thread = Rc::clone(&self.thread);
         let named = session.named();
         let reply = match unasked::open(&thread.client, upstream, named, self.after.as_ref()).await {
-            Opened::Stream(reply) => *reply,
-            Opened::Refused => return Over::Refused(session.ended.clone()),
-            Opened::Failed(error) => {
+            GetResult::Stream(reply) => *reply,
+            GetResult::Refused => return WatchEnd::Refused(session.ended.clone()),
+            GetResult::Failed(error) => {
                 self.log(&error.unwrap_or(UpstreamError::Nonsense));
                 self.has_gap = true;
-                return Over::Broken;
+                return WatchEnd::Broken;
             }
-            Opened::Doubtful => return self.doubt(upstream, session).await,
+            GetResult::Doubtful => return self.doubt(upstream, session).await,
         };
-        let standing = Standing { upstream, _counted: Counted::new(&upstream.series.listens) };
+        let standing = StandingStreamGauge { upstream, _counted: StreamGauge::new(&upstream.series.listens) };
         tracing::debug!(upstream = upstream.config.name, has_gap = self.has_gap, "hearing of changes");
         self.was_open = true;
         let since = Instant::now();
@@ -227,16 +227,16 @@ impl Watch {
                 self.lost();
             }
         }
-        Over::Broken
+        WatchEnd::Broken
     }
 
     /// The upstream either forgot the session or has no streams.
-    async fn doubt(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> Over {
+    async fn doubt(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> WatchEnd {
         let limits = self.thread.limits();
         let is_known =
             unasked::is_session_known(&self.thread.asker(&limits), upstream, session.named()).await;
         if is_known == Some(true) && !self.was_open {
-            return Over::Refused(session.ended.clone());
+            return WatchEnd::Refused(session.ended.clone());
         }
         if is_known == Some(false) {
             let sessions = &self.thread.state.sessions;
@@ -247,14 +247,14 @@ impl Watch {
             self.after = None;
         }
         self.has_gap = true;
-        Over::Broken
+        WatchEnd::Broken
     }
 
     /// Reads the stream to its end.
     async fn read(
         &mut self,
         upstream: &Upstream,
-        session: Named<'_>,
+        session: SessionHeaders<'_>,
         mut messages: Messages,
     ) -> Result<(), UpstreamError> {
         loop {
@@ -278,7 +278,7 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, upstream: &Upstream, session: Named<'_>, event: Event) {
+    fn take(&mut self, upstream: &Upstream, session: SessionHeaders<'_>, event: Event) {
         self.retry = unasked::retry(&event).unwrap_or(self.retry);
         let id = unasked::id(&event);
         let message = unasked::message(event).filter(|message| !message.is_empty());
@@ -291,7 +291,7 @@ impl Watch {
         }
     }
 
-    fn hear(&self, upstream: &Upstream, session: Named<'_>, message: &Bytes) {
+    fn hear(&self, upstream: &Upstream, session: SessionHeaders<'_>, message: &Bytes) {
         let depth_max = self.thread.limits().json_depth_max;
         let envelope = Envelope::parse(&mut self.thread.scratch.borrow_mut(), message, depth_max);
         let Ok(envelope) = envelope else { return };
@@ -311,11 +311,11 @@ impl Watch {
     }
 
     /// Answers a request in a task of its own.
-    fn answer(&self, session: Named<'_>, id: &[u8], is_ping: bool) {
+    fn answer(&self, session: SessionHeaders<'_>, id: &[u8], is_ping: bool) {
         if Rc::strong_count(&self.answering) > ANSWERING_MAX {
             return;
         }
-        let question = Question {
+        let question = AskRequest {
             headers: legacy_headers(session.version, session.id),
             body: unasked_answer(id, is_ping),
             is_safe_to_repeat: true,

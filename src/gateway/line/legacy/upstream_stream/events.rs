@@ -7,9 +7,9 @@ use bytes::Bytes;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::legacy::answers;
-use crate::line::legacy::crossing::{self, Crossing};
+use crate::line::legacy::crossing::{self, NotificationRouting};
 use crate::mapper::Mapper;
-use crate::session::desk::Parcel;
+use crate::session::desk::OutboundMessage;
 use crate::upstream::unasked;
 use protocol::error::UpstreamError;
 use protocol::json::quote;
@@ -21,7 +21,7 @@ use protocol::sse::Event;
 const COPIED_BYTES_MAX: usize = 4096;
 
 /// How a stream ended.
-pub(super) enum Ended {
+pub(super) enum EventsEnd {
     /// Properly.
     Closed,
     /// In the middle.
@@ -48,9 +48,9 @@ pub(super) fn hand_on(
     }
     let mapper = mapper(worker, session);
     let (data, question) = match crossing::to_client(worker, session, mapper.as_ref(), &data)? {
-        Crossing::Withheld => return Ok(id),
-        Crossing::AsItIs => (data, None),
-        Crossing::Mapped { message, question } => (message.to_bytes(), question),
+        NotificationRouting::Withheld => return Ok(id),
+        NotificationRouting::AsItIs => (data, None),
+        NotificationRouting::Mapped { message, question } => (message.to_bytes(), question),
     };
     let is_small = data.len() <= COPIED_BYTES_MAX;
     let data = if is_small { Bytes::copy_from_slice(&data) } else { data };
@@ -78,8 +78,13 @@ pub(super) fn announce_update(worker: &Rc<Worker>, session: &InSession, uri: &st
     let _ = session.desk.deliver(parcel(session, None, data, None));
 }
 
-fn parcel(session: &InSession, event_id: Option<Bytes>, data: Bytes, question: Option<Box<str>>) -> Parcel {
-    Parcel { upstream: session.upstream.config.name.as_str().into(), event_id, data, question }
+fn parcel(
+    session: &InSession,
+    event_id: Option<Bytes>,
+    data: Bytes,
+    question: Option<Box<str>>,
+) -> OutboundMessage {
+    OutboundMessage { upstream: session.upstream.config.name.as_str().into(), event_id, data, question }
 }
 
 fn mapper(worker: &Worker, session: &InSession) -> Option<Mapper> {

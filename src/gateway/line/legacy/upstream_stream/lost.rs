@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use super::{Listening, PAUSE_MAX, RETRY, ensure, events, in_session, wait_for_room};
 use crate::context::worker::{View, Worker};
-use crate::line::legacy::{self, Holder};
-use crate::session::desk::Desk;
+use crate::line::legacy::{self, SessionHolder};
+use crate::session::desk::SessionOutbox;
 use crate::session::{Session, UpstreamSession};
 use crate::upstream::Upstream;
 use net::jitter::jittered;
@@ -21,7 +21,7 @@ pub(super) async fn take(listening: Listening) {
     drop((heard, place));
     let Some(lost) = upstream_session.upgrade() else { return };
     let view = worker.view();
-    let holder = Holder::Client(session.clone());
+    let holder = SessionHolder::Client(session.clone());
     legacy::lose(&worker, &view, &upstream, &holder, &lost);
     drop(lost);
     if upstream.is_irreplaceable() {
@@ -38,12 +38,17 @@ pub(super) async fn take(listening: Listening) {
 
 /// Has the session with an upstream opened again, for a client that comes back to hear of what it subscribed to. If that
 /// cannot be done now, the next call does it.
-pub fn come_back(worker: &Rc<Worker>, upstream: &Arc<Upstream>, session: &Session, desk: &Arc<Desk>) {
+pub fn come_back(
+    worker: &Rc<Worker>,
+    upstream: &Arc<Upstream>,
+    session: &Session,
+    desk: &Arc<SessionOutbox>,
+) {
     let (owner, upstream, session, desk) =
         (Rc::clone(worker), Arc::clone(upstream), session.clone(), Arc::clone(desk));
     worker.client.tasks.spawn(async move {
         let view = owner.view();
-        let holder = Holder::Client(session.clone());
+        let holder = SessionHolder::Client(session.clone());
         if let Ok(opened) = legacy::upstream_session(&owner, &view, &upstream, &holder).await
             && let Some(session) = in_session(&view, &upstream, &session, &desk, opened)
         {
@@ -76,9 +81,9 @@ pub fn announce_updates(
 async fn reopen(
     worker: &Rc<Worker>,
     upstream: &Arc<Upstream>,
-    holder: &Holder,
+    holder: &SessionHolder,
     session: &Session,
-    desk: &Arc<Desk>,
+    desk: &Arc<SessionOutbox>,
 ) {
     let mut pause = RETRY;
     loop {

@@ -19,17 +19,17 @@ use http::HeaderValue;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::events::Ended;
+use self::events::EventsEnd;
 pub use self::lost::{announce_updates, come_back};
-use crate::access::limit::quota::Place;
+use crate::access::limit::quota::QuotaPermit;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
-use crate::session::desk::Desk;
-use crate::session::heard::Heard;
+use crate::session::desk::SessionOutbox;
+use crate::session::heard::StreamState;
 use crate::session::{Session, UpstreamSession};
 use crate::upstream::ReplicaKey;
 use crate::upstream::Upstream;
-use crate::upstream::ask::Named;
+use crate::upstream::ask::SessionHeaders;
 use crate::upstream::exchange::Reply;
 use crate::upstream::unasked::{self, Messages};
 use net::jitter::jittered;
@@ -114,7 +114,7 @@ fn takes_requests(capabilities: &str) -> bool {
 
 /// The task's hold of the stream.
 struct Claim {
-    heard: Arc<Heard>,
+    heard: Arc<StreamState>,
     is_held: bool,
 }
 
@@ -150,17 +150,17 @@ struct Listening {
     ended: CancellationToken,
     heard: Claim,
     session: Session,
-    desk: Arc<Desk>,
+    desk: Arc<SessionOutbox>,
     /// The id of the last event.
     after: Option<Bytes>,
     retry: Duration,
     failures: u32,
     was_open: bool,
-    _place: Place,
+    _place: QuotaPermit,
 }
 
 /// Why a stream is not opened again.
-enum Over {
+enum StreamOver {
     /// Nobody needs it, or there is none.
     Done,
     /// The upstream does not know the session.
@@ -168,7 +168,7 @@ enum Over {
 }
 
 /// What came of a GET.
-enum Opened {
+enum StreamAttempt {
     Stream(Box<Reply>),
     Refused,
     /// The upstream knows the session, but not the event to go on after.
@@ -181,20 +181,20 @@ impl Listening {
     async fn run(mut self) {
         let (worker, ended) = (Rc::clone(&self.worker), self.ended.clone());
         let over = tokio::select! {
-            () = ended.cancelled() => Over::Done,
-            () = worker.state.drain.closing() => Over::Done,
+            () = ended.cancelled() => StreamOver::Done,
+            () = worker.state.drain.closing() => StreamOver::Done,
             over = self.listen() => over,
         };
-        if matches!(over, Over::Lost) {
+        if matches!(over, StreamOver::Lost) {
             Box::pin(lost::take(self)).await;
         }
     }
 
-    async fn listen(&mut self) -> Over {
+    async fn listen(&mut self) -> StreamOver {
         loop {
             // While the stream is only read, nothing of its opening is held.
             match Box::pin(self.open()).await {
-                Opened::Stream(reply) => {
+                StreamAttempt::Stream(reply) => {
                     self.was_open = true;
                     let since = Instant::now();
                     let ended = self.read(*reply).await;
@@ -202,28 +202,28 @@ impl Listening {
                         self.failures = 0;
                     }
                     match ended {
-                        Ended::Resumed(after) => {
+                        EventsEnd::Resumed(after) => {
                             self.after = Some(after);
                             continue;
                         }
-                        Ended::Closed => {}
-                        Ended::Failed(error) => {
+                        EventsEnd::Closed => {}
+                        EventsEnd::Failed(error) => {
                             tracing::debug!(upstream = self.upstream.config.name, %error, "a stream broke");
                         }
-                        Ended::Unknown => return Over::Done,
+                        EventsEnd::Unknown => return StreamOver::Done,
                     }
                 }
-                Opened::Refused => {
+                StreamAttempt::Refused => {
                     self.heard.heard.refuse();
-                    return Over::Done;
+                    return StreamOver::Done;
                 }
-                Opened::UnknownEvent => {
+                StreamAttempt::UnknownEvent => {
                     // What came after it cannot be had, but what comes from now on can.
                     self.after = None;
                     continue;
                 }
-                Opened::Lost => return Over::Lost,
-                Opened::Failed(error) => {
+                StreamAttempt::Lost => return StreamOver::Lost,
+                StreamAttempt::Failed(error) => {
                     let name = &self.upstream.config.name;
                     tracing::debug!(upstream = name, ?error, "a stream cannot be opened");
                 }
@@ -233,7 +233,7 @@ impl Listening {
                 self.heard.give_up();
                 // Who came to need it just before found it taken.
                 if !self.is_needed() || !self.heard.take_back() {
-                    return Over::Done;
+                    return StreamOver::Done;
                 }
                 self.heard.heard.settle();
             }
@@ -247,7 +247,7 @@ impl Listening {
     }
 
     /// Asks for the stream. Whoever waits for it is let go when it stands, or after a moment.
-    async fn open(&self) -> Opened {
+    async fn open(&self) -> StreamAttempt {
         let mut opening = Box::pin(self.get());
         let opened = if let Ok(opened) = timeout(STANDING_PATIENCE, &mut opening).await {
             opened
@@ -255,33 +255,33 @@ impl Listening {
             self.heard.heard.settle();
             opening.await
         };
-        if matches!(opened, Opened::Stream(_)) {
+        if matches!(opened, StreamAttempt::Stream(_)) {
             self.heard.heard.settle();
         }
         opened
     }
 
-    async fn get(&self) -> Opened {
-        let session = Named { id: Some(&self.id), version: self.version, replica: self.replica };
+    async fn get(&self) -> StreamAttempt {
+        let session = SessionHeaders { id: Some(&self.id), version: self.version, replica: self.replica };
         let opened = unasked::open(&self.worker.client, &self.upstream, session, self.after.as_ref()).await;
         match opened {
-            unasked::Opened::Stream(reply) => Opened::Stream(reply),
-            unasked::Opened::Refused => Opened::Refused,
-            unasked::Opened::Failed(error) => Opened::Failed(error),
-            unasked::Opened::Doubtful => {
+            unasked::GetResult::Stream(reply) => StreamAttempt::Stream(reply),
+            unasked::GetResult::Refused => StreamAttempt::Refused,
+            unasked::GetResult::Failed(error) => StreamAttempt::Failed(error),
+            unasked::GetResult::Doubtful => {
                 let view = self.worker.view();
                 let asker = self.worker.asker(&view);
                 match unasked::is_session_known(&asker, &self.upstream, session).await {
-                    Some(false) => Opened::Lost,
-                    Some(true) if self.after.is_some() => Opened::UnknownEvent,
-                    Some(true) if !self.was_open => Opened::Refused,
-                    _ => Opened::Failed(None),
+                    Some(false) => StreamAttempt::Lost,
+                    Some(true) if self.after.is_some() => StreamAttempt::UnknownEvent,
+                    Some(true) if !self.was_open => StreamAttempt::Refused,
+                    _ => StreamAttempt::Failed(None),
                 }
             }
         }
     }
 
-    async fn read(&mut self, reply: Reply) -> Ended {
+    async fn read(&mut self, reply: Reply) -> EventsEnd {
         // The connection belongs to the stream, and is closed with it.
         let Reply { body, lease, .. } = reply;
         let bytes_max = self.worker.limits().reply_bytes_max;
@@ -290,7 +290,7 @@ impl Listening {
         let ended = loop {
             let event = tokio::select! {
                 event = messages.next() => event,
-                after = heard.resumed() => break Ended::Resumed(after),
+                after = heard.resumed() => break EventsEnd::Resumed(after),
             };
             match event {
                 Ok(Some(event)) => {
@@ -298,14 +298,14 @@ impl Listening {
                     self.retry = unasked::retry(&event).unwrap_or(self.retry);
                     wait_for_room(&self.desk).await;
                     let view = self.worker.view();
-                    let Some(session) = self.in_session(&view) else { break Ended::Unknown };
+                    let Some(session) = self.in_session(&view) else { break EventsEnd::Unknown };
                     match events::hand_on(&self.worker, &session, event) {
                         Ok(id) => self.after = id.or(self.after.take()),
-                        Err(error) => break Ended::Failed(error),
+                        Err(error) => break EventsEnd::Failed(error),
                     }
                 }
-                Ok(None) => break Ended::Closed,
-                Err(error) => break Ended::Failed(error),
+                Ok(None) => break EventsEnd::Closed,
+                Err(error) => break EventsEnd::Failed(error),
             }
         };
         drop(lease);
@@ -329,7 +329,7 @@ fn in_session(
     view: &View,
     upstream: &Upstream,
     session: &Session,
-    desk: &Arc<Desk>,
+    desk: &Arc<SessionOutbox>,
     upstream_session: Arc<UpstreamSession>,
 ) -> Option<InSession> {
     let upstreams = &view.snapshot.upstreams;
@@ -349,7 +349,7 @@ fn in_session(
 }
 
 /// Lets a client that reads catch up: an upstream may say more at once than may wait.
-async fn wait_for_room(desk: &Desk) {
+async fn wait_for_room(desk: &SessionOutbox) {
     // One that does not catch up loses its stream.
     let _ = timeout(ROOM_PATIENCE, desk.room()).await;
 }

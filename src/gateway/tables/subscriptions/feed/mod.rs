@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use self::refusals::Refusals;
 pub(crate) use self::suspects::Suspect;
-use super::inbox::{Inbox, Target};
+use super::inbox::{Inbox, UpdateTarget};
 use crate::upstream::Upstream;
 use protocol::subscription::{Acknowledged, Lists, Notice};
 
@@ -54,16 +54,16 @@ pub(crate) struct Feed {
     pub(crate) lists_wanted: Notify,
     /// The last client has left.
     pub(crate) emptied: Notify,
-    shared: Mutex<Shared>,
+    shared: Mutex<FeedState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    clients: Vec<Option<Client>>,
+struct FeedState {
+    clients: Vec<Option<FeedClient>>,
     free: Vec<u32>,
-    lists: [List; Lists::COUNT],
-    uris: HashMap<Arc<str>, Name>,
-    task_ids: HashMap<Arc<str>, Name>,
+    lists: [ListState; Lists::COUNT],
+    uris: HashMap<Arc<str>, ResourceName>,
+    task_ids: HashMap<Arc<str>, ResourceName>,
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,
@@ -76,7 +76,7 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct Client {
+struct FeedClient {
     inbox: Arc<Inbox>,
     /// The upstream's place in the client's endpoint.
     member: u32,
@@ -87,9 +87,9 @@ struct Client {
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct ListState {
     wanted: usize,
-    offer: Offer,
+    offer: OfferState,
     /// When clients were last told of a change.
     told: Option<Instant>,
     /// Another change is waiting to be told.
@@ -97,8 +97,8 @@ struct List {
 }
 
 #[derive(Debug, Default)]
-struct Name {
-    offer: Offer,
+struct ResourceName {
+    offer: OfferState,
     /// It is being tried, or waits to be.
     is_suspect: bool,
     /// The number of the stream that carries it, once the upstream has agreed.
@@ -109,7 +109,7 @@ struct Name {
 
 /// What an upstream says to being asked for something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Offer {
+pub(crate) enum OfferState {
     /// Nothing yet.
     #[default]
     Pending,
@@ -121,7 +121,7 @@ pub(crate) enum Offer {
 
 /// What a stream is to carry.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ask {
+pub(crate) struct Filter {
     pub(crate) lists: Lists,
     pub(crate) uris: Vec<Arc<str>>,
     pub(crate) task_ids: Vec<Arc<str>>,
@@ -145,7 +145,7 @@ pub(crate) struct Need {
 
 /// A name in a client's filter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'n> {
+pub(crate) struct WantedName<'n> {
     pub(crate) index: u32,
     pub(crate) is_task: bool,
     pub(crate) inner: &'n str,
@@ -168,7 +168,7 @@ impl Feed {
     }
 
     /// Adds a client; returns its key.
-    pub(crate) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[Wanted<'_>]) -> u32 {
+    pub(crate) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[WantedName<'_>]) -> u32 {
         let now = Instant::now();
         let refused = &self.upstream.series.listen_names_refused;
         let mut shared = self.shared();
@@ -176,7 +176,7 @@ impl Feed {
         shared.joined += 1;
         let source = shared.source(&inbox);
         let is_cut_off = shared.refusals.is_cut_off(source, now);
-        let client = Some(Client { inbox, member, lists, uris, source });
+        let client = Some(FeedClient { inbox, member, lists, uris, source });
         let key = shared.free.pop().unwrap_or_else(|| {
             shared.clients.push(None);
             u32::try_from(shared.clients.len() - 1).unwrap_or(u32::MAX)
@@ -205,13 +205,13 @@ impl Feed {
             };
             let is_first = name.clients.is_empty();
             name.clients.push((key, wanted.index));
-            let was_refused = is_new || matches!(name.offer, Offer::Refused(_));
+            let was_refused = is_new || matches!(name.offer, OfferState::Refused(_));
             match known_until {
-                Some(until) if was_refused => name.offer = Offer::Refused(until),
+                Some(until) if was_refused => name.offer = OfferState::Refused(until),
                 // If somebody else comes to want it, it is asked for.
                 None if was_refused && is_cut_off => {
                     refused.cut_off.inc();
-                    name.offer = Offer::Refused(now);
+                    name.offer = OfferState::Refused(now);
                 }
                 _ => name.offer.ask_again(now, refused_names),
             }
@@ -231,7 +231,7 @@ impl Feed {
     }
 
     /// Removes a client with the names it joined with.
-    pub(crate) fn leave<'n>(&self, key: u32, names: impl Iterator<Item = Wanted<'n>>) {
+    pub(crate) fn leave<'n>(&self, key: u32, names: impl Iterator<Item = WantedName<'n>>) {
         let mut shared = self.shared();
         let Some(client) = shared.clients.get_mut(key as usize).and_then(Option::take) else { return };
         shared.free.push(key);
@@ -244,7 +244,7 @@ impl Feed {
             let was_first = name.clients.first().is_some_and(|(client, _)| *client == key);
             name.clients.retain(|(client, _)| *client != key);
             let next = name.clients.first().map(|(client, _)| *client);
-            if next.is_none() && name.offer != Offer::Honoured {
+            if next.is_none() && name.offer != OfferState::Honoured {
                 names.remove(wanted.inner);
             }
             if was_first {
@@ -267,20 +267,20 @@ impl Feed {
     }
 
     /// What the upstream says to a list.
-    pub(crate) fn list_offer(&self, index: usize) -> Offer {
+    pub(crate) fn list_offer(&self, index: usize) -> OfferState {
         self.shared().lists[index].offer
     }
 
     /// What the upstream says to each of these names.
     pub(crate) fn offers<'n>(
         &self,
-        names: impl Iterator<Item = Wanted<'n>>,
-        mut each: impl FnMut(u32, Offer),
+        names: impl Iterator<Item = WantedName<'n>>,
+        mut each: impl FnMut(u32, OfferState),
     ) {
         let mut shared = self.shared();
         for wanted in names {
             let offer = shared.names(wanted.is_task).get(wanted.inner).map(|name| name.offer);
-            each(wanted.index, offer.unwrap_or(Offer::Refused(Instant::now())));
+            each(wanted.index, offer.unwrap_or(OfferState::Refused(Instant::now())));
         }
     }
 
@@ -317,7 +317,7 @@ impl Feed {
         let shared = self.shared();
         for (key, index) in shared.task_ids.get(&*notice.name).iter().flat_map(|name| &name.clients) {
             if let Some(client) = shared.client(*key) {
-                client.inbox.notice(Target::Task(*index), notice);
+                client.inbox.notice(UpdateTarget::Task(*index), notice);
             }
         }
     }
@@ -330,19 +330,19 @@ impl Feed {
         for (key, index) in shared.uris.get(&*notice.name).iter().flat_map(|name| &name.clients) {
             if let Some(client) = shared.client(*key) {
                 told.insert(*key);
-                client.inbox.notice(Target::Resource(*index), notice);
+                client.inbox.notice(UpdateTarget::Resource(*index), notice);
             }
         }
         for prefix in prefixes(&notice.name) {
             for (key, index) in shared.uris.get(prefix).iter().flat_map(|name| &name.clients) {
                 if let Some(client) = shared.client(*key).filter(|_| told.insert(*key)) {
-                    client.inbox.notice(Target::Resource(*index), notice);
+                    client.inbox.notice(UpdateTarget::Resource(*index), notice);
                 }
             }
         }
         if told.is_empty() {
             for client in shared.clients.iter().flatten().filter(|client| client.uris > 0) {
-                client.inbox.notice(Target::Other(client.member), notice);
+                client.inbox.notice(UpdateTarget::Other(client.member), notice);
             }
         }
     }
@@ -353,9 +353,9 @@ impl Feed {
         let mut shared = self.shared();
         shared.each(lane, |is_wanted, offer| {
             need.is_wanted |= is_wanted;
-            need.has_pending |= is_wanted && *offer == Offer::Pending;
-            need.has_carried |= is_wanted && *offer == Offer::Honoured;
-            need.has_unwanted |= !is_wanted && *offer == Offer::Honoured;
+            need.has_pending |= is_wanted && *offer == OfferState::Pending;
+            need.has_carried |= is_wanted && *offer == OfferState::Honoured;
+            need.has_unwanted |= !is_wanted && *offer == OfferState::Honoured;
         });
         if lane == Lane::Names {
             need.has_newcomers = shared.has_newcomers();
@@ -366,25 +366,25 @@ impl Feed {
     }
 
     /// What a new stream of a lane is to carry: everything wanted that was not refused.
-    pub(crate) fn ask(&self, lane: Lane) -> Ask {
+    pub(crate) fn ask(&self, lane: Lane) -> Filter {
         let mut shared = self.shared();
         shared.forget_unwanted(lane);
-        let asked = |names: &HashMap<Arc<str>, Name>| {
-            let open = names.iter().filter(|(_, name)| !matches!(name.offer, Offer::Refused(_)));
+        let asked = |names: &HashMap<Arc<str>, ResourceName>| {
+            let open = names.iter().filter(|(_, name)| !matches!(name.offer, OfferState::Refused(_)));
             open.map(|(inner, _)| Arc::clone(inner)).collect()
         };
         match lane {
             Lane::Lists => {
                 let mut lists = Lists::default();
                 for (index, list) in shared.lists.iter().enumerate() {
-                    if list.wanted > 0 && !matches!(list.offer, Offer::Refused(_)) {
+                    if list.wanted > 0 && !matches!(list.offer, OfferState::Refused(_)) {
                         lists.add(index);
                     }
                 }
-                Ask { lists, ..Ask::default() }
+                Filter { lists, ..Filter::default() }
             }
             Lane::Names => {
-                Ask { uris: asked(&shared.uris), task_ids: asked(&shared.task_ids), ..Ask::default() }
+                Filter { uris: asked(&shared.uris), task_ids: asked(&shared.task_ids), ..Filter::default() }
             }
         }
     }
@@ -394,8 +394,8 @@ impl Feed {
         let mut shared = self.shared();
         shared.refused_until[lane as usize] = None;
         shared.each(lane, |_, offer| {
-            if matches!(offer, Offer::Refused(_)) {
-                *offer = Offer::Pending;
+            if matches!(offer, OfferState::Refused(_)) {
+                *offer = OfferState::Pending;
             }
         });
     }
@@ -404,7 +404,7 @@ impl Feed {
     /// it had not answered for yet are told of that. Returns the lists that may have changed meanwhile.
     pub(crate) fn settle(
         &self,
-        ask: &Ask,
+        ask: &Filter,
         acknowledged: &Acknowledged,
         has_gap: bool,
         now: Instant,
@@ -414,9 +414,9 @@ impl Feed {
         for index in ask.lists.indexes() {
             let is_relied_on = shared.is_list_relied_on(index);
             let is_honoured = acknowledged.lists.has(index);
-            let offer = Offer::of(is_honoured, now + LIST_REFUSAL_KEPT);
+            let offer = OfferState::of(is_honoured, now + LIST_REFUSAL_KEPT);
             let is_owed = match std::mem::replace(&mut shared.lists[index].offer, offer) {
-                Offer::Honoured => has_gap,
+                OfferState::Honoured => has_gap,
                 _ => is_honoured && is_relied_on,
             };
             if is_owed {
@@ -431,9 +431,9 @@ impl Feed {
             for inner in asked {
                 let Some(name) = shared.names(is_task).get_mut(inner) else { continue };
                 let is_honoured = honoured.contains(&**inner);
-                let offer = Offer::of(is_honoured, now + NAME_REFUSAL_KEPT);
+                let offer = OfferState::of(is_honoured, now + NAME_REFUSAL_KEPT);
                 (name.is_suspect, name.stream) = (false, stream);
-                let was_honoured = std::mem::replace(&mut name.offer, offer) == Offer::Honoured;
+                let was_honoured = std::mem::replace(&mut name.offer, offer) == OfferState::Honoured;
                 let is_owed = if was_honoured { has_gap } else { is_honoured };
                 // The state of a task cannot be made up.
                 if is_owed && !is_task {
@@ -454,16 +454,16 @@ impl Feed {
     pub(crate) fn refuse(&self, lane: Lane, until: Instant) -> bool {
         let mut shared = self.shared();
         let mut was_growth = false;
-        shared.each(lane, |_, offer| was_growth |= *offer == Offer::Honoured);
+        shared.each(lane, |_, offer| was_growth |= *offer == OfferState::Honoured);
         let mut has_pending = false;
-        shared.each(lane, |_, offer| has_pending |= *offer == Offer::Pending);
+        shared.each(lane, |_, offer| has_pending |= *offer == OfferState::Pending);
         let is_partial = was_growth && has_pending;
         if !is_partial {
             shared.refused_until[lane as usize] = Some(until);
         }
         shared.each(lane, |_, offer| {
-            if !is_partial || *offer == Offer::Pending {
-                *offer = Offer::Refused(until);
+            if !is_partial || *offer == OfferState::Pending {
+                *offer = OfferState::Refused(until);
             }
         });
         shared.wake_waiting();
@@ -474,16 +474,16 @@ impl Feed {
     pub(crate) fn forget(&self, lane: Lane) {
         let mut shared = self.shared();
         shared.refused_until[lane as usize] = None;
-        shared.each(lane, |_, offer| *offer = Offer::Pending);
+        shared.each(lane, |_, offer| *offer = OfferState::Pending);
         shared.forget_unwanted(lane);
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, FeedState> {
         self.shared.lock()
     }
 }
 
-impl Ask {
+impl Filter {
     pub(crate) fn is_empty(&self) -> bool {
         self.lists.is_empty() && self.names() == 0
     }
@@ -494,16 +494,16 @@ impl Ask {
     }
 }
 
-impl Name {
+impl ResourceName {
     fn refuse(&mut self, until: Instant) {
         self.is_suspect = false;
-        if self.offer == Offer::Pending {
-            self.offer = Offer::Refused(until);
+        if self.offer == OfferState::Pending {
+            self.offer = OfferState::Refused(until);
         }
     }
 }
 
-impl Offer {
+impl OfferState {
     fn of(is_honoured: bool, refused_until: Instant) -> Self {
         if is_honoured { Self::Honoured } else { Self::Refused(refused_until) }
     }
@@ -519,8 +519,8 @@ impl Offer {
     }
 }
 
-impl Shared {
-    fn names(&mut self, is_task: bool) -> &mut HashMap<Arc<str>, Name> {
+impl FeedState {
+    fn names(&mut self, is_task: bool) -> &mut HashMap<Arc<str>, ResourceName> {
         if is_task { &mut self.task_ids } else { &mut self.uris }
     }
 
@@ -544,12 +544,12 @@ impl Shared {
         }
     }
 
-    fn client(&self, key: u32) -> Option<&Client> {
+    fn client(&self, key: u32) -> Option<&FeedClient> {
         self.clients.get(key as usize)?.as_ref()
     }
 
     /// Whether each thing of a lane is wanted, and what the upstream says to it.
-    fn each(&mut self, lane: Lane, mut visit: impl FnMut(bool, &mut Offer)) {
+    fn each(&mut self, lane: Lane, mut visit: impl FnMut(bool, &mut OfferState)) {
         match lane {
             Lane::Lists => self.lists.iter_mut().for_each(|list| visit(list.wanted > 0, &mut list.offer)),
             Lane::Names => {
@@ -563,7 +563,7 @@ impl Shared {
         match lane {
             Lane::Lists => {
                 for list in self.lists.iter_mut().filter(|list| list.wanted == 0) {
-                    list.offer = Offer::Pending;
+                    list.offer = OfferState::Pending;
                 }
             }
             Lane::Names => {

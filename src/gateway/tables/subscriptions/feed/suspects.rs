@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Ask, Feed, Lane, Name, Offer, Shared};
+use super::{Feed, FeedState, Filter, Lane, OfferState, ResourceName};
 
 /// A name that the upstream has not agreed to yet.
 #[derive(Clone, Debug)]
@@ -20,12 +20,12 @@ impl Feed {
     /// The pending names that were not taken before.
     pub(crate) fn take_suspects(&self) -> Vec<Suspect> {
         let mut shared = self.shared();
-        let Shared { clients, uris, task_ids, .. } = &mut *shared;
+        let FeedState { clients, uris, task_ids, .. } = &mut *shared;
         let mut suspects = Vec::new();
         for (is_task, names) in [(false, uris), (true, task_ids)] {
             for (inner, name) in names.iter_mut().filter(|(_, name)| !name.is_suspect) {
                 let first = name.clients.first().and_then(|(key, _)| clients.get(*key as usize)?.as_ref());
-                let Some(client) = first.filter(|_| name.offer == Offer::Pending) else { continue };
+                let Some(client) = first.filter(|_| name.offer == OfferState::Pending) else { continue };
                 name.is_suspect = true;
                 suspects.push(Suspect { is_task, inner: Arc::clone(inner), source: client.source });
             }
@@ -36,20 +36,20 @@ impl Feed {
     /// All pending names may be taken again.
     pub(crate) fn return_suspects(&self) {
         let mut shared = self.shared();
-        let Shared { uris, task_ids, .. } = &mut *shared;
+        let FeedState { uris, task_ids, .. } = &mut *shared;
         uris.values_mut().chain(task_ids.values_mut()).for_each(|name| name.is_suspect = false);
     }
 
     /// What a stream is to carry that tries these names: them, as far as they are still wanted and pending, and all that
     /// the stream carries that it would replace.
-    pub(crate) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> Ask {
+    pub(crate) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> Filter {
         let mut shared = self.shared();
         suspects.retain(|suspect| {
             let name = shared.names(suspect.is_task).get(&suspect.inner);
-            name.is_some_and(|name| name.offer == Offer::Pending && !name.clients.is_empty())
+            name.is_some_and(|name| name.offer == OfferState::Pending && !name.clients.is_empty())
         });
         shared.forget_unwanted(Lane::Names);
-        let mut ask = Ask::default();
+        let mut ask = Filter::default();
         let stream = shared.stream;
         for (names, asked) in [(&shared.uris, &mut ask.uris), (&shared.task_ids, &mut ask.task_ids)] {
             let honoured = names.iter().filter(|(_, name)| name.is_carried_by(stream));
@@ -116,8 +116,8 @@ impl Feed {
     pub(crate) fn refuse_pending(&self, until: Instant) {
         let mut shared = self.shared();
         shared.each(Lane::Names, |_, offer| {
-            if *offer == Offer::Pending {
-                *offer = Offer::Refused(until);
+            if *offer == OfferState::Pending {
+                *offer = OfferState::Refused(until);
             }
         });
         shared.wake_waiting();
@@ -129,8 +129,8 @@ impl Feed {
         shared.refused_until[Lane::Names as usize] = Some(until);
         let mut refused = 0;
         shared.each(Lane::Names, |is_wanted, offer| {
-            if *offer == Offer::Pending {
-                *offer = Offer::Refused(until);
+            if *offer == OfferState::Pending {
+                *offer = OfferState::Refused(until);
                 refused += u64::from(is_wanted);
             }
         });
@@ -139,30 +139,30 @@ impl Feed {
     }
 }
 
-impl Name {
+impl ResourceName {
     fn is_carried_by(&self, stream: u64) -> bool {
-        self.offer == Offer::Honoured && self.stream == stream
+        self.offer == OfferState::Honoured && self.stream == stream
     }
 }
 
-impl Shared {
+impl FeedState {
     /// Whether the stream that may grow carries something that is wanted, and something that is not.
     pub(crate) fn carries(&self) -> (bool, bool) {
         let names = self.uris.values().chain(self.task_ids.values());
         let mut carried = names.filter(|name| name.is_carried_by(self.stream));
-        let has = |is_wanted| move |name: &Name| name.clients.is_empty() != is_wanted;
+        let has = |is_wanted| move |name: &ResourceName| name.clients.is_empty() != is_wanted;
         (carried.clone().any(has(true)), carried.any(has(false)))
     }
 
     /// Whether something wanted is pending that was not taken.
     pub(crate) fn has_newcomers(&self) -> bool {
         let mut names = self.uris.values().chain(self.task_ids.values());
-        names.any(|name| name.offer == Offer::Pending && !name.is_suspect && !name.clients.is_empty())
+        names.any(|name| name.offer == OfferState::Pending && !name.is_suspect && !name.clients.is_empty())
     }
 
     fn lose(&mut self, stream: u64) {
         let names = self.uris.values_mut().chain(self.task_ids.values_mut());
-        names.filter(|name| name.is_carried_by(stream)).for_each(|name| name.offer = Offer::Pending);
+        names.filter(|name| name.is_carried_by(stream)).for_each(|name| name.offer = OfferState::Pending);
     }
 
     /// Refuses the pending names that only those want who are cut off. Whoever else comes to want them has them asked for.
@@ -171,7 +171,9 @@ impl Shared {
         let mut refused = 0;
         for name in uris.values_mut().chain(task_ids.values_mut()) {
             let mut sources = name.clients.iter().filter_map(|(key, _)| clients.get(*key as usize)?.as_ref());
-            if name.offer == Offer::Pending && sources.all(|client| refusals.is_cut_off(client.source, now)) {
+            if name.offer == OfferState::Pending
+                && sources.all(|client| refusals.is_cut_off(client.source, now))
+            {
                 name.refuse(now);
                 refused += 1;
             }

@@ -25,8 +25,8 @@ fn feed() -> (Arc<Feed>, impl Fn() -> Arc<Inbox>) {
     (Feed::new(Arc::clone(&snapshot.upstreams[0])), move || Inbox::new(&endpoint, &caller, None))
 }
 
-fn uri(inner: &str) -> Wanted<'_> {
-    Wanted { index: 0, is_task: false, inner }
+fn uri(inner: &str) -> WantedName<'_> {
+    WantedName { index: 0, is_task: false, inner }
 }
 
 fn honouring(uris: &[&str]) -> Acknowledged {
@@ -39,7 +39,7 @@ fn asked(feed: &Feed) -> Vec<String> {
     uris
 }
 
-fn offer(feed: &Feed, name: &str) -> Offer {
+fn offer(feed: &Feed, name: &str) -> OfferState {
     let mut found = None;
     feed.offers([uri(name)].into_iter(), |_, offer| found = Some(offer));
     found.expect("an offer")
@@ -57,7 +57,7 @@ fn what_nobody_wants_any_more_is_carried_until_the_next_stream() {
     let need = feed.need(Lane::Names);
     assert!(need.has_unwanted && need.is_wanted && !need.has_pending, "{need:?}");
     let key = feed.join(inbox(), 0, Lists::default(), &[uri("a")]);
-    assert_eq!(offer(&feed, "a"), Offer::Honoured);
+    assert_eq!(offer(&feed, "a"), OfferState::Honoured);
     feed.leave(key, [uri("a")].into_iter());
     assert_eq!(asked(&feed), ["b"]);
     assert!(!feed.need(Lane::Names).has_unwanted);
@@ -75,11 +75,11 @@ fn what_is_refused_is_not_asked_again_at_once() {
     let later = now + Duration::from_mins(1);
     feed.join(inbox(), 0, Lists::default(), &[uri("c")]);
     assert!(feed.refuse(Lane::Names, later));
-    assert_eq!((offer(&feed, "b"), offer(&feed, "c")), (Offer::Honoured, Offer::Refused(later)));
+    assert_eq!((offer(&feed, "b"), offer(&feed, "c")), (OfferState::Honoured, OfferState::Refused(later)));
     // An upstream that takes none at all.
     assert!(!feed.refuse(Lane::Names, later));
     feed.join(inbox(), 0, Lists::default(), &[uri("d")]);
-    assert_eq!(offer(&feed, "d"), Offer::Refused(later));
+    assert_eq!(offer(&feed, "d"), OfferState::Refused(later));
     assert!(!feed.need(Lane::Names).has_pending);
     feed.ask_everything(Lane::Names);
     assert_eq!(asked(&feed), ["a", "b", "c", "d"]);
@@ -138,12 +138,12 @@ fn a_resource_is_part_of_what_stands_before_a_slash() {
 fn nobody_takes_every_name_of_an_upstream() {
     let (feed, inbox) = feed();
     let names: Vec<String> = (0..NAMES_MAX).map(|number| number.to_string()).collect();
-    let greedy: Vec<Wanted<'_>> = names.iter().map(|name| uri(name)).collect();
+    let greedy: Vec<WantedName<'_>> = names.iter().map(|name| uri(name)).collect();
     for _ in 0..2 {
         let key = feed.join(inbox(), 0, Lists::default(), &greedy);
         assert_eq!(asked(&feed).len(), NAMES_MAX / 4);
         let other = feed.join(inbox(), 0, Lists::default(), &[uri("x:other")]);
-        assert_eq!(offer(&feed, "x:other"), Offer::Pending);
+        assert_eq!(offer(&feed, "x:other"), OfferState::Pending);
         feed.leave(key, greedy.iter().copied());
         assert_eq!(asked(&feed), ["x:other"]);
         feed.leave(other, [uri("x:other")].into_iter());

@@ -7,15 +7,15 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
 
-use super::session::Session;
+use super::session::LegacySession;
 use crate::access::limit::buffered::Reservation;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::collect;
-use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
+use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
 use crate::upstream::pipe::exchange::CALLER;
-use crate::upstream::pool::{self, Lease};
+use crate::upstream::pool::{self, ConnectionLease};
 use crate::upstream::unasked::Messages;
-use crate::upstream::{Aim, Upstream};
+use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
@@ -35,10 +35,10 @@ const PARAM: &str = "mcp-param-";
 const FAILED_BYTES_MAX: usize = 64 * 1024;
 
 /// A request of a client.
-pub(super) struct Call {
+pub(super) struct LegacyCall {
     pub(super) client: Client,
     pub(super) upstream: Arc<Upstream>,
-    pub(super) session: Arc<Session>,
+    pub(super) session: Arc<LegacySession>,
     /// As the client wrote it, with the server's own names.
     pub(super) message: Bytes,
     pub(super) method: Method,
@@ -57,15 +57,15 @@ pub(super) enum Came {
     /// One message.
     Message(Bytes, Reservation),
     /// Several.
-    Events(Box<Messages>, Option<Lease>),
+    Events(Box<Messages>, Option<ConnectionLease>),
 }
 
-impl Call {
+impl LegacyCall {
     /// Reads a request. `None`: its method cannot be the value of a header.
     pub(super) fn of(
         client: &Client,
         upstream: &Arc<Upstream>,
-        session: &Arc<Session>,
+        session: &Arc<LegacySession>,
         (message, envelope): (Bytes, &Envelope),
         (headers, extensions): (HeaderMap, Extensions),
     ) -> Option<Self> {
@@ -117,7 +117,11 @@ impl Call {
         if let Some(extensions) = self.extensions.take() {
             *request.extensions_mut() = extensions;
         }
-        let delivery = Delivery { is_safe_to_repeat: self.is_safe_to_repeat, aim: Aim::Any, asked: None };
+        let delivery = SendOptions {
+            is_safe_to_repeat: self.is_safe_to_repeat,
+            aim: ReplicaSelection::Any,
+            asked: None,
+        };
         let (client, now) = (&self.client, Instant::now());
         let reply = client.send_as_it_is(&self.upstream, request, delivery, now, deadline).await?;
         self.receive(reply, own_id, deadline).await
@@ -216,7 +220,7 @@ fn modern_headers(
     mut headers: HeaderMap,
     method: HeaderValue,
     name: Option<&str>,
-    session: &Session,
+    session: &LegacySession,
 ) -> HeaderMap {
     let stale: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with(PARAM)).cloned().collect();
@@ -253,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_headers_are_those_of_a_modern_request() {
-        let session = Session::new("".into(), Some(HeaderValue::from_static("me")));
+        let session = LegacySession::new("".into(), Some(HeaderValue::from_static("me")));
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("mcp-session-id", "s"),

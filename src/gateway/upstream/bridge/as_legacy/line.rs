@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::call::{Call, Came};
-use super::session::Underway;
+use super::call::{Came, LegacyCall};
+use super::session::CallGuard;
 use super::tools;
-use super::waiting::{Taken, Waiting};
+use super::waiting::{AnswerOutcome, MrtrRound};
 use crate::access::limit::buffered::Reservation;
 use crate::upstream::bridge::next_number;
-use crate::upstream::pool::{self, Lease};
+use crate::upstream::pool::{self, ConnectionLease};
 use crate::upstream::unasked::{self, Messages};
 use protocol::error::{UpstreamError, error_body};
 use protocol::json::quote;
@@ -36,10 +36,10 @@ const LATE_PATIENCE: Duration = Duration::from_secs(2);
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A call on its way.
-pub(super) struct Line {
-    call: Call,
-    underway: Underway,
-    stage: Stage,
+pub(super) struct MrtrLoop {
+    call: LegacyCall,
+    underway: CallGuard,
+    stage: MrtrStage,
     /// When the head of the next reply must be there, as long as the client was sent nothing.
     deadline: Option<Instant>,
     rounds: usize,
@@ -49,22 +49,22 @@ pub(super) struct Line {
     held: Reservation,
 }
 
-enum Stage {
+enum MrtrStage {
     /// The server is sent the request, with this in its `params`.
     Asking(String),
     /// The server speaks.
-    Reading(Box<Messages>, Option<Lease>),
+    Reading(Box<Messages>, Option<ConnectionLease>),
     /// The client is asked.
-    Waiting(Waiting),
+    Waiting(MrtrRound),
     /// This answer is the last.
     Answered(Bytes),
     /// Only the end of the server's reply is missing.
-    Ending(Box<Messages>, Option<Lease>),
+    Ending(Box<Messages>, Option<ConnectionLease>),
     Over,
 }
 
 /// What the client is to see next.
-pub(super) enum Next {
+pub(super) enum MrtrEvent {
     /// That there is a stream of events.
     Begun,
     /// Events.
@@ -73,15 +73,15 @@ pub(super) enum Next {
     Answer(Bytes),
 }
 
-impl Line {
+impl MrtrLoop {
     /// Begins; the first reply must have begun at `deadline`.
-    pub(super) fn new(call: Call, deadline: Instant) -> Self {
+    pub(super) fn new(call: LegacyCall, deadline: Instant) -> Self {
         let underway = call.session.begin(Bytes::copy_from_slice(call.id.as_bytes()));
         let held = call.client.pipes.shared.limits().budget.reservation();
         Self {
             call,
             underway,
-            stage: Stage::Asking(String::new()),
+            stage: MrtrStage::Asking(String::new()),
             deadline: Some(deadline),
             rounds: 0,
             own_id: fresh_id(),
@@ -91,7 +91,7 @@ impl Line {
     }
 
     /// The first that the client is to see. An error: there is nothing but that.
-    pub(super) async fn first(&mut self) -> Result<Next, UpstreamError> {
+    pub(super) async fn first(&mut self) -> Result<MrtrEvent, UpstreamError> {
         self.next().await?.ok_or(UpstreamError::Reset)
     }
 
@@ -100,20 +100,20 @@ impl Line {
         self.deadline = None;
         loop {
             return match self.next().await.transpose()? {
-                Ok(Next::Begun) => continue,
-                Ok(Next::Events(events)) => Some(Ok(events)),
-                Ok(Next::Answer(answer)) => Some(Ok(data_event(answer))),
+                Ok(MrtrEvent::Begun) => continue,
+                Ok(MrtrEvent::Events(events)) => Some(Ok(events)),
+                Ok(MrtrEvent::Answer(answer)) => Some(Ok(data_event(answer))),
                 Err(error) => {
-                    self.stage = Stage::Over;
+                    self.stage = MrtrStage::Over;
                     Some(Err(error))
                 }
             };
         }
     }
 
-    async fn next(&mut self) -> Result<Option<Next>, UpstreamError> {
+    async fn next(&mut self) -> Result<Option<MrtrEvent>, UpstreamError> {
         let (cancelled, ended) = (self.underway.cancelled.clone(), self.call.session.ended.clone());
-        if matches!(self.stage, Stage::Over | Stage::Answered(_) | Stage::Ending(..)) {
+        if matches!(self.stage, MrtrStage::Over | MrtrStage::Answered(_) | MrtrStage::Ending(..)) {
             return self.step().await;
         }
         tokio::select! {
@@ -123,29 +123,29 @@ impl Line {
         }
     }
 
-    async fn step(&mut self) -> Result<Option<Next>, UpstreamError> {
+    async fn step(&mut self) -> Result<Option<MrtrEvent>, UpstreamError> {
         loop {
             match &mut self.stage {
-                Stage::Asking(added) => {
+                MrtrStage::Asking(added) => {
                     let added = std::mem::take(added);
                     if let Some(next) = self.ask_server(added).await? {
                         return Ok(Some(next));
                     }
                 }
-                Stage::Reading(messages, lease) => {
+                MrtrStage::Reading(messages, lease) => {
                     // The end without an answer.
                     let ended = |event: Option<Event>| event.ok_or(UpstreamError::Reset);
                     let event = messages.next().await.and_then(ended);
                     let event = event.inspect_err(|error| pool::note_error(lease.as_mut(), error))?;
                     let message = unasked::message(event).filter(|message| !message.is_empty());
                     let Some(message) = message else {
-                        return Ok(Some(Next::Events(Bytes::from_static(COMMENT))));
+                        return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT))));
                     };
                     if let Some(next) = self.take(&message).await? {
                         return Ok(Some(next));
                     }
                 }
-                Stage::Waiting(waiting) => {
+                MrtrStage::Waiting(waiting) => {
                     let interval = (self.call.upstream.config.stream_idle_timeout / 3)
                         .clamp(Duration::from_millis(1), COMMENT_INTERVAL_MAX);
                     let until = waiting.since + self.call.upstream.config.request_timeout + LATE_PATIENCE;
@@ -159,26 +159,28 @@ impl Line {
                             let why = waiting.unanswered("nothing was heard of it in time");
                             return Ok(Some(self.give_up(&why, REFUSED)));
                         }
-                        () = sleep(interval) => return Ok(Some(Next::Events(Bytes::from_static(COMMENT)))),
+                        () = sleep(interval) => return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT)))),
                     }
                 }
-                Stage::Answered(answer) => {
+                MrtrStage::Answered(answer) => {
                     let answer = std::mem::take(answer);
-                    self.stage = Stage::Over;
-                    return Ok(Some(Next::Answer(answer)));
+                    self.stage = MrtrStage::Over;
+                    return Ok(Some(MrtrEvent::Answer(answer)));
                 }
-                Stage::Ending(..) => {
-                    if let Stage::Ending(messages, lease) = std::mem::replace(&mut self.stage, Stage::Over) {
+                MrtrStage::Ending(..) => {
+                    if let MrtrStage::Ending(messages, lease) =
+                        std::mem::replace(&mut self.stage, MrtrStage::Over)
+                    {
                         end(messages, lease).await;
                     }
                 }
-                Stage::Over => return Ok(None),
+                MrtrStage::Over => return Ok(None),
             }
         }
     }
 
     /// Sends the request. `None`: go on with the stage that it led to.
-    async fn ask_server(&mut self, added: String) -> Result<Option<Next>, UpstreamError> {
+    async fn ask_server(&mut self, added: String) -> Result<Option<MrtrEvent>, UpstreamError> {
         let reply_timeout = self.call.upstream.config.reply_timeout;
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + reply_timeout);
         if self.may_list && self.call.is_of_tool() {
@@ -186,37 +188,41 @@ impl Line {
         }
         let came = self.call.send(&added, &self.own_id, deadline).await?;
         // Should its headers be wrong, it is sent once more.
-        self.stage = Stage::Asking(added);
+        self.stage = MrtrStage::Asking(added);
         match came {
             Came::Message(message, _held) => self.take(&message).await,
             Came::Events(messages, lease) => {
-                self.stage = Stage::Reading(messages, lease);
-                Ok(Some(Next::Begun))
+                self.stage = MrtrStage::Reading(messages, lease);
+                Ok(Some(MrtrEvent::Begun))
             }
         }
     }
 
     /// A message of the server.
-    async fn take(&mut self, message: &Bytes) -> Result<Option<Next>, UpstreamError> {
+    async fn take(&mut self, message: &Bytes) -> Result<Option<MrtrEvent>, UpstreamError> {
         let ids = Ids { own: &self.own_id, client: &self.call.id };
         let said = {
             let depth_max = self.call.client.pipes.shared.limits().json_depth_max;
             let mut scratch = self.call.client.pipes.scratch.borrow_mut();
             answer::read(message, ids, self.call.may_ask(), (&mut scratch, depth_max))
         };
-        let is_alone = matches!(self.stage, Stage::Asking(_));
+        let is_alone = matches!(self.stage, MrtrStage::Asking(_));
         match said {
             Said::Answer(answer) => {
                 self.leave();
-                Ok(Some(Next::Answer(answer.to_bytes())))
+                Ok(Some(MrtrEvent::Answer(answer.to_bytes())))
             }
             Said::Input(input) => {
-                if let Stage::Reading(messages, lease) = std::mem::replace(&mut self.stage, Stage::Over) {
+                if let MrtrStage::Reading(messages, lease) =
+                    std::mem::replace(&mut self.stage, MrtrStage::Over)
+                {
                     self.call.client.tasks.spawn(end(messages, lease));
                 }
                 self.ask_client(input.detached())
             }
-            Said::Notification(notification) if !is_alone => Ok(Some(Next::Events(data_event(notification)))),
+            Said::Notification(notification) if !is_alone => {
+                Ok(Some(MrtrEvent::Events(data_event(notification))))
+            }
             Said::Other if !is_alone => {
                 tracing::debug!(
                     upstream = self.call.upstream.config.name,
@@ -244,14 +250,14 @@ impl Line {
 
     /// The server has said what it has to say.
     fn leave(&mut self) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Reading(messages, lease) => Stage::Ending(messages, lease),
-            _ => Stage::Over,
+        self.stage = match std::mem::replace(&mut self.stage, MrtrStage::Over) {
+            MrtrStage::Reading(messages, lease) => MrtrStage::Ending(messages, lease),
+            _ => MrtrStage::Over,
         };
     }
 
     /// The server wants to know more.
-    fn ask_client(&mut self, input: Input) -> Result<Option<Next>, UpstreamError> {
+    fn ask_client(&mut self, input: Input) -> Result<Option<MrtrEvent>, UpstreamError> {
         let (upstream, session) = (&self.call.upstream, &self.call.session);
         upstream.bridge.series.rounds[0].inc();
         self.rounds += 1;
@@ -268,53 +274,53 @@ impl Line {
         }
         self.own_id = fresh_id();
         if input.questions.is_empty() {
-            self.stage = Stage::Asking(continuation(&[], input.state.as_ref()));
+            self.stage = MrtrStage::Asking(continuation(&[], input.state.as_ref()));
             return Ok(None);
         }
-        let (waiting, events) = Waiting::begin(session, input)?;
-        self.stage = Stage::Waiting(waiting);
-        Ok(Some(Next::Events(events)))
+        let (waiting, events) = MrtrRound::begin(session, input)?;
+        self.stage = MrtrStage::Waiting(waiting);
+        Ok(Some(MrtrEvent::Events(events)))
     }
 
     /// The client answers a question.
-    fn take_answer(&mut self, answer: Option<(u64, Answer)>) -> Result<Option<Next>, UpstreamError> {
-        let Stage::Waiting(waiting) = &mut self.stage else { return Ok(None) };
+    fn take_answer(&mut self, answer: Option<(u64, Answer)>) -> Result<Option<MrtrEvent>, UpstreamError> {
+        let MrtrStage::Waiting(waiting) = &mut self.stage else { return Ok(None) };
         let (number, answer) = answer.ok_or(UpstreamError::Reset)?;
         let bytes = match waiting.take(number, answer) {
-            Taken::More(bytes) => bytes,
-            Taken::Last(bytes, added) => {
-                self.stage = Stage::Asking(added);
+            AnswerOutcome::More(bytes) => bytes,
+            AnswerOutcome::Last(bytes, added) => {
+                self.stage = MrtrStage::Asking(added);
                 bytes
             }
-            Taken::Refused(why) => return Ok(Some(self.give_up(&why, REFUSED))),
+            AnswerOutcome::Refused(why) => return Ok(Some(self.give_up(&why, REFUSED))),
         };
         if self.held.grow(bytes) { Ok(None) } else { Err(UpstreamError::TooManyConnections) }
     }
 
     /// The call ends with an error of this code; questions that wait need no answer any more.
-    fn give_up(&mut self, why: &str, code: i32) -> Next {
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+    fn give_up(&mut self, why: &str, code: i32) -> MrtrEvent {
+        let stage = std::mem::replace(&mut self.stage, MrtrStage::Over);
         let error = format!(r#"{{"code":{code},"message":{}}}"#, quote(why));
         let answer = Bytes::from(error_body(Some(&self.call.id), &error));
-        let Stage::Waiting(waiting) = stage else { return Next::Answer(answer) };
+        let MrtrStage::Waiting(waiting) = stage else { return MrtrEvent::Answer(answer) };
         let events = waiting.withdraw(why);
         if events.is_empty() {
-            return Next::Answer(answer);
+            return MrtrEvent::Answer(answer);
         }
-        self.stage = Stage::Answered(answer);
-        Next::Events(events)
+        self.stage = MrtrStage::Answered(answer);
+        MrtrEvent::Events(events)
     }
 
     /// The rest of a reply is read by itself, where nobody reads it on.
     pub(super) fn finish(self) {
-        if let Stage::Ending(messages, lease) = self.stage {
+        if let MrtrStage::Ending(messages, lease) = self.stage {
             self.call.client.tasks.spawn(end(messages, lease));
         }
     }
 }
 
 /// Reads what comes after an answer, so that the connection can be used again.
-async fn end(mut messages: Box<Messages>, lease: Option<Lease>) {
+async fn end(mut messages: Box<Messages>, lease: Option<ConnectionLease>) {
     let rest = async {
         while messages.next().await?.is_some() {}
         Ok::<_, UpstreamError>(())

@@ -9,15 +9,15 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method as HttpMethod, Request};
 use tokio::time::timeout_at;
 
-use super::session::Session;
+use super::session::LegacySession;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::bridge::next_number;
-use crate::upstream::exchange::{Client, Delivery, Held, Reply, RequestBody};
+use crate::upstream::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
 use crate::upstream::pipe::exchange::CALLER;
-use crate::upstream::pool::Lease;
+use crate::upstream::pool::ConnectionLease;
 use crate::upstream::unasked::{self, Messages};
-use crate::upstream::{Aim, Upstream};
+use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::media::{Media, media_of};
 use protocol::method::Method;
@@ -36,12 +36,12 @@ pub(super) struct Listen {
     id: String,
     messages: Box<Messages>,
     /// Keeps the connection, which is never used again.
-    _lease: Option<Lease>,
+    _lease: Option<ConnectionLease>,
 }
 
 /// Why there is none.
 #[derive(Debug)]
-pub(super) enum NotOpened {
+pub(super) enum ListenError {
     /// The server does not offer this.
     Refused,
     /// It could not be asked.
@@ -52,9 +52,9 @@ pub(super) enum NotOpened {
 pub(super) async fn open(
     client: Client,
     upstream: Arc<Upstream>,
-    session: Arc<Session>,
+    session: Arc<LegacySession>,
     uris: Vec<Box<str>>,
-) -> Result<(Listen, HashSet<Box<str>>), NotOpened> {
+) -> Result<(Listen, HashSet<Box<str>>), ListenError> {
     let id = format!("\"trunkline-{}\"", next_number());
     let uris = uris.iter().map(|uri| &**uri);
     let body = subscription::request(&id, Lists::default(), uris, std::iter::empty());
@@ -68,12 +68,12 @@ pub(super) async fn open(
         headers.insert(CALLER, caller.clone());
     }
     *request.headers_mut() = headers;
-    request.extensions_mut().insert(Held);
+    request.extensions_mut().insert(DedicatedConnection);
     let now = Instant::now();
     let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
-    let delivery = Delivery { is_safe_to_repeat: true, aim: Aim::Any, asked: None };
+    let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
     let sent = client.send_as_it_is(&upstream, request, delivery, now, deadline).await;
-    let Reply { head, mut body, lease, .. } = sent.map_err(NotOpened::Failed)?;
+    let Reply { head, mut body, lease, .. } = sent.map_err(ListenError::Failed)?;
     let (bytes_max, budget) = {
         let limits = client.pipes.shared.limits();
         (limits.message_bytes_max.max(asked_bytes.saturating_mul(2)), Arc::clone(&limits.budget))
@@ -83,25 +83,25 @@ pub(super) async fn open(
         let answer = answer.map(|(answer, _)| answer).unwrap_or_default();
         return Err(match heard(&client, &answer, &id) {
             // Any other error of JSON-RPC but an internal one is about the request, which will not change.
-            Heard::Refused(Some(code)) if code != -32603 => NotOpened::Refused,
-            _ => NotOpened::Failed(UpstreamError::Nonsense),
+            Heard::Refused(Some(code)) if code != -32603 => ListenError::Refused,
+            _ => ListenError::Failed(UpstreamError::Nonsense),
         });
     }
     let messages = Box::new(Messages::new(body, bytes_max, &budget));
     let mut listen = Listen { id, messages, _lease: lease };
     let acknowledged = async {
         loop {
-            let message = listen.message().await.map_err(NotOpened::Failed)?;
+            let message = listen.message().await.map_err(ListenError::Failed)?;
             match heard(&client, &message, &listen.id) {
                 Heard::Acknowledged(acknowledged) => return Ok(acknowledged),
-                Heard::Refused(Some(code)) if code != -32603 => return Err(NotOpened::Refused),
-                Heard::Refused(_) | Heard::Ended => return Err(NotOpened::Failed(UpstreamError::Reset)),
+                Heard::Refused(Some(code)) if code != -32603 => return Err(ListenError::Refused),
+                Heard::Refused(_) | Heard::Ended => return Err(ListenError::Failed(UpstreamError::Reset)),
                 _ => {}
             }
         }
     };
     let acknowledged = timeout_at(deadline.into(), acknowledged).await;
-    let acknowledged = acknowledged.unwrap_or(Err(NotOpened::Failed(UpstreamError::TimedOut)))?;
+    let acknowledged = acknowledged.unwrap_or(Err(ListenError::Failed(UpstreamError::TimedOut)))?;
     Ok((listen, acknowledged.uris.into_iter().collect()))
 }
 
@@ -111,7 +111,7 @@ impl Listen {
     pub(super) async fn update(
         &mut self,
         client: &Client,
-        session: &Session,
+        session: &LegacySession,
     ) -> Result<Segments, UpstreamError> {
         loop {
             let message = self.message().await?;

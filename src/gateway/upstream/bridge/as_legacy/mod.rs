@@ -35,11 +35,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request::Parts};
 use parking_lot::Mutex;
 
-use self::opening::Offer;
-use self::post::Post;
-use self::session::{Session, random_name};
-use self::tools::Turn;
-use self::unasked::Unasked;
+use self::opening::ClientOffer;
+use self::post::LegacyPost;
+use self::session::{LegacySession, random_name};
+use self::tools::ListTurn;
+use self::unasked::NotificationStream;
 use super::Translated;
 use crate::telemetry::bridge::BridgeSeries;
 use crate::upstream::Upstream;
@@ -59,12 +59,12 @@ const SESSIONS_MAX: usize = 10_000_000;
 
 /// The sessions of legacy clients.
 #[derive(Debug, Default)]
-pub struct Server {
-    sessions: Mutex<HashMap<Box<[u8]>, Arc<Session>>>,
-    turn: Turn,
+pub struct LegacyFacade {
+    sessions: Mutex<HashMap<Box<[u8]>, Arc<LegacySession>>>,
+    turn: ListTurn,
 }
 
-impl Server {
+impl LegacyFacade {
     /// Whether it has the session of this id.
     pub fn has(&self, id: &HeaderValue) -> bool {
         self.sessions.lock().contains_key(id.as_bytes())
@@ -79,7 +79,7 @@ impl Server {
     }
 
     /// Keeps a session and returns its id.
-    fn keep(&self, session: Arc<Session>, series: &BridgeSeries) -> Result<HeaderValue, UpstreamError> {
+    fn keep(&self, session: Arc<LegacySession>, series: &BridgeSeries) -> Result<HeaderValue, UpstreamError> {
         let id = random_name().ok_or(UpstreamError::Reset)?;
         let header = HeaderValue::from_str(&id).map_err(|_| UpstreamError::Reset)?;
         let mut sessions = self.sessions.lock();
@@ -91,11 +91,11 @@ impl Server {
         Ok(header)
     }
 
-    fn get(&self, id: &HeaderValue) -> Option<Arc<Session>> {
+    fn get(&self, id: &HeaderValue) -> Option<Arc<LegacySession>> {
         self.sessions.lock().get(id.as_bytes()).cloned()
     }
 
-    fn remove(&self, id: &HeaderValue, series: &BridgeSeries) -> Option<Arc<Session>> {
+    fn remove(&self, id: &HeaderValue, series: &BridgeSeries) -> Option<Arc<LegacySession>> {
         let mut sessions = self.sessions.lock();
         let removed = sessions.remove(id.as_bytes());
         count(&sessions, series);
@@ -118,7 +118,7 @@ pub async fn answer(
             let Some(session) = id.and_then(|id| server.get(id)) else {
                 return Ok(empty(StatusCode::NOT_FOUND));
             };
-            let unasked = Unasked::new(client, &upstream.bridge, &session);
+            let unasked = NotificationStream::new(client, &upstream.bridge, &session);
             return Ok(events(stream::unfold(unasked, |mut unasked| async {
                 unasked.next().await.map(|event| (Ok(event), unasked))
             })));
@@ -152,7 +152,8 @@ pub async fn answer(
                 upstream.bridge.series.calls[0].inc();
             }
             let sending = sending.as_deref();
-            let post = Post { client, upstream, session: &session, message, envelope: &envelope, sending };
+            let post =
+                LegacyPost { client, upstream, session: &session, message, envelope: &envelope, sending };
             post.answer(method, parts, deadline).await
         }
         MessageKind::Notification | MessageKind::Response => {
@@ -173,7 +174,7 @@ fn open(
     let depth_max = client.pipes.shared.limits().json_depth_max;
     let mut scratch = client.pipes.scratch.borrow_mut();
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
-    let offer = Offer::read(message, &parts.headers, (&mut scratch, depth_max));
+    let offer = ClientOffer::read(message, &parts.headers, (&mut scratch, depth_max));
     let offer = offer.ok_or(UpstreamError::Nonsense)?;
     let header = upstream.bridge.as_legacy.keep(offer.session(), &upstream.bridge.series)?;
     let mut reply = json(offer.answer(upstream, id, (&mut scratch, depth_max)));
@@ -182,13 +183,13 @@ fn open(
 }
 
 /// Counted where they are held, so that of two threads the later one has the last word.
-fn count(sessions: &HashMap<Box<[u8]>, Arc<Session>>, series: &BridgeSeries) {
+fn count(sessions: &HashMap<Box<[u8]>, Arc<LegacySession>>, series: &BridgeSeries) {
     series.sessions[0].set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
 }
 
 /// A notification or a response. What a modern server cannot be told goes nowhere: that roots changed, how far the client
 /// is with an answer.
-fn hear(client: &Client, session: &Session, message: &Bytes, envelope: &Envelope) {
+fn hear(client: &Client, session: &LegacySession, message: &Bytes, envelope: &Envelope) {
     let depth_max = client.pipes.shared.limits().json_depth_max;
     let mut scratch = client.pipes.scratch.borrow_mut();
     if envelope.kind == MessageKind::Response {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
-use super::session::Session;
+use super::session::LegacySession;
 use crate::upstream::Upstream;
 use crate::upstream::pipe::exchange::CALLER;
 use protocol::json::{Document, Kind, Scratch, Value};
@@ -18,14 +18,14 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const ANY_CAPABILITIES: &[u8] = br#"{"tools":{},"prompts":{},"resources":{}}"#;
 
 /// What a client says of itself.
-pub(super) struct Offer {
+pub(super) struct ClientOffer {
     version: LegacyVersion,
     capabilities: Bytes,
     client_info: Option<Bytes>,
     caller: Option<HeaderValue>,
 }
 
-impl Offer {
+impl ClientOffer {
     /// Reads an `initialize`. `None`: it has no parameters.
     pub(super) fn read(
         message: &Bytes,
@@ -49,11 +49,11 @@ impl Offer {
     }
 
     /// The session of such a client.
-    pub(super) fn session(&self) -> Arc<Session> {
+    pub(super) fn session(&self) -> Arc<LegacySession> {
         let text = |object: &Bytes| String::from_utf8_lossy(object).into_owned();
         let info = self.client_info.as_ref().map(text);
         let introduction = introduction(&text(&self.capabilities), info.as_deref());
-        Session::new(introduction.into(), self.caller.clone())
+        LegacySession::new(introduction.into(), self.caller.clone())
     }
 
     /// The answer to the `initialize` with this id literal.

@@ -8,10 +8,10 @@ use futures_util::stream;
 use http::request::Parts;
 use tokio::time::timeout_at;
 
-use super::call::Call;
+use super::call::LegacyCall;
 use super::events;
-use super::line::{Line, Next};
-use super::session::Session;
+use super::line::{MrtrEvent, MrtrLoop};
+use super::session::LegacySession;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::pipe::exchange::json;
@@ -26,17 +26,17 @@ use protocol::method::Method;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A request within a session.
-pub(super) struct Post<'p> {
+pub(super) struct LegacyPost<'p> {
     pub(super) client: &'p Client,
     pub(super) upstream: &'p Arc<Upstream>,
-    pub(super) session: &'p Arc<Session>,
+    pub(super) session: &'p Arc<LegacySession>,
     pub(super) message: Bytes,
     pub(super) envelope: &'p Envelope,
     /// Told once the session knows of the request.
     pub(super) sending: Option<&'p Sending>,
 }
 
-impl Post<'_> {
+impl LegacyPost<'_> {
     /// Answers it.
     pub(super) async fn answer(
         self,
@@ -65,20 +65,21 @@ impl Post<'_> {
     async fn call(self, parts: Parts, deadline: Instant) -> Result<Reply, UpstreamError> {
         let Self { client, upstream, session, ref message, envelope, sending } = self;
         let request = (parts.headers, parts.extensions);
-        let Some(call) = Call::of(client, upstream, session, (message.clone(), envelope), request) else {
+        let Some(call) = LegacyCall::of(client, upstream, session, (message.clone(), envelope), request)
+        else {
             return Ok(self.error(-32601, "method not found"));
         };
-        let mut line = Line::new(call, deadline);
+        let mut line = MrtrLoop::new(call, deadline);
         if let Some(sending) = sending {
             sending.mark_taken();
         }
         let first = match line.first().await? {
-            Next::Answer(answer) => {
+            MrtrEvent::Answer(answer) => {
                 line.finish();
                 return Ok(json(answer));
             }
-            Next::Begun => None,
-            Next::Events(events) => Some(events),
+            MrtrEvent::Begun => None,
+            MrtrEvent::Events(events) => Some(events),
         };
         Ok(events(stream::unfold((first, line), |(first, mut line)| async {
             let next = match first {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::subscribed::Subscribed;
+use super::subscribed::LegacySubscriptions;
 use crate::upstream::bridge::next_number;
 use protocol::json::quote;
 use protocol::level::Level;
@@ -23,7 +23,7 @@ use protocol::translation::request::with_level;
 
 /// One session.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct LegacySession {
     /// What every request says of the client, but for the level of log lines.
     pub(super) introduction: Box<str>,
     /// Who calls, where connections are not for everybody.
@@ -31,12 +31,12 @@ pub(super) struct Session {
     /// Over, with everything that is under way in it.
     pub(super) ended: CancellationToken,
     /// The resources it wants to hear of.
-    pub(super) subscribed: Subscribed,
-    state: Mutex<State>,
+    pub(super) subscribed: LegacySubscriptions,
+    state: Mutex<LegacySessionState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LegacySessionState {
     level: Option<Level>,
     /// By their numbers: the client's own id, and what ends them.
     calls: HashMap<u64, (Bytes, CancellationToken)>,
@@ -45,8 +45,8 @@ struct State {
 
 /// A call that is under way, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Underway {
-    session: Arc<Session>,
+pub(super) struct CallGuard {
+    session: Arc<LegacySession>,
     number: u64,
     /// Its client wants no answer any more.
     pub(super) cancelled: CancellationToken,
@@ -54,20 +54,20 @@ pub(super) struct Underway {
 
 /// Questions that wait for their answers, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Asked {
-    session: Arc<Session>,
+pub(super) struct PendingQuestions {
+    session: Arc<LegacySession>,
     sender: mpsc::Sender<(u64, Answer)>,
     numbers: Vec<u64>,
 }
 
-impl Session {
+impl LegacySession {
     /// Nothing happened in it yet.
     pub(super) fn new(introduction: Box<str>, caller: Option<HeaderValue>) -> Arc<Self> {
         Arc::new(Self {
             introduction,
             caller,
             ended: CancellationToken::new(),
-            subscribed: Subscribed::default(),
+            subscribed: LegacySubscriptions::default(),
             state: Mutex::default(),
         })
     }
@@ -87,10 +87,10 @@ impl Session {
     }
 
     /// A call begins, which the client knows by the literal `id`.
-    pub(super) fn begin(self: &Arc<Self>, id: Bytes) -> Underway {
+    pub(super) fn begin(self: &Arc<Self>, id: Bytes) -> CallGuard {
         let (number, cancelled) = (next_number(), CancellationToken::new());
         self.state.lock().calls.insert(number, (id, cancelled.clone()));
-        Underway { session: Arc::clone(self), number, cancelled }
+        CallGuard { session: Arc::clone(self), number, cancelled }
     }
 
     /// The client wants no answer to the call of this id any more.
@@ -103,9 +103,9 @@ impl Session {
     }
 
     /// Begins to ask: at most `count` questions, whose answers come out of the receiver.
-    pub(super) fn ask(self: &Arc<Self>, count: usize) -> (Asked, mpsc::Receiver<(u64, Answer)>) {
+    pub(super) fn ask(self: &Arc<Self>, count: usize) -> (PendingQuestions, mpsc::Receiver<(u64, Answer)>) {
         let (sender, receiver) = mpsc::channel(count.max(1));
-        (Asked { session: Arc::clone(self), sender, numbers: Vec::new() }, receiver)
+        (PendingQuestions { session: Arc::clone(self), sender, numbers: Vec::new() }, receiver)
     }
 
     /// The client answered the question of this number. Answers to none go nowhere.
@@ -118,7 +118,7 @@ impl Session {
     }
 }
 
-impl Asked {
+impl PendingQuestions {
     /// One more question. Returns its number.
     pub(super) fn put(&mut self) -> u64 {
         let number = next_number();
@@ -134,13 +134,13 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingQuestions {
     fn drop(&mut self) {
         self.withdraw();
     }
 }
 
-impl Drop for Underway {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         self.session.state.lock().calls.remove(&self.number);
     }
@@ -171,8 +171,8 @@ mod tests {
     use super::*;
     use protocol::translation::request::introduction;
 
-    fn session() -> Arc<Session> {
-        Session::new(introduction("{}", None).into(), None)
+    fn session() -> Arc<LegacySession> {
+        LegacySession::new(introduction("{}", None).into(), None)
     }
 
     fn given(text: &'static str) -> Answer {

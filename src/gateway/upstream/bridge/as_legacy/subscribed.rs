@@ -13,7 +13,7 @@ use protocol::subscription::is_within;
 
 /// One session's.
 #[derive(Debug)]
-pub(super) struct Subscribed {
+pub(super) struct LegacySubscriptions {
     uris: Mutex<BTreeSet<Box<str>>>,
     /// The number of the latest change.
     changed: watch::Sender<u64>,
@@ -31,7 +31,7 @@ pub(super) struct Settled {
     pub(super) honoured: Arc<HashSet<Box<str>>>,
 }
 
-impl Default for Subscribed {
+impl Default for LegacySubscriptions {
     fn default() -> Self {
         Self {
             uris: Mutex::default(),
@@ -42,7 +42,7 @@ impl Default for Subscribed {
     }
 }
 
-impl Subscribed {
+impl LegacySubscriptions {
     /// The session wants to hear of one more. Returns the number of the change; `None`: there are `uris_max`.
     pub(super) fn add(&self, uri: &str, uris_max: usize) -> Option<u64> {
         let mut uris = self.uris.lock();
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn each_change_has_a_number() {
-        let subscribed = Subscribed::default();
+        let subscribed = LegacySubscriptions::default();
         assert_eq!(subscribed.add("a:/x", 2), Some(1));
         assert_eq!(subscribed.add("a:/x", 2), Some(1), "nothing changed");
         assert_eq!(subscribed.add("b", 2), Some(2));
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_subscribes_waits_for_the_server_only_where_there_is_a_stream() {
-        let subscribed = Subscribed::default();
+        let subscribed = LegacySubscriptions::default();
         assert!(subscribed.settled(1).await.is_none());
         let (first, seen) = subscribed.begin_stream();
         let (second, _) = subscribed.begin_stream();

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
-use super::call::Call;
-use crate::upstream::Aim;
-use crate::upstream::ask::{Asker, Question, modern_headers};
+use super::call::LegacyCall;
+use crate::upstream::ReplicaSelection;
+use crate::upstream::ask::{AskRequest, Asker, modern_headers};
 use crate::upstream::listing::Annotations;
 use crate::upstream::pipe::exchange::CALLER;
 use protocol::ambiguity;
@@ -27,13 +27,13 @@ use protocol::version::MODERN;
 
 /// Lets one at a time ask for the list.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct ListTurn {
     one: Semaphore,
     /// Somebody did, whatever came of it.
     was_taken: AtomicBool,
 }
 
-impl Default for Turn {
+impl Default for ListTurn {
     fn default() -> Self {
         Self { one: Semaphore::new(1), was_taken: AtomicBool::new(false) }
     }
@@ -41,7 +41,7 @@ impl Default for Turn {
 
 /// Asks for the list unless somebody did before. Where that came to nothing, calls do not wait for it again: a server that
 /// misses headers says so.
-pub(super) async fn list_once(call: &Call, deadline: Instant) {
+pub(super) async fn list_once(call: &LegacyCall, deadline: Instant) {
     let turn = &call.upstream.bridge.as_legacy.turn;
     let was_asked = || call.upstream.annotated.was_listed() || turn.was_taken.load(Ordering::Relaxed);
     if was_asked() {
@@ -60,7 +60,7 @@ pub(super) async fn list_once(call: &Call, deadline: Instant) {
 }
 
 /// Asks for the list, but not again and again.
-pub(super) async fn list_anew(call: &Call, deadline: Instant) {
+pub(super) async fn list_anew(call: &LegacyCall, deadline: Instant) {
     if !call.upstream.listing.refetch.admits(Instant::now()) {
         return;
     }
@@ -70,13 +70,13 @@ pub(super) async fn list_anew(call: &Call, deadline: Instant) {
 }
 
 /// What is read of one page.
-struct Page {
+struct ToolPage {
     names: Vec<String>,
     annotated: Annotations,
     next_cursor: Option<String>,
 }
 
-async fn list(call: &Call, deadline: Instant) -> Result<(), UpstreamError> {
+async fn list(call: &LegacyCall, deadline: Instant) -> Result<(), UpstreamError> {
     let (pages_max, mut bytes_left) = {
         let limits = call.client.pipes.shared.limits();
         (limits.all.list_pages_max, limits.all.list_bytes_max)
@@ -105,7 +105,7 @@ async fn list(call: &Call, deadline: Instant) -> Result<(), UpstreamError> {
 }
 
 async fn ask(
-    call: &Call,
+    call: &LegacyCall,
     cursor: Option<&String>,
     bytes_max: usize,
     deadline: Instant,
@@ -122,13 +122,13 @@ async fn ask(
         scratch: &call.client.pipes.scratch,
         limits: &limits.all,
         budget: &limits.budget,
-        aim: Aim::Any,
+        aim: ReplicaSelection::Any,
     };
     let mut headers = modern_headers(MODERN[0], Method::ToolsList);
     if let Some(caller) = &session.caller {
         headers.insert(CALLER, caller.clone());
     }
-    let question = Question {
+    let question = AskRequest {
         headers,
         body: body.into(),
         is_safe_to_repeat: true,
@@ -139,7 +139,7 @@ async fn ask(
     Ok(asker.ask(&call.upstream, question).await?.body)
 }
 
-fn read(body: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Page> {
+fn read(body: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<ToolPage> {
     let result = scratch.index(body, depth_max).map(Document::root).ok()?.get("result")?;
     if ambiguity::is_ambiguous(result, &["tools", "nextCursor"]) {
         return None;
@@ -160,7 +160,7 @@ fn read(body: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Pag
         }
         names.push(name);
     }
-    Some(Page { names, annotated, next_cursor: result.get("nextCursor").and_then(text) })
+    Some(ToolPage { names, annotated, next_cursor: result.get("nextCursor").and_then(text) })
 }
 
 #[cfg(test)]

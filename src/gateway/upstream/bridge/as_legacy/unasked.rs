@@ -13,8 +13,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-use super::listen::{Listen, NotOpened, open};
-use super::session::Session;
+use super::listen::{Listen, ListenError, open};
+use super::session::LegacySession;
 use super::subscribed::Settled;
 use crate::upstream::bridge::Bridge;
 use crate::upstream::exchange::Client;
@@ -28,14 +28,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// One that lived so long shows that the server is well.
 const STEADY_AFTER: Duration = Duration::from_secs(30);
 
-type Opened = Result<(Listen, HashSet<Box<str>>), NotOpened>;
-type Opening = Pin<Box<dyn Future<Output = Opened>>>;
+type ListenResult = Result<(Listen, HashSet<Box<str>>), ListenError>;
+type ListenFuture = Pin<Box<dyn Future<Output = ListenResult>>>;
 
 /// One stream.
-pub(super) struct Unasked {
+pub(super) struct NotificationStream {
     client: Client,
     bridge: Arc<Bridge>,
-    session: Arc<Session>,
+    session: Arc<LegacySession>,
     number: u64,
     streams: watch::Receiver<u64>,
     changes: watch::Receiver<u64>,
@@ -44,7 +44,7 @@ pub(super) struct Unasked {
     honoured: Arc<HashSet<Box<str>>>,
     /// The number of the change up to which the server was told, or is about to be.
     told: Option<u64>,
-    opening: Option<Opening>,
+    opening: Option<ListenFuture>,
     again_at: Option<Instant>,
     failures: u32,
     since: Instant,
@@ -57,14 +57,14 @@ pub(super) struct Unasked {
 enum Event {
     Over,
     Changed,
-    Opened(Opened),
+    Opened(ListenResult),
     Heard(Option<Bytes>),
     Again,
 }
 
-impl Unasked {
+impl NotificationStream {
     /// Begins; an earlier stream of the session ends.
-    pub(super) fn new(client: &Client, bridge: &Arc<Bridge>, session: &Arc<Session>) -> Self {
+    pub(super) fn new(client: &Client, bridge: &Arc<Bridge>, session: &Arc<LegacySession>) -> Self {
         let (number, streams) = session.subscribed.begin_stream();
         Self {
             client: client.clone(),
@@ -159,7 +159,7 @@ impl Unasked {
         }
     }
 
-    fn take(&mut self, opened: Opened) {
+    fn take(&mut self, opened: ListenResult) {
         self.opening = None;
         let number = self.told.unwrap_or_default();
         match opened {
@@ -172,12 +172,12 @@ impl Unasked {
                 self.honoured = Arc::new(honoured);
                 self.session.subscribed.settle(Settled { number, honoured: Arc::clone(&self.honoured) });
             }
-            Err(NotOpened::Refused) => {
+            Err(ListenError::Refused) => {
                 // What was agreed to before stays agreed to.
                 let honoured = self.listen.as_ref().map(|_| Arc::clone(&self.honoured));
                 self.session.subscribed.settle(Settled { number, honoured: honoured.unwrap_or_default() });
             }
-            Err(NotOpened::Failed(error)) => {
+            Err(ListenError::Failed(error)) => {
                 let upstream = self.bridge.upstream();
                 let name = upstream.as_ref().map(|upstream| &*upstream.config.name);
                 tracing::debug!(upstream = name, %error, "a subscription cannot be opened");

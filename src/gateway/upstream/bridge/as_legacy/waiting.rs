@@ -6,24 +6,24 @@ use std::time::Instant;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-use super::session::{Asked, Session, random_name, withdrawal};
+use super::session::{LegacySession, PendingQuestions, random_name, withdrawal};
 use protocol::error::UpstreamError;
 use protocol::sse::data_event;
 use protocol::translation::input::{Answer, Input, continuation};
 
 /// One round.
-pub(super) struct Waiting {
+pub(super) struct MrtrRound {
     /// When the client was asked.
     pub(super) since: Instant,
-    asked: Asked,
+    asked: PendingQuestions,
     answers: mpsc::Receiver<(u64, Answer)>,
-    open: Vec<Open>,
+    open: Vec<OpenQuestion>,
     /// Each with the name that the server gave its question.
     given: Vec<(Bytes, Bytes)>,
     state: Option<Bytes>,
 }
 
-struct Open {
+struct OpenQuestion {
     number: u64,
     /// The name that the server gave it, a literal.
     key: Bytes,
@@ -31,7 +31,7 @@ struct Open {
 }
 
 /// What came of an answer.
-pub(super) enum Taken {
+pub(super) enum AnswerOutcome {
     /// It belongs to no question, or others are open; how long it is.
     More(usize),
     /// It was the last: by these members of `params` the call goes on.
@@ -40,9 +40,9 @@ pub(super) enum Taken {
     Refused(String),
 }
 
-impl Waiting {
+impl MrtrRound {
     /// Begins to ask. Returns also the questions, as events.
-    pub(super) fn begin(session: &Arc<Session>, input: Input) -> Result<(Self, Bytes), UpstreamError> {
+    pub(super) fn begin(session: &Arc<LegacySession>, input: Input) -> Result<(Self, Bytes), UpstreamError> {
         let (mut asked, answers) = session.ask(input.questions.len());
         let (mut events, mut open) = (BytesMut::new(), Vec::with_capacity(input.questions.len()));
         for question in input.questions {
@@ -53,7 +53,7 @@ impl Waiting {
                 String::new()
             };
             events.put(data_event(question.request(number, &elicitation_id)));
-            open.push(Open { number, about: question.about(), key: question.key });
+            open.push(OpenQuestion { number, about: question.about(), key: question.key });
         }
         let given = Vec::with_capacity(open.len());
         let since = Instant::now();
@@ -66,19 +66,21 @@ impl Waiting {
     }
 
     /// Takes an answer.
-    pub(super) fn take(&mut self, number: u64, answer: Answer) -> Taken {
-        let Some(at) = self.open.iter().position(|open| open.number == number) else { return Taken::More(0) };
-        let Open { key, about, .. } = self.open.swap_remove(at);
+    pub(super) fn take(&mut self, number: u64, answer: Answer) -> AnswerOutcome {
+        let Some(at) = self.open.iter().position(|open| open.number == number) else {
+            return AnswerOutcome::More(0);
+        };
+        let OpenQuestion { key, about, .. } = self.open.swap_remove(at);
         match answer {
             Answer::Given(given) => {
                 let bytes = given.len();
                 self.given.push((key, given));
                 if self.open.is_empty() {
-                    return Taken::Last(bytes, continuation(&self.given, self.state.as_ref()));
+                    return AnswerOutcome::Last(bytes, continuation(&self.given, self.state.as_ref()));
                 }
-                Taken::More(bytes)
+                AnswerOutcome::More(bytes)
             }
-            Answer::Refused(said) => Taken::Refused(refusal(about, &said)),
+            Answer::Refused(said) => AnswerOutcome::Refused(refusal(about, &said)),
         }
     }
 

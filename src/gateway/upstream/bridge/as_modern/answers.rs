@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use memchr::memmem;
 
-use super::call::Call;
+use super::call::ModernCall;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
 use crate::upstream::pipe::exchange::json;
@@ -33,7 +33,7 @@ const URL_CAPABILITY: &str = r#"{"elicitation":{"url":{}}}"#;
 
 /// How a call ends for its client.
 #[derive(Debug)]
-pub struct Answer {
+pub struct CallAnswer {
     /// The status, where no stream has begun.
     pub status: StatusCode,
     /// The message.
@@ -42,17 +42,17 @@ pub struct Answer {
 
 /// How the server introduced itself, read once.
 #[derive(Debug, Default)]
-pub struct Servers(ArcSwapOption<Server>);
+pub struct IntroductionCache(ArcSwapOption<ServerIntroduction>);
 
 #[derive(Debug)]
-struct Server {
+struct ServerIntroduction {
     /// The result of `initialize` that it was read from.
     introduction: Bytes,
     info: Option<Box<str>>,
     takes_tasks: bool,
 }
 
-impl Answer {
+impl CallAnswer {
     /// As the whole reply.
     pub fn into_reply(self) -> Reply {
         let mut reply = json(self.message);
@@ -61,7 +61,7 @@ impl Answer {
     }
 }
 
-impl Servers {
+impl IntroductionCache {
     /// Whether the server makes tasks of calls of tools.
     pub fn takes_tasks(&self, upstream: &Upstream, memory: (&mut Scratch, usize)) -> bool {
         self.of(upstream, memory).is_some_and(|server| server.takes_tasks)
@@ -70,31 +70,31 @@ impl Servers {
     /// Reads how the server introduced itself when a session was opened.
     pub fn learn(&self, introduction: &Bytes, memory: (&mut Scratch, usize)) {
         if self.0.load().as_ref().is_none_or(|read| read.introduction != introduction) {
-            self.0.store(Some(Arc::new(Server::read(introduction.clone(), memory))));
+            self.0.store(Some(Arc::new(ServerIntroduction::read(introduction.clone(), memory))));
         }
     }
 
     /// What is known of the server: as it was asked last, or as it introduced itself in a session.
-    fn of(&self, upstream: &Upstream, memory: (&mut Scratch, usize)) -> Option<Arc<Server>> {
+    fn of(&self, upstream: &Upstream, memory: (&mut Scratch, usize)) -> Option<Arc<ServerIntroduction>> {
         let known = upstream.facts.known();
         let read = self.0.load_full();
         let Some(introduction) = known.legacy.introduction().map(|introduction| &introduction.result) else {
             return read;
         };
         // The same bytes at the same place need no second look.
-        let is_same = |read: &Arc<Server>| {
+        let is_same = |read: &Arc<ServerIntroduction>| {
             read.introduction.as_ptr() == introduction.as_ptr() || read.introduction == introduction
         };
         if let Some(read) = read.filter(is_same) {
             return Some(read);
         }
-        let server = Arc::new(Server::read(introduction.clone(), memory));
+        let server = Arc::new(ServerIntroduction::read(introduction.clone(), memory));
         self.0.store(Some(Arc::clone(&server)));
         Some(server)
     }
 }
 
-impl Server {
+impl ServerIntroduction {
     fn read(introduction: Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Self {
         let root = scratch.index(&introduction, depth_max).map(Document::root).ok();
         let info = root.and_then(|root| root.get("serverInfo"));
@@ -109,10 +109,10 @@ impl Server {
 /// What `answer`, the server's response to `call`, is to the client. `Nonsense`: it is no response.
 pub fn last(
     upstream: &Upstream,
-    call: &Call,
+    call: &ModernCall,
     answer: &Bytes,
     (scratch, depth_max): (&mut Scratch, usize),
-) -> Result<Answer, UpstreamError> {
+) -> Result<CallAnswer, UpstreamError> {
     let mut status = StatusCode::OK;
     // Nearly all answers are results, and need no look beforehand.
     if memmem::find(answer, b"\"error\"").is_some() {
@@ -136,23 +136,23 @@ pub fn last(
     let message = result::to_modern(answer, call.method, &call.id, info, (&mut *scratch, depth_max));
     scratch.release();
     let message = message.map_err(|_| UpstreamError::Nonsense)?.to_bytes();
-    Ok(Answer { status, message })
+    Ok(CallAnswer { status, message })
 }
 
 /// The answer to a call that fails in the gateway: an error of JSON-RPC.
-pub fn refusal(call: &Call, status: StatusCode, code: i32, why: &str) -> Answer {
+pub fn refusal(call: &ModernCall, status: StatusCode, code: i32, why: &str) -> CallAnswer {
     error(call, status, &serde_json::json!({"code": code, "message": why}))
 }
 
 /// What a client gets that would not complete what the server wanted first. `None`: it is not so.
-pub fn declined(call: &Call, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Answer> {
+pub fn declined(call: &ModernCall, (scratch, depth_max): (&mut Scratch, usize)) -> Option<CallAnswer> {
     let responses = call.input_responses.as_ref()?;
     let root = scratch.index(responses, depth_max).map(Document::root).ok()?;
     let why = "the server behind this name wants what was declined; the call was not executed";
     elicitation::is_refused(root).then(|| refusal(call, StatusCode::OK, -32603, why))
 }
 
-fn input_required(call: &Call, input: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Answer {
+fn input_required(call: &ModernCall, input: &str, (scratch, depth_max): (&mut Scratch, usize)) -> CallAnswer {
     let params = Bytes::from_static(br#"{"mode":"url"}"#);
     let mut own = Scratch::default();
     let takes_urls = match (
@@ -170,10 +170,10 @@ fn input_required(call: &Call, input: &str, (scratch, depth_max): (&mut Scratch,
         return error(call, StatusCode::BAD_REQUEST, &missing);
     }
     let message = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{input}}}"#, call.id);
-    Answer { status: StatusCode::OK, message: message.into() }
+    CallAnswer { status: StatusCode::OK, message: message.into() }
 }
 
-fn error(call: &Call, status: StatusCode, error: &serde_json::Value) -> Answer {
+fn error(call: &ModernCall, status: StatusCode, error: &serde_json::Value) -> CallAnswer {
     let message = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, call.id);
-    Answer { status, message: message.into() }
+    CallAnswer { status, message: message.into() }
 }

@@ -3,7 +3,7 @@
 //! The client's reply is JSON where the end comes first, and a stream where something else does, or where the server has
 //! begun a stream and says nothing on it for a while.
 //!
-//! Invariant: whoever holds an [`Attached`] ends it once; dropped, the client is told that the server went away.
+//! Invariant: whoever holds an [`CallReplySink`] ends it once; dropped, the client is told that the server went away.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use futures_util::stream::unfold;
 use http::StatusCode;
 use tokio::time::timeout_at;
 
-use super::answers::Answer;
-use super::call::Call;
+use super::answers::CallAnswer;
+use super::call::ModernCall;
 use super::multiplexed::COMMENT;
 use crate::upstream::bridge::Translated;
 use crate::upstream::exchange::{Client, Reply};
@@ -32,34 +32,34 @@ pub type Answers = Vec<(Box<str>, Bytes)>;
 
 /// The way to a client.
 #[derive(Debug)]
-pub struct Attached {
+pub struct CallReplySink {
     /// What it asked for.
-    pub call: Arc<Call>,
-    sender: queue::Sender,
-    end: Arc<End>,
+    pub call: Arc<ModernCall>,
+    sender: queue::PieceSender,
+    end: Arc<ReplyEnd>,
 }
 
 /// The client's side.
 #[derive(Debug)]
-pub struct Waiting {
-    receiver: queue::Receiver,
-    end: Arc<End>,
+pub struct CallReply {
+    receiver: queue::PieceReceiver,
+    end: Arc<ReplyEnd>,
 }
 
 /// How it ended.
 #[derive(Debug, Default)]
-struct End {
+struct ReplyEnd {
     status: OnceLock<StatusCode>,
     error: OnceLock<UpstreamError>,
 }
 
-impl Attached {
+impl CallReplySink {
     /// A way to the client that makes this call, and its other end.
-    pub fn new(client: &Client, call: Arc<Call>) -> (Self, Waiting) {
+    pub fn new(client: &Client, call: Arc<ModernCall>) -> (Self, CallReply) {
         let bounds = client.pipes.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
-        let end = Arc::<End>::default();
-        (Self { call, sender, end: Arc::clone(&end) }, Waiting { receiver, end })
+        let end = Arc::<ReplyEnd>::default();
+        (Self { call, sender, end: Arc::clone(&end) }, CallReply { receiver, end })
     }
 
     /// The server is there: it has begun a stream, or said on it that it is.
@@ -74,7 +74,7 @@ impl Attached {
     }
 
     /// Ends the call. False: the client has left, or does not read.
-    pub fn finish(self, answer: Answer) -> bool {
+    pub fn finish(self, answer: CallAnswer) -> bool {
         let _ = self.end.status.set(answer.status);
         match self.sender.send(Piece { data: answer.message, is_answer: true }) {
             Ok(()) => true,
@@ -103,7 +103,7 @@ impl Attached {
     }
 }
 
-impl Waiting {
+impl CallReply {
     /// The client's reply, whose head is there before `deadline`.
     pub async fn reply(mut self, deadline: Instant) -> Result<Reply, UpstreamError> {
         let mut until = deadline;
@@ -117,7 +117,7 @@ impl Waiting {
             match piece {
                 Some(Ok(Piece { data, is_answer: true })) => {
                     let status = self.end.status.get().copied().unwrap_or_default();
-                    return Ok(Answer { status, message: data }.into_reply());
+                    return Ok(CallAnswer { status, message: data }.into_reply());
                 }
                 Some(Ok(Piece { data, .. })) if data.is_empty() => {
                     if !std::mem::replace(&mut has_begun, true) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
 
 use crate::telemetry::trace::Trail;
-use crate::upstream::bridge::Caller;
+use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::RequestBody;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::json::{Document, JsonError, Kind, Scratch, Span, Value};
@@ -26,7 +26,7 @@ const OWN_HEADERS: [&str; 5] =
 
 /// A modern request.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ModernCall {
     /// Its method.
     pub method: Method,
     /// The message as the client sent it.
@@ -48,7 +48,7 @@ pub struct Call {
     /// The client's answers, a JSON object.
     pub input_responses: Option<Bytes>,
     /// Who calls.
-    pub caller: Caller,
+    pub caller: BridgedCaller,
     /// Headers that go along to the server: trace context, and those the operator names.
     pub headers: HeaderMap,
     /// When the head of the reply is too late.
@@ -59,7 +59,7 @@ pub struct Call {
     pub trail: Option<Arc<Trail>>,
 }
 
-impl Call {
+impl ModernCall {
     /// Reads a message that was posted. `None`: it is not one that comes by here.
     pub fn read(
         request: Request<RequestBody>,
@@ -84,7 +84,7 @@ impl Call {
             level: None,
             request_state: None,
             input_responses: None,
-            caller: parts.extensions.get::<Caller>().cloned().unwrap_or_default(),
+            caller: parts.extensions.get::<BridgedCaller>().cloned().unwrap_or_default(),
             headers: more(&parts.headers),
             deadline,
             may_be_asked: false,
@@ -161,15 +161,15 @@ mod tests {
 
     use super::*;
 
-    fn read(message: &str) -> Option<Call> {
+    fn read(message: &str) -> Option<ModernCall> {
         let mut request =
             Request::new(RequestBody::from(Segments::from(Bytes::copy_from_slice(message.as_bytes()))));
         for (name, value) in [("mcp-name", "a"), ("mcp-param-x", "1"), ("traceparent", "00"), ("accept", "b")]
         {
             request.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        request.extensions_mut().insert(Caller::of("p"));
-        Call::read(request, Instant::now(), (&mut Scratch::default(), 16))
+        request.extensions_mut().insert(BridgedCaller::of("p"));
+        ModernCall::read(request, Instant::now(), (&mut Scratch::default(), 16))
     }
 
     fn message(method: &str, capabilities: &str, more_meta: &str) -> String {

@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::attached::Attached;
-use super::call::Call;
+use super::attached::CallReplySink;
+use super::call::ModernCall;
 use super::multiplexed::with_memory;
-use super::seat::{self, Command, Opening};
+use super::seat::{self, Command, SessionSetup};
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
 use protocol::error::UpstreamError;
@@ -27,7 +27,7 @@ use protocol::translation::capabilities::across;
 
 /// What a session is opened for: calls for which all of it is the same may use it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct SessionKey {
     /// Who calls.
     pub principal: Arc<str>,
     /// What the client can do, as the server is told it.
@@ -39,7 +39,7 @@ pub struct Key {
 
 /// How a client introduces itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientInfo {
+pub struct BridgedClientInfo {
     /// `name`
     pub name: String,
     /// `title`; empty: none.
@@ -53,32 +53,32 @@ const ENDING_MAX: usize = 64;
 
 /// The sessions that rest.
 #[derive(Debug)]
-pub struct Seats {
+pub struct ExclusiveSessions {
     /// The upstream is no longer configured.
     pub retired: CancellationToken,
     /// Turns of those that end.
     pub ending: Semaphore,
-    table: Mutex<Table>,
+    table: Mutex<ExclusiveTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ExclusiveTable {
     next: u64,
     /// By what they were opened for, and by their numbers.
-    resting: HashMap<Arc<Key>, BTreeMap<u64, Entry>>,
+    resting: HashMap<Arc<SessionKey>, BTreeMap<u64, IdleSession>>,
     /// What each was opened for, the one that rests longest first.
-    order: BTreeMap<u64, Arc<Key>>,
+    order: BTreeMap<u64, Arc<SessionKey>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct IdleSession {
     thread: ThreadId,
     commands: mpsc::Sender<Command>,
 }
 
 /// That a session rests. Dropped, it does so no longer.
 pub struct Resting<'s> {
-    seats: &'s Seats,
+    seats: &'s ExclusiveSessions,
     number: u64,
 }
 
@@ -86,12 +86,12 @@ pub struct Resting<'s> {
 pub async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
-    call: Arc<Call>,
+    call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
-    let key = with_memory(client, |memory| Key::of(&call, memory));
+    let key = with_memory(client, |memory| SessionKey::of(&call, memory));
     let deadline = call.deadline;
-    let (attached, waiting) = Attached::new(client, call);
+    let (attached, waiting) = CallReplySink::new(client, call);
     let mut command = Command::Call(Box::new(attached));
     while let Some(commands) = server.seats.take(&key) {
         match commands.try_send(command) {
@@ -103,13 +103,13 @@ pub async fn call(
     let Command::Call(attached) = command else { return Err(UpstreamError::Reset) };
     let place = server.place(upstream)?;
     let opening =
-        Opening { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
+        SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
     client.pipes.run(seat::run(opening, attached));
     waiting.reply(deadline).await
 }
 
-impl Key {
-    fn of(call: &Call, memory: (&mut Scratch, usize)) -> Self {
+impl SessionKey {
+    fn of(call: &ModernCall, memory: (&mut Scratch, usize)) -> Self {
         Self {
             principal: Arc::clone(&call.caller.principal),
             capabilities: String::from_utf8_lossy(&across(&call.capabilities, memory)).into(),
@@ -119,9 +119,13 @@ impl Key {
     }
 
     /// How the client introduces itself.
-    pub fn client_info(&self, client: &Client, depth_max: usize) -> ClientInfo {
+    pub fn client_info(&self, client: &Client, depth_max: usize) -> BridgedClientInfo {
         let Some(info) = &self.client_info else {
-            return ClientInfo { name: "unknown".into(), version: "0".into(), ..ClientInfo::default() };
+            return BridgedClientInfo {
+                name: "unknown".into(),
+                version: "0".into(),
+                ..BridgedClientInfo::default()
+            };
         };
         let text = Bytes::copy_from_slice(info.as_bytes());
         let mut scratch = client.pipes.scratch.borrow_mut();
@@ -130,11 +134,11 @@ impl Key {
             let value = root.and_then(|root| root.get(key)?.as_literal()?.decode(&text));
             value.map(std::borrow::Cow::into_owned).unwrap_or_default()
         };
-        ClientInfo { name: member("name"), title: member("title"), version: member("version") }
+        BridgedClientInfo { name: member("name"), title: member("title"), version: member("version") }
     }
 }
 
-impl Default for Seats {
+impl Default for ExclusiveSessions {
     fn default() -> Self {
         Self {
             retired: CancellationToken::new(),
@@ -144,9 +148,9 @@ impl Default for Seats {
     }
 }
 
-impl Seats {
+impl ExclusiveSessions {
     /// Takes a session that rests, of this thread where there is one.
-    fn take(&self, key: &Key) -> Option<mpsc::Sender<Command>> {
+    fn take(&self, key: &SessionKey) -> Option<mpsc::Sender<Command>> {
         let thread = std::thread::current().id();
         let mut table = self.table.lock();
         let entries = table.resting.get(key)?;
@@ -166,8 +170,8 @@ impl Seats {
     }
 }
 
-impl Table {
-    fn remove(&mut self, number: u64) -> Option<Entry> {
+impl ExclusiveTable {
+    fn remove(&mut self, number: u64) -> Option<IdleSession> {
         let key = self.order.remove(&number)?;
         let entries = self.resting.get_mut(&key)?;
         let entry = entries.remove(&number);
@@ -180,11 +184,15 @@ impl Table {
 
 impl<'s> Resting<'s> {
     /// From now on the session rests.
-    pub fn begin(seats: &'s Seats, key: &Arc<Key>, commands: mpsc::Sender<Command>) -> Self {
+    pub fn begin(
+        seats: &'s ExclusiveSessions,
+        key: &Arc<SessionKey>,
+        commands: mpsc::Sender<Command>,
+    ) -> Self {
         let mut table = seats.table.lock();
         table.next += 1;
         let number = table.next;
-        let entry = Entry { thread: std::thread::current().id(), commands };
+        let entry = IdleSession { thread: std::thread::current().id(), commands };
         table.resting.entry(Arc::clone(key)).or_default().insert(number, entry);
         table.order.insert(number, Arc::clone(key));
         drop(table);
@@ -207,14 +215,14 @@ impl Drop for Resting<'_> {
 mod tests {
     use super::*;
 
-    fn key(principal: &str) -> Arc<Key> {
+    fn key(principal: &str) -> Arc<SessionKey> {
         let capabilities = "{}".into();
-        Arc::new(Key { principal: principal.into(), capabilities, level: None, client_info: None })
+        Arc::new(SessionKey { principal: principal.into(), capabilities, level: None, client_info: None })
     }
 
     #[test]
     fn a_session_rests_for_its_key_and_is_taken_once() {
-        let (seats, (commands, mut other_end)) = (Seats::default(), mpsc::channel(1));
+        let (seats, (commands, mut other_end)) = (ExclusiveSessions::default(), mpsc::channel(1));
         let resting = Resting::begin(&seats, &key("p"), commands.clone());
         assert!(seats.take(&key("q")).is_none());
         assert!(seats.take(&key("p")).is_some());

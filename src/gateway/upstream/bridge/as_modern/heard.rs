@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::line::Link;
+use super::line::SessionClient;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::json::{Document, Scratch, Span, Value};
 use protocol::level::Level;
@@ -10,7 +10,7 @@ use protocol::translation::question;
 
 /// What it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum IncomingMessage {
     /// The answer to the call.
     Answer,
     /// A request of the server.
@@ -33,20 +33,20 @@ pub enum Heard {
 }
 
 /// What `message` is to the call that the server knows by the id `own`, a literal. `None`: it is no message.
-pub fn read(link: &Link, message: &Bytes, own: &str) -> Option<Heard> {
+pub fn read(link: &SessionClient, message: &Bytes, own: &str) -> Option<IncomingMessage> {
     let mut scratch = link.client.pipes.scratch.borrow_mut();
     of(message, own, (&mut scratch, link.limits().json_depth_max))
 }
 
-fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Heard> {
+fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Option<IncomingMessage> {
     let envelope = Envelope::parse(scratch, message, depth_max).ok()?;
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
     match envelope.kind {
-        MessageKind::Response if id == own.as_bytes() => return Some(Heard::Answer),
-        MessageKind::Response => return Some(Heard::Other),
+        MessageKind::Response if id == own.as_bytes() => return Some(IncomingMessage::Answer),
+        MessageKind::Response => return Some(IncomingMessage::Other),
         MessageKind::Request => {
             let is_ping = envelope.method.is_some_and(|method| method.equals(message, "ping"));
-            return Some(Heard::Request { id: id.into(), is_ping });
+            return Some(IncomingMessage::Request { id: id.into(), is_ping });
         }
         MessageKind::Notification => {}
     }
@@ -56,22 +56,22 @@ fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -
         "notifications/progress" => {
             let token = params.and_then(|params| params.get("progressToken"));
             let token = token.filter(|token| token.raw() == own.as_bytes());
-            token.map(|token| Heard::Progress(token.span()))
+            token.map(|token| IncomingMessage::Progress(token.span()))
         }
         "notifications/message" => {
             let level = params.and_then(|params| params.get("level")).and_then(Value::as_literal);
-            Some(Heard::Log(level.and_then(|level| Level::of(&level.decode(message)?))))
+            Some(IncomingMessage::Log(level.and_then(|level| Level::of(&level.decode(message)?))))
         }
         "notifications/cancelled" => {
             let id = params.and_then(|params| params.get("requestId"));
-            id.map(|id| Heard::TakenBack(id.raw().into()))
+            id.map(|id| IncomingMessage::TakenBack(id.raw().into()))
         }
         "notifications/elicitation/complete" => {
-            params.and_then(question::elicitation_id).map(Heard::Elicited)
+            params.and_then(question::elicitation_id).map(IncomingMessage::Elicited)
         }
         _ => None,
     };
-    Some(heard.unwrap_or(Heard::Other))
+    Some(heard.unwrap_or(IncomingMessage::Other))
 }
 
 #[cfg(test)]
@@ -80,35 +80,38 @@ mod tests {
 
     #[test]
     fn each_message_is_told_apart() {
-        let request = |id: &[u8], is_ping| Heard::Request { id: id.into(), is_ping };
+        let request = |id: &[u8], is_ping| IncomingMessage::Request { id: id.into(), is_ping };
         for (message, expected) in [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, Some(Heard::Answer)),
-            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#, Some(Heard::Answer)),
-            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, Some(Heard::Other)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, Some(IncomingMessage::Answer)),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#, Some(IncomingMessage::Answer)),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, Some(IncomingMessage::Other)),
             (r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#, Some(request(b"\"a\"", true))),
             (r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#, Some(request(b"7", false))),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#,
-                Some(Heard::Progress(77..78)),
+                Some(IncomingMessage::Progress(77..78)),
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":8,"progress":1}}"#,
-                Some(Heard::Other),
+                Some(IncomingMessage::Other),
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1}}"#,
-                Some(Heard::Log(Some(Level::Error))),
+                Some(IncomingMessage::Log(Some(Level::Error))),
             ),
-            (r#"{"jsonrpc":"2.0","method":"notifications/message"}"#, Some(Heard::Log(None))),
+            (r#"{"jsonrpc":"2.0","method":"notifications/message"}"#, Some(IncomingMessage::Log(None))),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#,
-                Some(Heard::TakenBack(b"\"a\""[..].into())),
+                Some(IncomingMessage::TakenBack(b"\"a\""[..].into())),
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e"}}"#,
-                Some(Heard::Elicited("e".into())),
+                Some(IncomingMessage::Elicited("e".into())),
             ),
-            (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#, Some(Heard::Other)),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                Some(IncomingMessage::Other),
+            ),
             ("{", None),
             ("[]", None),
         ] {

@@ -13,15 +13,15 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, StatusCode};
 use tokio::time::{sleep, timeout};
 
-use super::position::{Opened, Position};
+use super::position::{ResumeResult, StreamPosition};
 use crate::telemetry::trace::Trail;
-use crate::upstream::ask::{Asker, Named, legacy_headers};
+use crate::upstream::ask::{Asker, SessionHeaders, legacy_headers};
 use crate::upstream::body::collect;
-use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody};
+use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
 use crate::upstream::initialize;
-use crate::upstream::pool::{self, Lease};
+use crate::upstream::pool::{self, ConnectionLease};
 use crate::upstream::unasked::{self, Messages};
-use crate::upstream::{Aim, ReplicaKey, Upstream};
+use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Document;
@@ -46,7 +46,7 @@ pub struct SessionName {
 
 /// A request.
 #[derive(Debug)]
-pub struct Posted {
+pub struct BridgedRequest {
     /// The message.
     pub message: Segments,
     /// The literal of its id.
@@ -62,18 +62,18 @@ pub struct Posted {
 }
 
 /// What came of a request.
-pub enum Begun {
+pub enum ReplyStart {
     /// Its answer.
     Answer(Bytes),
     /// The server may say something before it answers.
-    Stream(Box<Hearing>),
+    Stream(Box<ResponseReader>),
     /// The server does not know the session: the request was not executed.
     SessionLost,
 }
 
 /// What is heard.
 #[derive(Debug)]
-pub enum Said {
+pub enum StreamItem {
     /// A message; the answer, if `is_answer`.
     Message {
         /// It.
@@ -86,28 +86,28 @@ pub enum Said {
 }
 
 /// A stream on which a request is answered.
-pub struct Hearing {
+pub struct ResponseReader {
     client: Client,
     upstream: Arc<Upstream>,
     session: SessionName,
     id: Box<str>,
     messages: Messages,
-    lease: Option<Lease>,
-    at: Position,
+    lease: Option<ConnectionLease>,
+    at: StreamPosition,
     /// The stream is asked for again.
-    resuming: Option<LocalBoxFuture<'static, Opened>>,
+    resuming: Option<LocalBoxFuture<'static, ResumeResult>>,
 }
 
-impl From<&initialize::Opened> for SessionName {
-    fn from(opened: &initialize::Opened) -> Self {
+impl From<&initialize::InitializedSession> for SessionName {
+    fn from(opened: &initialize::InitializedSession) -> Self {
         Self { id: opened.id.clone(), version: opened.version.as_str(), replica: opened.replica }
     }
 }
 
 impl SessionName {
     /// For requests.
-    pub fn named(&self) -> Named<'_> {
-        Named { id: self.id.as_ref(), version: self.version, replica: self.replica }
+    pub fn named(&self) -> SessionHeaders<'_> {
+        SessionHeaders { id: self.id.as_ref(), version: self.version, replica: self.replica }
     }
 
     /// The headers of a message in it.
@@ -121,9 +121,9 @@ pub async fn post(
     client: &Client,
     upstream: &Arc<Upstream>,
     session: &SessionName,
-    posted: Posted,
-) -> Result<Begun, UpstreamError> {
-    let Posted { message, id, headers, trail, is_safe_to_repeat, deadline } = posted;
+    posted: BridgedRequest,
+) -> Result<ReplyStart, UpstreamError> {
+    let BridgedRequest { message, id, headers, trail, is_safe_to_repeat, deadline } = posted;
     let mut request = Request::new(RequestBody::from(message));
     *request.method_mut() = HttpMethod::POST;
     *request.headers_mut() = headers;
@@ -133,28 +133,28 @@ pub async fn post(
     if let Some(trail) = trail {
         request.extensions_mut().insert(trail);
     }
-    let delivery = Delivery { is_safe_to_repeat, aim: session.replica.into(), asked: None };
+    let delivery = SendOptions { is_safe_to_repeat, aim: session.replica.into(), asked: None };
     let reply = match client.send_as_it_is(upstream, request, delivery, Instant::now(), deadline).await {
-        Err(UpstreamError::SessionLost) => return Ok(Begun::SessionLost),
+        Err(UpstreamError::SessionLost) => return Ok(ReplyStart::SessionLost),
         reply => reply?,
     };
     if is_stream(&reply) {
         let limits = client.pipes.shared.limits();
         let messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
-        return Ok(Begun::Stream(Box::new(Hearing {
+        return Ok(ReplyStart::Stream(Box::new(ResponseReader {
             client: client.clone(),
             upstream: Arc::clone(upstream),
             session: session.clone(),
             id,
             messages,
             lease: reply.lease,
-            at: Position::default(),
+            at: StreamPosition::default(),
             resuming: None,
         })));
     }
     match answer(client, upstream, session, (reply, &id), deadline).await {
-        Ok(answer) => Ok(Begun::Answer(answer)),
-        Err(UpstreamError::SessionLost) => Ok(Begun::SessionLost),
+        Ok(answer) => Ok(ReplyStart::Answer(answer)),
+        Err(UpstreamError::SessionLost) => Ok(ReplyStart::SessionLost),
         Err(error) => Err(error),
     }
 }
@@ -199,9 +199,9 @@ pub async fn answer(
     })
 }
 
-impl Hearing {
+impl ResponseReader {
     /// What the server says next. May be dropped and called again, but not after the answer or an error.
-    pub async fn next(&mut self) -> Result<Said, UpstreamError> {
+    pub async fn next(&mut self) -> Result<StreamItem, UpstreamError> {
         loop {
             if let Some(resuming) = &mut self.resuming {
                 let opened = resuming.await;
@@ -217,9 +217,9 @@ impl Hearing {
                     continue;
                 }
             };
-            let Some(message) = self.at.take(event) else { return Ok(Said::Nothing) };
+            let Some(message) = self.at.take(event) else { return Ok(StreamItem::Nothing) };
             let is_answer = is_answer(&self.client, &message, &self.id);
-            return Ok(Said::Message { message, is_answer });
+            return Ok(StreamItem::Message { message, is_answer });
         }
     }
 
@@ -259,18 +259,18 @@ impl Hearing {
         Ok(())
     }
 
-    fn take(&mut self, opened: Opened) -> Result<(), UpstreamError> {
+    fn take(&mut self, opened: ResumeResult) -> Result<(), UpstreamError> {
         self.resuming = None;
         match opened {
-            Opened::Stream(reply) => {
+            ResumeResult::Stream(reply) => {
                 let limits = self.client.pipes.shared.limits();
                 self.messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
                 self.lease = reply.lease;
                 self.at.stand();
                 Ok(())
             }
-            Opened::Failed => self.resume(),
-            Opened::Refused | Opened::UnknownEvent => Err(UpstreamError::Reset),
+            ResumeResult::Failed => self.resume(),
+            ResumeResult::Refused | ResumeResult::UnknownEvent => Err(UpstreamError::Reset),
         }
     }
 }
@@ -299,7 +299,8 @@ pub async fn with_asker<T>(client: &Client, ask: impl AsyncFnOnce(Asker<'_>) -> 
     let limits = client.pipes.shared.limits();
     let limits = Arc::clone(&limits);
     let (all, budget) = (&limits.all, &limits.budget);
-    ask(Asker { client, scratch: &client.pipes.scratch, limits: all, budget, aim: Aim::Any }).await
+    ask(Asker { client, scratch: &client.pipes.scratch, limits: all, budget, aim: ReplicaSelection::Any })
+        .await
 }
 
 /// Whether the server knows the session; `None` if it does not say.

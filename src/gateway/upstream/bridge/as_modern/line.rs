@@ -18,15 +18,15 @@ use http::{HeaderMap, HeaderValue, Method, Request};
 use tokio::time::{sleep, timeout};
 
 use super::hearing::{self, SessionName};
-use super::position::{Opened, Position};
+use super::position::{ResumeResult, StreamPosition};
 use crate::telemetry::trace::Trail;
-use crate::upstream::ask::{Asker, Question};
+use crate::upstream::ask::{AskRequest, Asker};
 use crate::upstream::bridge::Bridge;
-use crate::upstream::exchange::{Client, Delivery, Reply, RequestBody, Unhurried};
+use crate::upstream::exchange::{CallerDeadline, Client, Reply, RequestBody, SendOptions};
 use crate::upstream::pipe::host::Limits;
-use crate::upstream::pool::{self, Lease};
+use crate::upstream::pool::{self, ConnectionLease};
 use crate::upstream::unasked::{self, Messages};
-use crate::upstream::{Aim, Upstream};
+use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
@@ -37,7 +37,7 @@ const TOLD_BYTES_MAX: usize = 64 * 1024;
 
 /// The way to one session of a server.
 #[derive(Debug)]
-pub struct Link {
+pub struct SessionClient {
     /// The thread's way to upstreams.
     pub client: Client,
     /// The bridge that the session belongs to.
@@ -49,7 +49,7 @@ pub struct Link {
 
 /// What a server says.
 #[derive(Debug)]
-pub enum Said {
+pub enum ServerMessage {
     /// Its stream stands.
     Stands,
     /// A message.
@@ -60,7 +60,7 @@ pub enum Said {
     Over(UpstreamError),
 }
 
-impl Link {
+impl SessionClient {
     /// The way to this session.
     pub fn new(client: &Client, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
         let (client, bridge) = (client.clone(), Arc::clone(&upstream.bridge));
@@ -83,7 +83,7 @@ impl Link {
     /// Tells the server something that has no answer.
     pub async fn tell(self: Rc<Self>, message: Bytes) -> Result<(), UpstreamError> {
         let (upstream, limits) = (self.upstream(), self.limits());
-        let question = Question {
+        let question = AskRequest {
             headers: self.session.headers(),
             body: message,
             is_safe_to_repeat: false,
@@ -148,12 +148,13 @@ impl Link {
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let accepted = HeaderValue::from_static("application/json, text/event-stream");
         request.headers_mut().insert(ACCEPT, accepted);
-        request.extensions_mut().insert(Unhurried);
+        request.extensions_mut().insert(CallerDeadline);
         if let Some(trail) = trail {
             request.extensions_mut().insert(trail);
         }
         let (upstream, now) = (self.upstream(), Instant::now());
-        let delivery = Delivery { is_safe_to_repeat: false, aim: self.session.replica.into(), asked: None };
+        let delivery =
+            SendOptions { is_safe_to_repeat: false, aim: self.session.replica.into(), asked: None };
         self.client.send_as_it_is(&upstream, request, delivery, now, now + REPLY_PATIENCE).await
     }
 }
@@ -161,52 +162,52 @@ impl Link {
 /// A way to ask upstreams for this thread.
 pub fn asker<'a>(client: &'a Client, limits: &'a Limits) -> Asker<'a> {
     let scratch = &client.pipes.scratch;
-    Asker { client, scratch, limits: &limits.all, budget: &limits.budget, aim: Aim::Any }
+    Asker { client, scratch, limits: &limits.all, budget: &limits.budget, aim: ReplicaSelection::Any }
 }
 
 /// A server's reply to a call.
-pub struct Posted {
-    link: Rc<Link>,
+pub struct CallExchange {
+    link: Rc<SessionClient>,
     /// The literal of the call's id.
     id: Box<str>,
-    state: State,
-    at: Position,
+    state: ReplyStage,
+    at: StreamPosition,
 }
 
 /// The stream of a session.
-pub struct Unasked {
-    link: Rc<Link>,
-    state: State,
-    at: Position,
+pub struct ServerInitiated {
+    link: Rc<SessionClient>,
+    state: ReplyStage,
+    at: StreamPosition,
 }
 
-enum State {
+enum ReplyStage {
     Posting(LocalBoxFuture<'static, Result<Reply, UpstreamError>>),
     /// The body of a reply that is no stream.
-    Collecting(LocalBoxFuture<'static, Said>),
-    Opening(LocalBoxFuture<'static, Opened>),
-    Reading(Box<Messages>, Option<Lease>),
+    Collecting(LocalBoxFuture<'static, ServerMessage>),
+    Opening(LocalBoxFuture<'static, ResumeResult>),
+    Reading(Box<Messages>, Option<ConnectionLease>),
     Over,
 }
 
-impl Posted {
+impl CallExchange {
     /// Posts a call with this id, a literal, and what goes along with it.
     pub fn new(
-        link: &Rc<Link>,
+        link: &Rc<SessionClient>,
         (id, message): (&str, Segments),
         along: (HeaderMap, Option<Arc<Trail>>),
     ) -> Self {
         let posting = Rc::clone(link).post(message, along).boxed_local();
         let (link, id) = (Rc::clone(link), id.into());
-        Self { link, id, state: State::Posting(posting), at: Position::default() }
+        Self { link, id, state: ReplyStage::Posting(posting), at: StreamPosition::default() }
     }
 
     /// What the server says next; waits for ever once that was the last.
-    pub async fn next(&mut self) -> Said {
+    pub async fn next(&mut self) -> ServerMessage {
         loop {
             match &mut self.state {
-                State::Over => std::future::pending().await,
-                State::Posting(posting) => match posting.await {
+                ReplyStage::Over => std::future::pending().await,
+                ReplyStage::Posting(posting) => match posting.await {
                     Err(error) => return self.end(error),
                     Ok(reply) => {
                         if let Some(said) = self.begin(reply) {
@@ -214,21 +215,23 @@ impl Posted {
                         }
                     }
                 },
-                State::Collecting(collecting) => {
+                ReplyStage::Collecting(collecting) => {
                     let said = collecting.await;
-                    self.state = State::Over;
+                    self.state = ReplyStage::Over;
                     return said;
                 }
-                State::Opening(opening) => match opening.await {
-                    Opened::Stream(reply) => {
+                ReplyStage::Opening(opening) => match opening.await {
+                    ResumeResult::Stream(reply) => {
                         self.at.stand();
                         self.state = reading(&self.link, *reply);
                     }
-                    Opened::Failed if self.reopen() => {}
+                    ResumeResult::Failed if self.reopen() => {}
                     _ => return self.end(UpstreamError::Reset),
                 },
-                State::Reading(messages, _) => match messages.next().await {
-                    Ok(Some(event)) => return self.at.take(event).map_or(Said::Nothing, Said::Message),
+                ReplyStage::Reading(messages, _) => match messages.next().await {
+                    Ok(Some(event)) => {
+                        return self.at.take(event).map_or(ServerMessage::Nothing, ServerMessage::Message);
+                    }
                     Ok(None) | Err(UpstreamError::Reset) if self.reopen() => {}
                     Ok(None) => return self.end(UpstreamError::Reset),
                     Err(error) => return self.end(error),
@@ -239,19 +242,19 @@ impl Posted {
 
     /// Reads no more of it.
     pub fn end_now(&mut self) {
-        self.state = State::Over;
+        self.state = ReplyStage::Over;
     }
 
     /// Whether nothing more comes.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, ReplyStage::Over)
     }
 
     /// Reads what is left of the reply, which has said all: its connection can be used again. Other messages than the
     /// end are returned.
     pub async fn rest(&mut self) -> Option<Bytes> {
         loop {
-            let State::Reading(messages, lease) = &mut self.state else { return None };
+            let ReplyStage::Reading(messages, lease) = &mut self.state else { return None };
             match messages.next().await {
                 Ok(Some(event)) => {
                     let message = unasked::message(event).filter(|message| !message.is_empty());
@@ -261,19 +264,20 @@ impl Posted {
                 }
                 Ok(None) => {
                     pool::give_back(lease.take(), Instant::now());
-                    self.state = State::Over;
+                    self.state = ReplyStage::Over;
                 }
-                Err(_) => self.state = State::Over,
+                Err(_) => self.state = ReplyStage::Over,
             }
         }
     }
 
-    fn begin(&mut self, reply: Reply) -> Option<Said> {
+    fn begin(&mut self, reply: Reply) -> Option<ServerMessage> {
         if hearing::is_stream(&reply) {
             self.state = reading(&self.link, reply);
-            return Some(Said::Stands);
+            return Some(ServerMessage::Stands);
         }
-        self.state = State::Collecting(whole(Rc::clone(&self.link), reply, self.id.clone()).boxed_local());
+        self.state =
+            ReplyStage::Collecting(whole(Rc::clone(&self.link), reply, self.id.clone()).boxed_local());
         None
     }
 
@@ -284,28 +288,28 @@ impl Posted {
         true
     }
 
-    fn end(&mut self, error: UpstreamError) -> Said {
-        if let State::Reading(_, lease) = &mut self.state {
+    fn end(&mut self, error: UpstreamError) -> ServerMessage {
+        if let ReplyStage::Reading(_, lease) = &mut self.state {
             pool::note_error(lease.as_mut(), &error);
         }
-        self.state = State::Over;
-        Said::Over(error)
+        self.state = ReplyStage::Over;
+        ServerMessage::Over(error)
     }
 }
 
-impl Unasked {
+impl ServerInitiated {
     /// Asks for the stream. Servers without sessions have none.
-    pub fn new(link: &Rc<Link>) -> Self {
+    pub fn new(link: &Rc<SessionClient>) -> Self {
         let link = Rc::clone(link);
-        let at = Position::default();
+        let at = StreamPosition::default();
         let has_session = link.session.id.is_some();
-        let state = if has_session { opening(&link, &at, Duration::ZERO) } else { State::Over };
+        let state = if has_session { opening(&link, &at, Duration::ZERO) } else { ReplyStage::Over };
         Self { link, state, at }
     }
 
     /// Waits until the stream stands or it is clear that there is none.
     pub async fn stand(&mut self) {
-        while let State::Opening(opening) = &mut self.state {
+        while let ReplyStage::Opening(opening) = &mut self.state {
             let opened = opening.await;
             self.take(opened);
         }
@@ -315,11 +319,11 @@ impl Unasked {
     pub async fn next(&mut self) -> Bytes {
         loop {
             match &mut self.state {
-                State::Opening(opening) => {
+                ReplyStage::Opening(opening) => {
                     let opened = opening.await;
                     self.take(opened);
                 }
-                State::Reading(messages, _) => match messages.next().await {
+                ReplyStage::Reading(messages, _) => match messages.next().await {
                     Ok(Some(event)) => {
                         if let Some(message) = self.at.take(event) {
                             return message;
@@ -332,18 +336,18 @@ impl Unasked {
         }
     }
 
-    fn take(&mut self, opened: Opened) {
+    fn take(&mut self, opened: ResumeResult) {
         match opened {
-            Opened::Stream(reply) => {
+            ResumeResult::Stream(reply) => {
                 self.at.stand();
                 self.state = reading(&self.link, *reply);
             }
-            Opened::UnknownEvent => {
+            ResumeResult::UnknownEvent => {
                 self.at.forget();
                 self.state = opening(&self.link, &self.at, Duration::ZERO);
             }
-            Opened::Failed => self.reopen(),
-            Opened::Refused => self.state = State::Over,
+            ResumeResult::Failed => self.reopen(),
+            ResumeResult::Refused => self.state = ReplyStage::Over,
         }
     }
 
@@ -354,7 +358,7 @@ impl Unasked {
 }
 
 /// Asks for a stream after a pause.
-fn opening(link: &Rc<Link>, at: &Position, pause: Duration) -> State {
+fn opening(link: &Rc<SessionClient>, at: &StreamPosition, pause: Duration) -> ReplyStage {
     let (link, at) = (Rc::clone(link), at.clone());
     let opening = async move {
         if !pause.is_zero() {
@@ -362,19 +366,19 @@ fn opening(link: &Rc<Link>, at: &Position, pause: Duration) -> State {
         }
         at.open(&link.client, &link.upstream(), &link.session).await
     };
-    State::Opening(opening.boxed_local())
+    ReplyStage::Opening(opening.boxed_local())
 }
 
-fn reading(link: &Link, reply: Reply) -> State {
+fn reading(link: &SessionClient, reply: Reply) -> ReplyStage {
     let limits = link.limits();
     let messages = Messages::new(reply.body, limits.all.reply_bytes_max, &limits.budget);
-    State::Reading(Box::new(messages), reply.lease)
+    ReplyStage::Reading(Box::new(messages), reply.lease)
 }
 
 /// What a reply says that is no stream.
-async fn whole(link: Rc<Link>, reply: Reply, id: Box<str>) -> Said {
+async fn whole(link: Rc<SessionClient>, reply: Reply, id: Box<str>) -> ServerMessage {
     let upstream = link.upstream();
     let deadline = Instant::now() + upstream.config.reply_timeout;
     let answer = hearing::answer(&link.client, &upstream, &link.session, (reply, &id), deadline).await;
-    answer.map_or_else(Said::Over, Said::Message)
+    answer.map_or_else(ServerMessage::Over, ServerMessage::Message)
 }

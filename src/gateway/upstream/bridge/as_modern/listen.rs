@@ -11,20 +11,20 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{sleep, timeout_at};
 
-use super::call::Call;
+use super::call::ModernCall;
 use super::hearing::{SessionName, with_asker};
 use super::multiplexed::{events_reply, failure, with_memory};
-use super::position::{self, Position};
-use super::shared::{Counted, apart};
+use super::position::{self, StreamPosition};
+use super::shared::{SharedSessionGauge, apart};
 use super::{answers, telling};
-use crate::access::limit::quota::Place;
+use crate::access::limit::quota::QuotaPermit;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::bridge::{Caller, Translated};
+use crate::upstream::bridge::{BridgedCaller, Translated};
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::incoming::Broken;
-use crate::upstream::initialize::{self, Offer, Opened};
-use crate::upstream::pool::Lease;
+use crate::upstream::initialize::{self, InitializeOffer, InitializedSession};
+use crate::upstream::pool::ConnectionLease;
 use crate::upstream::unasked::{self, Messages};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -47,7 +47,11 @@ const OPENING_ID: u64 = 1;
 const COMMENT: &[u8] = b":\n\n";
 
 /// Opens the stream.
-pub async fn open(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Result<Reply, UpstreamError> {
+pub async fn open(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    call: ModernCall,
+) -> Result<Reply, UpstreamError> {
     let filter = with_memory(client, |(scratch, depth_max)| {
         let root = scratch.index(&call.message, depth_max).map(Document::root);
         root.map_err(|_| "the request is no JSON").and_then(|root| Filter::read(root, URIS_MAX))
@@ -60,14 +64,15 @@ pub async fn open(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Resu
     };
     let mut heard = None;
     if !filter.uris.is_empty() {
-        let opening = Heard::open(client, upstream, &call, filter.uris);
+        let opening = ResourceStream::open(client, upstream, &call, filter.uris);
         let opened = timeout_at(call.deadline.into(), opening).await;
         heard = opened.unwrap_or(Err(UpstreamError::TimedOut))?;
     }
     let uris = heard.iter().flat_map(|heard| &heard.subscription.uris).map(|uri| &*uri.literal);
     let first = subscription::acknowledgement(&call.id, Lists::default(), uris, std::iter::empty());
     let first = Some(data_event(Bytes::from(first)));
-    let open = Open { client: client.clone(), upstream: Arc::clone(upstream), call, heard, first };
+    let open =
+        OpenSubscription { client: client.clone(), upstream: Arc::clone(upstream), call, heard, first };
     Ok(events_reply(Translated::new(stream::unfold(Some(open), |open| async move {
         let mut open = open?;
         let event = open.next().await;
@@ -76,16 +81,16 @@ pub async fn open(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Resu
 }
 
 /// A subscription.
-struct Open {
+struct OpenSubscription {
     client: Client,
     upstream: Arc<Upstream>,
-    call: Call,
-    heard: Option<Heard>,
+    call: ModernCall,
+    heard: Option<ResourceStream>,
     /// The acknowledgement, until it is told.
     first: Option<Bytes>,
 }
 
-impl Open {
+impl OpenSubscription {
     /// The next event, and whether others follow.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         if let Some(first) = self.first.take() {
@@ -123,38 +128,38 @@ async fn crosses_no_more(upstream: &Upstream) {
 }
 
 /// What is heard of resources.
-struct Heard {
-    subscription: Subscription,
+struct ResourceStream {
+    subscription: ResourceSession,
     messages: Messages,
-    lease: Option<Lease>,
-    at: Position,
+    lease: Option<ConnectionLease>,
+    at: StreamPosition,
 }
 
-impl Heard {
+impl ResourceStream {
     /// Subscribes. `None`: the server offers no such thing.
     async fn open(
         client: &Client,
         upstream: &Arc<Upstream>,
-        call: &Call,
+        call: &ModernCall,
         uris: Vec<Name>,
     ) -> Result<Option<Self>, UpstreamError> {
         let opening =
-            Subscription::open(client.clone(), Arc::clone(upstream), call.caller.clone(), call.deadline);
+            ResourceSession::open(client.clone(), Arc::clone(upstream), call.caller.clone(), call.deadline);
         let mut subscription = apart(client, || true, opening).await?;
         if !subscription.is_offered() || subscription.name.id.is_none() {
             return Ok(None);
         }
         let named = subscription.name.named();
         let reply = match unasked::open(client, upstream, named, None).await {
-            unasked::Opened::Stream(reply) => *reply,
-            unasked::Opened::Refused => return Ok(None),
-            unasked::Opened::Doubtful => return Err(UpstreamError::SessionLost),
-            unasked::Opened::Failed(error) => return Err(error.unwrap_or(UpstreamError::Nonsense)),
+            unasked::GetResult::Stream(reply) => *reply,
+            unasked::GetResult::Refused => return Ok(None),
+            unasked::GetResult::Doubtful => return Err(UpstreamError::SessionLost),
+            unasked::GetResult::Failed(error) => return Err(error.unwrap_or(UpstreamError::Nonsense)),
         };
         subscription.subscribe(uris).await;
         let limits = client.pipes.shared.limits();
         let messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
-        Ok(Some(Self { subscription, messages, lease: reply.lease, at: Position::default() }))
+        Ok(Some(Self { subscription, messages, lease: reply.lease, at: StreamPosition::default() }))
     }
 
     /// The next event. May be dropped and called again.
@@ -187,15 +192,17 @@ impl Heard {
         // What was said meanwhile is only told to those who say where they stopped.
         sleep(self.at.pause_before_rest().ok_or(UpstreamError::Reset)?).await;
         match self.at.open(client, upstream, &self.subscription.name).await {
-            position::Opened::Stream(reply) => {
+            position::ResumeResult::Stream(reply) => {
                 self.at.stand();
                 let limits = client.pipes.shared.limits();
                 self.messages = Messages::new(reply.body, limits.message_bytes_max, &limits.budget);
                 self.lease = reply.lease;
                 Ok(())
             }
-            position::Opened::Failed => Ok(()),
-            position::Opened::Refused | position::Opened::UnknownEvent => Err(UpstreamError::Reset),
+            position::ResumeResult::Failed => Ok(()),
+            position::ResumeResult::Refused | position::ResumeResult::UnknownEvent => {
+                Err(UpstreamError::Reset)
+            }
         }
     }
 }
@@ -210,32 +217,33 @@ fn is_update(client: &Client, message: &Bytes) -> bool {
 }
 
 /// The session of a subscription. Dropped, it ends.
-struct Subscription {
+struct ResourceSession {
     client: Client,
     upstream: Arc<Upstream>,
     /// Those that the server tells of.
     uris: Vec<Name>,
-    opened: Option<Opened>,
+    opened: Option<InitializedSession>,
     name: SessionName,
     /// The id of the last request.
     last_id: Cell<u64>,
-    held: Option<(Counted, Place)>,
+    held: Option<(SharedSessionGauge, QuotaPermit)>,
 }
 
-impl Subscription {
+impl ResourceSession {
     async fn open(
         client: Client,
         upstream: Arc<Upstream>,
-        caller: Caller,
+        caller: BridgedCaller,
         deadline: Instant,
     ) -> Result<Self, UpstreamError> {
         let place = upstream.bridge.as_modern.place(&upstream)?;
-        let offer = Offer { principal: &caller.principal, ..Offer::own(LegacyVersion::NEWEST) };
+        let offer =
+            InitializeOffer { principal: &caller.principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
         let opened = with_asker(&client, async |asker: Asker<'_>| {
             super::open_session(&asker, &upstream, offer, deadline).await
         });
         let opened = opened.await?;
-        let (name, held) = (SessionName::from(&opened), Some((Counted::new(&upstream), place)));
+        let (name, held) = (SessionName::from(&opened), Some((SharedSessionGauge::new(&upstream), place)));
         let last_id = Cell::new(OPENING_ID);
         Ok(Self { client, upstream, uris: Vec::new(), opened: Some(opened), name, last_id, held })
     }
@@ -278,7 +286,7 @@ impl Subscription {
     }
 
     /// Takes everything back.
-    async fn end(&self, opened: &Opened) {
+    async fn end(&self, opened: &InitializedSession) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         let is_closed = with_asker(&self.client, async |asker: Asker<'_>| {
             initialize::close(&asker, &self.upstream, opened, deadline).await
@@ -294,7 +302,7 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for ResourceSession {
     fn drop(&mut self) {
         let Some(opened) = self.opened.take() else { return };
         let ending = Self {

@@ -32,16 +32,16 @@ use std::time::Instant;
 use http::{Method as HttpMethod, Request, StatusCode};
 use tokio::sync::Semaphore;
 
-use self::answers::Servers;
-use self::call::Call;
+use self::answers::IntroductionCache;
+use self::call::ModernCall;
 use self::multiplexed::with_memory;
-use self::shared::Sessions;
-use self::tasks::Tools;
-use crate::access::limit::quota::{Place, Room};
+use self::shared::SharedSessions;
+use self::tasks::TaskOnlyTools;
+use crate::access::limit::quota::{Quota, QuotaPermit};
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
-use crate::upstream::initialize::{self, NotOpened, Offer, Opened};
+use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
 use crate::upstream::pipe::exchange::empty;
 use protocol::error::UpstreamError;
 use protocol::method::Method;
@@ -51,38 +51,38 @@ const MODERN_CLIENTS: usize = 1;
 
 /// The sessions with the server.
 #[derive(Debug)]
-pub struct Server {
+pub struct ModernFacade {
     /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
-    pub room: Arc<Room>,
+    pub room: Arc<Quota>,
     /// Sessions that one call at a time has to itself.
-    pub seats: exclusive::Seats,
+    pub seats: exclusive::ExclusiveSessions,
     /// Calls that wait for their client's answers.
-    pub parked: parked::Parked,
+    pub parked: parked::SuspendedCalls,
     /// Those that calls share.
-    pub shared: Sessions,
+    pub shared: SharedSessions,
     /// How it introduced itself.
-    pub servers: Servers,
+    pub servers: IntroductionCache,
     /// Those of its tools that it runs as tasks alone.
-    pub tools: Tools,
+    pub tools: TaskOnlyTools,
     /// Turns to tell it what nobody waits for.
     pub telling: Arc<Semaphore>,
 }
 
-impl Default for Server {
+impl Default for ModernFacade {
     fn default() -> Self {
         Self {
-            room: Room::new(0),
-            seats: exclusive::Seats::default(),
-            parked: parked::Parked::default(),
-            shared: Sessions::default(),
-            servers: Servers::default(),
-            tools: Tools::default(),
+            room: Quota::new(0),
+            seats: exclusive::ExclusiveSessions::default(),
+            parked: parked::SuspendedCalls::default(),
+            shared: SharedSessions::default(),
+            servers: IntroductionCache::default(),
+            tools: TaskOnlyTools::default(),
             telling: Arc::new(Semaphore::new(telling::TELLING_MAX)),
         }
     }
 }
 
-impl Server {
+impl ModernFacade {
     /// Nobody is served any more.
     pub fn retire(&self) {
         self.seats.retired.cancel();
@@ -90,7 +90,7 @@ impl Server {
     }
 
     /// A place for one more session. Where there is none, one that nobody uses ends.
-    pub fn place(&self, upstream: &Upstream) -> Result<Place, UpstreamError> {
+    pub fn place(&self, upstream: &Upstream) -> Result<QuotaPermit, UpstreamError> {
         self.room.set_max(upstream.config.bridge.sessions_max);
         let makes_room = || self.shared.make_room() || self.seats.make_room();
         let place = self.room.take().or_else(|| makes_room().then(|| self.room.take_beyond()));
@@ -102,11 +102,11 @@ impl Server {
 pub async fn open_session(
     asker: &Asker<'_>,
     upstream: &Upstream,
-    offer: Offer<'_>,
+    offer: InitializeOffer<'_>,
     deadline: Instant,
-) -> Result<Opened, UpstreamError> {
+) -> Result<InitializedSession, UpstreamError> {
     let opened = initialize::open(asker, upstream, offer, deadline).await;
-    if matches!(opened, Err(NotOpened::Refused { .. })) {
+    if matches!(opened, Err(InitializeError::Refused { .. })) {
         // It may speak another era by now.
         upstream.facts.doubt();
     }
@@ -124,7 +124,7 @@ pub async fn answer(
         return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
     }
     let depth_max = client.pipes.shared.limits().json_depth_max;
-    let call = Call::read(request, deadline, (&mut client.pipes.scratch.borrow_mut(), depth_max));
+    let call = ModernCall::read(request, deadline, (&mut client.pipes.scratch.borrow_mut(), depth_max));
     let Some(call) = call else { return Ok(empty(StatusCode::BAD_REQUEST)) };
     if !call.is_request() {
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
@@ -144,7 +144,7 @@ pub async fn answer(
 }
 
 /// Makes a call, as a task where the server wants that.
-async fn make(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Result<Reply, UpstreamError> {
+async fn make(client: &Client, upstream: &Arc<Upstream>, call: ModernCall) -> Result<Reply, UpstreamError> {
     let declined = with_memory(client, |memory| answers::declined(&call, memory));
     if let Some(answer) = declined {
         return Ok(answer.into_reply());

@@ -14,9 +14,9 @@ use http::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
 use super::answers;
-use super::call::Call;
-use super::hearing::{self, Begun, Hearing, Posted, Said};
-use super::shared::{Progress, Sessions, Use};
+use super::call::ModernCall;
+use super::hearing::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem};
+use super::shared::{ProgressReceiver, SharedSessions, Use};
 use super::telling;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{Translated, next_number};
@@ -41,19 +41,19 @@ pub const COMMENT: &[u8] = b":\n\n";
 pub async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
-    call: Arc<Call>,
+    call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let mut may_reopen = true;
     loop {
-        let using = Sessions::get(client, upstream, &call.caller, call.deadline).await?;
+        let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
         let mut running = Running::begin(client, upstream, using, &call);
         match running.post("").await? {
-            Begun::Answer(answer) => {
+            ReplyStart::Answer(answer) => {
                 running.is_over = true;
-                return running.last(&answer).map(answers::Answer::into_reply);
+                return running.last(&answer).map(answers::CallAnswer::into_reply);
             }
-            Begun::Stream(hearing) => return stream(running, hearing).await,
-            Begun::SessionLost => {
+            ReplyStart::Stream(hearing) => return stream(running, hearing).await,
+            ReplyStart::SessionLost => {
                 running.is_over = true;
                 running.using.lose();
                 if !std::mem::take(&mut may_reopen) {
@@ -71,19 +71,19 @@ pub struct Running {
     /// The server.
     pub upstream: Arc<Upstream>,
     /// The client's request.
-    pub call: Arc<Call>,
+    pub call: Arc<ModernCall>,
     /// The literal of its id with the server, and of its progress token.
     pub id: Box<str>,
     /// Nothing is to be cancelled any more.
     pub is_over: bool,
     /// Its right to the session.
     pub using: Use,
-    progress: Option<(Progress, queue::Receiver)>,
+    progress: Option<(ProgressReceiver, queue::PieceReceiver)>,
 }
 
 impl Running {
     /// Begins a call in a session; nothing is sent yet.
-    pub fn begin(client: &Client, upstream: &Arc<Upstream>, using: Use, call: &Arc<Call>) -> Self {
+    pub fn begin(client: &Client, upstream: &Arc<Upstream>, using: Use, call: &Arc<ModernCall>) -> Self {
         let id = next_number();
         let progress = call.token.is_some().then(|| using.session.hear(client, id));
         Self {
@@ -98,7 +98,7 @@ impl Running {
     }
 
     /// Sends the request with `added` in its parameters.
-    pub async fn post(&mut self, added: &str) -> Result<Begun, UpstreamError> {
+    pub async fn post(&mut self, added: &str) -> Result<ReplyStart, UpstreamError> {
         let Self { client, upstream, call, id, .. } = self;
         let message = with_memory(client, |memory| call.to_legacy((id, id), added, memory));
         let message: Segments = message.map_err(|_: JsonError| UpstreamError::Nonsense)?;
@@ -106,7 +106,7 @@ impl Running {
             let name = call.envelope.name.as_ref()?.decode(&call.message)?;
             Some(call.method == Method::ToolsCall && upstream.may_call_twice(&name))
         };
-        let posted = Posted {
+        let posted = BridgedRequest {
             message,
             id: id.clone(),
             headers: call.headers.clone(),
@@ -123,7 +123,7 @@ impl Running {
     }
 
     /// What the server's answer is to the client.
-    pub fn last(&self, answer: &Bytes) -> Result<answers::Answer, UpstreamError> {
+    pub fn last(&self, answer: &Bytes) -> Result<answers::CallAnswer, UpstreamError> {
         with_memory(&self.client, |memory| answers::last(&self.upstream, &self.call, answer, memory))
     }
 
@@ -168,21 +168,21 @@ impl Drop for Running {
 }
 
 /// The reply to a call whose answer comes as an event.
-async fn stream(running: Running, hearing: Box<Hearing>) -> Result<Reply, UpstreamError> {
+async fn stream(running: Running, hearing: Box<ResponseReader>) -> Result<Reply, UpstreamError> {
     let mut under_way = UnderWay { running, hearing: Some(hearing) };
     // A server that can be asked again for its stream begins with an event that says nothing.
     let says_something = async {
         loop {
             match under_way.next().await {
-                Ok(Some(Next::Nothing)) => {}
+                Ok(Some(ReplyEvent::Nothing)) => {}
                 said => return said,
             }
         }
     };
     let first = match timeout(FIRST_PATIENCE, says_something).await {
-        Ok(Ok(Some(Next::Last(answer)))) => return Ok(answer.into_reply()),
-        Ok(Ok(Some(Next::Event(event)))) => event,
-        Ok(Ok(Some(Next::Nothing) | None)) | Err(_) => Bytes::from_static(COMMENT),
+        Ok(Ok(Some(ReplyEvent::Last(answer)))) => return Ok(answer.into_reply()),
+        Ok(Ok(Some(ReplyEvent::Event(event)))) => event,
+        Ok(Ok(Some(ReplyEvent::Nothing) | None)) | Err(_) => Bytes::from_static(COMMENT),
         Ok(Err(error)) => return Err(error),
     };
     Ok(events(first, under_way))
@@ -195,9 +195,9 @@ fn events(first: Bytes, under_way: UnderWay) -> Reply {
             return Some((Ok(first), (None, under_way)));
         }
         let event = match under_way.next().await {
-            Ok(Some(Next::Event(event))) => event,
-            Ok(Some(Next::Nothing)) => Bytes::from_static(COMMENT),
-            Ok(Some(Next::Last(answer))) => data_event(answer.message),
+            Ok(Some(ReplyEvent::Event(event))) => event,
+            Ok(Some(ReplyEvent::Nothing)) => Bytes::from_static(COMMENT),
+            Ok(Some(ReplyEvent::Last(answer))) => data_event(answer.message),
             Ok(None) => return None,
             Err(error) => {
                 under_way.hearing = None;
@@ -218,7 +218,7 @@ pub fn events_reply(events: Translated) -> Reply {
 }
 
 /// What a client is told in the middle of a stream that breaks off.
-pub fn failure(call: &Call, error: UpstreamError) -> String {
+pub fn failure(call: &ModernCall, error: UpstreamError) -> String {
     Error::from(error).body(Some(&call.id), Era::Modern)
 }
 
@@ -226,39 +226,39 @@ pub fn failure(call: &Call, error: UpstreamError) -> String {
 struct UnderWay {
     running: Running,
     /// `None`: all was said.
-    hearing: Option<Box<Hearing>>,
+    hearing: Option<Box<ResponseReader>>,
 }
 
-enum Next {
+enum ReplyEvent {
     /// The server is still there.
     Nothing,
     Event(Bytes),
-    Last(answers::Answer),
+    Last(answers::CallAnswer),
 }
 
 impl UnderWay {
     /// What the client is told next; `None` after the last. May be dropped and called again.
-    async fn next(&mut self) -> Result<Option<Next>, UpstreamError> {
+    async fn next(&mut self) -> Result<Option<ReplyEvent>, UpstreamError> {
         let Self { running, hearing: heard } = self;
         loop {
             let Some(hearing) = heard else { return Ok(None) };
             let said = tokio::select! {
                 said = hearing.next() => said?,
-                message = running.told_elsewhere() => Said::Message { message, is_answer: false },
+                message = running.told_elsewhere() => StreamItem::Message { message, is_answer: false },
             };
             match said {
-                Said::Nothing => return Ok(Some(Next::Nothing)),
-                Said::Message { message, is_answer: false } => {
+                StreamItem::Nothing => return Ok(Some(ReplyEvent::Nothing)),
+                StreamItem::Message { message, is_answer: false } => {
                     if let Some(event) = running.translate(&message) {
-                        return Ok(Some(Next::Event(event)));
+                        return Ok(Some(ReplyEvent::Event(event)));
                     }
                 }
-                Said::Message { message, .. } => {
+                StreamItem::Message { message, .. } => {
                     running.is_over = true;
                     if let Some(hearing) = heard.take() {
                         hearing.finish();
                     }
-                    return running.last(&message).map(|answer| Some(Next::Last(answer)));
+                    return running.last(&message).map(|answer| Some(ReplyEvent::Last(answer)));
                 }
             }
         }

@@ -14,11 +14,11 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::attached::{self, Attached};
-use super::call::Call;
+use super::attached::{self, CallReplySink};
+use super::call::ModernCall;
 use super::seat::Command;
 use super::state::{Binding, Seal, Stated};
-use super::{answers, attached::Waiting};
+use super::{answers, attached::CallReply};
 use crate::clock::now_s;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
@@ -31,20 +31,20 @@ const WHY_REJECTED: &str = "no call waits for this requestState any more: call a
 
 /// The calls of one upstream that wait.
 #[derive(Debug, Default)]
-pub struct Parked {
+pub struct SuspendedCalls {
     seal: Seal,
-    table: Mutex<Table>,
+    table: Mutex<SuspendedTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct SuspendedTable {
     next: u64,
-    calls: HashMap<u64, Entry>,
+    calls: HashMap<u64, SuspendedEntry>,
     of_principal: HashMap<Arc<str>, usize>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SuspendedEntry {
     binding: Binding,
     principal: Arc<str>,
     commands: mpsc::Sender<Command>,
@@ -54,7 +54,7 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-impl Parked {
+impl SuspendedCalls {
     /// From now on this call waits. Returns its number, and the state for its client.
     pub fn enter(
         &self,
@@ -74,7 +74,7 @@ impl Parked {
         let expires_s = now_s().saturating_add(bounds.park_timeout.as_secs() + 1);
         let state = self.seal.seal(Stated { parked, expires_s, binding }).ok_or(TooMany)?;
         *table.of_principal.entry(Arc::clone(principal)).or_default() += 1;
-        table.calls.insert(parked, Entry { binding, principal: Arc::clone(principal), commands });
+        table.calls.insert(parked, SuspendedEntry { binding, principal: Arc::clone(principal), commands });
         Ok((parked, state))
     }
 
@@ -95,8 +95,8 @@ impl Parked {
     }
 }
 
-impl Table {
-    fn remove(&mut self, parked: u64) -> Option<Entry> {
+impl SuspendedTable {
+    fn remove(&mut self, parked: u64) -> Option<SuspendedEntry> {
         let entry = self.calls.remove(&parked)?;
         if let Some(count) = self.of_principal.get_mut(&entry.principal) {
             *count -= 1;
@@ -109,7 +109,11 @@ impl Table {
 }
 
 /// Goes on with the call that the `requestState` of `call` names.
-pub async fn resume(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Result<Reply, UpstreamError> {
+pub async fn resume(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    call: ModernCall,
+) -> Result<Reply, UpstreamError> {
     let parked = &upstream.bridge.as_modern.parked;
     let depth_max = client.pipes.shared.limits().json_depth_max;
     let (taken, answers) = {
@@ -125,9 +129,9 @@ pub async fn resume(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Re
         return Ok(rejected(&call).into_reply());
     };
     let deadline = call.deadline;
-    let (attached, waiting) = Attached::new(client, Arc::new(call));
+    let (attached, waiting) = CallReplySink::new(client, Arc::new(call));
     match commands.try_send(Command::Resume(Box::new(attached), answers)) {
-        Ok(()) => Waiting::reply(waiting, deadline).await,
+        Ok(()) => CallReply::reply(waiting, deadline).await,
         // Its thread is gone, and the call with it.
         Err(error) => {
             upstream.bridge.series.parks.lost.inc();
@@ -140,7 +144,7 @@ pub async fn resume(client: &Client, upstream: &Arc<Upstream>, call: Call) -> Re
 }
 
 /// What the client is told that retries what does not wait.
-pub fn rejected(call: &Call) -> answers::Answer {
+pub fn rejected(call: &ModernCall) -> answers::CallAnswer {
     answers::refusal(call, StatusCode::BAD_REQUEST, -32602, WHY_REJECTED)
 }
 
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_call_is_taken_once_and_by_its_own_client() {
-        let (parked, (commands, _other_end)) = (Parked::default(), mpsc::channel(1));
+        let (parked, (commands, _other_end)) = (SuspendedCalls::default(), mpsc::channel(1));
         let principal = Arc::from("p");
         let bounds = bounds(2, 2);
         let (number, state) = parked.enter(&bounds, (&principal, binding("p")), commands).expect("room");
@@ -197,7 +201,7 @@ mod tests {
 
     #[test]
     fn so_many_wait_and_no_more() {
-        let (parked, (commands, _other_end)) = (Parked::default(), mpsc::channel(1));
+        let (parked, (commands, _other_end)) = (SuspendedCalls::default(), mpsc::channel(1));
         let enter = |principal: &str| {
             let bounds = bounds(3, 1);
             parked.enter(&bounds, (&Arc::from(principal), binding(principal)), commands.clone())

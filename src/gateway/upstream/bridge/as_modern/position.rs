@@ -28,7 +28,7 @@ const QUIET_AT_ONCE: u32 = 30;
 
 /// Where a stream stands.
 #[derive(Clone, Debug)]
-pub struct Position {
+pub struct StreamPosition {
     /// The id of the last event, if it can be asked for what came after it.
     after: Option<Bytes>,
     retry: Duration,
@@ -42,7 +42,7 @@ pub struct Position {
 
 /// What came of asking for a stream.
 #[derive(Debug)]
-pub enum Opened {
+pub enum ResumeResult {
     /// It stands.
     Stream(Box<Reply>),
     /// The server knows the session, but not the event to go on after.
@@ -53,30 +53,30 @@ pub enum Opened {
     Failed,
 }
 
-impl Default for Position {
+impl Default for StreamPosition {
     fn default() -> Self {
         Self { after: None, retry: RETRY, fruitless: 0, quiet: 0, since: None, was_open: false }
     }
 }
 
-impl Position {
+impl StreamPosition {
     /// Asks for the stream of a session from here on.
-    pub async fn open(&self, client: &Client, upstream: &Upstream, session: &SessionName) -> Opened {
+    pub async fn open(&self, client: &Client, upstream: &Upstream, session: &SessionName) -> ResumeResult {
         match unasked::open(client, upstream, session.named(), self.after.as_ref()).await {
-            unasked::Opened::Stream(reply) => Opened::Stream(reply),
-            unasked::Opened::Refused => Opened::Refused,
-            unasked::Opened::Failed(error) => {
+            unasked::GetResult::Stream(reply) => ResumeResult::Stream(reply),
+            unasked::GetResult::Refused => ResumeResult::Refused,
+            unasked::GetResult::Failed(error) => {
                 tracing::debug!(upstream = upstream.config.name, ?error, "a stream cannot be opened");
-                Opened::Failed
+                ResumeResult::Failed
             }
-            unasked::Opened::Doubtful => match is_known(client, upstream, session).await {
+            unasked::GetResult::Doubtful => match is_known(client, upstream, session).await {
                 // If the session is gone, the next call finds out.
-                Some(false) => Opened::Refused,
-                Some(true) if self.after.is_some() => Opened::UnknownEvent,
-                Some(true) if !self.was_open => Opened::Refused,
+                Some(false) => ResumeResult::Refused,
+                Some(true) if self.after.is_some() => ResumeResult::UnknownEvent,
+                Some(true) if !self.was_open => ResumeResult::Refused,
                 // Nothing says that there is one.
-                None if !self.was_open && self.after.is_none() => Opened::Refused,
-                _ => Opened::Failed,
+                None if !self.was_open && self.after.is_none() => ResumeResult::Refused,
+                _ => ResumeResult::Failed,
             },
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use protocol::sse::Events;
 
-    fn read(position: &mut Position, text: &'static str) {
+    fn read(position: &mut StreamPosition, text: &'static str) {
         let mut events = Events::new(1024);
         events.push(Bytes::from_static(text.as_bytes()));
         while let Some(event) = events.next() {
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_until_the_server_says_something() {
-        let mut position = Position::default();
-        let pauses = |position: &mut Position| [(); 7].map(|()| position.pause().as_secs());
+        let mut position = StreamPosition::default();
+        let pauses = |position: &mut StreamPosition| [(); 7].map(|()| position.pause().as_secs());
         assert_eq!(pauses(&mut position), [1, 2, 4, 8, 16, 30, 30]);
         read(&mut position, ":\n\n");
         assert_eq!(position.pause(), RETRY);
@@ -171,8 +171,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_as_well_where_events_bring_nothing() {
-        let mut position = Position::default();
-        let pauses = |position: &mut Position, times: u32| {
+        let mut position = StreamPosition::default();
+        let pauses = |position: &mut StreamPosition, times: u32| {
             let pause = |_| {
                 read(position, "retry: 10\n: here\n\n");
                 position.pause().as_millis()
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_reply_is_asked_for_while_there_is_hope() {
-        let mut position = Position::default();
+        let mut position = StreamPosition::default();
         assert_eq!(position.pause_before_rest(), None, "nobody can say where it stopped");
         read(&mut position, "id: e1\nretry: 20\ndata:\n\n");
         for number in 0..QUIET_MAX {

@@ -15,17 +15,17 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::MODERN_CLIENTS;
-use super::attached::{Answers, Attached};
-use super::exclusive::{Key, Resting};
-use super::heard::{self, Heard};
+use super::attached::{Answers, CallReplySink};
+use super::exclusive::{Resting, SessionKey};
+use super::heard::{self, IncomingMessage};
 use super::hearing::SessionName;
-use super::line::{self, Link, Unasked};
-use super::turn::{self, Ended};
-use crate::access::limit::quota::Place;
+use super::line::{self, ServerInitiated, SessionClient};
+use super::turn::{self, CallEnd};
+use crate::access::limit::quota::QuotaPermit;
 use crate::telemetry::bridge::BridgeSeries;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Client;
-use crate::upstream::initialize::Offer;
+use crate::upstream::initialize::InitializeOffer;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Kind, quote};
 use protocol::translation::question;
@@ -43,21 +43,21 @@ const COMMANDS_MAX: usize = 2;
 #[derive(Debug)]
 pub enum Command {
     /// Make this call.
-    Call(Box<Attached>),
+    Call(Box<CallReplySink>),
     /// Go on with the call that waits.
-    Resume(Box<Attached>, Answers),
+    Resume(Box<CallReplySink>, Answers),
     /// End, to make room.
     Close,
 }
 
 /// An open session.
-pub struct Seat {
+pub struct ExclusiveSession {
     /// The way to it.
-    pub link: Rc<Link>,
+    pub link: Rc<SessionClient>,
     /// What it was opened for.
-    pub key: Arc<Key>,
+    pub key: Arc<SessionKey>,
     /// Its stream.
-    pub unasked: Unasked,
+    pub unasked: ServerInitiated,
     /// What it is told.
     pub commands: mpsc::Receiver<Command>,
     /// Where that is said.
@@ -66,44 +66,44 @@ pub struct Seat {
     pub retired: CancellationToken,
     /// It makes room for another.
     is_ousted: bool,
-    _counted: Counted,
+    _counted: SessionGauge,
 }
 
 /// What a session is opened with.
-pub struct Opening {
+pub struct SessionSetup {
     /// The thread's way to upstreams.
     pub client: Client,
     /// The server.
     pub upstream: Arc<Upstream>,
     /// For whom.
-    pub key: Arc<Key>,
+    pub key: Arc<SessionKey>,
     /// Its place among all sessions.
-    pub place: Place,
+    pub place: QuotaPermit,
 }
 
 /// A session among those that the metrics count.
-struct Counted {
+struct SessionGauge {
     series: BridgeSeries,
-    _place: Place,
+    _place: QuotaPermit,
 }
 
-impl Counted {
-    fn new(series: &BridgeSeries, place: Place) -> Self {
+impl SessionGauge {
+    fn new(series: &BridgeSeries, place: QuotaPermit) -> Self {
         series.sessions[MODERN_CLIENTS].inc();
         Self { series: series.clone(), _place: place }
     }
 }
 
-impl Drop for Counted {
+impl Drop for SessionGauge {
     fn drop(&mut self) {
         self.series.sessions[MODERN_CLIENTS].dec();
     }
 }
 
 /// Opens a session for this call, and keeps it for others.
-pub async fn run(opening: Opening, attached: Box<Attached>) {
-    let Opening { client, upstream, key, place } = opening;
-    let counted = Counted::new(&upstream.bridge.series, place);
+pub async fn run(opening: SessionSetup, attached: Box<CallReplySink>) {
+    let SessionSetup { client, upstream, key, place } = opening;
+    let counted = SessionGauge::new(&upstream.bridge.series, place);
     let (own_commands, commands) = mpsc::channel(COMMANDS_MAX);
     let retired = upstream.bridge.as_modern.seats.retired.clone();
     // What opening takes is not held for as long as the session is: a call may wait there for its client.
@@ -112,38 +112,46 @@ pub async fn run(opening: Opening, attached: Box<Attached>) {
         Err(error) => return attached.fail(error),
     };
     drop((client, upstream));
-    let seat =
-        Seat { link, key, unasked, commands, own_commands, retired, is_ousted: false, _counted: counted };
+    let seat = ExclusiveSession {
+        link,
+        key,
+        unasked,
+        commands,
+        own_commands,
+        retired,
+        is_ousted: false,
+        _counted: counted,
+    };
     Box::pin(seat.run(attached)).await;
 }
 
 async fn open(
     client: &Client,
     upstream: &Arc<Upstream>,
-    key: &Key,
+    key: &SessionKey,
     deadline: Instant,
-) -> Result<(Rc<Link>, Unasked), UpstreamError> {
+) -> Result<(Rc<SessionClient>, ServerInitiated), UpstreamError> {
     let limits = Arc::clone(&client.pipes.shared.limits());
     let info = key.client_info(client, limits.json_depth_max);
-    let offer = Offer {
+    let offer = InitializeOffer {
         capabilities: &key.capabilities,
         client_name: &info.name,
         client_title: &info.title,
         client_version: &info.version,
         principal: &key.principal,
-        ..Offer::own(protocol::version::LegacyVersion::NEWEST)
+        ..InitializeOffer::own(protocol::version::LegacyVersion::NEWEST)
     };
     let asker = line::asker(client, &limits);
     let opened = Box::pin(super::open_session(&asker, upstream, offer, deadline)).await?;
-    let link = Link::new(client, upstream, SessionName::from(&opened));
-    let mut unasked = Unasked::new(&link);
+    let link = SessionClient::new(client, upstream, SessionName::from(&opened));
+    let mut unasked = ServerInitiated::new(&link);
     if let Some(level) = key.level.filter(|_| logs(client, &opened.result, limits.json_depth_max)) {
         let set = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"logging/setLevel","params":{{"level":{}}}}}"#,
             quote(level.as_str())
         );
         // Lines that nobody asked for are dropped here as well.
-        let _ = timeout(LAST_PATIENCE, Link::tell(Rc::clone(&link), set.into())).await;
+        let _ = timeout(LAST_PATIENCE, SessionClient::tell(Rc::clone(&link), set.into())).await;
     }
     // It is as good as it gets.
     let _ = timeout(STANDING_PATIENCE, unasked.stand()).await;
@@ -158,14 +166,14 @@ fn logs(client: &Client, introduction: &Bytes, depth_max: usize) -> bool {
     logging.is_some_and(|logging| logging.kind() == Kind::Object)
 }
 
-impl Seat {
-    async fn run(mut self, mut attached: Box<Attached>) {
+impl ExclusiveSession {
+    async fn run(mut self, mut attached: Box<CallReplySink>) {
         let mut may_reopen = true;
         loop {
             match Box::pin(turn::run(&mut self, attached)).await {
-                Ended::Clean => may_reopen = true,
-                Ended::Spoilt => break,
-                Ended::Lost(call) => {
+                CallEnd::Clean => may_reopen = true,
+                CallEnd::Spoilt => break,
+                CallEnd::Lost(call) => {
                     // One that was opened just now is not what is wrong.
                     if !std::mem::take(&mut may_reopen) {
                         return call.fail(UpstreamError::SessionLost);
@@ -176,7 +184,7 @@ impl Seat {
                     }
                     continue;
                 }
-                Ended::Cut => return,
+                CallEnd::Cut => return,
             }
             match Box::pin(self.rest()).await {
                 Some(next) => attached = next,
@@ -211,7 +219,7 @@ impl Seat {
     }
 
     /// Waits for the next call. `None`: there is none, and the session is to be closed.
-    async fn rest(&mut self) -> Option<Box<Attached>> {
+    async fn rest(&mut self) -> Option<Box<CallReplySink>> {
         let idle_timeout = self.link.upstream().config.bridge.session_idle_timeout;
         if idle_timeout.is_zero() || self.retired.is_cancelled() {
             return None;
@@ -242,7 +250,7 @@ impl Seat {
     }
 
     /// The call that it is told to make.
-    fn take(&mut self, command: Option<Command>) -> Option<Box<Attached>> {
+    fn take(&mut self, command: Option<Command>) -> Option<Box<CallReplySink>> {
         match command {
             Some(Command::Call(attached)) => Some(attached),
             other => {
@@ -254,9 +262,11 @@ impl Seat {
 
     /// Answers what the server asks while there is nobody to ask.
     async fn refuse(&self, message: &Bytes) {
-        let Some(Heard::Request { id, is_ping }) = heard::read(&self.link, message, "") else { return };
+        let Some(IncomingMessage::Request { id, is_ping }) = heard::read(&self.link, message, "") else {
+            return;
+        };
         let answer = question::unasked_answer(&id, is_ping);
         // A server that does not take it in does without.
-        let _ = timeout(LAST_PATIENCE, Box::pin(Link::tell(Rc::clone(&self.link), answer))).await;
+        let _ = timeout(LAST_PATIENCE, Box::pin(SessionClient::tell(Rc::clone(&self.link), answer))).await;
     }
 }

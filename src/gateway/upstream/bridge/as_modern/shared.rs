@@ -24,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::hearing::{SessionName, with_asker};
 use super::multiplexed::with_memory;
-use super::position::{self, Position};
+use super::position::{self, StreamPosition};
 use super::{MODERN_CLIENTS, telling};
-use crate::access::limit::quota::Place;
+use crate::access::limit::quota::QuotaPermit;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::bridge::Caller;
+use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::initialize::{self, Offer, Opened};
+use crate::upstream::initialize::{self, InitializeOffer, InitializedSession};
 use crate::upstream::pipe::queue;
 use crate::upstream::unasked::Messages;
 use protocol::error::UpstreamError;
@@ -44,15 +44,15 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The sessions with a server, by principal.
 #[derive(Debug, Default)]
-pub struct Sessions {
-    slots: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
+pub struct SharedSessions {
+    slots: Mutex<HashMap<Arc<str>, Arc<SharedSlot>>>,
     retired: CancellationToken,
 }
 
 /// The place of one session.
 #[derive(Debug, Default)]
-struct Slot {
-    session: OnceCell<Arc<Session>>,
+struct SharedSlot {
+    session: OnceCell<Arc<SharedSession>>,
     /// Why none could be opened.
     failed: OnceLock<UpstreamError>,
     users: AtomicUsize,
@@ -64,47 +64,47 @@ struct Slot {
 
 /// A session.
 #[derive(Debug)]
-pub struct Session {
+pub struct SharedSession {
     /// How requests name it.
     pub name: SessionName,
     /// Calls that hear of their progress, by their ids.
-    hearing: Mutex<HashMap<u64, queue::Sender>>,
+    hearing: Mutex<HashMap<u64, queue::PieceSender>>,
     lost: CancellationToken,
     /// It makes room for another.
     ousted: CancellationToken,
-    _counted: Counted,
-    _place: Place,
+    _counted: SharedSessionGauge,
+    _place: QuotaPermit,
 }
 
 /// The right to use a session.
 #[derive(Debug)]
 pub struct Use {
     /// It.
-    pub session: Arc<Session>,
-    held: Held,
+    pub session: Arc<SharedSession>,
+    held: SlotGuard,
 }
 
 /// While it lives, a slot is in use.
 #[derive(Debug)]
-struct Held {
+struct SlotGuard {
     upstream: Arc<Upstream>,
     principal: Arc<str>,
-    slot: Arc<Slot>,
+    slot: Arc<SharedSlot>,
 }
 
 /// While it lives, progress of the call with this id is heard.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressReceiver {
     /// The id, and the progress token.
     pub id: u64,
-    session: Arc<Session>,
+    session: Arc<SharedSession>,
 }
 
 /// One more session.
 #[derive(Debug)]
-pub struct Counted(IntGauge);
+pub struct SharedSessionGauge(IntGauge);
 
-impl Counted {
+impl SharedSessionGauge {
     /// Counts it.
     pub fn new(upstream: &Upstream) -> Self {
         let gauge = &upstream.bridge.series.sessions[MODERN_CLIENTS];
@@ -113,18 +113,18 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for SharedSessionGauge {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-impl Sessions {
+impl SharedSessions {
     /// The principal's session, opened if there is none.
     pub async fn get(
         client: &Client,
         upstream: &Arc<Upstream>,
-        caller: &Caller,
+        caller: &BridgedCaller,
         deadline: Instant,
     ) -> Result<Use, UpstreamError> {
         let principal = &caller.principal;
@@ -135,7 +135,7 @@ impl Sessions {
             slot.uses.fetch_add(1, Ordering::Relaxed);
             Arc::clone(slot)
         };
-        let held = Held { upstream: Arc::clone(upstream), principal: Arc::clone(principal), slot };
+        let held = SlotGuard { upstream: Arc::clone(upstream), principal: Arc::clone(principal), slot };
         if let Some(session) = held.slot.session.get() {
             return Ok(Use { session: Arc::clone(session), held });
         }
@@ -161,7 +161,8 @@ impl Sessions {
     /// Ends a session that nobody uses. False: there is none.
     pub fn make_room(&self) -> bool {
         let mut slots = self.slots();
-        let is_idle = |slot: &Slot| slot.users.load(Ordering::Acquire) == 0 && slot.session.initialized();
+        let is_idle =
+            |slot: &SharedSlot| slot.users.load(Ordering::Acquire) == 0 && slot.session.initialized();
         let idle = slots.iter().find(|(_, slot)| is_idle(slot)).map(|(principal, _)| Arc::clone(principal));
         let Some(slot) = idle.and_then(|principal| slots.remove(&principal)) else { return false };
         drop(slots);
@@ -169,12 +170,12 @@ impl Sessions {
         true
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<SharedSlot>>> {
         self.slots.lock()
     }
 
     /// Takes a slot out if `fits`; `false` if it does not.
-    fn remove(&self, principal: &str, slot: &Arc<Slot>, fits: impl FnOnce() -> bool) -> bool {
+    fn remove(&self, principal: &str, slot: &Arc<SharedSlot>, fits: impl FnOnce() -> bool) -> bool {
         let mut slots = self.slots();
         if !fits() {
             return false;
@@ -189,15 +190,15 @@ impl Sessions {
 impl Use {
     /// The server does not know the session any more: the next call opens another.
     pub fn lose(&self) {
-        let Held { upstream, principal, slot } = &self.held;
+        let SlotGuard { upstream, principal, slot } = &self.held;
         upstream.bridge.as_modern.shared.remove(principal, slot, || true);
         self.session.lost.cancel();
     }
 }
 
-impl Held {
+impl SlotGuard {
     /// Opens the session. Where that fails, it has failed for all who wait: they do not try it one after another.
-    async fn open(&self, client: &Client, deadline: Instant) -> Result<Arc<Session>, UpstreamError> {
+    async fn open(&self, client: &Client, deadline: Instant) -> Result<Arc<SharedSession>, UpstreamError> {
         let Self { upstream, principal, slot } = self;
         if let Some(error) = slot.failed.get() {
             return Err(error.clone());
@@ -215,7 +216,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         let Self { upstream, principal, slot } = self;
         if slot.users.fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -230,21 +231,21 @@ impl Drop for Held {
     }
 }
 
-impl Session {
+impl SharedSession {
     /// Hears of the progress of the call with this id.
-    pub fn hear(self: &Arc<Self>, client: &Client, id: u64) -> (Progress, queue::Receiver) {
+    pub fn hear(self: &Arc<Self>, client: &Client, id: u64) -> (ProgressReceiver, queue::PieceReceiver) {
         let bounds = client.pipes.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
         self.hearing().insert(id, sender);
-        (Progress { id, session: Arc::clone(self) }, receiver)
+        (ProgressReceiver { id, session: Arc::clone(self) }, receiver)
     }
 
-    fn hearing(&self) -> MutexGuard<'_, HashMap<u64, queue::Sender>> {
+    fn hearing(&self) -> MutexGuard<'_, HashMap<u64, queue::PieceSender>> {
         self.hearing.lock()
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressReceiver {
     fn drop(&mut self) {
         self.session.hearing().remove(&self.id);
     }
@@ -275,10 +276,14 @@ pub async fn apart<T: 'static>(
     receiver.await.unwrap_or(Err(UpstreamError::Reset))
 }
 
-async fn open(client: &Client, held: &Held, deadline: Instant) -> Result<Arc<Session>, UpstreamError> {
-    let Held { upstream, principal, slot } = held;
+async fn open(
+    client: &Client,
+    held: &SlotGuard,
+    deadline: Instant,
+) -> Result<Arc<SharedSession>, UpstreamError> {
+    let SlotGuard { upstream, principal, slot } = held;
     let place = upstream.bridge.as_modern.place(upstream)?;
-    let offer = Offer { principal, ..Offer::own(LegacyVersion::NEWEST) };
+    let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
     let opened = with_asker(client, async |asker: Asker<'_>| {
         super::open_session(&asker, upstream, offer, deadline).await
     });
@@ -287,13 +292,13 @@ async fn open(client: &Client, held: &Held, deadline: Instant) -> Result<Arc<Ses
         let servers = &upstream.bridge.as_modern.servers;
         with_memory(client, |memory| servers.learn(&opened.result, memory));
     }
-    let session = Arc::new(Session {
+    let session = Arc::new(SharedSession {
         name: SessionName::from(&opened),
         // Some servers take a token of 0 for none.
         hearing: Mutex::default(),
         lost: CancellationToken::new(),
         ousted: CancellationToken::new(),
-        _counted: Counted::new(upstream),
+        _counted: SharedSessionGauge::new(upstream),
         _place: place,
     });
     let keeper = Keeper {
@@ -312,12 +317,12 @@ struct Keeper {
     client: Client,
     upstream: Arc<Upstream>,
     principal: Arc<str>,
-    slot: Arc<Slot>,
-    session: Arc<Session>,
+    slot: Arc<SharedSlot>,
+    session: Arc<SharedSession>,
 }
 
 impl Keeper {
-    async fn keep(self, opened: Opened) {
+    async fn keep(self, opened: InitializedSession) {
         let (is_known, is_ousted) = tokio::select! {
             () = self.session.lost.cancelled() => (false, false),
             () = self.unused() => (true, false),
@@ -368,16 +373,16 @@ impl Keeper {
     /// Hears what the server says beside its answers, as long as there is a stream to be had. Never completes.
     async fn hear(&self) {
         let Self { client, upstream, session, .. } = self;
-        let mut at = Position::default();
+        let mut at = StreamPosition::default();
         while session.name.id.is_some() {
             match at.open(client, upstream, &session.name).await {
-                position::Opened::Stream(reply) => self.read(*reply, &mut at).await,
-                position::Opened::UnknownEvent => {
+                position::ResumeResult::Stream(reply) => self.read(*reply, &mut at).await,
+                position::ResumeResult::UnknownEvent => {
                     at.forget();
                     continue;
                 }
-                position::Opened::Refused => break,
-                position::Opened::Failed => {}
+                position::ResumeResult::Refused => break,
+                position::ResumeResult::Failed => {}
             }
             sleep(at.pause()).await;
         }
@@ -385,7 +390,7 @@ impl Keeper {
     }
 
     /// Reads a stream to its end.
-    async fn read(&self, reply: Reply, at: &mut Position) {
+    async fn read(&self, reply: Reply, at: &mut StreamPosition) {
         at.stand();
         // The connection belongs to the stream, and is closed with it.
         let Reply { body, lease: _lease, .. } = reply;

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::sealing::{Keys, NONCE_BYTES, TAG_BYTES};
+use crate::sealing::{NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::canonical::canonical;
 use protocol::json::{Document, Kind, Scratch};
 use protocol::splice::splice;
@@ -26,7 +26,7 @@ const TEXT_BYTES: usize = 2 * NUMBER_BYTES + BINDING_BYTES;
 
 /// The key.
 #[derive(Debug, Default)]
-pub struct Seal(OnceLock<Option<Keys>>);
+pub struct Seal(OnceLock<Option<SealingKeys>>);
 
 /// Whom and what a call belongs to: a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +110,8 @@ impl Seal {
         })
     }
 
-    fn keys(&self) -> Option<&Keys> {
-        self.0.get_or_init(|| Keys::ephemeral().ok()).as_ref()
+    fn keys(&self) -> Option<&SealingKeys> {
+        self.0.get_or_init(|| SealingKeys::ephemeral().ok()).as_ref()
     }
 }
 

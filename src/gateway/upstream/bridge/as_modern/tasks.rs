@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 
 use super::answers;
-use super::call::Call;
-use super::hearing::{self, Begun, Hearing, Posted, Said, with_asker};
+use super::call::ModernCall;
+use super::hearing::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem, with_asker};
 use super::multiplexed::{Running, events_reply, failure, with_memory};
-use super::shared::Sessions;
+use super::shared::SharedSessions;
 use super::telling;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
@@ -55,9 +55,9 @@ const COMMENT: &[u8] = b":\n\n";
 
 /// Tools that are run as tasks alone.
 #[derive(Debug, Default)]
-pub struct Tools(Mutex<HashSet<Box<str>>>);
+pub struct TaskOnlyTools(Mutex<HashSet<Box<str>>>);
 
-impl Tools {
+impl TaskOnlyTools {
     /// Whether this is one of them.
     pub fn has(&self, tool: &str) -> bool {
         self.0.lock().contains(tool)
@@ -89,7 +89,7 @@ impl Tools {
 }
 
 /// The tool that is called, if the server makes tasks of such calls.
-pub fn tool(client: &Client, upstream: &Upstream, call: &Call) -> Option<String> {
+pub fn tool(client: &Client, upstream: &Upstream, call: &ModernCall) -> Option<String> {
     let servers = &upstream.bridge.as_modern.servers;
     if call.method != Method::ToolsCall
         || !with_memory(client, |memory| servers.takes_tasks(upstream, memory))
@@ -103,22 +103,22 @@ pub fn tool(client: &Client, upstream: &Upstream, call: &Call) -> Option<String>
 pub async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
-    call: Arc<Call>,
+    call: Arc<ModernCall>,
     tool: &str,
 ) -> Result<Reply, UpstreamError> {
     let mut may_reopen = true;
     loop {
-        let using = Sessions::get(client, upstream, &call.caller, call.deadline).await?;
+        let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
         let mut running = Running::begin(client, upstream, using, &call);
         let answer = match running.post(TTL).await? {
-            Begun::Answer(answer) => answer,
-            Begun::Stream(hearing) => {
+            ReplyStart::Answer(answer) => answer,
+            ReplyStart::Stream(hearing) => {
                 let answered = answer_of(&running, hearing);
                 tokio::time::timeout_at(call.deadline.into(), answered)
                     .await
                     .unwrap_or(Err(UpstreamError::TimedOut))?
             }
-            Begun::SessionLost => {
+            ReplyStart::SessionLost => {
                 running.is_over = true;
                 running.using.lose();
                 if !std::mem::take(&mut may_reopen) {
@@ -129,23 +129,23 @@ pub async fn call(
         };
         running.is_over = true;
         let Some(task) = Task::read(client, &answer) else {
-            return running.last(&answer).map(answers::Answer::into_reply);
+            return running.last(&answer).map(answers::CallAnswer::into_reply);
         };
         upstream.bridge.as_modern.tools.add(tool);
         return Ok(events(Driven::new(running, task)));
     }
 }
 
-async fn answer_of(running: &Running, mut hearing: Box<Hearing>) -> Result<Bytes, UpstreamError> {
+async fn answer_of(running: &Running, mut hearing: Box<ResponseReader>) -> Result<Bytes, UpstreamError> {
     loop {
         match hearing.next().await? {
-            Said::Message { message, is_answer: true } => {
+            StreamItem::Message { message, is_answer: true } => {
                 hearing.finish();
                 return Ok(message);
             }
             // Nobody hears of its progress yet.
-            Said::Message { message, .. } => drop(running.translate(&message)),
-            Said::Nothing => {}
+            StreamItem::Message { message, .. } => drop(running.translate(&message)),
+            StreamItem::Nothing => {}
         }
     }
 }
@@ -186,7 +186,7 @@ struct Driven {
     pause: std::pin::Pin<Box<Sleep>>,
     failures: u32,
     /// Where its result comes.
-    result: Option<Box<Hearing>>,
+    result: Option<Box<ResponseReader>>,
     is_over: bool,
 }
 
@@ -221,17 +221,17 @@ impl Driven {
             if let Some(hearing) = &mut self.result {
                 let said = tokio::select! {
                     said = hearing.next() => said?,
-                    message = self.running.told_elsewhere() => Said::Message { message, is_answer: false },
+                    message = self.running.told_elsewhere() => StreamItem::Message { message, is_answer: false },
                 };
                 match said {
-                    Said::Nothing => return Ok(Bytes::from_static(COMMENT)),
-                    Said::Message { message, is_answer: true } => {
+                    StreamItem::Nothing => return Ok(Bytes::from_static(COMMENT)),
+                    StreamItem::Message { message, is_answer: true } => {
                         if let Some(hearing) = self.result.take() {
                             hearing.finish();
                         }
                         return self.finish(&message);
                     }
-                    Said::Message { message, .. } => {
+                    StreamItem::Message { message, .. } => {
                         if let Some(event) = self.running.translate(&message) {
                             return Ok(event);
                         }
@@ -288,7 +288,7 @@ impl Driven {
         let Running { client, upstream, .. } = &self.running;
         let session = &self.running.using.session;
         let id = next_number();
-        let posted = Posted {
+        let posted = BridgedRequest {
             message: Segments::from(Bytes::from(self.message(id, "tasks/result"))),
             id: id.to_string().into(),
             headers: HeaderMap::new(),
@@ -297,12 +297,12 @@ impl Driven {
             deadline: Instant::now() + upstream.config.reply_timeout,
         };
         match hearing::post(client, upstream, &session.name, posted).await? {
-            Begun::Answer(answer) => Ok(Some(answer)),
-            Begun::Stream(hearing) => {
+            ReplyStart::Answer(answer) => Ok(Some(answer)),
+            ReplyStart::Stream(hearing) => {
                 self.result = Some(hearing);
                 Ok(None)
             }
-            Begun::SessionLost => Err(UpstreamError::SessionLost),
+            ReplyStart::SessionLost => Err(UpstreamError::SessionLost),
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::hearing::{SessionName, with_asker};
 use crate::upstream::Upstream;
-use crate::upstream::ask::{Asker, Question};
+use crate::upstream::ask::{AskRequest, Asker};
 use crate::upstream::exchange::Client;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::translation::question::unasked_answer;
@@ -64,8 +64,8 @@ pub fn refuse(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, 
 }
 
 /// A message of the gateway's own within a session.
-pub fn question(session: &SessionName, body: Bytes, bytes_max: usize, patience: Duration) -> Question {
-    Question {
+pub fn question(session: &SessionName, body: Bytes, bytes_max: usize, patience: Duration) -> AskRequest {
+    AskRequest {
         headers: session.headers(),
         body,
         is_safe_to_repeat: false,

@@ -18,12 +18,12 @@ use http::StatusCode;
 use tokio::time::{sleep_until, timeout};
 
 use super::MODERN_CLIENTS;
-use super::answers::{self, Answer};
-use super::attached::{Answers, Attached};
-use super::heard::{self, Heard};
-use super::line::{Link, Posted, Said};
+use super::answers::{self, CallAnswer};
+use super::attached::{Answers, CallReplySink};
+use super::heard::{self, IncomingMessage};
+use super::line::{CallExchange, ServerMessage, SessionClient};
 use super::parked;
-use super::seat::{Command, Seat};
+use super::seat::{Command, ExclusiveSession};
 use super::state::Binding;
 use crate::access::limit::buffered::Reservation;
 use crate::upstream::bridge::{Bridge, next_number};
@@ -53,19 +53,19 @@ const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "too many requests 
 const NO_ANSWER: NotAsked = NotAsked { code: -32000, message: "the client did not answer" };
 
 /// How a turn ended.
-pub enum Ended {
+pub enum CallEnd {
     /// The session can be used again.
     Clean,
     /// It cannot.
     Spoilt,
     /// The server does not know the session, and has not looked at the call.
-    Lost(Box<Attached>),
+    Lost(Box<CallReplySink>),
     /// The process ends now.
     Cut,
 }
 
 /// A question of the server that has no answer.
-struct Open {
+struct PendingQuestion {
     /// What the client knows it by.
     key: Box<str>,
     /// The literal of its id.
@@ -75,13 +75,13 @@ struct Open {
 }
 
 /// A call that waits. Dropped, it does so no longer.
-struct Parking {
+struct Suspension {
     bridge: Arc<Bridge>,
     number: u64,
     until: Instant,
 }
 
-impl Parking {
+impl Suspension {
     fn new(bridge: &Arc<Bridge>, number: u64, until: Instant) -> Self {
         bridge.series.parked.inc();
         Self { bridge: Arc::clone(bridge), number, until }
@@ -93,29 +93,29 @@ impl Parking {
     }
 }
 
-impl Drop for Parking {
+impl Drop for Suspension {
     fn drop(&mut self) {
         self.leave();
         self.bridge.series.parked.dec();
     }
 }
 
-struct Turn<'s> {
-    seat: &'s mut Seat,
-    posted: Posted,
+struct CallDriver<'s> {
+    seat: &'s mut ExclusiveSession,
+    posted: CallExchange,
     /// The literal of the id, and of the progress token, that the server knows the call by.
     own: Box<str>,
-    attached: Option<Box<Attached>>,
+    attached: Option<Box<CallReplySink>>,
     may_be_asked: bool,
     is_heard: bool,
-    questions: Vec<Open>,
+    questions: Vec<PendingQuestion>,
     asked: u32,
     /// How often the client was asked.
     rounds: usize,
     /// When the client is asked what there is by then.
     ask_at: Option<Instant>,
     binding: Option<Binding>,
-    parked: Option<Parking>,
+    parked: Option<Suspension>,
     /// Somebody is about to go on with the call, too late.
     is_taken: bool,
     /// The server's answer, should the client not be there.
@@ -124,8 +124,8 @@ struct Turn<'s> {
     telling: FuturesUnordered<LocalBoxFuture<'static, Result<(), UpstreamError>>>,
 }
 
-enum Next {
-    Posted(Said),
+enum DriverEvent {
+    Posted(ServerMessage),
     Unasked(Bytes),
     Told(Result<(), UpstreamError>),
     Left,
@@ -137,9 +137,9 @@ enum Next {
 }
 
 /// Makes a call.
-pub async fn run(seat: &mut Seat, attached: Box<Attached>) -> Ended {
+pub async fn run(seat: &mut ExclusiveSession, attached: Box<CallReplySink>) -> CallEnd {
     if attached.is_closed() {
-        return Ended::Clean;
+        return CallEnd::Clean;
     }
     let _ = timeout(LAST_PATIENCE, Box::pin(seat.clear())).await;
     let own: Box<str> = next_number().to_string().into();
@@ -151,10 +151,10 @@ pub async fn run(seat: &mut Seat, attached: Box<Attached>) -> Ended {
     };
     let Ok(message) = message else {
         attached.fail(UpstreamError::Nonsense);
-        return Ended::Clean;
+        return CallEnd::Clean;
     };
-    let posted = Posted::new(&seat.link, (&own, message), (call.headers.clone(), call.trail.clone()));
-    let turn = Turn {
+    let posted = CallExchange::new(&seat.link, (&own, message), (call.headers.clone(), call.trail.clone()));
+    let turn = CallDriver {
         may_be_asked: call.may_be_asked,
         seat,
         posted,
@@ -175,108 +175,108 @@ pub async fn run(seat: &mut Seat, attached: Box<Attached>) -> Ended {
     turn.run().await
 }
 
-impl Turn<'_> {
-    async fn run(mut self) -> Ended {
+impl CallDriver<'_> {
+    async fn run(mut self) -> CallEnd {
         loop {
             let next = self.next().await;
             let ended = match next {
-                Next::Posted(said) => self.take(said),
-                Next::Unasked(message) => self.hear(&message),
-                Next::Told(Ok(())) => None,
+                DriverEvent::Posted(said) => self.take(said),
+                DriverEvent::Unasked(message) => self.hear(&message),
+                DriverEvent::Told(Ok(())) => None,
                 // With the answer there, nothing else is wanted of the server.
-                Next::Told(Err(_)) if self.answered.is_some() => None,
-                Next::Told(Err(error)) => Some(self.broke(error)),
-                Next::Left => Some(Ended::Spoilt),
-                Next::Command(command) => self.resume(command),
-                Next::Ask => self.park(),
-                Next::Expired => self.expire(),
-                Next::Ending => Some(self.unpark()),
-                Next::Cut => Some(Ended::Cut),
+                DriverEvent::Told(Err(_)) if self.answered.is_some() => None,
+                DriverEvent::Told(Err(error)) => Some(self.broke(error)),
+                DriverEvent::Left => Some(CallEnd::Spoilt),
+                DriverEvent::Command(command) => self.resume(command),
+                DriverEvent::Ask => self.park(),
+                DriverEvent::Expired => self.expire(),
+                DriverEvent::Ending => Some(self.unpark()),
+                DriverEvent::Cut => Some(CallEnd::Cut),
             };
             match ended {
                 None => {}
-                Some(Ended::Clean) => return Box::pin(self.end()).await,
-                Some(Ended::Spoilt) => {
+                Some(CallEnd::Clean) => return Box::pin(self.end()).await,
+                Some(CallEnd::Spoilt) => {
                     Box::pin(self.give_up()).await;
-                    return Ended::Spoilt;
+                    return CallEnd::Spoilt;
                 }
                 Some(ended) => return ended,
             }
         }
     }
 
-    async fn next(&mut self) -> Next {
+    async fn next(&mut self) -> DriverEvent {
         let host = Rc::clone(&self.seat.link.client.pipes);
         let is_parked = self.parked.is_some();
         let listens = self.telling.len() < TELLING_MAX;
         tokio::select! {
             biased;
-            () = host.cut() => Next::Cut,
-            told = self.telling.next(), if !self.telling.is_empty() => Next::Told(told.unwrap_or(Ok(()))),
+            () = host.cut() => DriverEvent::Cut,
+            told = self.telling.next(), if !self.telling.is_empty() => DriverEvent::Told(told.unwrap_or(Ok(()))),
             // What was said there before the answer is heard before the answer.
-            message = self.seat.unasked.next(), if listens => Next::Unasked(message),
-            said = self.posted.next(), if listens => Next::Posted(said),
-            command = self.seat.commands.recv(), if is_parked => Next::Command(command),
-            () = left(self.attached.as_deref()) => Next::Left,
-            () = at(self.ask_at) => Next::Ask,
-            () = at(self.parked.as_ref().map(|parked| parked.until)) => Next::Expired,
-            () = self.seat.retired.cancelled(), if is_parked => Next::Ending,
-            () = host.closing(), if is_parked => Next::Ending,
+            message = self.seat.unasked.next(), if listens => DriverEvent::Unasked(message),
+            said = self.posted.next(), if listens => DriverEvent::Posted(said),
+            command = self.seat.commands.recv(), if is_parked => DriverEvent::Command(command),
+            () = left(self.attached.as_deref()) => DriverEvent::Left,
+            () = at(self.ask_at) => DriverEvent::Ask,
+            () = at(self.parked.as_ref().map(|parked| parked.until)) => DriverEvent::Expired,
+            () = self.seat.retired.cancelled(), if is_parked => DriverEvent::Ending,
+            () = host.closing(), if is_parked => DriverEvent::Ending,
         }
     }
 
     /// Takes what came in the reply.
-    fn take(&mut self, said: Said) -> Option<Ended> {
+    fn take(&mut self, said: ServerMessage) -> Option<CallEnd> {
         match said {
-            Said::Stands | Said::Nothing => {
+            ServerMessage::Stands | ServerMessage::Nothing => {
                 if let Some(attached) = &self.attached {
                     attached.keep_alive();
                 }
                 None
             }
-            Said::Message(message) => {
+            ServerMessage::Message(message) => {
                 let ended = self.hear(&message);
                 if ended.is_none() && self.posted.is_over() && self.answered.is_none() {
                     return Some(self.broke(UpstreamError::Nonsense));
                 }
                 ended
             }
-            Said::Over(_) if self.answered.is_some() => None,
-            Said::Over(error) => Some(self.broke(error)),
+            ServerMessage::Over(_) if self.answered.is_some() => None,
+            ServerMessage::Over(error) => Some(self.broke(error)),
         }
     }
 
     /// Takes a message of the server.
-    fn hear(&mut self, message: &Bytes) -> Option<Ended> {
+    fn hear(&mut self, message: &Bytes) -> Option<CallEnd> {
         let heard = heard::read(&self.seat.link, message, &self.own)?;
         self.is_heard = true;
         match heard {
-            Heard::Answer => return self.answer(message),
-            Heard::Request { id, is_ping: true } => self.tell(question::answer(&id, b"{}")),
-            Heard::Request { id, .. } => self.ask(message, id),
-            Heard::Progress(token) => return self.progress(message, token),
-            Heard::Log(level) => return self.log(message, level),
-            Heard::TakenBack(id) => {
+            IncomingMessage::Answer => return self.answer(message),
+            IncomingMessage::Request { id, is_ping: true } => self.tell(question::answer(&id, b"{}")),
+            IncomingMessage::Request { id, .. } => self.ask(message, id),
+            IncomingMessage::Progress(token) => return self.progress(message, token),
+            IncomingMessage::Log(level) => return self.log(message, level),
+            IncomingMessage::TakenBack(id) => {
                 self.questions.retain(|open| open.id != id);
                 if self.questions.is_empty() {
                     self.ask_at = None;
                 }
             }
-            Heard::Elicited(id) => self.elicited(&id),
-            Heard::Other => {}
+            IncomingMessage::Elicited(id) => self.elicited(&id),
+            IncomingMessage::Other => {}
         }
         None
     }
 
     /// Tells the client how far its call is, if it wants to know.
-    fn progress(&mut self, message: &Bytes, token: Span) -> Option<Ended> {
+    fn progress(&mut self, message: &Bytes, token: Span) -> Option<CallEnd> {
         let client_token = self.attached.as_ref()?.call.token.as_deref()?;
         let with = Bytes::copy_from_slice(client_token.as_bytes());
         self.pass(splice(message, &[Edit { span: token, with }]).to_bytes())
     }
 
     /// Gives the client a log line, now or when it is back.
-    fn log(&mut self, message: &Bytes, level: Option<Level>) -> Option<Ended> {
+    fn log(&mut self, message: &Bytes, level: Option<Level>) -> Option<CallEnd> {
         if let Some(attached) = &self.attached {
             return if wants(attached, level) { self.pass(message.clone()) } else { None };
         }
@@ -290,7 +290,7 @@ impl Turn<'_> {
     }
 
     /// Gives the client a message that ends nothing.
-    fn pass(&mut self, message: Bytes) -> Option<Ended> {
+    fn pass(&mut self, message: Bytes) -> Option<CallEnd> {
         // Who has left is noticed elsewhere; who does not read is given up.
         let is_full = self.attached.as_ref()?.tell(message) == Err(NotSent::Full);
         is_full.then(|| self.broke(UpstreamError::TooLarge))
@@ -322,7 +322,7 @@ impl Turn<'_> {
             Ok((question, held)) => {
                 self.asked += 1;
                 let key = format!("q{}", self.asked).into();
-                self.questions.push(Open { key, id, question, _held: held });
+                self.questions.push(PendingQuestion { key, id, question, _held: held });
                 if self.attached.is_some() && self.ask_at.is_none() {
                     self.ask_at = Some(Instant::now() + TOGETHER);
                 }
@@ -333,7 +333,7 @@ impl Turn<'_> {
 
     /// What the user was to do elsewhere is done: the server is told, and the client need not say so.
     fn elicited(&mut self, id: &str) {
-        let is_it = |open: &Open| open.question.elicitation_id.as_deref() == Some(id);
+        let is_it = |open: &PendingQuestion| open.question.elicitation_id.as_deref() == Some(id);
         if let Some(index) = self.questions.iter().position(is_it) {
             let open = self.questions.remove(index);
             self.tell(question::answer(&open.id, br#"{"action":"accept"}"#));
@@ -344,7 +344,7 @@ impl Turn<'_> {
     }
 
     /// Takes the server's answer to the call.
-    fn answer(&mut self, message: &Bytes) -> Option<Ended> {
+    fn answer(&mut self, message: &Bytes) -> Option<CallEnd> {
         self.refuse(NO_METHOD);
         let Some(attached) = self.attached.take() else {
             let mut held = self.seat.link.limits().budget.reservation();
@@ -355,10 +355,10 @@ impl Turn<'_> {
             return None;
         };
         self.finish(*attached, message);
-        Some(Ended::Clean)
+        Some(CallEnd::Clean)
     }
 
-    fn finish(&self, attached: Attached, message: &Bytes) {
+    fn finish(&self, attached: CallReplySink, message: &Bytes) {
         let link = &self.seat.link;
         let answer = {
             let mut scratch = link.client.pipes.scratch.borrow_mut();
@@ -373,7 +373,7 @@ impl Turn<'_> {
     }
 
     /// Asks the client, which is to come back with its answers.
-    fn park(&mut self) -> Option<Ended> {
+    fn park(&mut self) -> Option<CallEnd> {
         self.ask_at = None;
         let attached = self.attached.take()?;
         let link = Rc::clone(&self.seat.link);
@@ -382,7 +382,7 @@ impl Turn<'_> {
         self.rounds += 1;
         if self.rounds > bounds.rounds_max {
             attached.fail(UpstreamError::TooManyRounds);
-            return Some(Ended::Spoilt);
+            return Some(CallEnd::Spoilt);
         }
         if self.binding.is_none() {
             let whose = (&*upstream.session_key, &*self.seat.key.principal);
@@ -391,7 +391,7 @@ impl Turn<'_> {
         }
         let Some(binding) = self.binding else {
             attached.fail(UpstreamError::Nonsense);
-            return Some(Ended::Spoilt);
+            return Some(CallEnd::Spoilt);
         };
         let whose = (&self.seat.key.principal, binding);
         let parks = &upstream.bridge.series.parks;
@@ -399,12 +399,12 @@ impl Turn<'_> {
         let Ok((number, state)) = entered else {
             parks.refused.inc();
             attached.fail(UpstreamError::TooManyParked);
-            return Some(Ended::Spoilt);
+            return Some(CallEnd::Spoilt);
         };
         let message = self.input_required(&attached.call.id, &state);
-        self.parked = Some(Parking::new(&upstream.bridge, number, Instant::now() + bounds.park_timeout));
+        self.parked = Some(Suspension::new(&upstream.bridge, number, Instant::now() + bounds.park_timeout));
         upstream.bridge.series.rounds[MODERN_CLIENTS].inc();
-        if !attached.finish(Answer { status: StatusCode::OK, message }) {
+        if !attached.finish(CallAnswer { status: StatusCode::OK, message }) {
             return Some(self.unpark());
         }
         None
@@ -425,7 +425,7 @@ impl Turn<'_> {
     }
 
     /// The client is back.
-    fn resume(&mut self, command: Option<Command>) -> Option<Ended> {
+    fn resume(&mut self, command: Option<Command>) -> Option<CallEnd> {
         let Some(Command::Resume(attached, answers)) = command else { return None };
         self.parked = None;
         self.may_be_asked = attached.call.may_be_asked;
@@ -434,7 +434,7 @@ impl Turn<'_> {
         self.take_answers(answers);
         if let Some((message, _)) = self.answered.take() {
             self.finish(*attached, &message);
-            return Some(Ended::Clean);
+            return Some(CallEnd::Clean);
         }
         for (level, message) in std::mem::take(&mut self.later) {
             if wants(&attached, level) {
@@ -458,17 +458,17 @@ impl Turn<'_> {
     }
 
     /// The server ended it.
-    fn broke(&mut self, error: UpstreamError) -> Ended {
+    fn broke(&mut self, error: UpstreamError) -> CallEnd {
         let Some(attached) = self.attached.take() else { return self.unpark() };
         if error == UpstreamError::SessionLost && !self.is_heard {
-            return Ended::Lost(attached);
+            return CallEnd::Lost(attached);
         }
         attached.fail(error);
-        Ended::Spoilt
+        CallEnd::Spoilt
     }
 
     /// The client was waited for long enough.
-    fn expire(&mut self) -> Option<Ended> {
+    fn expire(&mut self) -> Option<CallEnd> {
         let parking = self.parked.as_mut()?;
         if !parking.leave() {
             // It is on its way.
@@ -477,20 +477,20 @@ impl Turn<'_> {
         }
         self.parked = None;
         self.seat.link.bridge.series.parks.expired.inc();
-        Some(Ended::Spoilt)
+        Some(CallEnd::Spoilt)
     }
 
     /// The call is lost while it waits, if it does.
-    fn unpark(&mut self) -> Ended {
+    fn unpark(&mut self) -> CallEnd {
         if let Some(parking) = self.parked.take() {
             self.is_taken = !parking.leave();
             parking.bridge.series.parks.lost.inc();
         }
-        Ended::Spoilt
+        CallEnd::Spoilt
     }
 
     fn tell(&mut self, message: Bytes) {
-        self.telling.push(Link::tell(Rc::clone(&self.seat.link), message).boxed_local());
+        self.telling.push(SessionClient::tell(Rc::clone(&self.seat.link), message).boxed_local());
     }
 
     /// Answers what the server still asks.
@@ -502,7 +502,7 @@ impl Turn<'_> {
     }
 
     /// After the answer: reads what is left, so that the session is the next call's alone.
-    async fn end(mut self) -> Ended {
+    async fn end(mut self) -> CallEnd {
         let until = Instant::now() + END_PATIENCE;
         loop {
             let rest = tokio::time::timeout_at(until.into(), self.posted.rest()).await;
@@ -510,7 +510,9 @@ impl Turn<'_> {
             if self.telling.len() >= TELLING_MAX {
                 break;
             }
-            if let Some(Heard::Request { id, is_ping }) = heard::read(&self.seat.link, &message, &self.own) {
+            if let Some(IncomingMessage::Request { id, is_ping }) =
+                heard::read(&self.seat.link, &message, &self.own)
+            {
                 self.tell(question::unasked_answer(&id, is_ping));
             }
         }
@@ -523,8 +525,8 @@ impl Turn<'_> {
             true
         };
         match timeout(LAST_PATIENCE, telling).await {
-            Ok(true) => Ended::Clean,
-            _ => Ended::Spoilt,
+            Ok(true) => CallEnd::Clean,
+            _ => CallEnd::Spoilt,
         }
     }
 
@@ -552,11 +554,11 @@ impl Turn<'_> {
 }
 
 /// Whether the client wants this log line: whoever asked for none gets none, whatever the server thinks.
-fn wants(attached: &Attached, level: Option<Level>) -> bool {
+fn wants(attached: &CallReplySink, level: Option<Level>) -> bool {
     attached.call.level.is_some_and(|least| level.is_none_or(|level| level >= least))
 }
 
-async fn left(attached: Option<&Attached>) {
+async fn left(attached: Option<&CallReplySink>) {
     match attached {
         Some(attached) => attached.closed().await,
         None => std::future::pending().await,

@@ -3,7 +3,7 @@
 //! A tool has the definitions that were approved, by being there first or by the operator, and those that wait for it.
 //! It may have several approved ones, as servers define a tool differently for clients of another revision or with
 //! other capabilities. Which those are is settled by the gateway's own lists alone, when the upstream is first pinned
-//! (until [`Book::complete`]): were the first list of every kind of client believed, a changed definition would only
+//! (until [`PinBook::complete`]): were the first list of every kind of client believed, a changed definition would only
 //! have to wait for a client of a new kind.
 //!
 //! Whether a tool may be *called* is decided by the gateway's own lists too: a client of an odd kind that is shown an
@@ -31,7 +31,7 @@ const ENTRY_BYTES: usize = 128;
 
 /// Who asked for a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ListSource {
     /// The gateway, in one of its own ways.
     Own(usize),
     /// A client of any other kind.
@@ -58,7 +58,7 @@ pub struct Pending {
 
 /// What is pinned of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tool {
+pub struct PinnedTool {
     /// Definitions it may have; oldest first.
     pub approved: Vec<Definition>,
     /// Definitions that wait; oldest first.
@@ -76,18 +76,18 @@ pub struct Listed {
 
 /// Something an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct PinFinding {
     /// The tool.
     pub tool: String,
     /// Its definition.
     pub hash: Hash,
     /// What is the matter with it.
-    pub what: What,
+    pub what: PinChange,
 }
 
 /// What is the matter with a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum PinChange {
     /// It is not one that was approved.
     Changed,
     /// The tool is new, and new tools need approval.
@@ -98,11 +98,11 @@ pub enum What {
 
 /// What a list comes to.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct ListVerdict {
     /// For each tool whether it may be shown.
     pub shown: Vec<bool>,
     /// What was not reported before.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<PinFinding>,
     /// True if other tools may be called than before.
     pub is_turn: bool,
     /// True if what is pinned is not what it was.
@@ -113,8 +113,8 @@ pub struct Verdict {
 
 /// What is pinned of one upstream.
 #[derive(Debug)]
-pub struct Book {
-    tools: BTreeMap<String, Tool>,
+pub struct PinBook {
+    tools: BTreeMap<String, PinnedTool>,
     is_complete: bool,
     bytes: usize,
     bytes_max: usize,
@@ -123,7 +123,7 @@ pub struct Book {
     reported: HashSet<(String, Hash)>,
 }
 
-impl Book {
+impl PinBook {
     /// A book of nothing yet, with room for about `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Book {
 
     /// Goes on with what was kept. What waited is in doubt until it is listed again, but can be approved.
     #[must_use]
-    pub fn restore(mut self, tools: BTreeMap<String, Tool>, is_complete: bool) -> Self {
+    pub fn restore(mut self, tools: BTreeMap<String, PinnedTool>, is_complete: bool) -> Self {
         self.bytes = tools.iter().map(|(name, tool)| tool_bytes(name, tool)).sum();
         self.tools = tools;
         self.is_complete = is_complete;
@@ -146,7 +146,7 @@ impl Book {
     }
 
     /// All tools, by name.
-    pub fn tools(&self) -> &BTreeMap<String, Tool> {
+    pub fn tools(&self) -> &BTreeMap<String, PinnedTool> {
         &self.tools
     }
 
@@ -172,7 +172,7 @@ impl Book {
 
     /// How many tools have an approved definition; a changed one that waits; only one that waits.
     pub fn counts(&self) -> [usize; 3] {
-        let count = |fits: fn(&Tool) -> bool| self.tools.values().filter(|tool| fits(tool)).count();
+        let count = |fits: fn(&PinnedTool) -> bool| self.tools.values().filter(|tool| fits(tool)).count();
         [
             count(|tool| !tool.approved.is_empty()),
             count(|tool| !tool.approved.is_empty() && !tool.pending.is_empty()),
@@ -181,8 +181,14 @@ impl Book {
     }
 
     /// Takes in a list. `is_whole`: nothing is missing at its end.
-    pub fn look(&mut self, source: Source, mode: PinMode, listed: &[Listed], is_whole: bool) -> Verdict {
-        let mut verdict = Verdict::default();
+    pub fn look(
+        &mut self,
+        source: ListSource,
+        mode: PinMode,
+        listed: &[Listed],
+        is_whole: bool,
+    ) -> ListVerdict {
+        let mut verdict = ListVerdict::default();
         let before: BTreeSet<String> = self.refused.iter().flatten().cloned().collect();
         self.forget_absent(source, listed, is_whole, &mut verdict);
         let mut refused = BTreeSet::new();
@@ -194,7 +200,7 @@ impl Book {
             }
             good.push(is_good);
         }
-        if let Source::Own(index) = source
+        if let ListSource::Own(index) = source
             && let Some(own) = self.refused.get_mut(index)
         {
             if is_whole {
@@ -242,7 +248,13 @@ impl Book {
     }
 
     /// Whether a tool may have this definition; it is pinned where it is the first.
-    fn judge(&mut self, source: Source, mode: PinMode, listed: &Listed, verdict: &mut Verdict) -> bool {
+    fn judge(
+        &mut self,
+        source: ListSource,
+        mode: PinMode,
+        listed: &Listed,
+        verdict: &mut ListVerdict,
+    ) -> bool {
         let Some(name) = &listed.name else { return false };
         let hash = listed.definition.hash;
         let known = self.tools.get(name);
@@ -252,9 +264,9 @@ impl Book {
         let is_new = known.is_none_or(|tool| tool.approved.is_empty());
         let is_waiting = known.is_some_and(|tool| !tool.pending.is_empty());
         let is_first = match source {
-            Source::Own(_) if !self.is_complete => true,
+            ListSource::Own(_) if !self.is_complete => true,
             // Nothing is settled by what clients happen to see first.
-            Source::Client if !self.is_complete => return false,
+            ListSource::Client if !self.is_complete => return false,
             _ => is_new && !is_waiting && mode != PinMode::Block,
         };
         if is_first {
@@ -265,17 +277,17 @@ impl Book {
                 self.tools.entry(name.clone()).or_default().approved.push(listed.definition.clone());
                 verdict.is_dirty = true;
             } else {
-                self.report(name, hash, What::NoRoom, verdict);
+                self.report(name, hash, PinChange::NoRoom, verdict);
             }
             return is_kept;
         }
         self.hold(source, name, &listed.definition, verdict);
-        self.report(name, hash, if is_new { What::New } else { What::Changed }, verdict);
+        self.report(name, hash, if is_new { PinChange::New } else { PinChange::Changed }, verdict);
         false
     }
 
     /// Keeps a definition until it is approved.
-    fn hold(&mut self, source: Source, name: &str, definition: &Definition, verdict: &mut Verdict) {
+    fn hold(&mut self, source: ListSource, name: &str, definition: &Definition, verdict: &mut ListVerdict) {
         let bit = source.bit();
         let tool = self.tools.get_mut(name);
         let held = tool
@@ -284,9 +296,9 @@ impl Book {
             held.sources |= bit;
             return;
         }
-        verdict.is_doubt |= source == Source::Client;
+        verdict.is_doubt |= source == ListSource::Client;
         if !self.has_room(name, definition) {
-            self.report(name, definition.hash, What::NoRoom, verdict);
+            self.report(name, definition.hash, PinChange::NoRoom, verdict);
             return;
         }
         verdict.is_dirty = true;
@@ -295,16 +307,23 @@ impl Book {
         tool.pending.push(Pending { definition: definition.clone(), sources: bit });
         if tool.pending.len() > PENDING_MAX {
             // What the gateway itself was given matters more.
-            let at = tool.pending.iter().position(|held| held.sources == Source::Client.bit()).unwrap_or(0);
+            let at =
+                tool.pending.iter().position(|held| held.sources == ListSource::Client.bit()).unwrap_or(0);
             let dropped = tool.pending.remove(at).definition;
             self.bytes = self.bytes.saturating_sub(cost(name, &dropped));
         }
     }
 
     /// Definitions that waited and are no longer given out wait no more: what is approved is what is there.
-    fn forget_absent(&mut self, source: Source, listed: &[Listed], is_whole: bool, verdict: &mut Verdict) {
+    fn forget_absent(
+        &mut self,
+        source: ListSource,
+        listed: &[Listed],
+        is_whole: bool,
+        verdict: &mut ListVerdict,
+    ) {
         // Clients differ: that one of them is shown another definition says nothing about the others.
-        if source == Source::Client {
+        if source == ListSource::Client {
             return;
         }
         let mut given: BTreeMap<&str, Vec<Hash>> = BTreeMap::new();
@@ -343,17 +362,17 @@ impl Book {
         self.bytes + cost(name, definition) <= self.bytes_max
     }
 
-    fn report(&mut self, name: &str, hash: Hash, what: What, verdict: &mut Verdict) {
+    fn report(&mut self, name: &str, hash: Hash, what: PinChange, verdict: &mut ListVerdict) {
         if self.reported.len() >= REPORTED_MAX {
             self.reported.clear();
         }
         if self.reported.insert((name.to_owned(), hash)) {
-            verdict.findings.push(Finding { tool: name.to_owned(), hash, what });
+            verdict.findings.push(PinFinding { tool: name.to_owned(), hash, what });
         }
     }
 }
 
-impl Source {
+impl ListSource {
     fn bit(self) -> u8 {
         match self {
             Self::Own(index) => 1 << index,
@@ -381,7 +400,7 @@ fn cost(name: &str, definition: &Definition) -> usize {
     name.len() + definition.text.len() + ENTRY_BYTES
 }
 
-fn tool_bytes(name: &str, tool: &Tool) -> usize {
+fn tool_bytes(name: &str, tool: &PinnedTool) -> usize {
     let pending = tool.pending.iter().map(|pending| &pending.definition);
     tool.approved.iter().chain(pending).map(|definition| cost(name, definition)).sum()
 }
