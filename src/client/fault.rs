@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use net::http_client::HttpError;
 use net::tls;
 use protocol::error::error_body;
 use protocol::json::quote;
@@ -48,6 +49,20 @@ pub enum Fault {
     /// Any other status without an answer in it.
     #[error("the server refused the request with HTTP status {}{}", .0.as_u16(), advice(*.0))]
     Status(StatusCode),
+}
+
+impl From<HttpError> for Fault {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Unreachable(why) => Self::Unreachable(why),
+            HttpError::ConnectTimedOut(_) => Self::Unreachable(error.to_string()),
+            HttpError::Tls(fault) => Self::Tls(fault),
+            HttpError::Reset => Self::Reset,
+            HttpError::TimedOut => Self::TimedOut,
+            HttpError::Malformed => Self::Nonsense,
+            HttpError::TooLarge => Self::TooLarge,
+        }
+    }
 }
 
 impl Fault {

@@ -15,7 +15,7 @@
 //! | `over_lines.rs` | messages on one stream: a program's standard input and output |
 //! | `over_sse.rs` | the same over HTTP+SSE |
 //! | `program.rs` | the program |
-//! | `http.rs` | HTTP towards the server |
+//! | `http_endpoint.rs` | the URL of a server |
 //! | `replies.rs` | the messages in a reply |
 //! | `failure.rs`, `fault.rs` | why a request has no result |
 //!
@@ -27,7 +27,7 @@ pub mod failure;
 pub mod fault;
 mod heard;
 mod hearing;
-pub mod http;
+pub mod http_endpoint;
 mod introduction;
 mod mirrored;
 mod opening;
@@ -43,7 +43,7 @@ pub mod tool;
 
 pub use self::dialogue::{Client, Settings};
 pub use self::failure::{Failure, RpcError};
-pub use self::http::is_reserved;
+pub use self::http_endpoint::is_reserved;
 pub use self::introduction::Introduction;
 pub use self::opening::Wanted;
 pub use self::person::{Nobody, Person, Refusal};

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, StatusCode, header};
 use bytes::Bytes;
-use prometheus::IntCounter;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::dialogue::Request;
@@ -17,10 +16,11 @@ use super::failure::{Failure, RpcError};
 use super::fault::{Fault, unusable};
 use super::heard::{self, Heard};
 use super::hearing::Hearing;
-use super::http::{Http, Reply, collect};
+use super::http_endpoint::HttpEndpoint;
 use super::person::Travelling;
 use super::replies::{Messages, Position};
 use super::server::Address;
+use net::http_client::{Reply, collect};
 use net::tasks::Tasks;
 use protocol::header::encode_value;
 use protocol::method::{Method, NameSource};
@@ -30,26 +30,23 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// A stream that lived for so long brought something, if only signs of life.
 const LIVED: Duration = Duration::from_secs(1);
 /// How much of a refusal is read.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
-/// How much of the reply to a message that has no answer is read, and for how long.
-const ACCEPTED_BYTES_MAX: usize = 64 << 10;
+/// How long a message may take for whose answer nobody waits.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long the stream of a session may take to begin before the first request leaves all the same.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a stream that broke off is gone on with in vain, and the pause before that, which doubles.
+/// How often a stream that broke off is resumed in vain.
 const RESUMES_MAX: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(250);
 /// Answers on their way to the server.
 const ANSWERS_MAX: usize = 32;
 
 /// The way to a server over HTTP.
 pub(super) struct OverHttp {
-    http: Http,
+    endpoint: HttpEndpoint,
     hearing: Rc<Hearing>,
     /// What has to arrive before the end.
     messages: Tasks,
@@ -62,12 +59,11 @@ pub(super) struct OverHttp {
 
 impl OverHttp {
     pub(super) fn new(address: &Address, hearing: Rc<Hearing>) -> Result<Rc<Self>, Failure> {
-        let tasks = || IntCounter::new("panics", "panics").map(Tasks::new).map_err(unusable);
-        let http = Http::new(address, tasks()?).map_err(unusable)?;
+        let endpoint = HttpEndpoint::new(address, Tasks::default()).map_err(unusable)?;
         Ok(Rc::new(Self {
-            http,
+            endpoint,
             hearing,
-            messages: tasks()?,
+            messages: Tasks::default(),
             version: Cell::new(None),
             session_id: RefCell::default(),
             answers: Cell::new(0),
@@ -92,7 +88,8 @@ impl OverHttp {
         let mut withdrawal =
             is_cancellable.then(|| Withdrawal { http: Rc::clone(self), id: Some(request.id) });
         let is_safe_to_repeat = Method::of(request.method).is_safe_to_repeat();
-        let outcome = match self.post(headers, body, is_safe_to_repeat, patience).await {
+        self.saw(true, "POST", &headers, &body);
+        let outcome = match self.endpoint.post(headers, body, is_safe_to_repeat, patience).await {
             Ok(reply) => self.read(request, reply, patience).await,
             Err(fault) => Err(fault.into()),
         };
@@ -105,13 +102,9 @@ impl OverHttp {
 
     /// Sends a message that has no answer.
     pub(super) async fn tell(&self, message: &Value, patience: Duration) -> Result<(), Failure> {
-        let body = Bytes::from(message.to_string());
-        let mut reply = self.post(self.headers(None), body, false, patience).await?;
-        let status = reply.head.status;
-        if collect(&mut reply.body, ACCEPTED_BYTES_MAX, Instant::now() + FAREWELL).await.is_ok() {
-            self.http.put_back(reply).await;
-        }
-        if status.is_success() { Ok(()) } else { Err(Fault::Status(status).into()) }
+        let (headers, body) = (self.headers(None), Bytes::from(message.to_string()));
+        self.saw(true, "POST", &headers, &body);
+        Ok(self.endpoint.notify(headers, body, patience).await?)
     }
 
     /// Ends the session, once what is on its way has left.
@@ -125,7 +118,7 @@ impl OverHttp {
         let headers = self.headers(None);
         self.saw(true, "DELETE", &headers, b"");
         let deadline = Instant::now() + FAREWELL;
-        let _ = self.http.send(HttpMethod::DELETE, headers, Bytes::new(), true, deadline).await;
+        let _ = self.endpoint.send(HttpMethod::DELETE, headers, Bytes::new(), true, deadline).await;
     }
 
     async fn read(
@@ -150,7 +143,7 @@ impl OverHttp {
             let failure = match self.find(request, &mut messages, patience, &mut position).await {
                 Ok(Some(outcome)) => {
                     let http = Rc::clone(self);
-                    self.messages.spawn(async move { http.http.put_back(messages.reply).await });
+                    self.messages.spawn(async move { http.endpoint.put_back(messages.reply).await });
                     return Ok(outcome?);
                 }
                 Ok(None) if is_stream => Fault::Reset.into(),
@@ -281,7 +274,7 @@ impl OverHttp {
                 Ok(reply) if reply.head.status.is_client_error() => return,
                 Ok(_) | Err(_) => {}
             }
-            pause(failures, &position).await;
+            sleep(position.delay(failures)).await;
             failures += 1;
         }
     }
@@ -289,7 +282,7 @@ impl OverHttp {
     /// Goes on with a stream that broke off.
     async fn resume(&self, position: &Position) -> Option<Reply> {
         for attempt in 0..RESUMES_MAX {
-            pause(attempt, position).await;
+            sleep(position.delay(attempt)).await;
             match self.get(position).await {
                 Ok(reply) if reply.head.status.is_success() => return Some(reply),
                 Ok(reply) if reply.head.status.is_client_error() => return None,
@@ -300,29 +293,9 @@ impl OverHttp {
     }
 
     async fn get(&self, position: &Position) -> Result<Reply, Fault> {
-        let mut headers = self.headers(None);
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        if let Some(id) = &position.last_event_id {
-            headers.insert(LAST_EVENT_ID, id.clone());
-        }
+        let headers = self.headers(None);
         self.saw(true, "GET", &headers, b"");
-        let deadline = Instant::now() + Duration::from_secs(30);
-        self.http.send(HttpMethod::GET, headers, Bytes::new(), true, deadline).await
-    }
-
-    async fn post(
-        &self,
-        mut headers: HeaderMap,
-        body: Bytes,
-        is_safe_to_repeat: bool,
-        patience: Duration,
-    ) -> Result<Reply, Fault> {
-        self.saw(true, "POST", &headers, &body);
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let both = HeaderValue::from_static("application/json, text/event-stream");
-        headers.insert(header::ACCEPT, both);
-        let deadline = Instant::now() + patience;
-        self.http.send(HttpMethod::POST, headers, body, is_safe_to_repeat, deadline).await
+        self.endpoint.open_stream(headers, position).await
     }
 
     /// The headers of MCP.
@@ -377,17 +350,6 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
-}
-
-/// Waits before a stream is opened again: as the server asks, or longer with every failure.
-async fn pause(failures: u32, position: &Position) {
-    let grown = PAUSE.saturating_mul(1 << failures.min(6));
-    let pause = match position.retry {
-        Some(retry) if failures == 0 => retry,
-        Some(retry) => grown.max(retry),
-        None => grown,
-    };
-    tokio::time::sleep(pause).await;
 }
 
 /// A request of the legacy era that is cancelled when this is dropped, as long as it has the id.

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use prometheus::IntCounter;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout};
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dialogue::Request;
 use super::failure::{Failure, RpcError};
-use super::fault::{Fault, unusable};
+use super::fault::Fault;
 use super::heard::{self, Heard};
 use super::hearing::Hearing;
 use super::person::Travelling;
@@ -44,9 +43,8 @@ pub(super) struct OverLines {
 
 impl OverLines {
     /// The way, and what is to be written to the server.
-    pub(super) fn new(hearing: Rc<Hearing>) -> Result<(Rc<Self>, mpsc::Receiver<Bytes>), Failure> {
+    pub(super) fn new(hearing: Rc<Hearing>) -> (Rc<Self>, mpsc::Receiver<Bytes>) {
         let (outgoing, waiting) = mpsc::channel(OUTGOING_MAX);
-        let panics = IntCounter::new("panics", "panics").map_err(unusable)?;
         let lines = Rc::new(Self {
             outgoing: RefCell::new(Some(outgoing)),
             pending: RefCell::default(),
@@ -54,10 +52,10 @@ impl OverLines {
             hearing,
             last_heard: Cell::new(Instant::now()),
             answers: Cell::new(0),
-            tasks: Tasks::new(panics),
+            tasks: Tasks::default(),
             gone: CancellationToken::new(),
         });
-        Ok((lines, waiting))
+        (lines, waiting)
     }
 
     /// Sends a request and returns its result.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ::http::{HeaderMap, HeaderValue, Method, header};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use prometheus::IntCounter;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
@@ -15,9 +14,10 @@ use super::MESSAGE_BYTES_MAX;
 use super::failure::Failure;
 use super::fault::{Fault, unusable};
 use super::hearing::Hearing;
-use super::http::{Http, Reply, collect};
+use super::http_endpoint::HttpEndpoint;
 use super::over_lines::OverLines;
 use super::server::Address;
+use net::http_client::{Reply, collect};
 use net::tasks::Tasks;
 use protocol::sse::{Event, Events};
 use protocol::sse_endpoint::{Base, resolve};
@@ -35,7 +35,7 @@ pub struct Stream {
 /// Where messages for the server go.
 #[derive(Debug)]
 pub struct Posts {
-    http: Http,
+    endpoint: HttpEndpoint,
 }
 
 /// Opens the stream. An error: there is none.
@@ -45,7 +45,7 @@ pub(super) async fn open(
     patience: Duration,
 ) -> Result<Rc<OverLines>, Failure> {
     let (stream, posts) = dial(address, Instant::now() + patience).await?;
-    let (lines, outgoing) = OverLines::new(hearing)?;
+    let (lines, outgoing) = OverLines::new(hearing);
     let running = Rc::clone(&lines);
     lines.tasks.spawn(async move {
         let failure = tokio::select! {
@@ -61,7 +61,7 @@ pub(super) async fn open(
 pub async fn dial(address: &Address, deadline: Instant) -> Result<(Stream, Posts), Fault> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let reply = way(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
+    let reply = endpoint(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
     let media = reply.head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !reply.head.status.is_success() {
         return Err(Fault::Status(reply.head.status));
@@ -74,8 +74,8 @@ pub async fn dial(address: &Address, deadline: Instant) -> Result<(Stream, Posts
     let first = first.await.map_err(|_| Fault::TimedOut)??.ok_or(Fault::Reset)?;
     let path = first.data.as_deref().filter(|_| first.event.as_deref() == Some(b"endpoint"));
     let path = path.and_then(|path| std::str::from_utf8(path).ok()).ok_or(Fault::Nonsense)?;
-    let posts = way(&beside(address, path.trim()).ok_or(Fault::Nonsense)?)?;
-    Ok((stream, Posts { http: posts }))
+    let posts = endpoint(&beside(address, path.trim()).ok_or(Fault::Nonsense)?)?;
+    Ok((stream, Posts { endpoint: posts }))
 }
 
 impl Stream {
@@ -120,20 +120,19 @@ impl Posts {
     pub async fn send(&self, message: Bytes, deadline: Instant) -> Result<(), Fault> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let mut reply = self.http.send(Method::POST, headers, message, false, deadline).await?;
+        let mut reply = self.endpoint.send(Method::POST, headers, message, false, deadline).await?;
         if !reply.head.status.is_success() {
             return Err(Fault::Status(reply.head.status));
         }
         if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
-            self.http.put_back(reply).await;
+            self.endpoint.put_back(reply).await;
         }
         Ok(())
     }
 }
 
-fn way(address: &Address) -> Result<Http, Fault> {
-    let panics = IntCounter::new("panics", "panics").map_err(unusable)?;
-    Http::new(address, Tasks::new(panics)).map_err(unusable)
+fn endpoint(address: &Address) -> Result<HttpEndpoint, Fault> {
+    HttpEndpoint::new(address, Tasks::default()).map_err(unusable)
 }
 
 /// The address that the server names, which must be its own: our key goes there.

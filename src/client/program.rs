@@ -38,7 +38,7 @@ pub(super) fn start(program: &Program, hearing: Rc<Hearing>) -> Result<Rc<OverLi
     let Some((stdin, stdout, stderr)) = child.streams() else {
         return Err(not_started("it has no standard streams".to_owned()));
     };
-    let (lines, waiting) = OverLines::new(Rc::clone(&hearing))?;
+    let (lines, waiting) = OverLines::new(Rc::clone(&hearing));
     let running = Running { child, lines: Rc::clone(&lines), last_words: Rc::default() };
     lines.tasks.spawn(run(running, hearing, stdin, stdout, stderr, waiting));
     Ok(lines)

@@ -10,12 +10,16 @@ use tokio::time::timeout_at;
 
 use super::MESSAGE_BYTES_MAX;
 use super::fault::Fault;
-use super::http::{Reply, collect};
+use net::http_client::{Reply, collect};
+use net::jitter::jittered;
 use protocol::sse::{Event, Events};
 
 /// A server that asks to be left alone for longer is asked again all the same, and one that asks for no pause gets one.
 const RETRY_MAX: Duration = Duration::from_mins(1);
 const RETRY_MIN: Duration = Duration::from_millis(50);
+/// The pause before a stream is opened again: at first, doubled with every failure, and at most.
+const DELAY_MIN: Duration = Duration::from_millis(500);
+const DELAY_MAX: Duration = Duration::from_secs(30);
 /// A longer id is forgotten: it has to fit into a header.
 const EVENT_ID_BYTES_MAX: usize = 4096;
 
@@ -80,7 +84,7 @@ impl Messages {
             Form::Json => {
                 self.form = Form::Read;
                 let deadline = Instant::now() + silence_max.unwrap_or(RETRY_MAX);
-                return collect(&mut self.reply.body, MESSAGE_BYTES_MAX, deadline).await.map(Some);
+                return Ok(Some(collect(&mut self.reply.body, MESSAGE_BYTES_MAX, deadline).await?));
             }
             Form::Events(events) => events,
         };
@@ -120,6 +124,18 @@ impl Messages {
 }
 
 impl Position {
+    /// How long to wait before a stream is opened again that has failed so often in a row: as the server asks, or
+    /// longer with every failure.
+    pub fn delay(&self, failures: u32) -> Duration {
+        let grown = DELAY_MIN.saturating_mul(1 << failures.min(6)).min(DELAY_MAX);
+        let delay = match self.retry {
+            Some(retry) if failures == 0 => retry,
+            Some(retry) => grown.max(retry),
+            None => grown,
+        };
+        jittered(delay, 1.0..1.25)
+    }
+
     fn note(&mut self, event: &Event) {
         if let Some(id) = &event.id {
             let id = Some(id).filter(|id| !id.is_empty() && id.len() <= EVENT_ID_BYTES_MAX);

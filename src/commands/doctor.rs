@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use prometheus::IntCounter;
 use serde_json::Value;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -150,7 +149,7 @@ fn inspect(options: &Options, server: &Server) -> anyhow::Result<Option<Report>>
     let facts = runtime.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let tasks = Tasks::new(IntCounter::new("panics", "panics").context("a counter")?);
+        let tasks = Tasks::default();
         let progress = Progress::start("inspecting the server");
         let told = |what: &str| progress.say(what);
         tokio::select! {

@@ -92,7 +92,7 @@ fn ask(watcher: &Watcher) -> Result<Bytes, Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())
-        .map_err(Fault::Unreachable)?;
+        .map_err(|error| Fault::Unreachable(error.to_string()))?;
     runtime.block_on(async {
         let _progress = Progress::start(&format!("asking {}", watcher.place()));
         watcher.get("/status").await

@@ -6,19 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{Request, Response, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout_at;
+use http::header::HOST;
+use http::{Request, Response};
+use http_body_util::Full;
 
-use crate::lookup;
+use crate::http_client::{Destination, HttpClient, HttpError};
 use crate::tasks::Tasks;
 use crate::tls::{Connector, Fault};
-
-/// Bytes of the head of an answer.
-const BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// A thread's way to fetch.
 #[derive(Clone, Debug)]
@@ -53,61 +47,35 @@ impl Fetcher {
     /// Sends `request`, whose URI is absolute, and reads the whole answer, of whatever status.
     pub async fn fetch(
         &self,
-        request: Request<Full<Bytes>>,
+        mut request: Request<Full<Bytes>>,
         bytes_max: usize,
         deadline: Instant,
     ) -> Result<Response<Bytes>, FetchError> {
-        timeout_at(deadline.into(), self.connect_and_exchange(request, bytes_max))
-            .await
-            .unwrap_or(Err(FetchError::TimedOut))
-    }
-
-    async fn connect_and_exchange(
-        &self,
-        request: Request<Full<Bytes>>,
-        bytes_max: usize,
-    ) -> Result<Response<Bytes>, FetchError> {
         let tls = match (request.uri().scheme_str(), &self.tls) {
             (Some("http"), _) => None,
-            (Some("https"), Some(tls)) => Some(tls),
+            (Some("https"), Some(tls)) => Some(Arc::clone(tls)),
             _ => return Err(FetchError::Url),
         };
-        let authority = request.uri().authority().ok_or(FetchError::Url)?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let authority = request.uri().authority().cloned().ok_or(FetchError::Url)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        let stream = lookup::connect(host, port).await.map_err(|_| FetchError::Unreachable)?;
-        match tls {
-            None => self.exchange(stream, request, bytes_max).await,
-            Some(tls) => {
-                let stream = tls.connect(stream, host).await.map_err(FetchError::Tls)?;
-                self.exchange(stream, request, bytes_max).await
-            }
-        }
-    }
-
-    async fn exchange(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-        mut request: Request<Full<Bytes>>,
-        bytes_max: usize,
-    ) -> Result<Response<Bytes>, FetchError> {
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(BUFFER_BYTES_MAX);
-        let handshake = builder.handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|_| FetchError::Unreachable)?;
-        self.tasks.spawn(async move {
-            // What went wrong is told to the one who waits for the answer.
-            let _ = connection.await;
-        });
-        let authority = request.uri().authority().ok_or(FetchError::Url)?;
-        let host = authority.as_str().parse().map_err(|_| FetchError::Url)?;
-        request.headers_mut().insert(header::HOST, host);
+        let header = authority.as_str().parse().map_err(|_| FetchError::Url)?;
+        request.headers_mut().insert(HOST, header);
         let target = request.uri().path_and_query().cloned().ok_or(FetchError::Url)?;
         *request.uri_mut() = target.into();
-        let response = sender.send_request(request).await.map_err(|_| FetchError::Answer)?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, bytes_max).collect().await.map_err(|_| FetchError::Answer)?;
-        Ok(Response::from_parts(head, body.to_bytes()))
+        let client = HttpClient::new(Destination::Tcp { host, port, tls }, self.tasks.clone());
+        client.fetch(request, bytes_max, deadline).await.map_err(FetchError::from)
+    }
+}
+
+impl From<HttpError> for FetchError {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Unreachable(_) => Self::Unreachable,
+            HttpError::Tls(fault) => Self::Tls(fault),
+            HttpError::ConnectTimedOut(_) | HttpError::TimedOut => Self::TimedOut,
+            HttpError::Reset | HttpError::Malformed | HttpError::TooLarge => Self::Answer,
+        }
     }
 }
 
@@ -115,7 +83,6 @@ impl Fetcher {
 mod tests {
     use std::time::Duration;
 
-    use prometheus::IntCounter;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio::task::LocalSet;
@@ -157,7 +124,7 @@ mod tests {
                 }
             }
         };
-        let fetcher = Fetcher { tasks: Tasks::new(IntCounter::new("p", "p").expect("counter")), tls };
+        let fetcher = Fetcher { tasks: Tasks::default(), tls };
         let request = Request::get(format!("{scheme}://127.0.0.1:{port}/a?b=c")).body(Full::default());
         let deadline = Instant::now() + Duration::from_secs(10);
         let local = LocalSet::new();
@@ -189,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_no_scheme_that_is_spoken_is_refused() {
-        let fetcher = Fetcher { tasks: Tasks::new(IntCounter::new("p", "p").expect("counter")), tls: None };
+        let fetcher = Fetcher { tasks: Tasks::default(), tls: None };
         for url in ["https://127.0.0.1:1/", "ftp://127.0.0.1:1/", "/relative"] {
             let request = Request::get(url).body(Full::default()).expect("request");
             let deadline = Instant::now() + Duration::from_secs(10);

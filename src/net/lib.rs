@@ -5,6 +5,7 @@
 //! | [`lookup`] | names to addresses |
 //! | [`socket`] | options of TCP sockets |
 //! | [`tls`] | TLS towards servers, and what certificates say |
+//! | [`http_client`] | HTTP towards servers, off the data path |
 //! | [`fetch`] | one small HTTP request for a document |
 //! | [`framing`] | where HTTP/1.1 messages begin and end, beside hyper |
 //! | [`pieces`] | bodies that come in pieces |
@@ -19,6 +20,7 @@ pub mod drain;
 pub mod fetch;
 pub mod framing;
 pub mod guardian;
+pub mod http_client;
 pub mod jitter;
 pub mod lookup;
 pub mod pieces;

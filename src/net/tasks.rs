@@ -9,16 +9,18 @@ use prometheus::IntCounter;
 use tokio_util::task::TaskTracker;
 
 /// A thread's handle to spawn on its own runtime.
-#[derive(Clone, Debug)]
+///
+/// The default one logs panics and does not count them: it is for programs without metrics.
+#[derive(Clone, Debug, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
-    panics: IntCounter,
+    panics: Option<IntCounter>,
 }
 
 impl Tasks {
     /// A handle that counts panics in `panics`.
     pub fn new(panics: IntCounter) -> Self {
-        Self { tracker: TaskTracker::new(), panics }
+        Self { tracker: TaskTracker::new(), panics: Some(panics) }
     }
 
     /// Runs `future` on this thread's runtime. A panic in it is logged and counted.
@@ -27,7 +29,9 @@ impl Tasks {
         // Combinators: an async block would hold the future twice, before and while it is awaited.
         let caught = AssertUnwindSafe(future).catch_unwind().map(move |result| {
             if result.is_err() {
-                panics.inc();
+                if let Some(panics) = panics {
+                    panics.inc();
+                }
                 tracing::error!("a connection was ended by a panic; this is a bug");
             }
         });

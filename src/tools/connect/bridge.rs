@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ::http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, header};
+use http::{Method as HttpMethod, StatusCode};
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use super::message::{Message, batch, key};
 use super::session::{Session, Sessions};
 use super::stdio::{Output, Remarks};
 use client::fault::Fault;
-use client::http::{Http, Reply, collect};
+use client::http_endpoint::HttpEndpoint;
 use net::tasks::Tasks;
 use protocol::envelope::MessageKind;
 use protocol::json::Scratch;
@@ -31,15 +31,13 @@ const CALLS_MAX: usize = 512;
 /// Notifications and responses that wait for those before them.
 const FORWARDED_MAX: usize = 256;
 /// How long the server may take to accept one of these.
-const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a request waits for those before it.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of the reply to a message that has no answer is read.
-const ACCEPTED_BYTES_MAX: usize = 64 << 10;
 
 /// The way between one client and one server.
 pub(super) struct Bridge {
-    pub(super) http: Http,
+    pub(super) endpoint: HttpEndpoint,
     pub(super) output: Output,
     pub(super) remarks: Remarks,
     pub(super) tasks: Tasks,
@@ -73,7 +71,7 @@ struct Forwarded {
 impl Bridge {
     /// Must be called on a local runtime.
     pub(super) fn start(
-        http: Http,
+        endpoint: HttpEndpoint,
         output: Output,
         remarks: Remarks,
         tasks: Tasks,
@@ -81,7 +79,7 @@ impl Bridge {
     ) -> Rc<Self> {
         let (forwarded, waiting) = mpsc::channel(FORWARDED_MAX);
         let bridge = Rc::new(Self {
-            http,
+            endpoint,
             output,
             remarks,
             tasks,
@@ -220,7 +218,7 @@ impl Bridge {
             }
         };
         let told = match headers {
-            Ok(headers) => self.tell(headers, message.body.clone()).await,
+            Ok(headers) => self.endpoint.notify(headers, message.body.clone(), ACCEPT_TIMEOUT).await,
             Err(fault) => Err(fault),
         };
         if let Err(fault) = told {
@@ -228,32 +226,6 @@ impl Bridge {
         } else if let Some(session) = session.filter(|_| message.is("notifications/initialized")) {
             self.listen(session);
         }
-    }
-
-    /// Sends a message that has no answer.
-    pub(super) async fn tell(&self, headers: HeaderMap, body: Bytes) -> Result<(), Fault> {
-        let mut reply = self.post(headers, body, false, ACCEPT_TIMEOUT).await?;
-        let status = reply.head.status;
-        let deadline = Instant::now() + FAREWELL;
-        if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
-            self.http.put_back(reply).await;
-        }
-        if status.is_success() { Ok(()) } else { Err(Fault::Status(status)) }
-    }
-
-    /// Sends a message and waits for the head of its reply.
-    pub(super) async fn post(
-        &self,
-        mut headers: HeaderMap,
-        body: Bytes,
-        is_safe_to_repeat: bool,
-        timeout: Duration,
-    ) -> Result<Reply, Fault> {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let both = HeaderValue::from_static("application/json, text/event-stream");
-        headers.insert(header::ACCEPT, both);
-        let deadline = Instant::now() + timeout;
-        self.http.send(HttpMethod::POST, headers, body, is_safe_to_repeat, deadline).await
     }
 
     /// Answers with an error.
@@ -291,7 +263,8 @@ impl Bridge {
             return;
         }
         let deadline = Instant::now() + FAREWELL;
-        let ended = self.http.send(HttpMethod::DELETE, session.headers(), Bytes::new(), true, deadline).await;
+        let ended =
+            self.endpoint.send(HttpMethod::DELETE, session.headers(), Bytes::new(), true, deadline).await;
         match ended.map(|reply| reply.head.status) {
             Ok(status) if status.is_success() => {}
             Ok(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => {}

@@ -4,16 +4,17 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use tokio::time::sleep;
 
 use super::bridge::Bridge;
 use super::calls::UnderWay;
 use super::message::{DEPTH_MAX, Message, batch, key, refusal};
 use super::session::Session;
 use client::fault::Fault;
-use client::http::{Reply, collect};
 use client::replies::{Messages, Position};
+use net::http_client::{Reply, collect};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::method::Method;
 
@@ -98,7 +99,8 @@ impl Bridge {
         session: Option<&Rc<Session>>,
     ) -> Result<Bytes, Fault> {
         let is_safe_to_repeat = call.message.method.is_safe_to_repeat();
-        let reply = self.post(headers, call.message.body.clone(), is_safe_to_repeat, self.timeout).await?;
+        let message = call.message.body.clone();
+        let reply = self.endpoint.post(headers, message, is_safe_to_repeat, self.timeout).await?;
         self.read(call, reply, session).await
     }
 
@@ -196,8 +198,8 @@ impl Bridge {
     /// Goes on with a stream that broke off.
     async fn resume(&self, session: &Session, position: &Position) -> Option<Reply> {
         for attempt in 0..RESUMES_MAX {
-            self.pause(attempt, position).await;
-            match self.get(session, position).await {
+            sleep(position.delay(attempt)).await;
+            match self.endpoint.open_stream(session.headers(), position).await {
                 Ok(reply) if reply.head.status == StatusCode::OK => return Some(reply),
                 Ok(reply) if reply.head.status.is_client_error() => return None,
                 Ok(_) | Err(_) => {}
@@ -208,6 +210,6 @@ impl Bridge {
 
     fn recycle(self: &Rc<Self>, reply: Reply) {
         let bridge = Rc::clone(self);
-        self.tasks.spawn(async move { bridge.http.put_back(reply).await });
+        self.tasks.spawn(async move { bridge.endpoint.put_back(reply).await });
     }
 }

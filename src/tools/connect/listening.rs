@@ -1,24 +1,14 @@
 //! The stream of what a server says in a session without being asked.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, StatusCode, header};
-use bytes::Bytes;
+use http::StatusCode;
+use tokio::time::sleep;
 
 use super::bridge::Bridge;
 use super::session::Session;
 use client::fault::Fault;
-use client::http::Reply;
 use client::replies::{Messages, Position};
-use net::jitter::jittered;
-
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// The pause before a stream is opened again: at first, doubled with every failure, and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How long the server may take to begin a stream.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Bridge {
     /// Listens for as long as the session lasts.
@@ -39,7 +29,7 @@ impl Bridge {
         let mut position = Position::default();
         let mut failures = 0;
         loop {
-            match self.get(session, &position).await {
+            match self.endpoint.open_stream(session.headers(), &position).await {
                 Ok(reply) if reply.head.status.is_success() => {
                     let mut messages = Messages::of(reply);
                     if !messages.is_stream() {
@@ -67,7 +57,7 @@ impl Bridge {
                 },
                 Err(_) => {}
             }
-            self.pause(failures, &position).await;
+            sleep(position.delay(failures)).await;
             failures += 1;
         }
     }
@@ -77,27 +67,5 @@ impl Bridge {
         let (bridge, session) = (Rc::clone(self), Rc::clone(session));
         let reopened = tokio::task::spawn_local(async move { bridge.reopen(&session).await });
         reopened.await.unwrap_or(Err(Fault::SessionGone))
-    }
-
-    /// Opens a stream, or goes on with one.
-    pub(super) async fn get(&self, session: &Session, position: &Position) -> Result<Reply, Fault> {
-        let mut headers: HeaderMap = session.headers();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        if let Some(id) = &position.last_event_id {
-            headers.insert(LAST_EVENT_ID, id.clone());
-        }
-        let deadline = Instant::now() + HEAD_TIMEOUT;
-        self.http.send(HttpMethod::GET, headers, Bytes::new(), true, deadline).await
-    }
-
-    /// Waits before a stream is opened again: as the server asks, or longer with every failure.
-    pub(super) async fn pause(&self, failures: u32, position: &Position) {
-        let grown = PAUSE_MIN.saturating_mul(1 << failures.min(6)).min(PAUSE_MAX);
-        let pause = match position.retry {
-            Some(retry) if failures == 0 => retry,
-            Some(retry) => grown.max(retry),
-            None => grown,
-        };
-        tokio::time::sleep(jittered(pause, 1.0..1.25)).await;
     }
 }

@@ -25,8 +25,6 @@ mod stdio;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use prometheus::IntCounter;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -37,7 +35,7 @@ use self::bridge::Bridge;
 use self::stdio::{Line, Output, Remarks};
 use client::MESSAGE_BYTES_MAX;
 use client::fault::Fault;
-use client::http::Http;
+use client::http_endpoint::HttpEndpoint;
 use client::server::Address;
 use net::tasks::Tasks;
 
@@ -71,13 +69,13 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     runtime.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let tasks = Tasks::new(IntCounter::new("panics", "panics").context("a counter")?);
+        let tasks = Tasks::default();
         let closed = CancellationToken::new();
         let output = Output::start(OUTPUT_BYTES_MAX, closed.clone())?;
         let remarks = Remarks::start()?;
         let mut lines = stdio::read(MESSAGE_BYTES_MAX)?;
-        let http = Http::new(&settings.address, tasks.clone())?;
-        let bridge = Bridge::start(http, output, remarks, tasks, settings.timeout);
+        let endpoint = HttpEndpoint::new(&settings.address, tasks.clone())?;
+        let bridge = Bridge::start(endpoint, output, remarks, tasks, settings.timeout);
         let mut end = tokio::select! {
             () = take_lines(&bridge, &mut lines) => End::Input,
             () = closed.cancelled() => End::Output,

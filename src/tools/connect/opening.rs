@@ -6,7 +6,7 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::bridge::Bridge;
+use super::bridge::{ACCEPT_TIMEOUT, Bridge};
 use super::call::Call;
 use super::calls::UnderWay;
 use super::message::{Message, SESSION_ID, agreed_version, key};
@@ -31,7 +31,8 @@ impl Bridge {
 
     /// The answer to `initialize`, and the session that it opens if it is a result.
     async fn open(self: &Rc<Self>, call: &Call) -> Result<(Bytes, Option<Session>), Fault> {
-        let reply = self.post(HeaderMap::new(), call.message.body.clone(), true, self.timeout).await?;
+        let message = call.message.body.clone();
+        let reply = self.endpoint.post(HeaderMap::new(), message, true, self.timeout).await?;
         let id = reply.head.headers.get(SESSION_ID).cloned();
         let answer = self.read(call, reply, None).await?;
         let version = agreed_version(&mut self.scratch.borrow_mut(), &answer);
@@ -68,7 +69,7 @@ impl Bridge {
             self.end(&session).await;
             return Err(Fault::SessionGone);
         }
-        self.tell(session.headers(), Bytes::from_static(INITIALIZED)).await?;
+        self.endpoint.notify(session.headers(), Bytes::from_static(INITIALIZED), ACCEPT_TIMEOUT).await?;
         if !self.sessions.is_current(lost) {
             // The client has gone, or opened another one in the meantime.
             self.end(&session).await;

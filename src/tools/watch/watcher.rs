@@ -1,21 +1,17 @@
 //! Asking an admin listener: one connection per question, a bound on every answer.
 
 use std::fmt;
-use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderValue, Request, StatusCode};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
 
 use super::place::Place;
+use net::http_client::{Destination, HttpClient, HttpError};
+use net::tasks::Tasks;
 
 /// The largest answer: that of a gateway with thousands of upstreams has room in it.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -27,13 +23,13 @@ const REASON_CHARS_MAX: usize = 200;
 pub enum Fault {
     /// Nobody listens there.
     #[error("{0}")]
-    Unreachable(io::Error),
+    Unreachable(String),
     /// It took too long.
     #[error("no answer within {} s", .0.as_secs())]
     TimedOut(Duration),
     /// The connection broke, or what came is no HTTP.
     #[error("what answers there is no admin listener, or it broke off: {0}")]
-    Broken(hyper::Error),
+    Broken(HttpError),
     /// The token is missing or wrong.
     #[error("it wants the token of [admin]: give the right one with --token-file or TRUNKLINE_ADMIN_TOKEN")]
     Token,
@@ -89,19 +85,15 @@ impl Watcher {
 
     /// What the listener answers to a GET of `target`, as it came.
     pub async fn get(&self, target: &str) -> Result<Bytes, Fault> {
-        let answer = async {
-            match &self.place {
-                Place::Address { host, port } => {
-                    let stream = TcpStream::connect((host.as_str(), *port)).await;
-                    self.ask(stream.map_err(Fault::Unreachable)?, target).await
-                }
-                Place::Socket(path) => {
-                    let stream = UnixStream::connect(path).await;
-                    self.ask(stream.map_err(Fault::Unreachable)?, target).await
-                }
-            }
+        let destination = match &self.place {
+            Place::Address { host, port } => Destination::Tcp { host: host.clone(), port: *port, tls: None },
+            Place::Socket(path) => Destination::Unix(path.clone()),
         };
-        timeout(self.timeout, answer).await.unwrap_or(Err(Fault::TimedOut(self.timeout)))
+        let client = HttpClient::new(destination, Tasks::default());
+        let deadline = Instant::now() + self.timeout;
+        let reply = client.fetch(self.request(target), ANSWER_BYTES_MAX, deadline).await;
+        let (head, body) = reply.map_err(|error| self.fault(error))?.into_parts();
+        judge(head.status, body)
     }
 
     /// The JSON object that the listener answers to a GET of `target`.
@@ -109,30 +101,18 @@ impl Watcher {
         object(&self.get(target).await?)
     }
 
-    async fn ask<S>(&self, stream: S, target: &str) -> Result<Bytes, Fault>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + 'static,
-    {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Fault::Broken)?;
-        let connection = tokio::task::spawn_local(connection);
-        let answer = async {
-            let response = sender.send_request(self.request(target)).await.map_err(Fault::Broken)?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
-                match error.downcast::<hyper::Error>() {
-                    Ok(error) => Fault::Broken(*error),
-                    Err(_) => Fault::TooLarge,
-                }
-            })?;
-            judge(head.status, body.to_bytes())
-        };
-        let answer = answer.await;
-        connection.abort();
-        answer
+    fn fault(&self, error: HttpError) -> Fault {
+        match error {
+            HttpError::Unreachable(why) => Fault::Unreachable(why),
+            HttpError::ConnectTimedOut(patience) => Fault::TimedOut(patience),
+            HttpError::TimedOut => Fault::TimedOut(self.timeout),
+            HttpError::TooLarge => Fault::TooLarge,
+            HttpError::Tls(_) | HttpError::Reset | HttpError::Malformed => Fault::Broken(error),
+        }
     }
 
-    fn request(&self, target: &str) -> Request<Empty<Bytes>> {
-        let mut request = Request::new(Empty::new());
+    fn request(&self, target: &str) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::default());
         *request.uri_mut() = target.parse().unwrap_or_default();
         request.headers_mut().insert(HOST, self.host.clone());
         if let Some(authorization) = &self.authorization {

@@ -8,7 +8,7 @@ use super::wire::{Budget, Wire};
 use crate::doctor::ask::{Ask, Until};
 use crate::doctor::challenge::{metadata_url, well_known};
 use crate::doctor::facts::{Answer, Door, Exchange};
-use client::http::Http;
+use client::http_endpoint::HttpEndpoint;
 use client::server::Address;
 use net::tasks::Tasks;
 
@@ -49,8 +49,9 @@ async fn fetch(
     }
     // Without headers: a key is for the server, metadata for everybody.
     let address = Address { url: wanted, headers: http::HeaderMap::new(), tls: address.tls.clone() };
-    let http = Http::new(&address, tasks.clone()).map_err(|_| "it cannot be asked for".to_owned())?;
-    let wire = HttpWire::new(http);
+    let endpoint =
+        HttpEndpoint::new(&address, tasks.clone()).map_err(|_| "it cannot be asked for".to_owned())?;
+    let wire = HttpWire::new(endpoint);
     let ask = Ask::bare(Method::GET).until(Until::Answer);
     let exchange = Wire::Http(&wire).ask(budget, &ask).await.ok_or("it was not asked for")?;
     match (exchange.status, exchange.answer) {

@@ -11,8 +11,9 @@ use crate::doctor::ask::{Ask, Until};
 use crate::doctor::facts::{Answer, Exchange, clip};
 use client::MESSAGE_BYTES_MAX;
 use client::fault::Fault;
-use client::http::{Http, Reply, collect};
+use client::http_endpoint::HttpEndpoint;
 use client::replies::{Messages, Position};
+use net::http_client::{Reply, collect};
 
 /// How many messages beside the answer are kept.
 const REMARKS_MAX: usize = 8;
@@ -26,20 +27,22 @@ const HEADER_CHARS_MAX: usize = 4096;
 /// The way to a server over HTTP.
 #[derive(Debug)]
 pub(in crate::doctor) struct HttpWire {
-    http: Http,
+    endpoint: HttpEndpoint,
 }
 
 impl HttpWire {
-    /// The way that `http` is.
-    pub(super) fn new(http: Http) -> Self {
-        Self { http }
+    /// The way to `endpoint`.
+    pub(super) fn new(endpoint: HttpEndpoint) -> Self {
+        Self { endpoint }
     }
 
     /// Sends a request and takes what comes.
     pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Exchange {
         let started = Instant::now();
-        let reply =
-            self.http.send(ask.http_method.clone(), ask.headers.clone(), ask.bytes(), true, deadline).await;
+        let reply = self
+            .endpoint
+            .send(ask.http_method.clone(), ask.headers.clone(), ask.bytes(), true, deadline)
+            .await;
         let reply = match reply {
             Ok(reply) => reply,
             Err(fault) => return Exchange::failed(of_fault(&fault), started.elapsed()),
@@ -61,11 +64,11 @@ impl HttpWire {
         let body = match collect(&mut reply.body, MESSAGE_BYTES_MAX, deadline).await {
             Ok(body) => body,
             Err(fault) => {
-                exchange.answer = of_fault(&fault);
+                exchange.answer = of_fault(&fault.into());
                 return;
             }
         };
-        self.http.put_back(reply).await;
+        self.endpoint.put_back(reply).await;
         exchange.bytes = body.len();
         let is_success = exchange.status.is_some_and(|status| (200..300).contains(&status));
         match serde_json::from_slice::<Value>(&body) {
@@ -111,7 +114,7 @@ impl HttpWire {
             };
             if answers(&message, ask.id()) || message.is_array() {
                 (exchange.answer, exchange.form_fault) = read(&message, ask.id());
-                self.http.put_back(messages.reply).await;
+                self.endpoint.put_back(messages.reply).await;
                 return;
             }
             if exchange.remarks.len() < REMARKS_MAX {

@@ -9,7 +9,7 @@ use super::{Inquiry, discover, door, legacy, modern, over_sse, time};
 use crate::doctor::ask::Ask;
 use crate::doctor::facts::{Answer, Exchange, Facts, Probe, Reached};
 use crate::doctor::introduction;
-use client::http::Http;
+use client::http_endpoint::HttpEndpoint;
 use client::server::Address;
 use net::tasks::Tasks;
 use protocol::version::LEGACY;
@@ -23,8 +23,8 @@ pub(super) async fn inspect(inquiry: &mut Inquiry<'_>, address: &Address, tasks:
         Reached::Http { is_tls: address.url.is_tls, is_loopback: is_loopback(&address.url.host) };
     inquiry.facts.url = Some(address.url.clone());
     inquiry.say("asking which revisions it speaks");
-    let http = match Http::new(address, tasks.clone()) {
-        Ok(http) => HttpWire::new(http),
+    let http = match HttpEndpoint::new(address, tasks.clone()) {
+        Ok(endpoint) => HttpWire::new(endpoint),
         Err(error) => {
             inquiry.facts.not_inspected = Some(error.to_string());
             return;
@@ -76,8 +76,8 @@ async fn without_key(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Tasks
     }
     let mut stranger = address.clone();
     stranger.headers.remove(AUTHORIZATION);
-    let Ok(http) = Http::new(&stranger, tasks.clone()) else { return };
-    let http = HttpWire::new(http);
+    let Ok(endpoint) = HttpEndpoint::new(&stranger, tasks.clone()) else { return };
+    let http = HttpWire::new(endpoint);
     let ask = if inquiry.facts.modern.is_some() { discover() } else { Ask::initialize(LEGACY[0]) };
     inquiry.probe(&Wire::Http(&http), Probe::WithoutKey, &ask).await;
     let refusal = inquiry.facts.answer(Probe::WithoutKey).filter(|exchange| exchange.status == Some(401));
@@ -93,9 +93,9 @@ async fn foreign_host(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Task
     }
     let mut rebound = address.clone();
     FOREIGN_HOST.clone_into(&mut rebound.url.authority);
-    let Ok(http) = Http::new(&rebound, tasks.clone()) else { return };
+    let Ok(endpoint) = HttpEndpoint::new(&rebound, tasks.clone()) else { return };
     let ask = if inquiry.facts.modern.is_some() { discover() } else { Ask::initialize(LEGACY[0]) };
-    inquiry.probe(&Wire::Http(&HttpWire::new(http)), Probe::ForeignHost, &ask).await;
+    inquiry.probe(&Wire::Http(&HttpWire::new(endpoint)), Probe::ForeignHost, &ask).await;
 }
 
 /// Why a server cannot be inspected that gave this first answer.

@@ -15,7 +15,7 @@ use super::wire::Wire;
 use super::{Inquiry, garbage, legacy, lists, time};
 use crate::doctor::ask::{Ask, Until};
 use crate::doctor::facts::{Exchange, Kind, Probe, Reached};
-use client::http::Http;
+use client::http_endpoint::HttpEndpoint;
 use client::server::Address;
 use net::tasks::Tasks;
 use protocol::version::LEGACY;
@@ -51,7 +51,7 @@ pub(super) async fn inspect(
     if inquiry.facts.reached == (Reached::Http { is_tls: false, is_loopback: true }) {
         let mut rebound = address.clone();
         FOREIGN_HOST.clone_into(&mut rebound.url.authority);
-        if let Ok(http) = Http::new(&rebound, tasks.clone()) {
+        if let Ok(http) = HttpEndpoint::new(&rebound, tasks.clone()) {
             inquiry.probe(&Wire::Http(&HttpWire::new(http)), Probe::ForeignHost, &stream()).await;
         }
     }
