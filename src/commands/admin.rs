@@ -9,8 +9,8 @@ use http::HeaderValue;
 
 use config::{Admin, SecretSource};
 use net::secret::Secret;
-use tools::watch::place::{Place, PlaceError};
-use tools::watch::watcher::Watcher;
+use tools::admin_client::place::{Place, PlaceError};
+use tools::admin_client::watcher::Watcher;
 
 /// Where the token comes from if there is no file.
 const TOKEN_VARIABLE: &str = "TRUNKLINE_ADMIN_TOKEN";

@@ -1,29 +1,21 @@
 //! `trunkline doctor URL` and `trunkline doctor -- COMMAND…`: an inspection.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::EXIT_COMMAND_LINE;
 use super::server::How;
 use client::server::{Program, Server};
-use net::tasks::Tasks;
 use tools::doctor::{self, Report, Rule, Settings, Severity};
 use tools::terminal;
-use tools::terminal::progress::Progress;
 use tools::terminal::put;
 
 /// The exit code for a server that could not be inspected.
 const EXIT_NOT_INSPECTED: u8 = 3;
-/// How wide a report is where nobody says.
-const COLUMNS: u16 = 100;
 const CALLS_MAX: i64 = 100;
 
 /// Options of `trunkline doctor`.
@@ -57,7 +49,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
     /// A rule to pass over, by its id; may be given more than once
-    #[arg(long, value_name = "RULE", value_parser = rule)]
+    #[arg(long, value_name = "RULE", value_parser = doctor::find_rule)]
     ignore: Vec<&'static Rule>,
     /// Call this tool, too
     #[arg(long, value_name = "TOOL")]
@@ -99,7 +91,11 @@ pub(super) fn doctor(options: &Options) -> ExitCode {
             return ExitCode::from(EXIT_COMMAND_LINE);
         }
     };
-    match inspect(options, &server) {
+    let settings = Settings {
+        timeout: options.how.timeout(),
+        call: options.call.clone().map(|tool| (tool, options.arguments.clone(), options.calls)),
+    };
+    match doctor::inspect(&server, &called(options), &settings, &options.ignore) {
         Ok(Some(report)) => {
             print(options, &report);
             code(options, &report)
@@ -139,37 +135,12 @@ fn without_query(url: &str) -> String {
     url.split_once('?').map_or(url.to_owned(), |(url, _)| format!("{url}?…"))
 }
 
-/// `None`: a signal came.
-fn inspect(options: &Options, server: &Server) -> anyhow::Result<Option<Report>> {
-    let settings = Settings {
-        timeout: Duration::from_secs(options.how.timeout().as_secs()),
-        call: options.call.clone().map(|tool| (tool, options.arguments.clone(), options.calls)),
-    };
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    let facts = runtime.block_on(async {
-        let (mut terminate, mut interrupt) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let tasks = Tasks::default();
-        let progress = Progress::start("inspecting the server");
-        let told = |what: &str| progress.say(what);
-        tokio::select! {
-            facts = doctor::gather(server, &settings, &tasks, &told) => anyhow::Ok(Some(facts)),
-            _ = terminate.recv() => Ok(None),
-            _ = interrupt.recv() => Ok(None),
-        }
-    })?;
-    Ok(facts.map(|facts| Report::of(&called(options), &facts, &options.ignore)))
-}
-
 fn print(options: &Options, report: &Report) {
     if options.json {
         let text = serde_json::to_string_pretty(&report.json()).unwrap_or_default();
         put(protocol::text::shown_json(&text));
     } else {
-        let is_seen = std::io::stdout().is_terminal();
-        let size = if is_seen { ratatui::crossterm::terminal::size().ok() } else { None };
-        let width = size.map_or(COLUMNS, |(width, _)| width);
-        put(report.text(usize::from(width), options.long).trim_end());
+        put(report.text(terminal::columns(), options.long).trim_end());
     }
 }
 
@@ -185,18 +156,6 @@ fn code(options: &Options, report: &Report) -> ExitCode {
     };
     let is_fit = counted.iter().all(|severity| report.count(*severity) == 0);
     if is_fit { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn rule(id: &str) -> Result<&'static Rule, String> {
-    doctor::find_rule(id).ok_or_else(|| {
-        let near = doctor::all_rules()
-            .map(|rule| (strsim::jaro_winkler(id, rule.id), rule.id))
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        match near.filter(|(likeness, _)| *likeness > 0.7) {
-            Some((_, near)) => format!("there is no such rule; did you mean {near}?"),
-            None => "there is no such rule; a report names each by its id".to_owned(),
-        }
-    })
 }
 
 fn object(text: &str) -> Result<Value, String> {

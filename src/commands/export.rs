@@ -6,9 +6,8 @@ use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 
-use config::{self, AuthMethod, Config, Endpoint};
 use protocol::text::shown;
-use tools::entries::{self, Client, Export, Key};
+use tools::client_config::{self, Client, Export, GatewayUrl, Key};
 use tools::terminal;
 use tools::terminal::{paint, put, put_text};
 
@@ -54,25 +53,18 @@ pub(super) struct Options {
 
 const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
 
-/// Where the gateway is, and what it wants.
-struct Place {
-    url: String,
-    wants_key: bool,
-    note: Option<&'static str>,
-}
-
 /// Does it.
 pub(super) fn export(options: &Options) -> anyhow::Result<()> {
     let Some(client) = options.client.as_deref().and_then(Client::named) else {
         list();
         return Ok(());
     };
-    let place = match &options.url {
+    let gateway = match &options.url {
         Some(url) => {
             config::server_url(url).map_err(|why| anyhow::anyhow!("{url:?}: {why}"))?;
-            Place { url: url.clone(), wants_key: false, note: None }
+            GatewayUrl { url: url.clone(), wants_key: false, note: None }
         }
-        None => place(&super::load(&options.config)?, options.endpoint.as_deref())?,
+        None => GatewayUrl::of(&super::load(&options.config)?, options.endpoint.as_deref())?,
     };
     let program = match &options.program {
         Some(program) => program.clone(),
@@ -87,11 +79,11 @@ pub(super) fn export(options: &Options) -> anyhow::Result<()> {
     let text =
         |path: &Path| path.to_str().map(str::to_owned).context("a path that is not UTF-8 fits into no entry");
     let (program, key_file) = (text(&program)?, text(&key_file)?);
-    let variable = options.key.as_deref().or(place.wants_key.then_some(KEY_VARIABLE));
-    let entry = entries::export(Export {
+    let variable = options.key.as_deref().or(gateway.wants_key.then_some(KEY_VARIABLE));
+    let entry = client_config::export(Export {
         client,
         name: &options.name,
-        url: &place.url,
+        url: &gateway.url,
         key: variable.map(|variable| Key { variable, file: &key_file }),
         program: &program,
         as_program: options.stdio,
@@ -100,7 +92,7 @@ pub(super) fn export(options: &Options) -> anyhow::Result<()> {
     let section = client.section();
     terminal::say(format_args!("{} {}", paint::painted(paint::STRONG, "Into:"), client.file));
     terminal::say(format_args!("If `{section}` is there already, add to it."));
-    for note in entry.notes.iter().map(String::as_str).chain(place.note) {
+    for note in entry.notes.iter().map(String::as_str).chain(gateway.note) {
         terminal::say(format_args!("{}.", shown(note)));
     }
     Ok(())
@@ -111,43 +103,4 @@ fn list() {
         let how = if client.is_for_programs_alone() { "program" } else { "http" };
         put(format_args!("{:<15} {:<15} {how:<8} {}", client.name, client.title, client.file));
     }
-}
-
-fn place(config: &Config, path: Option<&str>) -> anyhow::Result<Place> {
-    let paths = || config.endpoints.iter().map(|endpoint| endpoint.path.as_str());
-    let all = || paths().map(shown).collect::<Vec<_>>().join(", ");
-    let endpoint = match (path, config.endpoints.as_slice()) {
-        (Some(path), endpoints) => {
-            endpoints.iter().find(|endpoint| endpoint.path == path).with_context(|| {
-                let near = config::nearest(path, paths()).map(|near| format!("; {near}")).unwrap_or_default();
-                format!("there is no endpoint {}: there is {}{near}", shown(path), all())
-            })?
-        }
-        (None, [only]) => only,
-        (None, _) => anyhow::bail!("which endpoint? Say it with --endpoint: there is {}", all()),
-    };
-    let has = |method| endpoint.auth.contains(&method);
-    let note = if endpoint.auth.is_empty() || has(AuthMethod::ApiKey) {
-        None
-    } else if has(AuthMethod::Jwt) {
-        Some("The gateway wants a token: it tells clients where to get one")
-    } else {
-        Some("The gateway wants a certificate of clients, which entries of this client have no place for")
-    };
-    Ok(Place { url: url(config, endpoint)?, wants_key: has(AuthMethod::ApiKey), note })
-}
-
-fn url(config: &Config, endpoint: &Endpoint) -> anyhow::Result<String> {
-    if let Some(url) = &endpoint.public_url {
-        return Ok(url.clone());
-    }
-    let reachable = |listener: &&config::Listener| {
-        !listener.proxy_protocol && !listener.address.ip().is_unspecified() && listener.address.port() != 0
-    };
-    let listener = config.listeners.iter().find(reachable).context(
-        "the configuration does not say by which address clients reach the gateway: set `public_url` of the endpoint, or \
-         give --url",
-    )?;
-    let scheme = if listener.tls.is_some() { "https" } else { "http" };
-    Ok(format!("{scheme}://{}{}", listener.address, endpoint.path))
 }

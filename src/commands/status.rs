@@ -9,13 +9,13 @@ use clap::Args;
 use super::admin::Where;
 use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use protocol::text::{shown_json, shown_lines};
+use tools::admin_client::report::Report;
+use tools::admin_client::status::Status;
+use tools::admin_client::trouble::{self, troubles};
+use tools::admin_client::watcher::{Fault, Watcher, object};
 use tools::terminal;
 use tools::terminal::progress::Progress;
 use tools::terminal::put;
-use tools::watch::report::Report;
-use tools::watch::status::Status;
-use tools::watch::trouble::{self, troubles};
-use tools::watch::watcher::{Fault, Watcher, object};
 
 /// Options of `trunkline status`.
 #[derive(Debug, Args)]

@@ -3,15 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
 
-use super::call::describe;
-use super::call::person::Wishes;
-use super::call::talk::{self, EXIT_DONE, Ended, How as Talking};
 use super::server::{How, Speech, server};
-use client::tool::Tool;
-use protocol::text::shown_value;
-use tools::terminal;
+use tools::call::{self, Target};
 
 /// Options of `trunkline tools`.
 #[derive(Debug, Args)]
@@ -60,38 +54,15 @@ pub(super) fn tools(options: &Options) -> ExitCode {
     };
     let server = match server(&options.how, url, &options.command) {
         Ok(server) => server,
-        Err(error) => return talk::wrong(&format!("{error:#}")),
+        Err(error) => return call::wrong(&format!("{error:#}")),
     };
-    // As `call` would: servers list tools by what can be asked.
-    let wishes = Wishes { is_verbose: options.verbose, may_ask: true, has_answers: false };
-    let how =
-        Talking { server, wanted: options.era.wanted(), timeout: options.how.timeout(), log_level: None };
+    let target = Target {
+        server,
+        era: options.era.wanted(),
+        timeout: options.how.timeout(),
+        log_level: None,
+        is_verbose: options.verbose,
+    };
     let address = url.map_or_else(|| format!("-- {}", options.command.join(" ")), str::to_owned);
-    talk::run(how, wishes, async |client, person| {
-        person.wait_for("Listing the tools");
-        let definitions = client.list("tools/list", "tools").await?;
-        person.wait_no_more();
-        match name {
-            Some(name) => one(&definitions, name, &address, options.json),
-            None if options.json => {
-                terminal::put(shown_value(&Value::Array(definitions)));
-                Ok(EXIT_DONE)
-            }
-            None => {
-                let tools: Vec<Tool> = definitions.iter().filter_map(Tool::read).collect();
-                terminal::put(describe::list(client.introduction(), &tools).trim_end());
-                Ok(EXIT_DONE)
-            }
-        }
-    })
-}
-
-fn one(definitions: &[Value], name: &str, address: &str, is_json: bool) -> Result<u8, Ended> {
-    let tool = talk::find(definitions, name)?;
-    if is_json {
-        terminal::put(shown_value(&tool.definition));
-    } else {
-        terminal::put(describe::tool(&tool, address).trim_end());
-    }
-    Ok(EXIT_DONE)
+    call::list(target, &address, name, options.json)
 }

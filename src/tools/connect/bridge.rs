@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use http::{Method as HttpMethod, StatusCode};
 use bytes::Bytes;
+use http::{Method as HttpMethod, StatusCode};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;

@@ -23,11 +23,16 @@ const COLUMNS_MIN: usize = 20;
 
 static LOST: OnceLock<std::io::Error> = OnceLock::new();
 
-/// The columns that lines on standard output are filled to.
-pub fn width() -> usize {
+/// The columns of standard output.
+pub fn columns() -> usize {
     let is_terminal = std::io::stdout().is_terminal();
     let size = is_terminal.then(ratatui::crossterm::terminal::size).and_then(Result::ok);
-    size.map_or(COLUMNS, |(columns, _)| usize::from(columns).clamp(COLUMNS_MIN, COLUMNS))
+    size.map_or(COLUMNS, |(columns, _)| usize::from(columns))
+}
+
+/// The columns that lines on standard output are filled to.
+pub fn width() -> usize {
+    columns().clamp(COLUMNS_MIN, COLUMNS)
 }
 
 /// Writes a line of the result to standard output. Nobody reads on where that is closed, as behind `| head`: then it is

@@ -7,10 +7,10 @@ use super::key::{Input, Key};
 use super::listing;
 use super::table::{Column, Row, sort};
 use super::view::Layout;
-use crate::watch::history::History;
-use crate::watch::status::Status;
-use crate::watch::tools::{Page, Query, Sort, Tool};
-use crate::watch::trouble::{Trouble, troubles};
+use crate::admin_client::history::History;
+use crate::admin_client::status::Status;
+use crate::admin_client::tools::{Page, Query, Sort, Tool};
+use crate::admin_client::trouble::{Trouble, troubles};
 
 /// Characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;

@@ -8,13 +8,13 @@ use super::palette::{Look, Palette};
 use super::spark::curve;
 use super::table::padded;
 use super::text::{NAMES, NARROW, Text};
-use crate::watch::figures::{
+use crate::admin_client::figures::{
     UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, number_of, rate, share, span,
 };
-use crate::watch::history::Lines;
-use crate::watch::status::{Endpoint, Figures, Upstream};
-use crate::watch::tools::{Page, Tool};
-use crate::watch::trouble::{Severity, Trouble};
+use crate::admin_client::history::Lines;
+use crate::admin_client::status::{Endpoint, Figures, Upstream};
+use crate::admin_client::tools::{Page, Tool};
+use crate::admin_client::trouble::{Severity, Trouble};
 use protocol::text::{columns, shown};
 
 /// Kinds of errors.

@@ -7,10 +7,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::app::Asked;
-use crate::watch::history::History;
-use crate::watch::status::Status;
-use crate::watch::tools::Page;
-use crate::watch::watcher::{Fault, Watcher};
+use crate::admin_client::history::History;
+use crate::admin_client::status::Status;
+use crate::admin_client::tools::Page;
+use crate::admin_client::watcher::{Fault, Watcher};
 
 /// How soon a gateway that is gone is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -2,14 +2,14 @@
 
 use super::palette::Look;
 use super::table::{By, Cell, Column, Kind, Row};
-use crate::watch::figures::{
+use crate::admin_client::figures::{
     UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, rate, share, span,
 };
-use crate::watch::history::{History, Lines};
-use crate::watch::report::replicas;
-use crate::watch::status::{Endpoint, Figures, Status, Upstream};
-use crate::watch::tools::{Sort, Tool};
-use crate::watch::trouble::{Severity, Trouble};
+use crate::admin_client::history::{History, Lines};
+use crate::admin_client::report::replicas;
+use crate::admin_client::status::{Endpoint, Figures, Status, Upstream};
+use crate::admin_client::tools::{Sort, Tool};
+use crate::admin_client::trouble::{Severity, Trouble};
 
 /// The column by which upstreams and endpoints are sorted at first: what is wrong, then what is busy.
 pub(super) const STATE: usize = 0;
@@ -231,7 +231,8 @@ pub(super) fn troubles(troubles: &[Trouble], filter: &str) -> Vec<Row> {
 
 /// How an upstream is: word, look and how far from well.
 pub(super) fn state(upstream: &Upstream) -> (&'static str, Look, f64) {
-    let is_out = |one: &crate::watch::status::Replica| one.breaker == "open" || one.resolved == Some(false);
+    let is_out =
+        |one: &crate::admin_client::status::Replica| one.breaker == "open" || one.resolved == Some(false);
     let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
     if upstream.fit != Some(false) && (is_looping || upstream.replicas.iter().any(is_out)) {
         return ("◐ degraded", Look::Warning, 1.0);

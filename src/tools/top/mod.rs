@@ -42,7 +42,7 @@ use self::feed::{Feed, News};
 use self::key::Input;
 use self::palette::Palette;
 use self::screen::Screen;
-use crate::watch::watcher::{Fault, Watcher};
+use crate::admin_client::watcher::{Fault, Watcher};
 
 /// Answers that wait to be shown.
 const NEWS_MAX: usize = 4;

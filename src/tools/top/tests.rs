@@ -10,9 +10,9 @@ use super::feed::News;
 use super::key::{Input, Key};
 use super::palette::Palette;
 use super::view;
-use crate::watch::history::History;
-use crate::watch::status::Status;
-use crate::watch::tools::Page;
+use crate::admin_client::history::History;
+use crate::admin_client::status::Status;
+use crate::admin_client::tools::Page;
 
 const NOW_S: u64 = 1_800_000_000;
 

@@ -10,8 +10,8 @@ use super::palette::{Look, Palette};
 use super::spark::curve;
 use super::table::{padded, plan};
 use super::{detail, listing};
-use crate::watch::figures::{count, known_count, latency, rate, span};
-use crate::watch::trouble::{Severity, summary};
+use crate::admin_client::figures::{count, known_count, latency, rate, span};
+use crate::admin_client::trouble::{Severity, summary};
 use protocol::text::{columns, fit, shown};
 
 /// Rows of the curves where there is room for more than one.

@@ -19,11 +19,16 @@ mod wire;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::lists::Tongue;
 use self::wire::{Budget, Wire};
 use super::ask::{Ask, Body};
 use super::facts::{Answer, Facts, Probe};
+use super::report::Report;
+use super::rule::Rule;
+use crate::terminal::progress::Progress;
 use client::server::Server;
 use net::tasks::Tasks;
 
@@ -62,8 +67,31 @@ impl Inquiry<'_> {
     }
 }
 
+/// Inspects a server that is called `name` in the report, and shows meanwhile what is going on. `None`: a signal came.
+pub fn inspect(
+    server: &Server,
+    name: &str,
+    settings: &Settings,
+    ignored: &[&'static Rule],
+) -> anyhow::Result<Option<Report>> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let facts = runtime.block_on(async {
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let tasks = Tasks::default();
+        let progress = Progress::start("inspecting the server");
+        let told = |what: &str| progress.say(what);
+        tokio::select! {
+            facts = gather(server, settings, &tasks, &told) => anyhow::Ok(Some(facts)),
+            _ = terminate.recv() => Ok(None),
+            _ = interrupt.recv() => Ok(None),
+        }
+    })?;
+    Ok(facts.map(|facts| Report::of(name, &facts, ignored)))
+}
+
 /// Asks a server for everything; `told` hears what is going on.
-pub async fn gather(server: &Server, settings: &Settings, tasks: &Tasks, told: &dyn Fn(&str)) -> Facts {
+async fn gather(server: &Server, settings: &Settings, tasks: &Tasks, told: &dyn Fn(&str)) -> Facts {
     let budget = Budget::new(settings.timeout);
     let mut inquiry = Inquiry { facts: Facts::default(), budget: &budget, told };
     match server {

@@ -10,17 +10,27 @@ pub(super) mod versions;
 
 use super::rule::Rule;
 
+/// How much a name must be like a rule's for that to be suggested.
+const SIMILARITY_MIN: f64 = 0.7;
+
 /// Every rule.
-pub fn all() -> impl Iterator<Item = &'static Rule> {
+fn all() -> impl Iterator<Item = &'static Rule> {
     [access::ALL, versions::ALL, requests::ALL, sessions::ALL, process::ALL, lists::ALL, tools::ALL]
         .into_iter()
         .flatten()
         .copied()
 }
 
-/// The rule with this id.
-pub fn find(id: &str) -> Option<&'static Rule> {
-    all().find(|rule| rule.id == id)
+/// The rule with this id; else which is meant, as far as that can be guessed.
+pub fn find(id: &str) -> Result<&'static Rule, String> {
+    all().find(|rule| rule.id == id).ok_or_else(|| {
+        let similarity = |rule: &Rule| strsim::jaro_winkler(id, rule.id);
+        let nearest = all().map(|rule| (similarity(rule), rule.id)).max_by(|a, b| a.0.total_cmp(&b.0));
+        match nearest.filter(|(similarity, _)| *similarity > SIMILARITY_MIN) {
+            Some((_, nearest)) => format!("there is no such rule; did you mean {nearest}?"),
+            None => "there is no such rule; a report names each by its id".to_owned(),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -46,6 +56,6 @@ mod tests {
             assert!(!rule.section.starts_with('/'), "{}", rule.id);
             assert!(std::ptr::eq(find(rule.id).unwrap(), rule));
         }
-        assert!(find("no-such-rule").is_none());
+        assert!(find("no-such-rule").is_err());
     }
 }

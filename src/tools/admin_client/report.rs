@@ -337,7 +337,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::watch::trouble::troubles;
+    use crate::admin_client::trouble::troubles;
 
     fn plain(status: &Value, is_whole: bool) -> String {
         let status = Status::read(status);

@@ -1,4 +1,5 @@
-//! The configurations of desktop and IDE clients, read and written. Pure: text in, text out.
+//! The configurations of desktop and IDE clients, read and written. Pure but for `files.rs`: text in, text
+//! out.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -14,8 +15,10 @@
 //! | `toml_text.rs` | TOML and its comments, whatever strangers wrote |
 //! | `import.rs` | all of it → a configuration |
 //! | `client.rs`, `export.rs` | the entry that a client needs to reach the gateway |
+//! | `gateway_url.rs` | where the configuration says that the gateway is |
+//! | `files.rs` | reading and writing the files of an import |
 //!
-//! Deliberately not here: reading and writing files, and the environment.
+//! Deliberately not here: the environment.
 //!
 //! Invariants: a configuration that comes out is valid ([`config::parse`] takes it); what may be a secret is never
 //! in it, nor in what is said about it, but in [`Kept`] alone; whatever cannot be carried over is said.
@@ -25,6 +28,8 @@ mod client;
 mod document;
 mod entry;
 mod export;
+pub mod files;
+mod gateway_url;
 mod import;
 mod json;
 mod placeholder;
@@ -38,4 +43,5 @@ mod upstream;
 
 pub use self::client::Client;
 pub use self::export::{Entry, Export, Key, export};
+pub use self::gateway_url::GatewayUrl;
 pub use self::import::{Fault, Imported, Kept, Settings, Source, import};

@@ -4,10 +4,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::terminal;
+use crate::terminal::paint::{FAINT, STRONG, USE, painted};
 use client::tool::outcome::{Outcome, Piece, extension};
 use protocol::text::{shown, shown_lines, shown_value};
-use tools::terminal;
-use tools::terminal::paint::{FAINT, STRONG, USE, painted};
 
 /// How many numbers are tried for the name of a file.
 const NUMBERS_MAX: u32 = 10_000;

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
+use crate::terminal::paint::{FAINT, painted};
 use client::tool::fit as fits;
 use client::tool::flags::{self, Flag, Kind};
 use client::tool::words::{self, Mistake, said};
 use protocol::text::{fit, shown};
-use tools::terminal::paint::{FAINT, painted};
 
 /// The most fields that are asked for.
 const FIELDS_MAX: usize = 50;

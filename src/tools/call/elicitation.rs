@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::form::{Field, Form};
-use super::input::Input;
+use super::typed_input::Input;
+use crate::terminal;
+use crate::terminal::paint::{BAD, FAINT, STRONG, USE, painted};
+use crate::terminal::width;
 use client::Refusal;
 use client::tool::words::said;
 use protocol::text::{fit, shown, shown_lines, wrapped};
-use tools::terminal;
-use tools::terminal::paint::{BAD, FAINT, STRONG, USE, painted};
-use tools::terminal::width;
 
 /// How often a field is asked for again.
 const ATTEMPTS_MAX: usize = 20;

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
+use crate::terminal::paint::{FAINT, STRONG, USE, WARNING, painted};
+use crate::terminal::width;
 use client::Introduction;
 use client::tool::flags::{self, Flag, Kind};
 use client::tool::words::said;
 use client::tool::{Tool, fit};
 use protocol::text::{columns, fit as cut, shown, shown_lines, wrapped};
-use tools::terminal::paint::{FAINT, STRONG, USE, WARNING, painted};
-use tools::terminal::width;
 
 /// How much of a description stands in a list.
 const SUMMARY_COLUMNS_MAX: usize = 200;
@@ -18,7 +18,7 @@ const CHOICES_SHOWN: usize = 6;
 const CHOICES_LISTED: usize = 50;
 
 /// The tools of a server, each with its first line and its flags.
-pub(in crate::commands) fn list(server: &Introduction, tools: &[Tool]) -> String {
+pub(super) fn list(server: &Introduction, tools: &[Tool]) -> String {
     let mut text = String::new();
     let name = server.title.as_deref().or(server.name.as_deref()).unwrap_or("a server without a name");
     let version = server.server_version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
@@ -45,7 +45,7 @@ pub(in crate::commands) fn list(server: &Introduction, tools: &[Tool]) -> String
 }
 
 /// All about one tool.
-pub(in crate::commands) fn tool(tool: &Tool, address: &str) -> String {
+pub(super) fn tool(tool: &Tool, address: &str) -> String {
     let mut text = String::new();
     let title = tool.title.as_deref().filter(|title| *title != tool.name);
     let title = title.map(|title| format!("  {}", shown(title))).unwrap_or_default();

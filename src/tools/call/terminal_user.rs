@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::asking::Asking;
-use super::input::Input;
+use super::elicitation::Asking;
+use super::typed_input::Input;
+use crate::terminal;
+use crate::terminal::paint::{BAD, FAINT, STRONG, WARNING, painted};
+use crate::terminal::progress::Progress;
 use client::person::{Answering, Travelling};
 use client::{Person, Refusal};
 use protocol::text::{fit, shown, shown_lines};
-use tools::terminal;
-use tools::terminal::paint::{BAD, FAINT, STRONG, WARNING, painted};
-use tools::terminal::progress::Progress;
 
 /// Log lines that are shown for one call, and the columns of each.
 const LOG_LINES_MAX: u64 = 500;
@@ -26,20 +26,20 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(60);
 /// How much of a message that travels is shown.
 const MESSAGE_BYTES_SHOWN: usize = 16 << 10;
 
-/// What the person wants to see, and has said before.
+/// Whether questions of the server are answered.
 #[derive(Debug, Default)]
-pub(in crate::commands) struct Wishes {
-    /// Every message.
-    pub(in crate::commands) is_verbose: bool,
+pub(super) struct Wishes {
     /// Whether answers to questions are given beforehand.
-    pub(in crate::commands) has_answers: bool,
+    pub(super) has_answers: bool,
     /// Whether questions may be asked at all.
-    pub(in crate::commands) may_ask: bool,
+    pub(super) may_ask: bool,
 }
 
 /// A person at a terminal.
-pub(in crate::commands) struct AtTerminal {
+pub(super) struct TerminalUser {
     wishes: Wishes,
+    /// Whether every message is shown.
+    is_verbose: bool,
     /// Answers to questions: a field and its value.
     answers: RefCell<Vec<(String, String)>>,
     /// Who asks, once it is known.
@@ -51,11 +51,12 @@ pub(in crate::commands) struct AtTerminal {
     input: Input,
 }
 
-impl AtTerminal {
-    pub(in crate::commands) fn new(wishes: Wishes) -> Self {
+impl TerminalUser {
+    pub(super) fn new(wishes: Wishes, is_verbose: bool) -> Self {
         let can_type = wishes.may_ask && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         Self {
             wishes,
+            is_verbose,
             answers: RefCell::default(),
             server: RefCell::default(),
             progress: RefCell::default(),
@@ -67,7 +68,7 @@ impl AtTerminal {
     }
 
     /// Says on standard error what is waited for, if it takes longer.
-    pub(in crate::commands) fn wait_for(&self, what: &str) {
+    pub(super) fn wait_for(&self, what: &str) {
         let mut progress = self.progress.borrow_mut();
         match &*progress {
             Some(progress) => progress.say(what),
@@ -76,17 +77,17 @@ impl AtTerminal {
     }
 
     /// Nothing is waited for any more.
-    pub(in crate::commands) fn wait_no_more(&self) {
+    pub(super) fn wait_no_more(&self) {
         self.progress.borrow_mut().take();
     }
 
     /// What questions are answered with.
-    pub(in crate::commands) fn answer_with(&self, answers: Vec<(String, String)>) {
+    pub(super) fn answer_with(&self, answers: Vec<(String, String)>) {
         *self.answers.borrow_mut() = answers;
     }
 
     /// Who is spoken to.
-    pub(in crate::commands) fn meet(&self, server: &str) {
+    pub(super) fn meet(&self, server: &str) {
         server.clone_into(&mut self.server.borrow_mut());
     }
 
@@ -151,7 +152,7 @@ impl AtTerminal {
     }
 }
 
-impl Person for AtTerminal {
+impl Person for TerminalUser {
     fn capabilities(&self) -> Value {
         if self.can_type {
             json!({"elicitation": {"form": {}, "url": {}}})
@@ -189,7 +190,7 @@ impl Person for AtTerminal {
     }
 
     fn saw(&self, travelling: &Travelling<'_>) {
-        if !self.wishes.is_verbose {
+        if !self.is_verbose {
             return;
         }
         let Travelling { is_sent, head, body } = travelling;
@@ -209,7 +210,7 @@ impl Person for AtTerminal {
     }
 
     fn overheard(&self, text: &str) {
-        if self.wishes.is_verbose {
+        if self.is_verbose {
             self.say(&painted(FAINT, shown_lines(text.trim_end())));
         }
     }

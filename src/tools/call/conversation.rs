@@ -10,21 +10,21 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::person::{AtTerminal, Wishes};
+use super::terminal_user::{TerminalUser, Wishes};
+use crate::terminal;
+use crate::terminal::paint::{BAD, FAINT, painted};
 use client::server::Server;
 use client::tool::{Tool, nearest};
 use client::{Client, Failure, Person, RpcError, Settings, Wanted};
 use protocol::level::Level;
 use protocol::text::{fit, shown, shown_lines};
-use tools::terminal;
-use tools::terminal::paint::{BAD, FAINT, painted};
 
 /// It is done.
-pub(in crate::commands) const EXIT_DONE: u8 = 0;
+pub(super) const EXIT_DONE: u8 = 0;
 /// The tool says that it failed.
-pub(in crate::commands) const EXIT_FAILED: u8 = 1;
+pub(super) const EXIT_FAILED: u8 = 1;
 /// The command line is wrong.
-const EXIT_COMMAND_LINE: u8 = super::super::EXIT_COMMAND_LINE;
+const EXIT_COMMAND_LINE: u8 = 2;
 /// The server gave no result.
 const EXIT_SERVER: u8 = 3;
 /// Interrupted, as shells have it.
@@ -38,18 +38,24 @@ const VISITS_MAX: usize = 8;
 /// How much of the data of an error is shown.
 const DATA_COLUMNS_MAX: usize = 1000;
 
-/// With whom, and how.
+/// A server, and how it is spoken to.
 #[derive(Debug)]
-pub(in crate::commands) struct How {
-    pub(in crate::commands) server: Server,
-    pub(in crate::commands) wanted: Wanted,
-    pub(in crate::commands) timeout: Duration,
-    pub(in crate::commands) log_level: Option<Level>,
+pub struct Target {
+    /// The server.
+    pub server: Server,
+    /// The era to speak.
+    pub era: Wanted,
+    /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
+    pub timeout: Duration,
+    /// The least level of log lines that are asked for.
+    pub log_level: Option<Level>,
+    /// Whether every message is shown.
+    pub is_verbose: bool,
 }
 
 /// Why a conversation ended before it was done.
 #[derive(Debug)]
-pub(in crate::commands) enum Ended {
+pub(super) enum Ended {
     /// The server gave no result.
     Failure(Failure),
     /// What was asked for makes no sense with this server.
@@ -65,10 +71,10 @@ impl From<Failure> for Ended {
 }
 
 /// Opens a conversation, does `work` in it and ends it. The first interrupt ends it in order, the second at once.
-pub(in crate::commands) fn run(
-    how: How,
+pub(super) fn run(
+    target: Target,
     wishes: Wishes,
-    work: impl AsyncFnOnce(&Client, &AtTerminal) -> Result<u8, Ended>,
+    work: impl AsyncFnOnce(&Client, &TerminalUser) -> Result<u8, Ended>,
 ) -> ExitCode {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
@@ -78,8 +84,8 @@ pub(in crate::commands) fn run(
         let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
         let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return EXIT_SERVER };
         let stop = CancellationToken::new();
-        let person = Rc::new(AtTerminal::new(wishes));
-        let mut conversation = Box::pin(converse(how, Rc::clone(&person), &stop, work));
+        let person = Rc::new(TerminalUser::new(wishes, target.is_verbose));
+        let mut conversation = Box::pin(converse(target, Rc::clone(&person), &stop, work));
         loop {
             tokio::select! {
                 code = &mut conversation => return code,
@@ -104,16 +110,16 @@ pub(in crate::commands) fn run(
 }
 
 async fn converse(
-    how: How,
-    person: Rc<AtTerminal>,
+    target: Target,
+    person: Rc<TerminalUser>,
     stop: &CancellationToken,
-    work: impl AsyncFnOnce(&Client, &AtTerminal) -> Result<u8, Ended>,
+    work: impl AsyncFnOnce(&Client, &TerminalUser) -> Result<u8, Ended>,
 ) -> u8 {
     person.wait_for("Connecting");
-    let settings = Settings { timeout: how.timeout, log_level: how.log_level };
+    let settings = Settings { timeout: target.timeout, log_level: target.log_level };
     let known = Rc::clone(&person) as Rc<dyn Person>;
     let client = tokio::select! {
-        client = Client::open(&how.server, how.wanted, known, settings) => client,
+        client = Client::open(&target.server, target.era, known, settings) => client,
         () = stop.cancelled() => return EXIT_INTERRUPTED,
     };
     let client = match client {
@@ -137,12 +143,12 @@ async fn converse(
 }
 
 /// Says what is wrong with the command line.
-pub(in crate::commands) fn wrong(why: &str) -> ExitCode {
+pub fn wrong(why: &str) -> ExitCode {
     ExitCode::from(tell(&Ended::Wrong(why.to_owned())))
 }
 
 /// The tool of this name.
-pub(in crate::commands) fn find(definitions: &[Value], name: &str) -> Result<Tool, Ended> {
+pub(super) fn find(definitions: &[Value], name: &str) -> Result<Tool, Ended> {
     let is_it = |definition: &&Value| definition.get("name").is_some_and(|other| other == name);
     if let Some(tool) = definitions.iter().find(is_it).and_then(Tool::read) {
         return Ok(tool);
