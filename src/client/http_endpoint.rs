@@ -7,9 +7,9 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
 
-use super::fault::Fault;
-use super::replies::Position;
-use super::server::Address;
+use super::exchange_error::ExchangeError;
+use super::response_reader::StreamPosition;
+use super::server::HttpServer;
 use net::http_client::{Destination, HttpClient, Reply, collect};
 use net::tasks::Tasks;
 
@@ -32,8 +32,8 @@ pub struct HttpEndpoint {
 
 impl HttpEndpoint {
     /// The endpoint at `address`.
-    pub fn new(address: &Address, tasks: Tasks) -> Result<Self, http::Error> {
-        let Address { url, headers, tls } = address;
+    pub fn new(address: &HttpServer, tasks: Tasks) -> Result<Self, http::Error> {
+        let HttpServer { url, headers, tls } = address;
         let destination = Destination::Tcp { host: url.host.clone(), port: url.port, tls: tls.clone() };
         Ok(Self {
             client: HttpClient::new(destination, tasks),
@@ -51,7 +51,7 @@ impl HttpEndpoint {
         body: Bytes,
         is_safe_to_repeat: bool,
         deadline: Instant,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, ExchangeError> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = self.target.clone();
@@ -68,25 +68,34 @@ impl HttpEndpoint {
         message: Bytes,
         is_safe_to_repeat: bool,
         patience: Duration,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, ExchangeError> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         self.send(Method::POST, headers, message, is_safe_to_repeat, Instant::now() + patience).await
     }
 
     /// Sends a message that has no answer.
-    pub async fn notify(&self, headers: HeaderMap, message: Bytes, patience: Duration) -> Result<(), Fault> {
+    pub async fn notify(
+        &self,
+        headers: HeaderMap,
+        message: Bytes,
+        patience: Duration,
+    ) -> Result<(), ExchangeError> {
         let mut reply = self.post(headers, message, false, patience).await?;
         let status = reply.head.status;
         let deadline = Instant::now() + ACCEPTED_TIMEOUT;
         if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
             self.put_back(reply).await;
         }
-        if status.is_success() { Ok(()) } else { Err(Fault::Status(status)) }
+        if status.is_success() { Ok(()) } else { Err(ExchangeError::Status(status)) }
     }
 
     /// Opens the stream of a session, or resumes one behind `position`.
-    pub async fn open_stream(&self, mut headers: HeaderMap, position: &Position) -> Result<Reply, Fault> {
+    pub async fn open_stream(
+        &self,
+        mut headers: HeaderMap,
+        position: &StreamPosition,
+    ) -> Result<Reply, ExchangeError> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(id) = &position.last_event_id {
             headers.insert(LAST_EVENT_ID, id.clone());

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::failure::texts;
+use super::error::texts;
 use protocol::version::Era;
 
 /// How a server introduced itself.

@@ -3,50 +3,50 @@
 //! | file | what it is |
 //! |---|---|
 //! | `server.rs` | which server, and with what |
-//! | `dialogue.rs` | [`Client`]: requests and their results, lists with all their pages |
-//! | `opening.rs` | which era and revision are spoken |
+//! | `connection.rs` | [`Client`]: requests and their results, lists with all their pages |
+//! | `handshake.rs` | which era and revision are spoken |
 //! | `introduction.rs` | how the server introduced itself |
-//! | `person.rs` | who is told and asked |
+//! | `user_interaction.rs` | the user, who is notified and asked |
 //! | `tool/` | tools as a person meets them |
-//! | `hearing.rs`, `heard.rs` | the server's messages that answer nothing; what a message is |
-//! | `rounds.rs` | results that need input first |
-//! | `mirrored.rs` | arguments that headers mirror |
-//! | `over_http.rs` | messages over Streamable HTTP, sessions and streams |
-//! | `over_lines.rs` | messages on one stream: a program's standard input and output |
-//! | `over_sse.rs` | the same over HTTP+SSE |
-//! | `program.rs` | the program |
+//! | `incoming_message.rs`, `incoming_handler.rs` | the server's messages, and what becomes of those that are no responses |
+//! | `mrtr.rs` | results that need input first (multi round-trip requests) |
+//! | `param_headers.rs` | arguments that headers mirror |
+//! | `streamable_http.rs` | messages over Streamable HTTP, sessions and streams |
+//! | `duplex.rs` | messages on one stream in each direction |
+//! | `child_process.rs` | the same on standard input and output of a program |
+//! | `http_sse.rs` | the same over HTTP+SSE |
 //! | `http_endpoint.rs` | the URL of a server |
-//! | `replies.rs` | the messages in a reply |
-//! | `failure.rs`, `fault.rs` | why a request has no result |
+//! | `response_reader.rs` | the messages in a reply, be it JSON or a stream, and how far a stream was read |
+//! | `error.rs`, `exchange_error.rs` | why a request has no result |
 //!
 //! Deliberately absent: anything of the gateway. It is on no way of a call; every wait has a deadline, and whatever a
 //! server sends is bounded in bytes and in number.
 
-mod dialogue;
-pub mod failure;
-pub mod fault;
-mod heard;
-mod hearing;
+mod child_process;
+mod connection;
+mod duplex;
+pub mod error;
+pub mod exchange_error;
+mod handshake;
 pub mod http_endpoint;
+pub mod http_sse;
+mod incoming_handler;
+mod incoming_message;
 mod introduction;
-mod mirrored;
-mod opening;
-mod over_http;
-mod over_lines;
-pub mod over_sse;
-pub mod person;
-mod program;
-pub mod replies;
-mod rounds;
+mod mrtr;
+mod param_headers;
+pub mod response_reader;
 pub mod server;
+mod streamable_http;
 pub mod tool;
+pub mod user_interaction;
 
-pub use self::dialogue::{Client, Settings};
-pub use self::failure::{Failure, RpcError};
+pub use self::connection::{Client, Settings};
+pub use self::error::{ClientError, RpcError};
+pub use self::handshake::EraChoice;
 pub use self::http_endpoint::is_reserved;
 pub use self::introduction::Introduction;
-pub use self::opening::Wanted;
-pub use self::person::{Nobody, Person, Refusal};
+pub use self::user_interaction::{NoUser, Refusal, UserInteraction};
 
 /// The longest message of either side.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;

@@ -12,14 +12,14 @@ use net::tls::Connector;
 #[derive(Clone, Debug)]
 pub enum Server {
     /// Over Streamable HTTP.
-    Http(Address),
+    Http(HttpServer),
     /// A program that is started, on its standard input and output.
-    Program(Program),
+    Stdio(StdioServer),
 }
 
 /// A server over HTTP.
 #[derive(Clone, Debug)]
-pub struct Address {
+pub struct HttpServer {
     /// Where it is.
     pub url: Url,
     /// Headers for every request.
@@ -30,7 +30,7 @@ pub struct Address {
 
 /// A program that is a server.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct StdioServer {
     /// What is started: a path, or a name that `PATH` leads to.
     pub name: OsString,
     /// What it is given.

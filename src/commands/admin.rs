@@ -9,8 +9,8 @@ use http::HeaderValue;
 
 use config::{Admin, SecretSource};
 use net::secret::Secret;
-use tools::admin_client::place::{Place, PlaceError};
-use tools::admin_client::watcher::Watcher;
+use tools::admin_client::address::{AdminAddress, AdminAddressError};
+use tools::admin_client::client::AdminClient;
 
 /// Where the token comes from if there is no file.
 const TOKEN_VARIABLE: &str = "TRUNKLINE_ADMIN_TOKEN";
@@ -21,7 +21,7 @@ const USUAL_PLACE: &str = "127.0.0.1:9090";
 
 /// Where a gateway's admin listener is, and what it wants.
 #[derive(Debug, Args)]
-pub(super) struct Where {
+pub(super) struct AdminArgs {
     /// The gateway's admin listener: an address and port, or unix: and the path of its socket
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     admin: Option<String>,
@@ -38,9 +38,9 @@ pub(super) struct Where {
     timeout: u64,
 }
 
-impl Where {
+impl AdminArgs {
     /// What asks that listener.
-    pub(super) fn watcher(&self) -> anyhow::Result<Watcher> {
+    pub(super) fn client(&self) -> anyhow::Result<AdminClient> {
         let (place, source) = self.found()?;
         let source = match (&self.token_file, std::env::var_os(TOKEN_VARIABLE), source) {
             (Some(file), ..) => Some(SecretSource::File(file.clone())),
@@ -48,14 +48,15 @@ impl Where {
             (None, None, source) => source,
         };
         let authorization = source.as_ref().map(authorization).transpose()?;
-        Ok(Watcher::new(place, authorization, Duration::from_secs(self.timeout)))
+        Ok(AdminClient::new(place, authorization, Duration::from_secs(self.timeout)))
     }
 
-    fn found(&self) -> anyhow::Result<(Place, Option<SecretSource>)> {
+    fn found(&self) -> anyhow::Result<(AdminAddress, Option<SecretSource>)> {
         let usual = Path::new(CONFIG);
         match (&self.admin, &self.config) {
             (Some(text), _) => {
-                let place = text.parse().map_err(|error: PlaceError| anyhow::anyhow!("{text:?}: {error}"))?;
+                let place =
+                    text.parse().map_err(|error: AdminAddressError| anyhow::anyhow!("{text:?}: {error}"))?;
                 Ok((place, None))
             }
             (None, Some(path)) => of_config(path),
@@ -65,12 +66,12 @@ impl Where {
     }
 }
 
-fn of_config(path: &Path) -> anyhow::Result<(Place, Option<SecretSource>)> {
+fn of_config(path: &Path) -> anyhow::Result<(AdminAddress, Option<SecretSource>)> {
     let Admin { place, token } = super::load(path)?.admin.with_context(|| {
         format!("{} has no [admin]: add `address = \"{USUAL_PLACE}\"` to it, or give --admin", path.display())
     })?;
-    let place =
-        Place::try_from(&place).with_context(|| format!("the address of [admin] in {}", path.display()))?;
+    let place = AdminAddress::try_from(&place)
+        .with_context(|| format!("the address of [admin] in {}", path.display()))?;
     Ok((place, token))
 }
 

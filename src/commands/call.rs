@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::server::{How, Speech, server};
+use super::server::{EraArg, ServerArgs, server};
 use protocol::level::Level;
 use protocol::text::shown;
-use tools::call::{self, Call, CallOptions, Target};
+use tools::call::{self, Call, CallOptions, CallTarget};
 
 /// Options of `trunkline call`.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ Exit codes:
 Environment:
   TRUNKLINE_KEY  the key, if there is no --key-file"
 )]
-pub(super) struct Options {
+pub(super) struct CallArgs {
     /// All arguments as a JSON object
     #[arg(long, value_name = "JSON")]
     json_args: Option<String>,
@@ -58,12 +58,12 @@ pub(super) struct Options {
     unchecked: bool,
     /// The era of MCP to speak
     #[arg(long, value_enum, default_value_t)]
-    era: Speech,
+    era: EraArg,
     /// Show every message on standard error
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    how: How,
+    how: ServerArgs,
     #[arg(value_name = "URL", help = "The server, for example http://127.0.0.1:8080/mcp")]
     server: String,
     /// The tool, and its arguments
@@ -72,7 +72,7 @@ pub(super) struct Options {
 }
 
 /// What is called.
-struct Asked<'a> {
+struct CallWords<'a> {
     url: Option<&'a str>,
     tool: &'a str,
     words: &'a [String],
@@ -80,17 +80,18 @@ struct Asked<'a> {
 }
 
 /// Calls it.
-pub(super) fn call(options: &Options) -> ExitCode {
-    let asked = match asked(options, std::env::args_os().rev().position(|word| word == "--")) {
-        Ok(asked) => asked,
+pub(super) fn call(options: &CallArgs) -> ExitCode {
+    let call_words = match call_words(options, std::env::args_os().rev().position(|word| word == "--")) {
+        Ok(call_words) => call_words,
         Err(why) => return call::wrong(&why),
     };
-    let server = match server(&options.how, asked.url, asked.command) {
+    let server = match server(&options.how, call_words.url, call_words.command) {
         Ok(server) => server,
         Err(error) => return call::wrong(&format!("{error:#}")),
     };
-    let address = asked.url.map_or_else(|| format!("-- {}", asked.command.join(" ")), str::to_owned);
-    let target = Target {
+    let address =
+        call_words.url.map_or_else(|| format!("-- {}", call_words.command.join(" ")), str::to_owned);
+    let target = CallTarget {
         server,
         era: options.era.wanted(),
         timeout: options.how.timeout(),
@@ -104,7 +105,7 @@ pub(super) fn call(options: &Options) -> ExitCode {
         answers: options.answer.clone(),
         json_args: options.json_args.clone(),
     };
-    let Asked { tool, words, .. } = asked;
+    let CallWords { tool, words, .. } = call_words;
     call::call(Call { target, address: &address, tool, words, options: call_options }, &is_option)
 }
 
@@ -116,7 +117,7 @@ fn level() -> impl TypedValueParser<Value = Level> {
 
 /// Tells the tool, its arguments and the program apart: whether the server is a program shows in `--`, which clap leaves
 /// out where it stands first.
-fn asked(options: &Options, words_behind_dashes: Option<usize>) -> Result<Asked<'_>, String> {
+fn call_words(options: &CallArgs, words_behind_dashes: Option<usize>) -> Result<CallWords<'_>, String> {
     if words_behind_dashes.is_some_and(|count| count > options.words.len()) {
         return Err("which tool? It stands before --, as in: trunkline call TOOL -- COMMAND".to_owned());
     }
@@ -138,9 +139,9 @@ fn asked(options: &Options, words_behind_dashes: Option<usize>) -> Result<Asked<
                     .to_owned()
             });
         };
-        return Ok(Asked { url: Some(&options.server), tool, words, command });
+        return Ok(CallWords { url: Some(&options.server), tool, words, command });
     }
-    Ok(Asked { url: None, tool: &options.server, words, command })
+    Ok(CallWords { url: None, tool: &options.server, words, command })
 }
 
 /// Whether this is an option of the command itself.

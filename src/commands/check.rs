@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::permissions::Asked;
+use super::permissions::PermissionArgs;
 use super::{EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
 use config::{self, Config};
 use gateway::runtime::{self, Findings};
@@ -23,7 +23,7 @@ pub(super) struct Scope {
 
 /// Reads and checks `path` and the files that it names as `run` would, without opening a socket.
 /// Where somebody's permissions are asked for, they are shown instead of what is valid, and no file is opened.
-pub(super) fn check(path: &Path, scope: &Scope, asked: &Asked) -> ExitCode {
+pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> ExitCode {
     let name = shown(&path.display().to_string());
     let text = match runtime::read(path) {
         Ok(text) => text,

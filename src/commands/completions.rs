@@ -7,18 +7,18 @@ use tools::terminal;
 
 /// The shells that are served.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum For {
+pub(super) enum ShellArg {
     Bash,
     Zsh,
     Fish,
 }
 
 /// Prints the completions.
-pub(super) fn completions(shell: For) -> anyhow::Result<()> {
+pub(super) fn completions(shell: ShellArg) -> anyhow::Result<()> {
     let shell = match shell {
-        For::Bash => Shell::Bash,
-        For::Zsh => Shell::Zsh,
-        For::Fish => Shell::Fish,
+        ShellArg::Bash => Shell::Bash,
+        ShellArg::Zsh => Shell::Zsh,
+        ShellArg::Fish => Shell::Fish,
     };
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut super::command(), "trunkline", &mut text);

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::EXIT_COMMAND_LINE;
-use super::server::How;
-use tools::connect::{self, Settings};
+use super::server::ServerArgs;
+use tools::connect::{self, ConnectSettings};
 
 /// Options of `trunkline connect`.
 #[derive(Debug, Args)]
@@ -20,17 +20,17 @@ Environment:
   TRUNKLINE_KEY  the key, if there is no --key-file
 
 What goes wrong with the server is not an exit: the request it happened to gets an error.")]
-pub(super) struct Options {
+pub(super) struct ConnectArgs {
     #[arg(help = "The server, for example http://127.0.0.1:8080/mcp", value_hint = clap::ValueHint::Url)]
     url: String,
     #[command(flatten)]
-    how: How,
+    how: ServerArgs,
 }
 
 /// Runs until one side ends it.
-pub(super) fn connect(options: &Options) -> ExitCode {
+pub(super) fn connect(options: &ConnectArgs) -> ExitCode {
     let settings = match options.how.address(&options.url) {
-        Ok(address) => Settings { address, timeout: options.how.timeout() },
+        Ok(address) => ConnectSettings { address, timeout: options.how.timeout() },
         Err(error) => {
             super::say(&error);
             return ExitCode::from(EXIT_COMMAND_LINE);

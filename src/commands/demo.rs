@@ -16,7 +16,7 @@ use tools::terminal;
 
 /// Options of `trunkline demo`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct DemoArgs {
     /// Where the gateway listens; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     address: SocketAddr,
@@ -26,7 +26,7 @@ pub(super) struct Options {
 }
 
 /// Runs until Ctrl-C.
-pub(super) fn demo(options: &Options) -> anyhow::Result<()> {
+pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         options.address.ip().is_loopback() && options.admin.ip().is_loopback(),
         "the demo has no authentication: give it loopback addresses"
@@ -59,7 +59,7 @@ pub(super) fn demo(options: &Options) -> anyhow::Result<()> {
     result
 }
 
-fn configuration(options: &Options, weather: &str, notes: &str) -> String {
+fn configuration(options: &DemoArgs, weather: &str, notes: &str) -> String {
     format!(
         r#"
 [listener]

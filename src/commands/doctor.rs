@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::EXIT_COMMAND_LINE;
-use super::server::How;
-use client::server::{Program, Server};
-use tools::doctor::{self, Report, Rule, Settings, Severity};
+use super::server::ServerArgs;
+use client::server::{Server, StdioServer};
+use tools::doctor::{self, InspectSettings, Report, Rule, Severity};
 use tools::terminal;
 use tools::terminal::put;
 
@@ -37,14 +37,14 @@ Environment:
 No tool is called, unless --call names one. Some requests are wrong on purpose: they
 show how the server refuses them, and have no other effect."
 )]
-pub(super) struct Options {
+pub(super) struct DoctorArgs {
     #[arg(help = "The server, for example http://127.0.0.1:8080/mcp", required_unless_present = "command")]
     url: Option<String>,
     /// In place of a URL: a program that is a server on its standard input and output, with its arguments
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "url")]
     command: Vec<OsString>,
     #[command(flatten)]
-    how: How,
+    how: ServerArgs,
     /// The least severity of a finding that makes the exit code 1
     #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
@@ -83,7 +83,7 @@ enum FailOn {
 }
 
 /// Does it.
-pub(super) fn doctor(options: &Options) -> ExitCode {
+pub(super) fn doctor(options: &DoctorArgs) -> ExitCode {
     let server = match server(options) {
         Ok(server) => server,
         Err(error) => {
@@ -91,7 +91,7 @@ pub(super) fn doctor(options: &Options) -> ExitCode {
             return ExitCode::from(EXIT_COMMAND_LINE);
         }
     };
-    let settings = Settings {
+    let settings = InspectSettings {
         timeout: options.how.timeout(),
         call: options.call.clone().map(|tool| (tool, options.arguments.clone(), options.calls)),
     };
@@ -108,7 +108,7 @@ pub(super) fn doctor(options: &Options) -> ExitCode {
     }
 }
 
-fn server(options: &Options) -> anyhow::Result<Server> {
+fn server(options: &DoctorArgs) -> anyhow::Result<Server> {
     if let Some(url) = &options.url {
         anyhow::ensure!(
             url.contains("://"),
@@ -118,11 +118,11 @@ fn server(options: &Options) -> anyhow::Result<Server> {
         return Ok(Server::Http(options.how.address(url)?));
     }
     let (name, arguments) = options.command.split_first().context("name a URL or a program")?;
-    Ok(Server::Program(Program { name: name.clone(), arguments: arguments.to_vec() }))
+    Ok(Server::Stdio(StdioServer { name: name.clone(), arguments: arguments.to_vec() }))
 }
 
 /// What the server is called in the report.
-fn called(options: &Options) -> String {
+fn called(options: &DoctorArgs) -> String {
     if let Some(url) = &options.url {
         return without_query(url);
     }
@@ -135,7 +135,7 @@ fn without_query(url: &str) -> String {
     url.split_once('?').map_or(url.to_owned(), |(url, _)| format!("{url}?…"))
 }
 
-fn print(options: &Options, report: &Report) {
+fn print(options: &DoctorArgs, report: &Report) {
     if options.json {
         let text = serde_json::to_string_pretty(&report.json()).unwrap_or_default();
         put(protocol::text::shown_json(&text));
@@ -144,7 +144,7 @@ fn print(options: &Options, report: &Report) {
     }
 }
 
-fn code(options: &Options, report: &Report) -> ExitCode {
+fn code(options: &DoctorArgs, report: &Report) -> ExitCode {
     if report.not_inspected.is_some() {
         return ExitCode::from(EXIT_NOT_INSPECTED);
     }

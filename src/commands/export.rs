@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 
 use protocol::text::shown;
-use tools::client_config::{self, Client, Export, GatewayUrl, Key};
+use tools::client_config::{self, DesktopClient, Export, ExportKey, GatewayUrl};
 use tools::terminal;
 use tools::terminal::{paint, put, put_text};
 
@@ -16,10 +16,10 @@ use tools::terminal::{paint, put, put_text};
 #[command(after_help = "\
 The entry goes to standard output, what else there is to do to standard error. It holds no key: clients take it from an \
 environment variable or ask for it, and for those that do neither `trunkline connect` reads it from a file.")]
-pub(super) struct Options {
+pub(super) struct ExportArgs {
     /// Whose entry; --list shows them
     #[arg(long, value_name = "CLIENT", required_unless_present = "list", hide_possible_values = true,
-          value_parser = PossibleValuesParser::new(Client::all().iter().map(|client| client.name)))]
+          value_parser = PossibleValuesParser::new(DesktopClient::all().iter().map(|client| client.name)))]
     client: Option<String>,
     /// List the clients that are known, and where their entries stand
     #[arg(long, conflicts_with = "client")]
@@ -54,8 +54,8 @@ pub(super) struct Options {
 const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
 
 /// Does it.
-pub(super) fn export(options: &Options) -> anyhow::Result<()> {
-    let Some(client) = options.client.as_deref().and_then(Client::named) else {
+pub(super) fn export(options: &ExportArgs) -> anyhow::Result<()> {
+    let Some(client) = options.client.as_deref().and_then(DesktopClient::named) else {
         list();
         return Ok(());
     };
@@ -84,7 +84,7 @@ pub(super) fn export(options: &Options) -> anyhow::Result<()> {
         client,
         name: &options.name,
         url: &gateway.url,
-        key: variable.map(|variable| Key { variable, file: &key_file }),
+        key: variable.map(|variable| ExportKey { variable, file: &key_file }),
         program: &program,
         as_program: options.stdio,
     });
@@ -99,7 +99,7 @@ pub(super) fn export(options: &Options) -> anyhow::Result<()> {
 }
 
 fn list() {
-    for client in Client::all() {
+    for client in DesktopClient::all() {
         let how = if client.is_for_programs_alone() { "program" } else { "http" };
         put(format_args!("{:<15} {:<15} {how:<8} {}", client.name, client.title, client.file));
     }

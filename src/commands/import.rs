@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueHint};
 
 use protocol::text::{shown, shown_lines};
-use tools::client_config::{self, Imported, Settings, Source, files};
+use tools::client_config::{self, ClientFile, ImportSettings, Imported, files};
 use tools::terminal;
 use tools::terminal::{paint, put_text};
 
@@ -18,7 +18,7 @@ Files of Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI, LM St
 
 What may be a secret never stands in the configuration: with --secrets it is written to files that the configuration names, \
 without it the configuration names credentials, and what is left to do is said.")]
-pub(super) struct Options {
+pub(super) struct ImportArgs {
     /// The clients' files; - is standard input
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
@@ -37,10 +37,10 @@ pub(super) struct Options {
 }
 
 /// Does it.
-pub(super) fn import(options: &Options) -> anyhow::Result<()> {
+pub(super) fn import(options: &ImportArgs) -> anyhow::Result<()> {
     let texts = options.files.iter().map(|file| files::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-    let sources: Vec<Source<'_>> =
-        texts.iter().map(|(name, text)| Source { name: name.as_str(), text: text.as_str() }).collect();
+    let sources: Vec<ClientFile<'_>> =
+        texts.iter().map(|(name, text)| ClientFile { name: name.as_str(), text: text.as_str() }).collect();
     let secrets = options.secrets.as_ref().map(std::path::absolute).transpose()?;
     let secrets = match &secrets {
         Some(directory) => {
@@ -48,13 +48,14 @@ pub(super) fn import(options: &Options) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let imported = client_config::import(&sources, Settings { secrets, with_disabled: options.disabled })?;
+    let imported =
+        client_config::import(&sources, ImportSettings { secrets, with_disabled: options.disabled })?;
     let files = match secrets {
         Some(directory) => files::missing(Path::new(directory), &imported.secrets, options.force)?,
         None => Vec::new(),
     };
     let output =
-        options.output.as_deref().map(|output| files::Output::open(output, options.force)).transpose()?;
+        options.output.as_deref().map(|output| files::OutputFile::open(output, options.force)).transpose()?;
     if let Err(error) = files::write_secrets(secrets, &files) {
         if let Some(output) = output {
             output.abandon();
@@ -70,7 +71,7 @@ pub(super) fn import(options: &Options) -> anyhow::Result<()> {
 }
 
 /// What was done and what is left to do, for a person.
-fn report(options: &Options, imported: &Imported, secrets: Option<&str>) {
+fn report(options: &ImportArgs, imported: &Imported, secrets: Option<&str>) {
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let mut done = plural(imported.upstreams, "upstream");
     if let Some(directory) = secrets.filter(|_| !imported.secrets.is_empty()) {

@@ -66,26 +66,26 @@ enum Command {
         #[command(flatten)]
         scope: check::Scope,
         #[command(flatten)]
-        asked: permissions::Asked,
+        asked: permissions::PermissionArgs,
     },
     /// Run the gateway over two built-in demo servers and show what to try
-    Demo(demo::Options),
+    Demo(demo::DemoArgs),
     /// Be an MCP server on standard input and output that passes everything to a server elsewhere
-    Connect(connect::Options),
+    Connect(connect::ConnectArgs),
     /// Show the state of a running gateway on the terminal, live
-    Top(top::Options),
+    Top(top::TopArgs),
     /// Print the state of a running gateway
-    Status(status::Options),
+    Status(status::StatusArgs),
     /// List the tools of a server
-    Tools(tools::Options),
+    Tools(tools::ToolsArgs),
     /// Call a tool of a server
-    Call(call::Options),
+    Call(call::CallArgs),
     /// Inspect a server, and say what to do about what is wrong with it
-    Doctor(doctor::Options),
+    Doctor(doctor::DoctorArgs),
     /// Make a configuration from the `mcpServers` of a desktop or IDE client
-    Import(import::Options),
+    Import(import::ImportArgs),
     /// Print what a client's own configuration needs to reach the gateway
-    Export(export::Options),
+    Export(export::ExportArgs),
     /// Make a new API key and the entry that lets it in
     Key {
         /// Who will hold it
@@ -98,13 +98,13 @@ enum Command {
         file: PathBuf,
     },
     /// Show and approve changed definitions of tools
-    Pins(pins::Options),
+    Pins(pins::PinsArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Print what a shell needs to complete the command line
     Completions {
         /// The shell
-        shell: completions::For,
+        shell: completions::ShellArg,
     },
     /// Write the manual pages
     #[command(hide = true)]

@@ -19,7 +19,7 @@ use tools::terminal::put_text;
 
 /// Whose permissions are shown, and which.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct PermissionArgs {
     /// Show what this principal may do: a name such as `ci`, an id such as `key:ci`, or `anonymous`
     #[arg(long = "as", value_name = "PRINCIPAL")]
     principal: Option<String>,
@@ -51,7 +51,7 @@ fn claim(text: &str) -> Result<(String, String), String> {
     Ok((claim.to_owned(), value.to_owned()))
 }
 
-impl Asked {
+impl PermissionArgs {
     /// True if nobody's permissions are asked for.
     pub(super) fn is_nothing(&self) -> bool {
         self.principal.is_none()
@@ -73,7 +73,7 @@ impl Asked {
         let mut is_allowed = vec![false; things.len()];
         let mut text = format!("{} (id {})\n", principal.name(), or_dash(principal.id()));
         for endpoint in endpoints {
-            let there = There::new(config, endpoint)?;
+            let there = EndpointRules::new(config, endpoint)?;
             let class = there.policy.class_of(&principal);
             there.describe(&class, &mut text);
             for ((kind, name), is_allowed) in things.iter().zip(&mut is_allowed) {
@@ -120,13 +120,13 @@ impl Asked {
 }
 
 /// One endpoint as far as its rules are concerned.
-struct There<'c> {
+struct EndpointRules<'c> {
     endpoint: &'c Endpoint,
     policy: Policy,
     naming: Naming,
 }
 
-impl<'c> There<'c> {
+impl<'c> EndpointRules<'c> {
     fn new(config: &'c Config, endpoint: &'c Endpoint) -> Result<Self, globset::Error> {
         let members: Vec<(&str, Arc<_>)> =
             endpoint.upstreams.iter().map(|name| (name.as_str(), Arc::default())).collect();

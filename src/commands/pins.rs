@@ -21,9 +21,9 @@ use tools::terminal::{paint, put};
 
 /// Options of `trunkline pins`.
 #[derive(Debug, Args)]
-pub(super) struct Options {
+pub(super) struct PinsArgs {
     #[command(subcommand)]
-    command: Command,
+    command: PinsCommand,
     /// The configuration file, which names the state directory and the upstreams
     #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", global = true,
           value_hint = ValueHint::FilePath)]
@@ -34,7 +34,7 @@ pub(super) struct Options {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum PinsCommand {
     /// List the tools that have pins, with their state and the hash of what is pinned or waits
     List {
         /// Only of this upstream
@@ -64,14 +64,14 @@ enum Command {
 }
 
 /// A definition that waits.
-struct Waiting {
+struct PendingDefinition {
     tool: String,
     before: Option<Definition>,
     definition: Definition,
 }
 
 /// Does what the options ask for.
-pub(super) fn pins(options: &Options) -> anyhow::Result<()> {
+pub(super) fn pins(options: &PinsArgs) -> anyhow::Result<()> {
     let config = super::load(&options.config)?;
     let directory = options.state_directory.clone().or(config.state_directory);
     let directory = directory.context(
@@ -86,12 +86,12 @@ pub(super) fn pins(options: &Options) -> anyhow::Result<()> {
         Ok(())
     };
     match &options.command {
-        Command::List { upstream: Some(upstream) } => {
+        PinsCommand::List { upstream: Some(upstream) } => {
             check(upstream)?;
             list(&folder, &[upstream])
         }
-        Command::List { upstream: None } => list(&folder, &known),
-        Command::Show { upstream, tool } => {
+        PinsCommand::List { upstream: None } => list(&folder, &known),
+        PinsCommand::Show { upstream, tool } => {
             check(upstream)?;
             let waiting = waiting(&folder, upstream, tool.as_deref())?;
             for one in &waiting {
@@ -99,7 +99,7 @@ pub(super) fn pins(options: &Options) -> anyhow::Result<()> {
             }
             Ok(())
         }
-        Command::Approve { upstream, tool, hash, .. } => {
+        PinsCommand::Approve { upstream, tool, hash, .. } => {
             check(upstream)?;
             approve(&folder, upstream, tool.as_deref(), *hash)
         }
@@ -157,7 +157,7 @@ fn approve(folder: &Folder, upstream: &str, tool: Option<&str>, hash: Option<Has
             return Ok(());
         }
     }
-    for Waiting { tool, definition, .. } in &chosen {
+    for PendingDefinition { tool, definition, .. } in &chosen {
         let (upstream, hash) = (upstream.to_owned(), definition.hash.to_string());
         let approval = Approval { upstream, tool: tool.clone(), hash };
         folder.approve(&approval).context("the approval cannot be written")?;
@@ -181,21 +181,21 @@ fn tools(folder: &Folder, upstream: &str) -> anyhow::Result<BTreeMap<String, Pin
 }
 
 /// What waits of an upstream, or of one of its tools; at least one.
-fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Result<Vec<Waiting>> {
+fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Result<Vec<PendingDefinition>> {
     let all = waiting_of(&tools(folder, upstream)?);
     anyhow::ensure!(!all.is_empty(), "nothing of {upstream} waits for approval");
     let Some(tool) = tool else { return Ok(all) };
     let near = nearest(tool, all.iter().map(|waiting| waiting.tool.as_str()));
-    let waiting: Vec<Waiting> = all.into_iter().filter(|waiting| waiting.tool == tool).collect();
+    let waiting: Vec<PendingDefinition> = all.into_iter().filter(|waiting| waiting.tool == tool).collect();
     let near = near.map(|near| format!(": {}", printable(&near))).unwrap_or_default();
     anyhow::ensure!(!waiting.is_empty(), "nothing of {upstream} waits for approval under this name{near}");
     Ok(waiting)
 }
 
-fn waiting_of(tools: &BTreeMap<String, PinnedTool>) -> Vec<Waiting> {
+fn waiting_of(tools: &BTreeMap<String, PinnedTool>) -> Vec<PendingDefinition> {
     let of = |(name, tool): (&String, &PinnedTool)| {
         let before = tool.approved.last().cloned();
-        let waiting = tool.pending.iter().map(|pending| Waiting {
+        let waiting = tool.pending.iter().map(|pending| PendingDefinition {
             tool: name.clone(),
             before: before.clone(),
             definition: pending.definition.clone(),
@@ -206,11 +206,11 @@ fn waiting_of(tools: &BTreeMap<String, PinnedTool>) -> Vec<Waiting> {
 }
 
 /// Binds an approval of everything to everything that was shown, and whose it is.
-fn hash_of_all(waiting: &[Waiting]) -> Hash {
+fn hash_of_all(waiting: &[PendingDefinition]) -> Hash {
     Hash::of_all(waiting.iter().flat_map(|waiting| [Hash::of(&waiting.tool), waiting.definition.hash]))
 }
 
-fn show(upstream: &str, waiting: &Waiting) {
+fn show(upstream: &str, waiting: &PendingDefinition) {
     let new = lines(&waiting.definition.text);
     let old = waiting.before.as_ref().map(|before| lines(&before.text));
     put(format_args!("{upstream} {}", printable(&waiting.tool)));

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum, ValueHint};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use client::Wanted;
-use client::server::{Address, Program, Server};
+use client::EraChoice;
+use client::server::{HttpServer, Server, StdioServer};
 use net::tls::Connector;
 use protocol::version::LegacyVersion;
 
@@ -19,7 +19,7 @@ const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
 
 /// How a server over HTTP is spoken to.
 #[derive(Debug, Args)]
-pub(super) struct How {
+pub(super) struct ServerArgs {
     /// A header for every request, as 'Name: value'; may be given more than once
     #[arg(long = "header", value_name = "HEADER")]
     headers: Vec<String>,
@@ -35,9 +35,9 @@ pub(super) struct How {
     timeout: u64,
 }
 
-impl How {
+impl ServerArgs {
     /// The server at `url`.
-    pub(super) fn address(&self, url: &str) -> anyhow::Result<Address> {
+    pub(super) fn address(&self, url: &str) -> anyhow::Result<HttpServer> {
         let url = config::server_url(url).map_err(|why| anyhow::anyhow!("{url:?}: {why}"))?;
         let mut headers = HeaderMap::new();
         for text in &self.headers {
@@ -53,7 +53,7 @@ impl How {
         }
         anyhow::ensure!(self.ca.is_none() || url.is_tls, "--ca is for a URL that begins with https://");
         let tls = url.is_tls.then(|| Connector::trusting(self.ca.as_deref())).transpose()?;
-        Ok(Address { url, headers, tls })
+        Ok(HttpServer { url, headers, tls })
     }
 
     /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
@@ -63,7 +63,7 @@ impl How {
 }
 
 /// A server: its URL, or the program that it is.
-pub(super) fn server(how: &How, url: Option<&str>, command: &[String]) -> anyhow::Result<Server> {
+pub(super) fn server(how: &ServerArgs, url: Option<&str>, command: &[String]) -> anyhow::Result<Server> {
     match (url, command.split_first()) {
         (Some(url), None) if url.contains("://") => Ok(Server::Http(how.address(url)?)),
         (Some(url), None) if looks_like_an_address(url) => {
@@ -72,7 +72,7 @@ pub(super) fn server(how: &How, url: Option<&str>, command: &[String]) -> anyhow
         (Some(url), None) => anyhow::bail!(
             "{url:?} is no server: write its URL, as in http://127.0.0.1:8080/mcp, or a program that is one behind --"
         ),
-        (None, Some((name, arguments))) => Ok(Server::Program(Program {
+        (None, Some((name, arguments))) => Ok(Server::Stdio(StdioServer {
             name: name.into(),
             arguments: arguments.iter().map(OsString::from).collect(),
         })),
@@ -92,7 +92,7 @@ fn looks_like_an_address(text: &str) -> bool {
 
 /// The revisions that may be spoken.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(super) enum Speech {
+pub(super) enum EraArg {
     /// The newest that the server knows
     #[default]
     Auto,
@@ -102,13 +102,13 @@ pub(super) enum Speech {
     Legacy,
 }
 
-impl Speech {
+impl EraArg {
     /// The same for a client.
-    pub(super) fn wanted(self) -> Wanted {
+    pub(super) fn wanted(self) -> EraChoice {
         match self {
-            Self::Auto => Wanted::Auto,
-            Self::Modern => Wanted::Modern,
-            Self::Legacy => Wanted::Legacy(LegacyVersion::NEWEST),
+            Self::Auto => EraChoice::Auto,
+            Self::Modern => EraChoice::Modern,
+            Self::Legacy => EraChoice::Legacy(LegacyVersion::NEWEST),
         }
     }
 }

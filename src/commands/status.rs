@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use clap::Args;
 
-use super::admin::Where;
+use super::admin::AdminArgs;
 use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use protocol::text::{shown_json, shown_lines};
-use tools::admin_client::report::Report;
+use tools::admin_client::client::{AdminClient, AdminError, object};
+use tools::admin_client::problem::{self, problems};
+use tools::admin_client::report::StatusReport;
 use tools::admin_client::status::Status;
-use tools::admin_client::trouble::{self, troubles};
-use tools::admin_client::watcher::{Fault, Watcher, object};
 use tools::terminal;
 use tools::terminal::progress::Progress;
 use tools::terminal::put;
@@ -29,9 +29,9 @@ Exit codes:
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
-pub(super) struct Options {
+pub(super) struct StatusArgs {
     #[command(flatten)]
-    place: Where,
+    place: AdminArgs,
     /// Print what GET /status answers, as it is
     #[arg(long)]
     json: bool,
@@ -41,41 +41,46 @@ pub(super) struct Options {
 }
 
 /// Prints it.
-pub(super) fn status(options: &Options) -> ExitCode {
-    let watcher = match options.place.watcher() {
-        Ok(watcher) => watcher,
+pub(super) fn status(options: &StatusArgs) -> ExitCode {
+    let admin = match options.place.client() {
+        Ok(admin) => admin,
         Err(error) => {
             terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
             return super::exit_code(&error, EXIT_COMMAND_LINE);
         }
     };
-    let answer = ask(&watcher).and_then(|text| object(&text).map(|object| (text, Status::read(&object))));
+    let answer = ask(&admin).and_then(|text| object(&text).map(|object| (text, Status::read(&object))));
     let (text, status) = match answer {
         Ok(answer) => answer,
         Err(fault) => {
-            terminal::say(unreachable(&watcher, &fault));
+            terminal::say(unreachable(&admin, &fault));
             return ExitCode::from(EXIT_UNREACHABLE);
         }
     };
     let now_s = now_s();
-    let troubles = troubles(&status, now_s);
+    let problems = problems(&status, now_s);
     if options.json {
         write_json(&text);
     } else {
-        let place = watcher.place().to_string();
-        let report =
-            Report { status: &status, troubles: &troubles, place: &place, now_s, is_whole: options.all };
+        let place = admin.place().to_string();
+        let report = StatusReport {
+            status: &status,
+            problems: &problems,
+            place: &place,
+            now_s,
+            is_whole: options.all,
+        };
         put(report.text().trim_end());
     }
-    let (wrong, _) = trouble::counts(&troubles);
+    let (wrong, _) = problem::counts(&problems);
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What is said of a gateway that cannot be asked.
-pub(super) fn unreachable(watcher: &Watcher, fault: &Fault) -> String {
-    let place = watcher.place();
+pub(super) fn unreachable(admin: &AdminClient, fault: &AdminError) -> String {
+    let place = admin.place();
     let advice = match fault {
-        Fault::Unreachable(_) => {
+        AdminError::Unreachable(_) => {
             "\nhelp: is the gateway running? --admin or --config says where its [admin] is"
         }
         _ => "",
@@ -88,14 +93,14 @@ pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-fn ask(watcher: &Watcher) -> Result<Bytes, Fault> {
+fn ask(admin: &AdminClient) -> Result<Bytes, AdminError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())
-        .map_err(|error| Fault::Unreachable(error.to_string()))?;
+        .map_err(|error| AdminError::Unreachable(error.to_string()))?;
     runtime.block_on(async {
-        let _progress = Progress::start(&format!("asking {}", watcher.place()));
-        watcher.get("/status").await
+        let _progress = Progress::start(&format!("asking {}", admin.place()));
+        admin.get("/status").await
     })
 }
 

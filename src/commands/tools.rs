@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::server::{How, Speech, server};
-use tools::call::{self, Target};
+use super::server::{EraArg, ServerArgs, server};
+use tools::call::{self, CallTarget};
 
 /// Options of `trunkline tools`.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ Exit codes:
 Environment:
   TRUNKLINE_KEY  the key, if there is no --key-file"
 )]
-pub(super) struct Options {
+pub(super) struct ToolsArgs {
     #[arg(value_name = "URL", help = "The server, for example http://127.0.0.1:8080/mcp")]
     server: Option<String>,
     /// A tool, to see all about it
@@ -34,19 +34,19 @@ pub(super) struct Options {
     json: bool,
     /// The era of MCP to speak
     #[arg(long, value_enum, default_value_t)]
-    era: Speech,
+    era: EraArg,
     /// Show every message on standard error
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    how: How,
+    how: ServerArgs,
     /// A program that is a server on its standard input and output, in place of URL
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 /// Lists them.
-pub(super) fn tools(options: &Options) -> ExitCode {
+pub(super) fn tools(options: &ToolsArgs) -> ExitCode {
     let (url, name) = match (&options.server, &options.name) {
         // A program takes the place of the URL: what stands first is the tool.
         (name, None) if !options.command.is_empty() => (None, name.as_deref()),
@@ -56,7 +56,7 @@ pub(super) fn tools(options: &Options) -> ExitCode {
         Ok(server) => server,
         Err(error) => return call::wrong(&format!("{error:#}")),
     };
-    let target = Target {
+    let target = CallTarget {
         server,
         era: options.era.wanted(),
         timeout: options.how.timeout(),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::admin::Where;
+use super::admin::AdminArgs;
 use super::status::unreachable;
 use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use protocol::text::shown_lines;
 use tools::terminal;
-use tools::top::{self, Error, Settings};
+use tools::top::{self, Error, TopSettings};
 
 /// Options of `trunkline top`.
 #[derive(Debug, Args)]
@@ -28,18 +28,18 @@ Exit codes:
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file
   NO_COLOR               set to anything: no colours")]
-pub(super) struct Options {
+pub(super) struct TopArgs {
     #[command(flatten)]
-    place: Where,
+    place: AdminArgs,
     /// Seconds from one look to the next
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     interval: u64,
 }
 
 /// Shows it until it is told to end.
-pub(super) fn top(options: &Options) -> ExitCode {
-    let watcher = match options.place.watcher() {
-        Ok(watcher) => watcher,
+pub(super) fn top(options: &TopArgs) -> ExitCode {
+    let admin = match options.place.client() {
+        Ok(admin) => admin,
         Err(error) => {
             terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
             return super::exit_code(&error, EXIT_COMMAND_LINE);
@@ -51,15 +51,15 @@ pub(super) fn top(options: &Options) -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    let settings = Settings {
-        watcher: watcher.clone(),
+    let settings = TopSettings {
+        admin: admin.clone(),
         interval: Duration::from_secs(options.interval),
         is_colored: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
     match top::run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Error::Gateway(fault)) => {
-            terminal::say(unreachable(&watcher, &fault));
+            terminal::say(unreachable(&admin, &fault));
             ExitCode::from(EXIT_UNREACHABLE)
         }
         Err(error @ Error::Terminal(_)) => {

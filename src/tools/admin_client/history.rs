@@ -4,25 +4,25 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::reading::{member, number};
+use super::json::{member, number};
 
 /// Points that are kept of each line.
 const POINTS_MAX: usize = 240;
 
 /// Values of equal intervals, oldest first. What is not known is `None`.
-pub type Line = Vec<Option<f64>>;
+pub type HistoryLine = Vec<Option<f64>>;
 
 /// What is known of one thing over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lines {
     /// Calls per second.
-    pub calls_per_s: Line,
+    pub calls_per_s: HistoryLine,
     /// Errors per second.
-    pub errors_per_s: Line,
+    pub errors_per_s: HistoryLine,
     /// Median latency.
-    pub p50_s: Line,
+    pub p50_s: HistoryLine,
     /// Latency that one in a hundred calls exceeds.
-    pub p99_s: Line,
+    pub p99_s: HistoryLine,
 }
 
 /// The last minutes.
@@ -64,7 +64,7 @@ fn lines(of: &Value) -> Lines {
     }
 }
 
-fn line(of: &Value, name: &str) -> Line {
+fn line(of: &Value, name: &str) -> HistoryLine {
     let all = member(of, name).as_array().map_or(&[][..], Vec::as_slice);
     let latest = &all[all.len().saturating_sub(POINTS_MAX)..];
     latest.iter().map(|value| value.as_f64().filter(|value| value.is_finite() && *value >= 0.0)).collect()

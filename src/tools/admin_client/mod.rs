@@ -3,11 +3,11 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `place.rs` | where the listener is |
-//! | `watcher.rs` | asking it |
-//! | `reading.rs` | taking an answer apart, whatever it is |
+//! | `address.rs` | where the listener is |
+//! | `client.rs` | asking it |
+//! | `json.rs` | taking an answer apart, whatever it is |
 //! | `status.rs`, `history.rs`, `tools.rs` | what it says |
-//! | `trouble.rs` | what of that is wrong |
+//! | `problem.rs` | what of that is wrong |
 //! | `figures.rs` | numbers for people |
 //! | `report.rs` | all of it as a text: `trunkline status` |
 //!
@@ -15,12 +15,12 @@
 //! can be watched; what is missing or of another type is unknown. Texts in answers are strangers': whoever shows them makes
 //! them fit for a terminal.
 
+pub mod address;
+pub mod client;
 pub mod figures;
 pub mod history;
-pub mod place;
-pub mod reading;
+pub mod json;
+pub mod problem;
 pub mod report;
 pub mod status;
 pub mod tools;
-pub mod trouble;
-pub mod watcher;

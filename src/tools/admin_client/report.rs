@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use super::figures::{bytes, count, error_share, known_count, latency, number_of, rate, share, span};
+use super::problem::{Problem, ProblemLevel, summary};
 use super::status::{Endpoint, Figures, Status, Upstream};
 use super::tools::Tool;
-use super::trouble::{Severity, Trouble, summary};
 use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
 use protocol::text::{columns, fit, shown};
 
@@ -26,11 +26,11 @@ const TROUBLES: usize = 20;
 
 /// What a report is made of.
 #[derive(Debug)]
-pub struct Report<'a> {
+pub struct StatusReport<'a> {
     /// The state.
     pub status: &'a Status,
     /// What is wrong with it.
-    pub troubles: &'a [Trouble],
+    pub problems: &'a [Problem],
     /// Where it was asked for.
     pub place: &'a str,
     /// Seconds since 1970.
@@ -39,12 +39,12 @@ pub struct Report<'a> {
     pub is_whole: bool,
 }
 
-impl Report<'_> {
+impl StatusReport<'_> {
     /// The text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         self.head(&mut text);
-        self.troubles(&mut text);
+        self.problems(&mut text);
         self.totals(&mut text);
         self.endpoints(&mut text);
         self.upstreams(&mut text);
@@ -71,19 +71,19 @@ impl Report<'_> {
         let _ = writeln!(text, "configuration {file}, {when}");
     }
 
-    fn troubles(&self, text: &mut String) {
-        let Some(summary) = summary(self.troubles) else {
+    fn problems(&self, text: &mut String) {
+        let Some(summary) = summary(self.problems) else {
             let _ = writeln!(text, "\n{} all is well", painted(GOOD, "●"));
             return;
         };
         let _ = writeln!(text, "\n{}", painted(STRONG, summary));
         let most = self.most(TROUBLES);
-        let width = self.troubles.iter().take(most).map(|trouble| columns(&shown(&trouble.subject))).max();
+        let width = self.problems.iter().take(most).map(|trouble| columns(&shown(&trouble.subject))).max();
         let width = width.unwrap_or_default().min(NAME_COLUMNS);
-        for trouble in self.troubles.iter().take(most) {
+        for trouble in self.problems.iter().take(most) {
             let (style, mark) = match trouble.severity {
-                Severity::Wrong => (BAD, "✗"),
-                Severity::Look => (WARNING, "!"),
+                ProblemLevel::Wrong => (BAD, "✗"),
+                ProblemLevel::Look => (WARNING, "!"),
             };
             let subject = padded(&trouble.subject, width, false);
             let what = shown(&trouble.what);
@@ -92,7 +92,7 @@ impl Report<'_> {
                 let _ = writeln!(text, "  {:width$}  → {}", "", painted(USE, shown(advice)));
             }
         }
-        left_out(text, self.troubles.len().saturating_sub(most));
+        left_out(text, self.problems.len().saturating_sub(most));
     }
 
     fn totals(&self, text: &mut String) {
@@ -141,7 +141,7 @@ impl Report<'_> {
         let mut all: Vec<&Endpoint> = self.status.endpoints.iter().collect();
         all.sort_by_key(|endpoint| endpoint.fit != Some(false));
         let most = self.most(ROWS);
-        let mut table = Table::new(&[
+        let mut table = ReportTable::new(&[
             ("ENDPOINT", false),
             ("STATE", false),
             ("CALLS/S", true),
@@ -178,7 +178,7 @@ impl Report<'_> {
             all.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
         }
         all.sort_by_key(|upstream| upstream.fit != Some(false));
-        let mut table = Table::new(&[
+        let mut table = ReportTable::new(&[
             ("UPSTREAM", false),
             ("STATE", false),
             ("CALLS/S", true),
@@ -268,35 +268,35 @@ fn left_out(text: &mut String, number: usize) {
     }
 }
 
-fn state(fit: Option<bool>) -> Cell {
+fn state(fit: Option<bool>) -> ReportCell {
     match fit {
-        Some(true) => Cell { text: "● up".to_owned(), style: GOOD },
-        Some(false) => Cell { text: "✗ down".to_owned(), style: BAD },
+        Some(true) => ReportCell { text: "● up".to_owned(), style: GOOD },
+        Some(false) => ReportCell { text: "✗ down".to_owned(), style: BAD },
         None => cell(super::figures::UNKNOWN),
     }
 }
 
-struct Cell {
+struct ReportCell {
     text: String,
     style: Style,
 }
 
-fn cell(text: &str) -> Cell {
-    Cell { text: fit(&shown(text), NAME_COLUMNS).into_owned(), style: Style::new() }
+fn cell(text: &str) -> ReportCell {
+    ReportCell { text: fit(&shown(text), NAME_COLUMNS).into_owned(), style: Style::new() }
 }
 
 /// A table whose columns are as wide as they must be.
-struct Table<'a> {
+struct ReportTable<'a> {
     heads: &'a [(&'a str, bool)],
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<ReportCell>>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> ReportTable<'a> {
     fn new(heads: &'a [(&'a str, bool)]) -> Self {
         Self { heads, rows: Vec::new() }
     }
 
-    fn row(&mut self, cells: Vec<Cell>) {
+    fn row(&mut self, cells: Vec<ReportCell>) {
         self.rows.push(cells);
     }
 
@@ -304,9 +304,12 @@ impl<'a> Table<'a> {
         if self.rows.is_empty() {
             return;
         }
-        let heads =
-            self.heads.iter().map(|(head, _)| Cell { text: (*head).to_owned(), style: STRONG }).collect();
-        let rows: Vec<Vec<Cell>> = std::iter::once(heads).chain(self.rows).collect();
+        let heads = self
+            .heads
+            .iter()
+            .map(|(head, _)| ReportCell { text: (*head).to_owned(), style: STRONG })
+            .collect();
+        let rows: Vec<Vec<ReportCell>> = std::iter::once(heads).chain(self.rows).collect();
         let width =
             |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| columns(&cell.text)).max();
         let widths: Vec<usize> = (0..self.heads.len()).map(|at| width(at).unwrap_or_default()).collect();
@@ -337,13 +340,18 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admin_client::trouble::troubles;
+    use crate::admin_client::problem::problems;
 
     fn plain(status: &Value, is_whole: bool) -> String {
         let status = Status::read(status);
-        let troubles = troubles(&status, 1_800_000_000);
-        let report =
-            Report { status: &status, troubles: &troubles, place: "here:1", now_s: 1_800_000_000, is_whole };
+        let problems = problems(&status, 1_800_000_000);
+        let report = StatusReport {
+            status: &status,
+            problems: &problems,
+            place: "here:1",
+            now_s: 1_800_000_000,
+            is_whole,
+        };
         anstream::adapter::strip_str(&report.text()).to_string()
     }
 
@@ -391,8 +399,8 @@ mod tests {
         // What is left after our own colours are gone has no escape of anybody else's.
         let styled = {
             let status = Status::read(&status);
-            let troubles = troubles(&status, 1);
-            Report { status: &status, troubles: &troubles, place: bad, now_s: 1, is_whole: true }.text()
+            let problems = problems(&status, 1);
+            StatusReport { status: &status, problems: &problems, place: bad, now_s: 1, is_whole: true }.text()
         };
         assert!(
             !styled.contains("\u{1b}[31mx") && !text.contains('\u{1b}') && !text.contains('\u{202e}'),

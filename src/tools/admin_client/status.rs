@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::reading::{
-    count, counts, each, flag, known_count, known_text, member, number, object, text, texts,
-};
+use super::json::{count, counts, each, flag, known_count, known_text, member, number, object, text, texts};
 use super::tools::Tool;
 
 /// The state of a gateway.

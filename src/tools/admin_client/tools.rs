@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::reading::{count, each, flag, known_count, known_text, number, text};
+use super::json::{count, each, flag, known_count, known_text, number, text};
 
 /// Which tools are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,7 +62,7 @@ impl Query {
 
 /// A page of tools.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Page {
+pub struct ToolsPage {
     /// All tools there are.
     pub total: u64,
     /// How many of them fit the question.
@@ -108,7 +108,7 @@ pub struct Tool {
     pub public: Vec<(String, String)>,
 }
 
-impl Page {
+impl ToolsPage {
     /// What the answer says.
     pub fn read(answer: &Value) -> Self {
         let tools = each(answer, "tools", Tool::read);
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_page_is_read_whatever_is_in_it() {
-        assert_eq!(Page::read(&json!({})), Page::default());
-        let page = Page::read(
+        assert_eq!(ToolsPage::read(&json!({})), ToolsPage::default());
+        let page = ToolsPage::read(
             &json!({"total": 9, "tools": [7, {"name": "a", "public": [{"name": "b"}], "p99_s": "x"}]}),
         );
         assert_eq!((page.total, page.matched, page.tools.len()), (9, 2, 2));

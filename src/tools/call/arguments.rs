@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::conversation::Ended;
+use super::conversation::CallError;
 use client::tool::words::{self, Mistake};
 use client::tool::{Tool, fit};
 use protocol::text::shown;
@@ -34,7 +34,7 @@ pub struct CallOptions {
 
 /// Where a JSON object of all arguments comes from.
 #[derive(Debug)]
-enum Source {
+enum JsonSource {
     Text(String),
     File(PathBuf),
     Input,
@@ -45,7 +45,7 @@ enum Source {
 pub(super) struct Parsed {
     pub(super) options: CallOptions,
     /// All arguments: what they are called in errors, and where they come from.
-    object: Option<(String, Source)>,
+    object: Option<(String, JsonSource)>,
     /// What is left for the tool's flags.
     words: Vec<String>,
 }
@@ -57,8 +57,8 @@ pub(super) fn asks_for_help(tool: &Tool, words: &[String]) -> bool {
 }
 
 /// Tells options from arguments.
-pub(super) fn parse(mut options: CallOptions, tool: &Tool, words: &[String]) -> Result<Parsed, Ended> {
-    let mut object = options.json_args.take().map(|text| ("--json-args".to_owned(), Source::Text(text)));
+pub(super) fn parse(mut options: CallOptions, tool: &Tool, words: &[String]) -> Result<Parsed, CallError> {
+    let mut object = options.json_args.take().map(|text| ("--json-args".to_owned(), JsonSource::Text(text)));
     let mut left = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -74,7 +74,7 @@ pub(super) fn parse(mut options: CallOptions, tool: &Tool, words: &[String]) -> 
             let attached = word.split_once('=').map(|(_, value)| value.to_owned());
             attached.or_else(|| words.next().cloned())
         };
-        let needs = |what: &str| Ended::Wrong(format!("{} needs {what}", name.unwrap_or_default()));
+        let needs = |what: &str| CallError::Wrong(format!("{} needs {what}", name.unwrap_or_default()));
         match (name, word.as_str()) {
             (Some("json"), "--json") => options.is_json = true,
             (Some("unchecked"), "--unchecked") => options.is_unchecked = true,
@@ -82,14 +82,14 @@ pub(super) fn parse(mut options: CallOptions, tool: &Tool, words: &[String]) -> 
             (Some("answer"), _) => options.answers.push(value().ok_or_else(|| needs("FIELD=VALUE"))?),
             (Some("json-args"), _) => {
                 let text = value().ok_or_else(|| needs("a JSON object"))?;
-                give(&mut object, "--json-args", Source::Text(text))?;
+                give(&mut object, "--json-args", JsonSource::Text(text))?;
             }
-            (None, "-") => give(&mut object, "standard input", Source::Input)?,
+            (None, "-") => give(&mut object, "standard input", JsonSource::Input)?,
             (None, text) if text.starts_with('{') => {
-                give(&mut object, "what begins with {", Source::Text(text.to_owned()))?;
+                give(&mut object, "what begins with {", JsonSource::Text(text.to_owned()))?;
             }
             (None, text) => match text.strip_prefix('@') {
-                Some(file) => give(&mut object, text, Source::File(file.into()))?,
+                Some(file) => give(&mut object, text, JsonSource::File(file.into()))?,
                 None => left.push(word.clone()),
             },
             (Some(_), _) => left.push(word.clone()),
@@ -98,22 +98,22 @@ pub(super) fn parse(mut options: CallOptions, tool: &Tool, words: &[String]) -> 
     Ok(Parsed { options, object, words: left })
 }
 
-fn give(object: &mut Option<(String, Source)>, what: &str, source: Source) -> Result<(), Ended> {
+fn give(object: &mut Option<(String, JsonSource)>, what: &str, source: JsonSource) -> Result<(), CallError> {
     if object.is_some() {
-        return Err(Ended::Wrong("all arguments are given twice: give one JSON object".to_owned()));
+        return Err(CallError::Wrong("all arguments are given twice: give one JSON object".to_owned()));
     }
     *object = Some((what.to_owned(), source));
     Ok(())
 }
 
 /// Answers to questions of the server: a field and its value each.
-pub(super) fn answers(given: &[String]) -> Result<Vec<(String, String)>, Ended> {
+pub(super) fn answers(given: &[String]) -> Result<Vec<(String, String)>, CallError> {
     let answer = |text: &String| {
         let (field, value) = text.split_once('=')?;
         Some((field.to_owned(), value.to_owned()))
     };
     let answers: Option<Vec<_>> = given.iter().map(answer).collect();
-    answers.ok_or_else(|| Ended::Wrong("--answer is written FIELD=VALUE".to_owned()))
+    answers.ok_or_else(|| CallError::Wrong("--answer is written FIELD=VALUE".to_owned()))
 }
 
 /// The arguments of the call.
@@ -121,7 +121,7 @@ pub(super) async fn arguments(
     tool: &Tool,
     Parsed { object, words, .. }: Parsed,
     is_option: IsOption<'_>,
-) -> Result<Value, Ended> {
+) -> Result<Value, CallError> {
     let base = match object {
         None => Map::new(),
         Some((what, source)) => {
@@ -129,14 +129,14 @@ pub(super) async fn arguments(
             let text = tokio::task::spawn_blocking(move || read(source)).await;
             let text = text.map_err(io::Error::other).and_then(|text| text);
             let text =
-                text.map_err(|error| Ended::Wrong(format!("cannot read {}: {error}", shown(&what))))?;
+                text.map_err(|error| CallError::Wrong(format!("cannot read {}: {error}", shown(&what))))?;
             words::object(&what, &text).map_err(|mistake| mistaken(tool, &mistake, is_option))?
         }
     };
     words::arguments(&tool.flags, &words, base).map_err(|mistake| mistaken(tool, &mistake, is_option))
 }
 
-fn mistaken(tool: &Tool, mistake: &Mistake, is_option: IsOption<'_>) -> Ended {
+fn mistaken(tool: &Tool, mistake: &Mistake, is_option: IsOption<'_>) -> CallError {
     let mut why = shown(&mistake.to_string());
     if let Mistake::Stray(word) = mistake
         && is_option(word)
@@ -160,18 +160,18 @@ fn mistaken(tool: &Tool, mistake: &Mistake, is_option: IsOption<'_>) -> Ended {
         };
         why += &advice;
     }
-    Ended::Wrong(why)
+    CallError::Wrong(why)
 }
 
-fn read(source: Source) -> io::Result<String> {
+fn read(source: JsonSource) -> io::Result<String> {
     let mut text = String::new();
     let too_large = || io::Error::other("it is too large");
     match source {
-        Source::Text(given) => return Ok(given),
-        Source::File(path) => {
+        JsonSource::Text(given) => return Ok(given),
+        JsonSource::File(path) => {
             std::fs::File::open(path)?.take(ARGUMENTS_BYTES_MAX + 1).read_to_string(&mut text)?;
         }
-        Source::Input => {
+        JsonSource::Input => {
             io::stdin().lock().take(ARGUMENTS_BYTES_MAX + 1).read_to_string(&mut text)?;
         }
     }
@@ -179,13 +179,13 @@ fn read(source: Source) -> io::Result<String> {
 }
 
 /// Whether the arguments fit the tool's schema, before anything is sent.
-pub(super) fn check(tool: &Tool, arguments: &Value, is_unchecked: bool) -> Result<(), Ended> {
+pub(super) fn check(tool: &Tool, arguments: &Value, is_unchecked: bool) -> Result<(), CallError> {
     let Some(schema) = tool.input_schema().filter(|_| !is_unchecked) else { return Ok(()) };
     match fit::faults(schema, arguments) {
         Ok(faults) if faults.is_empty() => Ok(()),
         Ok(faults) => {
             let faults: Vec<String> = faults.iter().map(|fault| format!("\n  {}", shown(fault))).collect();
-            Err(Ended::Wrong(format!(
+            Err(CallError::Wrong(format!(
                 "the arguments do not fit the tool's schema (--unchecked sends them all the same):{}",
                 faults.concat()
             )))

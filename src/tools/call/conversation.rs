@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::terminal_user::{TerminalUser, Wishes};
+use super::terminal_user::{Interactivity, TerminalUser};
 use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, painted};
 use client::server::Server;
 use client::tool::{Tool, nearest};
-use client::{Client, Failure, Person, RpcError, Settings, Wanted};
+use client::{Client, ClientError, EraChoice, RpcError, Settings, UserInteraction};
 use protocol::level::Level;
 use protocol::text::{fit, shown, shown_lines};
 
@@ -40,11 +40,11 @@ const DATA_COLUMNS_MAX: usize = 1000;
 
 /// A server, and how it is spoken to.
 #[derive(Debug)]
-pub struct Target {
+pub struct CallTarget {
     /// The server.
     pub server: Server,
     /// The era to speak.
-    pub era: Wanted,
+    pub era: EraChoice,
     /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
     pub timeout: Duration,
     /// The least level of log lines that are asked for.
@@ -55,26 +55,26 @@ pub struct Target {
 
 /// Why a conversation ended before it was done.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum CallError {
     /// The server gave no result.
-    Failure(Failure),
+    Failure(ClientError),
     /// What was asked for makes no sense with this server.
     Wrong(String),
     /// The person stopped it.
     Interrupted,
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Self {
+impl From<ClientError> for CallError {
+    fn from(failure: ClientError) -> Self {
         Self::Failure(failure)
     }
 }
 
 /// Opens a conversation, does `work` in it and ends it. The first interrupt ends it in order, the second at once.
 pub(super) fn run(
-    target: Target,
-    wishes: Wishes,
-    work: impl AsyncFnOnce(&Client, &TerminalUser) -> Result<u8, Ended>,
+    target: CallTarget,
+    interactivity: Interactivity,
+    work: impl AsyncFnOnce(&Client, &TerminalUser) -> Result<u8, CallError>,
 ) -> ExitCode {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
@@ -84,7 +84,7 @@ pub(super) fn run(
         let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
         let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return EXIT_SERVER };
         let stop = CancellationToken::new();
-        let person = Rc::new(TerminalUser::new(wishes, target.is_verbose));
+        let person = Rc::new(TerminalUser::new(interactivity, target.is_verbose));
         let mut conversation = Box::pin(converse(target, Rc::clone(&person), &stop, work));
         loop {
             tokio::select! {
@@ -110,14 +110,14 @@ pub(super) fn run(
 }
 
 async fn converse(
-    target: Target,
+    target: CallTarget,
     person: Rc<TerminalUser>,
     stop: &CancellationToken,
-    work: impl AsyncFnOnce(&Client, &TerminalUser) -> Result<u8, Ended>,
+    work: impl AsyncFnOnce(&Client, &TerminalUser) -> Result<u8, CallError>,
 ) -> u8 {
     person.wait_for("Connecting");
     let settings = Settings { timeout: target.timeout, log_level: target.log_level };
-    let known = Rc::clone(&person) as Rc<dyn Person>;
+    let known = Rc::clone(&person) as Rc<dyn UserInteraction>;
     let client = tokio::select! {
         client = Client::open(&target.server, target.era, known, settings) => client,
         () = stop.cancelled() => return EXIT_INTERRUPTED,
@@ -126,7 +126,7 @@ async fn converse(
         Ok(client) => client,
         Err(failure) => {
             person.wait_no_more();
-            return tell(&Ended::Failure(failure));
+            return tell(&CallError::Failure(failure));
         }
     };
     let introduction = client.introduction();
@@ -134,7 +134,7 @@ async fn converse(
     person.meet(name);
     let done = tokio::select! {
         done = work(&client, &person) => done,
-        () = stop.cancelled() => Err(Ended::Interrupted),
+        () = stop.cancelled() => Err(CallError::Interrupted),
     };
     person.wait_no_more();
     let code = done.unwrap_or_else(|ended| tell(&ended));
@@ -144,11 +144,11 @@ async fn converse(
 
 /// Says what is wrong with the command line.
 pub fn wrong(why: &str) -> ExitCode {
-    ExitCode::from(tell(&Ended::Wrong(why.to_owned())))
+    ExitCode::from(tell(&CallError::Wrong(why.to_owned())))
 }
 
 /// The tool of this name.
-pub(super) fn find(definitions: &[Value], name: &str) -> Result<Tool, Ended> {
+pub(super) fn find(definitions: &[Value], name: &str) -> Result<Tool, CallError> {
     let is_it = |definition: &&Value| definition.get("name").is_some_and(|other| other == name);
     if let Some(tool) = definitions.iter().find(is_it).and_then(Tool::read) {
         return Ok(tool);
@@ -161,42 +161,42 @@ pub(super) fn find(definitions: &[Value], name: &str) -> Result<Tool, Ended> {
         ([], count) => format!("`trunkline tools` lists the {count} that there are"),
         (near, _) => format!("did you mean {}?", near.join(" or ")),
     };
-    Err(Ended::Wrong(format!("the server has no tool {:?}; {advice}", shown(name))))
+    Err(CallError::Wrong(format!("the server has no tool {:?}; {advice}", shown(name))))
 }
 
-fn tell(ended: &Ended) -> u8 {
+fn tell(ended: &CallError) -> u8 {
     let error = painted(BAD, "error:");
     match ended {
-        Ended::Failure(failure) => {
+        CallError::Failure(failure) => {
             terminal::say(format_args!("{error} {}", shown(&failure.to_string())));
             match failure {
-                Failure::Ended { last_words, .. } if !last_words.trim().is_empty() => {
+                ClientError::Ended { last_words, .. } if !last_words.trim().is_empty() => {
                     terminal::say("It said last on standard error:");
                     for line in shown_lines(last_words.trim_end()).lines() {
                         terminal::say(format_args!("  {line}"));
                     }
                 }
-                Failure::Rpc(RpcError { code: LACKS_CAPABILITY, .. }) => terminal::say(
+                ClientError::Rpc(RpcError { code: LACKS_CAPABILITY, .. }) => terminal::say(
                     "It wants to ask something: call it at a terminal, or give --answer FIELD=VALUE.",
                 ),
-                Failure::Rpc(RpcError { code: WANTS_A_VISIT, data: Some(data), .. }) => {
+                ClientError::Rpc(RpcError { code: WANTS_A_VISIT, data: Some(data), .. }) => {
                     terminal::say("It wants you to visit this first, and to call again then:");
                     let wanted = data.get("elicitations").and_then(Value::as_array).into_iter().flatten();
                     for url in wanted.filter_map(|one| one.get("url")?.as_str()).take(VISITS_MAX) {
                         terminal::say(format_args!("  {}", shown(&fit(url, DATA_COLUMNS_MAX))));
                     }
                 }
-                Failure::Rpc(RpcError { data: Some(data), .. }) => {
+                ClientError::Rpc(RpcError { data: Some(data), .. }) => {
                     terminal::say(format_args!("  {}", fit(&shown(&data.to_string()), DATA_COLUMNS_MAX)));
                 }
                 _ => {}
             }
             EXIT_SERVER
         }
-        Ended::Wrong(why) => {
+        CallError::Wrong(why) => {
             terminal::say(format_args!("{error} {why}"));
             EXIT_COMMAND_LINE
         }
-        Ended::Interrupted => EXIT_INTERRUPTED,
+        CallError::Interrupted => EXIT_INTERRUPTED,
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::form::{Field, Form};
-use super::typed_input::Input;
+use super::form::{ElicitationForm, FormField};
+use super::typed_input::TypedInput;
 use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, STRONG, USE, painted};
 use crate::terminal::width;
@@ -20,27 +20,27 @@ const DECLINE: &str = ":decline";
 const CANCEL: &str = ":cancel";
 
 /// Who asks, and who may answer.
-pub(super) struct Asking<'a> {
+pub(super) struct Elicitation<'a> {
     pub(super) server: &'a str,
     pub(super) answers: &'a [(String, String)],
     /// `None`: nobody can type.
-    pub(super) input: Option<&'a Input>,
+    pub(super) input: Option<&'a TypedInput>,
 }
 
 /// What the person does instead of answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Instead {
+enum UserRefusal {
     Decline,
     Cancel,
 }
 
-impl Instead {
+impl UserRefusal {
     fn result(self) -> Value {
         json!({"action": match self { Self::Decline => "decline", Self::Cancel => "cancel" }})
     }
 }
 
-impl Asking<'_> {
+impl Elicitation<'_> {
     /// The result of `elicitation/create`.
     pub(super) async fn ask(&self, params: &Value) -> Result<Value, Refusal> {
         let message = params.get("message").and_then(Value::as_str).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Asking<'_> {
     }
 
     async fn form(&self, message: &str, params: &Value) -> Result<Value, Refusal> {
-        let form = Form::read(params.get("requestedSchema").unwrap_or(&Value::Null));
+        let form = ElicitationForm::read(params.get("requestedSchema").unwrap_or(&Value::Null));
         let form = form.map_err(Refusal::because)?;
         let given = self.given(&form)?;
         let is_complete =
@@ -71,7 +71,7 @@ impl Asking<'_> {
         if form.fields.is_empty() {
             return Ok(match confirm("  Agree?", input).await {
                 Ok(true) => accepted(&Map::new()),
-                Ok(false) => Instead::Decline.result(),
+                Ok(false) => UserRefusal::Decline.result(),
                 Err(instead) => instead.result(),
             });
         }
@@ -98,7 +98,7 @@ impl Asking<'_> {
     }
 
     /// The answers that were given before.
-    fn given(&self, form: &Form) -> Result<Map<String, Value>, Refusal> {
+    fn given(&self, form: &ElicitationForm) -> Result<Map<String, Value>, Refusal> {
         let mut given = Map::new();
         for field in &form.fields {
             let Some((_, text)) = self.answers.iter().find(|(name, _)| *name == field.name) else { continue };
@@ -137,10 +137,10 @@ impl Asking<'_> {
                 terminal::say_text("  Open it in your browser, and press Enter when you are done. ");
                 match input.line().await {
                     Some(_) => json!({"action": "accept"}),
-                    None => Instead::Cancel.result(),
+                    None => UserRefusal::Cancel.result(),
                 }
             }
-            Ok(false) => Instead::Decline.result(),
+            Ok(false) => UserRefusal::Decline.result(),
             Err(instead) => instead.result(),
         })
     }
@@ -155,8 +155,8 @@ impl Asking<'_> {
 }
 
 /// Why a form is not answered where nobody can type.
-fn unanswered(form: &Form) -> Refusal {
-    let is_any_required = form.fields.iter().any(Field::is_required);
+fn unanswered(form: &ElicitationForm) -> Refusal {
+    let is_any_required = form.fields.iter().any(FormField::is_required);
     let needed = form.fields.iter().filter(|field| field.is_required() || !is_any_required);
     let needed: Vec<String> = needed.map(|field| format!("--answer {}=VALUE", field.name)).collect();
     Refusal::because(match needed.as_slice() {
@@ -178,7 +178,11 @@ fn accepted(content: &Map<String, Value>) -> Value {
     json!({"action": "accept", "content": content})
 }
 
-async fn ask_field(field: &Field, before: Option<&Value>, input: &Input) -> Result<Option<Value>, Instead> {
+async fn ask_field(
+    field: &FormField,
+    before: Option<&Value>,
+    input: &TypedInput,
+) -> Result<Option<Value>, UserRefusal> {
     for line in field.introduction() {
         terminal::say(format_args!("  {line}"));
     }
@@ -192,11 +196,11 @@ async fn ask_field(field: &Field, before: Option<&Value>, input: &Input) -> Resu
             Err(why) => terminal::say(format_args!("  {}", painted(BAD, shown(&why)))),
         }
     }
-    Err(Instead::Cancel)
+    Err(UserRefusal::Cancel)
 }
 
 /// Whether what was typed shall be sent; false: it shall be typed again.
-async fn review(content: &Map<String, Value>, input: &Input) -> Result<bool, Instead> {
+async fn review(content: &Map<String, Value>, input: &TypedInput) -> Result<bool, UserRefusal> {
     terminal::say("  This will be sent:");
     for (name, value) in content {
         terminal::say(format_args!("    {}: {}", shown(name), shown(&easy(value))));
@@ -209,14 +213,14 @@ async fn review(content: &Map<String, Value>, input: &Input) -> Result<bool, Ins
         match typed(input).await?.to_ascii_lowercase().as_str() {
             "" | "y" | "yes" => return Ok(true),
             "e" | "edit" => return Ok(false),
-            "d" | "n" | "no" | "decline" => return Err(Instead::Decline),
-            "c" | "cancel" => return Err(Instead::Cancel),
+            "d" | "n" | "no" | "decline" => return Err(UserRefusal::Decline),
+            "c" | "cancel" => return Err(UserRefusal::Cancel),
             _ => {}
         }
     }
 }
 
-async fn confirm(question: &str, input: &Input) -> Result<bool, Instead> {
+async fn confirm(question: &str, input: &TypedInput) -> Result<bool, UserRefusal> {
     loop {
         terminal::say_text(format_args!("{} ", painted(STRONG, format!("{question} (yes, no):"))));
         match typed(input).await?.to_ascii_lowercase().as_str() {
@@ -227,14 +231,14 @@ async fn confirm(question: &str, input: &Input) -> Result<bool, Instead> {
     }
 }
 
-async fn typed(input: &Input) -> Result<String, Instead> {
+async fn typed(input: &TypedInput) -> Result<String, UserRefusal> {
     let Some(line) = input.line().await else {
         terminal::say("");
-        return Err(Instead::Cancel);
+        return Err(UserRefusal::Cancel);
     };
     match line.trim() {
-        DECLINE => Err(Instead::Decline),
-        CANCEL => Err(Instead::Cancel),
+        DECLINE => Err(UserRefusal::Decline),
+        CANCEL => Err(UserRefusal::Cancel),
         text => Ok(text.to_owned()),
     }
 }

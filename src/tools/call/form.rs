@@ -15,13 +15,13 @@ const TEXT_COLUMNS_MAX: usize = 500;
 
 /// The fields of a question.
 #[derive(Debug)]
-pub(super) struct Form {
-    pub(super) fields: Vec<Field>,
+pub(super) struct ElicitationForm {
+    pub(super) fields: Vec<FormField>,
 }
 
 /// A field.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct FormField {
     pub(super) name: String,
     flag: Flag,
     title: Option<String>,
@@ -30,7 +30,7 @@ pub(super) struct Field {
     schema: Value,
 }
 
-impl Form {
+impl ElicitationForm {
     /// Reads a `requestedSchema`.
     pub(super) fn read(schema: &Value) -> Result<Self, String> {
         let properties = schema.get("properties").and_then(Value::as_object);
@@ -40,12 +40,12 @@ impl Form {
         }
         let required = schema.get("required").and_then(Value::as_array);
         let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
-        let fields = properties.iter().map(|(name, schema)| Field::read(name, schema, is_required(name)));
+        let fields = properties.iter().map(|(name, schema)| FormField::read(name, schema, is_required(name)));
         Ok(Self { fields: fields.collect() })
     }
 }
 
-impl Field {
+impl FormField {
     fn read(name: &str, schema: &Value, is_required: bool) -> Self {
         let flag = flags::field(name, schema, is_required);
         let listed = schema.get("items").unwrap_or(schema);
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    fn form() -> Form {
+    fn form() -> ElicitationForm {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -167,7 +167,7 @@ mod tests {
             },
             "required": ["name"],
         });
-        Form::read(&schema).unwrap()
+        ElicitationForm::read(&schema).unwrap()
     }
 
     #[test]
@@ -203,10 +203,11 @@ mod tests {
     fn hostile_forms_are_refused() {
         let many: serde_json::Map<_, _> = (0..100).map(|n| (n.to_string(), json!({}))).collect();
         for schema in [json!(7), json!({}), json!({"properties": many})] {
-            assert!(Form::read(&schema).is_err());
+            assert!(ElicitationForm::read(&schema).is_err());
         }
         let odd =
-            Form::read(&json!({"properties": {"a\u{1b}[2J": {"type": "nonsense", "title": 7}}})).unwrap();
+            ElicitationForm::read(&json!({"properties": {"a\u{1b}[2J": {"type": "nonsense", "title": 7}}}))
+                .unwrap();
         assert_eq!(odd.fields[0].value("x", None), Ok(Some(json!("x"))));
     }
 }

@@ -23,10 +23,10 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 pub use self::arguments::{CallOptions, IsOption};
-pub use self::conversation::{Target, wrong};
+pub use self::conversation::{CallTarget, wrong};
 
 use self::conversation::{EXIT_DONE, EXIT_FAILED, find};
-use self::terminal_user::Wishes;
+use self::terminal_user::Interactivity;
 use crate::terminal;
 use crate::terminal::paint::{BAD, WARNING, painted};
 use client::tool::{Tool, fit, outcome};
@@ -36,7 +36,7 @@ use protocol::text::{shown, shown_value};
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The server.
-    pub target: Target,
+    pub target: CallTarget,
     /// What a person types for the server.
     pub address: &'a str,
     /// The tool.
@@ -51,7 +51,7 @@ pub struct Call<'a> {
 pub fn call(call: Call<'_>, is_option: IsOption<'_>) -> ExitCode {
     let Call { target, address, tool, words, options } = call;
     let has_answers = !options.answers.is_empty() || words.iter().any(|word| word.starts_with("--answer"));
-    conversation::run(target, Wishes { has_answers, may_ask: true }, async |client, user| {
+    conversation::run(target, Interactivity { has_answers, may_ask: true }, async |client, user| {
         user.wait_for("Listing the tools");
         let tool = find(&client.list("tools/list", "tools").await?, tool)?;
         if arguments::asks_for_help(&tool, words) {
@@ -72,9 +72,9 @@ pub fn call(call: Call<'_>, is_option: IsOption<'_>) -> ExitCode {
 }
 
 /// Prints the tools of a server, or all about the one with this name.
-pub fn list(target: Target, address: &str, name: Option<&str>, is_json: bool) -> ExitCode {
+pub fn list(target: CallTarget, address: &str, name: Option<&str>, is_json: bool) -> ExitCode {
     // As `call` would: servers list tools by what can be asked.
-    conversation::run(target, Wishes { may_ask: true, has_answers: false }, async |client, user| {
+    conversation::run(target, Interactivity { may_ask: true, has_answers: false }, async |client, user| {
         user.wait_for("Listing the tools");
         let definitions = client.list("tools/list", "tools").await?;
         user.wait_no_more();

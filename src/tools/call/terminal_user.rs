@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::elicitation::Asking;
-use super::typed_input::Input;
+use super::elicitation::Elicitation;
+use super::typed_input::TypedInput;
 use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, STRONG, WARNING, painted};
 use crate::terminal::progress::Progress;
-use client::person::{Answering, Travelling};
-use client::{Person, Refusal};
+use client::user_interaction::{PendingAnswer, WireMessage};
+use client::{Refusal, UserInteraction};
 use protocol::text::{fit, shown, shown_lines};
 
 /// Log lines that are shown for one call, and the columns of each.
@@ -28,7 +28,7 @@ const MESSAGE_BYTES_SHOWN: usize = 16 << 10;
 
 /// Whether questions of the server are answered.
 #[derive(Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct Interactivity {
     /// Whether answers to questions are given beforehand.
     pub(super) has_answers: bool,
     /// Whether questions may be asked at all.
@@ -37,7 +37,7 @@ pub(super) struct Wishes {
 
 /// A person at a terminal.
 pub(super) struct TerminalUser {
-    wishes: Wishes,
+    interactivity: Interactivity,
     /// Whether every message is shown.
     is_verbose: bool,
     /// Answers to questions: a field and its value.
@@ -48,14 +48,15 @@ pub(super) struct TerminalUser {
     drawn: Cell<Option<Instant>>,
     logged: Cell<u64>,
     can_type: bool,
-    input: Input,
+    input: TypedInput,
 }
 
 impl TerminalUser {
-    pub(super) fn new(wishes: Wishes, is_verbose: bool) -> Self {
-        let can_type = wishes.may_ask && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    pub(super) fn new(interactivity: Interactivity, is_verbose: bool) -> Self {
+        let can_type =
+            interactivity.may_ask && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         Self {
-            wishes,
+            interactivity,
             is_verbose,
             answers: RefCell::default(),
             server: RefCell::default(),
@@ -63,7 +64,7 @@ impl TerminalUser {
             drawn: Cell::new(None),
             logged: Cell::new(0),
             can_type,
-            input: Input::default(),
+            input: TypedInput::default(),
         }
     }
 
@@ -142,9 +143,9 @@ impl TerminalUser {
         let waited = self.progress.borrow_mut().take().is_some();
         let server = self.server.borrow().clone();
         let answers = self.answers.borrow().clone();
-        let asking =
-            Asking { server: &server, answers: &answers, input: self.can_type.then_some(&self.input) };
-        let answer = asking.ask(params).await;
+        let elicitation =
+            Elicitation { server: &server, answers: &answers, input: self.can_type.then_some(&self.input) };
+        let answer = elicitation.ask(params).await;
         if waited {
             self.wait_for("Waiting for the answer");
         }
@@ -152,18 +153,18 @@ impl TerminalUser {
     }
 }
 
-impl Person for TerminalUser {
+impl UserInteraction for TerminalUser {
     fn capabilities(&self) -> Value {
         if self.can_type {
             json!({"elicitation": {"form": {}, "url": {}}})
-        } else if self.wishes.may_ask && self.wishes.has_answers {
+        } else if self.interactivity.may_ask && self.interactivity.has_answers {
             json!({"elicitation": {"form": {}}})
         } else {
             json!({})
         }
     }
 
-    fn told(&self, method: &str, params: &Value) {
+    fn notified(&self, method: &str, params: &Value) {
         match method {
             "notifications/progress" => self.draw(params),
             "notifications/message" => self.log(params),
@@ -176,10 +177,10 @@ impl Person for TerminalUser {
         }
     }
 
-    fn asked<'a>(&'a self, method: &'a str, params: &'a Value) -> Answering<'a> {
+    fn ask<'a>(&'a self, method: &'a str, params: &'a Value) -> PendingAnswer<'a> {
         Box::pin(async move {
             match method {
-                "elicitation/create" if self.wishes.may_ask => self.elicited(params).await,
+                "elicitation/create" if self.interactivity.may_ask => self.elicited(params).await,
                 "sampling/createMessage" => {
                     Err(Refusal { code: -1, message: "this client has no model to ask".to_owned() })
                 }
@@ -189,11 +190,11 @@ impl Person for TerminalUser {
         })
     }
 
-    fn saw(&self, travelling: &Travelling<'_>) {
+    fn trace(&self, message: &WireMessage<'_>) {
         if !self.is_verbose {
             return;
         }
-        let Travelling { is_sent, head, body } = travelling;
+        let WireMessage { is_sent, head, body } = message;
         let arrow = if *is_sent { "-->" } else { "<--" };
         let mut lines = Vec::new();
         for line in head.lines() {
@@ -209,7 +210,7 @@ impl Person for TerminalUser {
         self.say(&lines.join("\n"));
     }
 
-    fn overheard(&self, text: &str) {
+    fn stderr(&self, text: &str) {
         if self.is_verbose {
             self.say(&painted(FAINT, shown_lines(text.trim_end())));
         }

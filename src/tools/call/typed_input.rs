@@ -11,9 +11,9 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Lines of standard input, from the first time that one is wanted.
 #[derive(Debug, Default)]
-pub(super) struct Input(Mutex<Option<mpsc::Receiver<String>>>);
+pub(super) struct TypedInput(Mutex<Option<mpsc::Receiver<String>>>);
 
-impl Input {
+impl TypedInput {
     /// Forgets what was typed up to now: it is no answer to a question that nobody had seen.
     pub(super) async fn forget(&self) {
         let _ = tcflush(std::io::stdin(), QueueSelector::IFlush); // what is no terminal has no such queue

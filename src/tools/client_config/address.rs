@@ -13,7 +13,7 @@ pub(super) const FILL_IN: &str = "FILL-IN";
 
 /// A URL that can stand in a configuration.
 #[derive(Debug)]
-pub(super) struct Address {
+pub(super) struct RedactedUrl {
     pub(super) url: String,
     /// What the user and the password before the host become: the value of `Authorization`.
     pub(super) authorization: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct Address {
 }
 
 /// Takes `text` apart; an error says why nothing can be done with it, and shows nothing of it.
-pub(super) fn address(text: &str) -> Result<Address, String> {
+pub(super) fn address(text: &str) -> Result<RedactedUrl, String> {
     let (mut gaps, mut remarks) = (Vec::new(), Vec::new());
     let text = filled(text.trim(), &mut gaps);
     let (text, fragment) =
@@ -50,7 +50,7 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
     }
     server_url(&url).map_err(|why| format!("its URL cannot be used: {why}"))?;
     let authorization = user_info.map(|user_info| format!("Basic {}", STANDARD.encode(decoded(user_info))));
-    Ok(Address { url, authorization, gaps, remarks })
+    Ok(RedactedUrl { url, authorization, gaps, remarks })
 }
 
 /// Placeholders cannot be read in a URL.

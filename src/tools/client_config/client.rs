@@ -3,20 +3,20 @@
 
 /// A client, such as a desktop application or an editor.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct DesktopClient {
     /// What it is called on the command line.
     pub name: &'static str,
     /// What it is called by its makers.
     pub title: &'static str,
     /// Where its entries stand.
     pub file: &'static str,
-    pub(super) form: Form,
-    pub(super) key: KeyForm,
+    pub(super) form: ConfigFormat,
+    pub(super) key: KeySupport,
 }
 
 /// What an entry looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ConfigFormat {
     /// `mcpServers`, with a URL under this member, and this type where one is said.
     McpServers { url: &'static str, kind: Option<&'static str> },
     /// `mcpServers`, for programs alone.
@@ -33,7 +33,7 @@ pub(super) enum Form {
 
 /// How an entry comes by a key without holding it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyForm {
+pub(super) enum KeySupport {
     /// An environment variable: what stands before and after its name.
     Variable(&'static str, &'static str),
     /// The client asks for it.
@@ -42,90 +42,90 @@ pub(super) enum KeyForm {
     Nothing,
 }
 
-const PLAIN: Form = Form::McpServers { url: "url", kind: None };
+const PLAIN: ConfigFormat = ConfigFormat::McpServers { url: "url", kind: None };
 
 /// All of them.
-static CLIENTS: [Client; 11] = [
-    Client {
+static CLIENTS: [DesktopClient; 11] = [
+    DesktopClient {
         name: "claude-code",
         title: "Claude Code",
         file: ".mcp.json of the project, or for all of them: claude mcp add-json --scope user NAME 'ENTRY'",
-        form: Form::McpServers { url: "url", kind: Some("http") },
-        key: KeyForm::Variable("${", "}"),
+        form: ConfigFormat::McpServers { url: "url", kind: Some("http") },
+        key: KeySupport::Variable("${", "}"),
     },
-    Client {
+    DesktopClient {
         name: "claude-desktop",
         title: "Claude Desktop",
         file: "claude_desktop_config.json (Settings, Developer, Edit Config)",
-        form: Form::Programs,
-        key: KeyForm::Nothing,
+        form: ConfigFormat::Programs,
+        key: KeySupport::Nothing,
     },
-    Client {
+    DesktopClient {
         name: "cline",
         title: "Cline",
         file: "cline_mcp_settings.json (MCP Servers, Configure)",
-        form: Form::McpServers { url: "url", kind: Some("streamableHttp") },
-        key: KeyForm::Nothing,
+        form: ConfigFormat::McpServers { url: "url", kind: Some("streamableHttp") },
+        key: KeySupport::Nothing,
     },
-    Client {
+    DesktopClient {
         name: "codex",
         title: "Codex",
         file: "~/.codex/config.toml",
-        form: Form::Toml,
-        key: KeyForm::Variable("", ""),
+        form: ConfigFormat::Toml,
+        key: KeySupport::Variable("", ""),
     },
-    Client {
+    DesktopClient {
         name: "cursor",
         title: "Cursor",
         file: "~/.cursor/mcp.json, or .cursor/mcp.json of the project",
         form: PLAIN,
-        key: KeyForm::Variable("${env:", "}"),
+        key: KeySupport::Variable("${env:", "}"),
     },
-    Client {
+    DesktopClient {
         name: "gemini-cli",
         title: "Gemini CLI",
         file: "~/.gemini/settings.json, or .gemini/settings.json of the project",
-        form: Form::McpServers { url: "httpUrl", kind: None },
-        key: KeyForm::Variable("$", ""),
+        form: ConfigFormat::McpServers { url: "httpUrl", kind: None },
+        key: KeySupport::Variable("$", ""),
     },
-    Client {
+    DesktopClient {
         name: "lm-studio",
         title: "LM Studio",
         file: "~/.lmstudio/mcp.json (Program, Install, Edit mcp.json)",
         form: PLAIN,
-        key: KeyForm::Nothing,
+        key: KeySupport::Nothing,
     },
-    Client {
+    DesktopClient {
         name: "opencode",
         title: "opencode",
         file: "~/.config/opencode/opencode.json, or opencode.json of the project",
-        form: Form::Mcp,
-        key: KeyForm::Variable("{env:", "}"),
+        form: ConfigFormat::Mcp,
+        key: KeySupport::Variable("{env:", "}"),
     },
-    Client {
+    DesktopClient {
         name: "vscode",
         title: "VS Code",
         file: ".vscode/mcp.json of the project, or for all of them: the command MCP: Open User Configuration",
-        form: Form::Servers,
-        key: KeyForm::Input,
+        form: ConfigFormat::Servers,
+        key: KeySupport::Input,
     },
-    Client {
+    DesktopClient {
         name: "windsurf",
         title: "Windsurf",
         file: "~/.codeium/windsurf/mcp_config.json",
-        form: Form::McpServers { url: "serverUrl", kind: None },
-        key: KeyForm::Variable("${env:", "}"),
+        form: ConfigFormat::McpServers { url: "serverUrl", kind: None },
+        key: KeySupport::Variable("${env:", "}"),
     },
-    Client {
+    DesktopClient {
         name: "zed",
         title: "Zed",
         file: "~/.config/zed/settings.json",
-        form: Form::ContextServers,
-        key: KeyForm::Nothing,
+        form: ConfigFormat::ContextServers,
+        key: KeySupport::Nothing,
     },
 ];
 
-impl Client {
+impl DesktopClient {
     /// All clients, by name.
     pub fn all() -> &'static [Self] {
         &CLIENTS
@@ -138,17 +138,17 @@ impl Client {
 
     /// Whether it can only start programs.
     pub fn is_for_programs_alone(&self) -> bool {
-        self.form == Form::Programs
+        self.form == ConfigFormat::Programs
     }
 
     /// The member of its file that the entry goes into.
     pub fn section(&self) -> &'static str {
         match self.form {
-            Form::McpServers { .. } | Form::Programs => "mcpServers",
-            Form::Servers => "servers",
-            Form::ContextServers => "context_servers",
-            Form::Mcp => "mcp",
-            Form::Toml => "mcp_servers",
+            ConfigFormat::McpServers { .. } | ConfigFormat::Programs => "mcpServers",
+            ConfigFormat::Servers => "servers",
+            ConfigFormat::ContextServers => "context_servers",
+            ConfigFormat::Mcp => "mcp",
+            ConfigFormat::Toml => "mcp_servers",
         }
     }
 }

@@ -5,20 +5,20 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::client::{Client, Form, KeyForm};
+use super::client::{ConfigFormat, DesktopClient, KeySupport};
 use super::toml_text;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Export<'e> {
     /// Who it is for.
-    pub client: &'static Client,
+    pub client: &'static DesktopClient,
     /// What the client is to call the gateway.
     pub name: &'e str,
     /// Where the gateway is.
     pub url: &'e str,
     /// The key that it wants, if it does.
-    pub key: Option<Key<'e>>,
+    pub key: Option<ExportKey<'e>>,
     /// Where this program is, for a client that starts it.
     pub program: &'e str,
     /// Whether the client is to start it although it could do without.
@@ -27,7 +27,7 @@ pub struct Export<'e> {
 
 /// Where a client has its key from.
 #[derive(Debug, Clone, Copy)]
-pub struct Key<'e> {
+pub struct ExportKey<'e> {
     /// The environment variable.
     pub variable: &'e str,
     /// The file, for `trunkline connect`.
@@ -47,7 +47,7 @@ pub struct Entry {
 pub fn export(asked: Export<'_>) -> Entry {
     let client = asked.client;
     let needs_program =
-        client.is_for_programs_alone() || asked.key.is_some() && client.key == KeyForm::Nothing;
+        client.is_for_programs_alone() || asked.key.is_some() && client.key == KeySupport::Nothing;
     let mut notes = Vec::new();
     if needs_program && !client.is_for_programs_alone() && !asked.as_program {
         notes.push(format!(
@@ -56,12 +56,13 @@ pub fn export(asked: Export<'_>) -> Entry {
         ));
     }
     let is_program = asked.as_program || needs_program;
-    let text = if client.form == Form::Toml { toml(asked, is_program) } else { json(asked, is_program) };
+    let text =
+        if client.form == ConfigFormat::Toml { toml(asked, is_program) } else { json(asked, is_program) };
     match asked.key {
         Some(key) if is_program => {
             notes.push(format!("Save the key in {}, where nobody else can read it (chmod 600)", key.file));
         }
-        Some(_) if client.key == KeyForm::Input => {
+        Some(_) if client.key == KeySupport::Input => {
             notes.push(format!("{} asks for the key at the first use, and keeps it", client.title));
         }
         Some(key) => notes.push(format!("Set {} to the key where {} is started", key.variable, client.title)),
@@ -83,12 +84,12 @@ fn json(asked: Export<'_>, is_program: bool) -> String {
     if is_program {
         let (program, args) = words(asked);
         match asked.client.form {
-            Form::Mcp => {
+            ConfigFormat::Mcp => {
                 let command: Vec<String> = [program].into_iter().chain(args).collect();
                 entry.extend([("type".to_owned(), json!("local")), ("command".to_owned(), json!(command))]);
             }
             form => {
-                if form == Form::Servers {
+                if form == ConfigFormat::Servers {
                     entry.insert("type".to_owned(), json!("stdio"));
                 }
                 entry.extend([("command".to_owned(), json!(program)), ("args".to_owned(), json!(args))]);
@@ -96,9 +97,9 @@ fn json(asked: Export<'_>, is_program: bool) -> String {
         }
     } else {
         let (url, kind) = match asked.client.form {
-            Form::McpServers { url, kind } => (url, kind),
-            Form::Servers => ("url", Some("http")),
-            Form::Mcp => ("url", Some("remote")),
+            ConfigFormat::McpServers { url, kind } => (url, kind),
+            ConfigFormat::Servers => ("url", Some("http")),
+            ConfigFormat::Mcp => ("url", Some("remote")),
             _ => ("url", None),
         };
         entry.extend(kind.map(|kind| ("type".to_owned(), json!(kind))));
@@ -112,7 +113,7 @@ fn json(asked: Export<'_>, is_program: bool) -> String {
     }
     let mut root = Map::new();
     root.insert(asked.client.section().to_owned(), json!({ asked.name: entry }));
-    if !is_program && asked.key.is_some() && asked.client.key == KeyForm::Input {
+    if !is_program && asked.key.is_some() && asked.client.key == KeySupport::Input {
         let input = json!({
             "type": "promptString", "id": input(asked.name), "description": "Key of the gateway", "password": true
         });
@@ -122,10 +123,10 @@ fn json(asked: Export<'_>, is_program: bool) -> String {
     serde_json::to_string_pretty(&Value::Object(root)).unwrap_or_default() + "\n"
 }
 
-fn placeholder(asked: Export<'_>, key: Key<'_>) -> String {
+fn placeholder(asked: Export<'_>, key: ExportKey<'_>) -> String {
     match asked.client.key {
-        KeyForm::Variable(before, after) => format!("{before}{}{after}", key.variable),
-        KeyForm::Input | KeyForm::Nothing => format!("${{input:{}}}", input(asked.name)),
+        KeySupport::Variable(before, after) => format!("{before}{}{after}", key.variable),
+        KeySupport::Input | KeySupport::Nothing => format!("${{input:{}}}", input(asked.name)),
     }
 }
 

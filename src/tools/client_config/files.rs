@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::Kept;
+use super::StoredSecret;
 
 /// A client's file may hold its whole history besides.
 const BYTES_MAX: u64 = 16 << 20;
@@ -19,13 +19,13 @@ const MODE_DIRECTORY: u32 = 0o700;
 
 /// Where the configuration goes. It is opened before anything is written elsewhere.
 #[derive(Debug)]
-pub struct Output<'p> {
+pub struct OutputFile<'p> {
     path: &'p Path,
     file: File,
     is_new: bool,
 }
 
-impl<'p> Output<'p> {
+impl<'p> OutputFile<'p> {
     /// Opens the file, which must be new unless `force` is given.
     pub fn open(path: &'p Path, force: bool) -> anyhow::Result<Self> {
         let new = OpenOptions::new().write(true).create_new(true).open(path);
@@ -61,7 +61,7 @@ impl<'p> Output<'p> {
 }
 
 /// Writes the secrets that are missing.
-pub fn write_secrets(directory: Option<&str>, files: &[(PathBuf, &Kept)]) -> anyhow::Result<()> {
+pub fn write_secrets(directory: Option<&str>, files: &[(PathBuf, &StoredSecret)]) -> anyhow::Result<()> {
     let Some(directory) = directory.filter(|_| !files.is_empty()) else { return Ok(()) };
     DirBuilder::new()
         .recursive(true)
@@ -98,9 +98,9 @@ pub fn read(file: &Path) -> anyhow::Result<(String, String)> {
 /// The secrets that have to be written. Fails if a file is in the way.
 pub fn missing<'k>(
     directory: &Path,
-    secrets: &'k [Kept],
+    secrets: &'k [StoredSecret],
     force: bool,
-) -> anyhow::Result<Vec<(PathBuf, &'k Kept)>> {
+) -> anyhow::Result<Vec<(PathBuf, &'k StoredSecret)>> {
     let mut missing = Vec::new();
     for kept in secrets {
         let path = directory.join(&kept.name);
@@ -126,7 +126,7 @@ pub fn missing<'k>(
     Ok(missing)
 }
 
-fn write(path: &Path, kept: &Kept) -> std::io::Result<()> {
+fn write(path: &Path, kept: &StoredSecret) -> std::io::Result<()> {
     // A link that lies there is replaced, not followed.
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

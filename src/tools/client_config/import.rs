@@ -10,7 +10,7 @@ use super::document;
 use super::entry::Entry;
 use super::sensitive::looks_like_secret;
 use super::toml_text::{array, comment, quoted, string};
-use super::upstream::{Table, table};
+use super::upstream::{UpstreamTable, table};
 use config;
 use protocol::text::shown;
 
@@ -25,7 +25,7 @@ const LABEL_BYTES_MAX: usize = 100;
 
 /// A client's file.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'s> {
+pub struct ClientFile<'s> {
     /// What it is called.
     pub name: &'s str,
     /// What is in it.
@@ -34,7 +34,7 @@ pub struct Source<'s> {
 
 /// How it is done.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Settings<'s> {
+pub struct ImportSettings<'s> {
     /// The directory where secrets will be, an absolute path; `None`: they are credentials that systemd passes.
     pub secrets: Option<&'s str>,
     /// Whether entries count that are switched off.
@@ -47,7 +47,7 @@ pub struct Imported {
     /// A valid configuration.
     pub configuration: String,
     /// The secrets that it names.
-    pub secrets: Vec<Kept>,
+    pub secrets: Vec<StoredSecret>,
     /// How many upstreams it has.
     pub upstreams: usize,
     /// What a person has to do; also in the configuration.
@@ -55,14 +55,14 @@ pub struct Imported {
 }
 
 /// A secret, and what it is called.
-pub struct Kept {
+pub struct StoredSecret {
     /// The name of its file, or of the credential.
     pub name: String,
     /// What it is. Nothing shows it.
     pub value: Zeroizing<String>,
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for StoredSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name)
     }
@@ -71,21 +71,21 @@ impl fmt::Debug for Kept {
 /// Why there is no configuration. Shows no secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Fault(String);
+pub struct ImportError(String);
 
 /// Where secrets go, so that they do not go into the configuration.
-pub(super) struct Vault<'s> {
+pub(super) struct SecretStore<'s> {
     directory: Option<&'s str>,
     names: BTreeSet<String>,
-    kept: Vec<Kept>,
+    kept: Vec<StoredSecret>,
     inputs: Vec<(String, String)>,
 }
 
-impl Vault<'_> {
+impl SecretStore<'_> {
     /// Keeps a secret, and returns where it is read from.
     pub(super) fn keep(&mut self, upstream: &str, label: &str, value: &str) -> String {
         let (name, source) = self.named(upstream, label);
-        self.kept.push(Kept { name, value: Zeroizing::new(value.to_owned()) });
+        self.kept.push(StoredSecret { name, value: Zeroizing::new(value.to_owned()) });
         source
     }
 
@@ -119,23 +119,27 @@ impl Vault<'_> {
 }
 
 /// A server that is carried over.
-struct Upstream {
+struct ImportedUpstream {
     name: String,
     /// What it was called, and where.
     was: String,
     is_disabled: bool,
-    table: Table,
+    table: UpstreamTable,
 }
 
 /// Makes a configuration of all entries of all `sources`.
-pub fn import(sources: &[Source<'_>], settings: Settings<'_>) -> Result<Imported, Fault> {
-    let mut vault =
-        Vault { directory: settings.secrets, names: BTreeSet::new(), kept: Vec::new(), inputs: Vec::new() };
+pub fn import(sources: &[ClientFile<'_>], settings: ImportSettings<'_>) -> Result<Imported, ImportError> {
+    let mut vault = SecretStore {
+        directory: settings.secrets,
+        names: BTreeSet::new(),
+        kept: Vec::new(),
+        inputs: Vec::new(),
+    };
     let (mut names, mut seen) = (BTreeSet::new(), HashSet::new());
     let (mut upstreams, mut left_out) = (Vec::new(), Vec::new());
     for source in sources {
         let file = shown(source.name);
-        let document = document::read(source.text).map_err(|what| Fault(format!("{file}: {what}")))?;
+        let document = document::read(source.text).map_err(|what| ImportError(format!("{file}: {what}")))?;
         vault.inputs = document.inputs;
         let strays = document.strays.iter().take(STRAYS_MAX);
         left_out.extend(strays.map(|(name, why)| format!("{} of {file}: {why}", quoted(name))));
@@ -154,31 +158,33 @@ pub fn import(sources: &[Source<'_>], settings: Settings<'_>) -> Result<Imported
                 Ok(table) => {
                     names = candidates;
                     let was = format!("{} of {file}", quoted(&original));
-                    upstreams.push(Upstream { name, was, is_disabled, table });
+                    upstreams.push(ImportedUpstream { name, was, is_disabled, table });
                 }
                 Err(why) => left_out.push(format!("{} of {file}: {why}", quoted(&original))),
             }
         }
     }
     if upstreams.iter().all(|upstream| upstream.is_disabled) {
-        return Err(Fault(nothing_left(&upstreams, &left_out)));
+        return Err(ImportError(nothing_left(&upstreams, &left_out)));
     }
     let to_do = to_do(&upstreams, &left_out, &vault);
     let configuration = configuration(sources, &upstreams, &to_do);
     if configuration.len() as u64 > config::FILE_BYTES_MAX {
-        return Err(Fault(format!(
+        return Err(ImportError(format!(
             "what comes out is longer than the {} MiB that a configuration may have: import fewer entries at once",
             config::FILE_BYTES_MAX >> 20
         )));
     }
     if let Err(errors) = config::parse(&configuration) {
-        return Err(Fault(format!("what comes out is not valid, which is a bug of this program: {errors}")));
+        return Err(ImportError(format!(
+            "what comes out is not valid, which is a bug of this program: {errors}"
+        )));
     }
     let upstreams = upstreams.iter().filter(|upstream| !upstream.is_disabled).count();
     Ok(Imported { configuration, secrets: vault.kept, upstreams, to_do })
 }
 
-fn nothing_left(upstreams: &[Upstream], left_out: &[String]) -> String {
+fn nothing_left(upstreams: &[ImportedUpstream], left_out: &[String]) -> String {
     if !upstreams.is_empty() {
         return "every entry is switched off there; --disabled takes them all the same".to_owned();
     }
@@ -188,7 +194,7 @@ fn nothing_left(upstreams: &[Upstream], left_out: &[String]) -> String {
     }
 }
 
-fn to_do(upstreams: &[Upstream], left_out: &[String], vault: &Vault<'_>) -> Vec<String> {
+fn to_do(upstreams: &[ImportedUpstream], left_out: &[String], vault: &SecretStore<'_>) -> Vec<String> {
     let mut to_do = Vec::new();
     if vault.directory.is_none() && !vault.kept.is_empty() {
         let mut names: Vec<&str> = vault.kept.iter().take(NAMED_MAX).map(|kept| kept.name.as_str()).collect();
@@ -207,7 +213,7 @@ fn to_do(upstreams: &[Upstream], left_out: &[String], vault: &Vault<'_>) -> Vec<
     to_do
 }
 
-fn configuration(sources: &[Source<'_>], upstreams: &[Upstream], to_do: &[String]) -> String {
+fn configuration(sources: &[ClientFile<'_>], upstreams: &[ImportedUpstream], to_do: &[String]) -> String {
     let files: Vec<String> = sources.iter().map(|source| shown(source.name)).collect();
     let mut text = comment("", &format!("Made by `trunkline import` from {}.", files.join(", ")));
     if !to_do.is_empty() {
@@ -216,7 +222,7 @@ fn configuration(sources: &[Source<'_>], upstreams: &[Upstream], to_do: &[String
             text.push_str(&comment("- ", item));
         }
     }
-    let active: Vec<&Upstream> = upstreams.iter().filter(|upstream| !upstream.is_disabled).collect();
+    let active: Vec<&ImportedUpstream> = upstreams.iter().filter(|upstream| !upstream.is_disabled).collect();
     text.push_str(
         "\n# Anybody on this machine may call. Before others can: `trunkline key NAME`, and TLS.\n",
     );
@@ -238,9 +244,10 @@ fn configuration(sources: &[Source<'_>], upstreams: &[Upstream], to_do: &[String
 }
 
 /// Globs of tools that were switched off, by the names that the endpoint gives them.
-fn denied(active: &[&Upstream]) -> Vec<String> {
-    let prefix =
-        |upstream: &Upstream| if active.len() > 1 { format!("{}__", upstream.name) } else { String::new() };
+fn denied(active: &[&ImportedUpstream]) -> Vec<String> {
+    let prefix = |upstream: &ImportedUpstream| {
+        if active.len() > 1 { format!("{}__", upstream.name) } else { String::new() }
+    };
     active
         .iter()
         .flat_map(|upstream| {
@@ -253,7 +260,7 @@ fn denied(active: &[&Upstream]) -> Vec<String> {
         .collect()
 }
 
-fn block(upstream: &Upstream) -> String {
+fn block(upstream: &ImportedUpstream) -> String {
     let mut text = comment("", &format!("{}: was {}.", upstream.name, upstream.was));
     if upstream.is_disabled {
         text.push_str("# It was switched off there.\n");

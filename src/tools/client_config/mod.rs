@@ -21,7 +21,7 @@
 //! Deliberately not here: the environment.
 //!
 //! Invariants: a configuration that comes out is valid ([`config::parse`] takes it); what may be a secret is never
-//! in it, nor in what is said about it, but in [`Kept`] alone; whatever cannot be carried over is said.
+//! in it, nor in what is said about it, but in [`StoredSecret`] alone; whatever cannot be carried over is said.
 
 mod address;
 mod client;
@@ -41,7 +41,7 @@ mod tests;
 mod toml_text;
 mod upstream;
 
-pub use self::client::Client;
-pub use self::export::{Entry, Export, Key, export};
+pub use self::client::DesktopClient;
+pub use self::export::{Entry, Export, ExportKey, export};
 pub use self::gateway_url::GatewayUrl;
-pub use self::import::{Fault, Imported, Kept, Settings, Source, import};
+pub use self::import::{ClientFile, ImportError, ImportSettings, Imported, StoredSecret, import};

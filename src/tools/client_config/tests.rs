@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::*;
 use config::{self, Authorization, Config, HeaderSource, SecretSource, Transport};
 
-const WITH_FILES: Settings<'_> = Settings { secrets: Some("/s"), with_disabled: false };
+const WITH_FILES: ImportSettings<'_> = ImportSettings { secrets: Some("/s"), with_disabled: false };
 
-fn imported(text: &str, settings: Settings<'_>) -> Imported {
-    import(&[Source { name: "f.json", text }], settings).unwrap_or_else(|fault| panic!("{fault}: {text}"))
+fn imported(text: &str, settings: ImportSettings<'_>) -> Imported {
+    import(&[ClientFile { name: "f.json", text }], settings).unwrap_or_else(|fault| panic!("{fault}: {text}"))
 }
 
 fn config(imported: &Imported) -> Config {
@@ -195,7 +195,7 @@ fn names_are_made_valid_and_distinct() {
     ];
     let entries: serde_json::Map<String, Value> =
         names.iter().map(|name| ((*name).to_owned(), json!({ "command": "a" }))).collect();
-    let imported = imported(&json!({ "mcpServers": entries }).to_string(), Settings::default());
+    let imported = imported(&json!({ "mcpServers": entries }).to_string(), ImportSettings::default());
     let (long, other) = (format!("{}ab", "ab-".repeat(10)), format!("{}-2", "ab-".repeat(10)));
     assert_eq!(
         config(&imported).endpoints[0].upstreams,
@@ -211,7 +211,7 @@ fn what_is_switched_off_stays_off() {
         "off-too": { "command": "c", "enabled": false }
     } })
     .to_string();
-    let without = imported(&text, Settings::default());
+    let without = imported(&text, ImportSettings::default());
     let config_without = config(&without);
     assert_eq!(config_without.upstreams.len(), 1);
     assert_eq!(config_without.endpoints[0].deny, ["rm[*]"]);
@@ -220,19 +220,19 @@ fn what_is_switched_off_stays_off() {
         "{}",
         without.configuration
     );
-    let with = config(&imported(&text, Settings { with_disabled: true, ..Settings::default() }));
+    let with = config(&imported(&text, ImportSettings { with_disabled: true, ..ImportSettings::default() }));
     assert_eq!(with.endpoints[0].upstreams, ["on", "off", "off-too"]);
     assert_eq!(with.endpoints[0].deny, ["on__rm[*]"]);
     let all_off = r#"{"mcpServers": {"off": {"command": "b", "disabled": true}}}"#;
-    let fault =
-        import(&[Source { name: "f", text: all_off }], Settings::default()).expect_err("nothing is on");
+    let fault = import(&[ClientFile { name: "f", text: all_off }], ImportSettings::default())
+        .expect_err("nothing is on");
     assert!(fault.to_string().contains("--disabled"), "{fault}");
 }
 
 #[test]
 fn without_a_directory_secrets_are_credentials() {
     let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"API_KEY": "hunter2"}}}}"#;
-    let imported = imported(text, Settings::default());
+    let imported = imported(text, ImportSettings::default());
     let command = config(&imported).upstreams[0].command.clone().unwrap();
     assert_eq!(
         command.secret_env,
@@ -249,9 +249,11 @@ fn without_a_directory_secrets_are_credentials() {
 fn the_same_entry_of_two_clients_is_one_upstream() {
     let text = r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}"#;
     let other = r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "z"}}}"#;
-    let imported =
-        import(&[Source { name: "f", text }, Source { name: "g", text: other }], Settings::default())
-            .unwrap();
+    let imported = import(
+        &[ClientFile { name: "f", text }, ClientFile { name: "g", text: other }],
+        ImportSettings::default(),
+    )
+    .unwrap();
     assert_eq!(config(&imported).endpoints[0].upstreams, ["a", "b", "b-2"]);
 }
 
@@ -274,7 +276,7 @@ fn what_cannot_be_carried_over_is_said() {
         assert!(text.contains(expected), "{expected}: {}", imported.configuration);
     }
     let text = r#"{"mcpServers": {"a": {"command": "x"}, "b": {}, "c": 1, "d": {"url": "file:///hunter2"}}}"#;
-    let imported = imported(text, Settings::default());
+    let imported = imported(text, ImportSettings::default());
     assert_eq!(imported.to_do.len(), 3, "{:?}", imported.to_do);
     for left_out in
         ["`b` of f.json: it has neither", "`c` of f.json: it is no object", "`d` of f.json: its URL"]
@@ -290,9 +292,9 @@ fn what_cannot_be_carried_over_is_said() {
 
 #[test]
 fn every_client_takes_what_is_exported_for_it() {
-    for client in Client::all() {
+    for client in DesktopClient::all() {
         for (key, as_program) in [(false, false), (true, false), (false, true), (true, true)] {
-            let key = key.then_some(Key { variable: "THE_KEY", file: "/home/a/key" });
+            let key = key.then_some(ExportKey { variable: "THE_KEY", file: "/home/a/key" });
             let (name, url, program) = ("tools", "https://gateway.example/mcp", "/usr/bin/trunkline");
             let entry = export(Export { client, name, url, key, program, as_program });
             // What it says is what an import of it says, too.
@@ -531,7 +533,7 @@ fn entry() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn any_text_is_an_error_or_a_configuration(text in "\\PC*") {
-        let _ = import(&[Source { name: "f", text: &text }], Settings::default());
+        let _ = import(&[ClientFile { name: "f", text: &text }], ImportSettings::default());
     }
 
     #[test]
@@ -541,7 +543,7 @@ proptest! {
         with_disabled: bool,
     ) {
         let text = json!({ "mcpServers": entries }).to_string();
-        match import(&[Source { name: "f\n\u{1b}", text: &text }], Settings { secrets, with_disabled }) {
+        match import(&[ClientFile { name: "f\n\u{1b}", text: &text }], ImportSettings { secrets, with_disabled }) {
             Ok(imported) => {
                 prop_assert!(config::parse(&imported.configuration).is_ok());
                 let is_shown = |c: char| c == '\n' || protocol::text::is_seen(c);
@@ -578,7 +580,7 @@ proptest! {
             }
         }
         let text = json!({ "mcpServers": { "one": entry } }).to_string();
-        match import(&[Source { name: "f", text: &text }], WITH_FILES) {
+        match import(&[ClientFile { name: "f", text: &text }], WITH_FILES) {
             Ok(imported) => {
                 prop_assert!(!imported.configuration.contains(MARK), "{}", imported.configuration);
                 prop_assert!(!imported.to_do.iter().any(|item| item.contains(MARK)));

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::address::address;
 use super::entry::Entry;
-use super::import::Vault;
+use super::import::SecretStore;
 use super::placeholder::{Piece, pieces};
 use super::remote::{self, Remote};
 use super::sensitive::{is_secret, is_secret_header, login_at, looks_like_secret};
@@ -29,7 +29,7 @@ const ARGUMENT: &str = "TRUNKLINE_ARGUMENT_";
 
 /// What an entry became.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct UpstreamTable {
     /// `key = value`, in lines.
     pub(super) lines: Vec<String>,
     /// What was decided.
@@ -41,7 +41,7 @@ pub(super) struct Table {
 }
 
 /// Translates `entry` for the upstream `name`; an error says why nothing can be made of it.
-pub(super) fn table(name: &str, entry: &Entry, vault: &mut Vault<'_>) -> Result<Table, String> {
+pub(super) fn table(name: &str, entry: &Entry, vault: &mut SecretStore<'_>) -> Result<UpstreamTable, String> {
     let mut known: Vec<String> = Vec::new();
     for (name, value) in entry.env.iter().chain(&entry.headers) {
         if value.len() >= KNOWN_BYTES_MIN && is_secret(name, value) {
@@ -63,11 +63,11 @@ pub(super) fn table(name: &str, entry: &Entry, vault: &mut Vault<'_>) -> Result<
     if known.len() > KNOWN_MAX {
         return Err(format!("it holds more than {KNOWN_MAX} secrets"));
     }
-    let table = Table {
+    let table = UpstreamTable {
         remarks: entry.remarks.clone(),
         gaps: entry.gaps.clone(),
         tools_off: entry.tools_off.clone(),
-        ..Table::default()
+        ..UpstreamTable::default()
     };
     let mut writer = Writer {
         name,
@@ -92,8 +92,8 @@ pub(super) fn table(name: &str, entry: &Entry, vault: &mut Vault<'_>) -> Result<
 
 struct Writer<'v, 's> {
     name: &'v str,
-    table: Table,
-    vault: &'v mut Vault<'s>,
+    table: UpstreamTable,
+    vault: &'v mut SecretStore<'s>,
     /// Secrets of this entry, wherever else they stand.
     known: Vec<String>,
     /// Environment variables of the program, as they are written.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use client::fault::Fault;
+use client::exchange_error::ExchangeError;
 use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, EnvelopeError};
 use protocol::error::error_body;
@@ -32,11 +32,11 @@ pub(super) struct Message {
 
 impl Message {
     /// Reads what the client wrote. An error comes with the id that it is to carry.
-    pub(super) fn read(scratch: &mut Scratch, body: Bytes) -> Result<Self, (Option<String>, Fault)> {
+    pub(super) fn read(scratch: &mut Scratch, body: Bytes) -> Result<Self, (Option<String>, ExchangeError)> {
         let envelope = Envelope::parse(scratch, &body, DEPTH_MAX).map_err(|error| match error {
-            EnvelopeError::Json(_) => (None, Fault::NotJson),
-            EnvelopeError::Batch => (None, Fault::NotJsonRpc("this session has no batches")),
-            EnvelopeError::NotJsonRpc { id, why } => (text(&body, id), Fault::NotJsonRpc(why)),
+            EnvelopeError::Json(_) => (None, ExchangeError::NotJson),
+            EnvelopeError::Batch => (None, ExchangeError::NotJsonRpc("this session has no batches")),
+            EnvelopeError::NotJsonRpc { id, why } => (text(&body, id), ExchangeError::NotJsonRpc(why)),
         })?;
         let name = envelope.method.as_ref().and_then(|method| method.decode(&body));
         let method = name.map_or(Method::Other, |name| Method::of(&name));
@@ -60,8 +60,9 @@ impl Message {
     }
 
     /// The headers that mirror a message of the modern era.
-    pub(super) fn modern_headers(&self, version: &str) -> Result<HeaderMap, Fault> {
-        let invalid = |_| Fault::NotJsonRpc("params._meta names a protocol version that no header can hold");
+    pub(super) fn modern_headers(&self, version: &str) -> Result<HeaderMap, ExchangeError> {
+        let invalid =
+            |_| ExchangeError::NotJsonRpc("params._meta names a protocol version that no header can hold");
         let mut headers = HeaderMap::new();
         headers.insert(PROTOCOL_VERSION, HeaderValue::from_str(version).map_err(invalid)?);
         let method = self.envelope.method.as_ref().and_then(|method| method.decode(&self.body));
@@ -100,16 +101,16 @@ pub(super) fn key(literal: &[u8]) -> Option<String> {
 }
 
 /// The messages of a batch; `None` if the text is none.
-pub(super) fn batch(scratch: &mut Scratch, body: &Bytes) -> Option<Result<Vec<Bytes>, Fault>> {
+pub(super) fn batch(scratch: &mut Scratch, body: &Bytes) -> Option<Result<Vec<Bytes>, ExchangeError>> {
     if body.trim_ascii_start().first() != Some(&b'[') {
         return None;
     }
-    let Ok(document) = scratch.index(body, DEPTH_MAX) else { return Some(Err(Fault::NotJson)) };
+    let Ok(document) = scratch.index(body, DEPTH_MAX) else { return Some(Err(ExchangeError::NotJson)) };
     let messages: Vec<Bytes> = document.root().items().map(|item| body.slice(item.span())).collect();
     Some(match messages.len() {
-        0 => Err(Fault::NotJsonRpc("a batch must not be empty")),
+        0 => Err(ExchangeError::NotJsonRpc("a batch must not be empty")),
         1..=BATCH_MAX => Ok(messages),
-        _ => Err(Fault::NotJsonRpc("a batch holds at most 50 messages")),
+        _ => Err(ExchangeError::NotJsonRpc("a batch holds at most 50 messages")),
     })
 }
 
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(parts("{}"), None);
         let expected = ["{\"a\": 1}", "2"].map(|part| Bytes::from_static(part.as_bytes()));
         assert_eq!(parts(" [ {\"a\": 1}, 2 ]"), Some(Ok(expected.to_vec())));
-        assert_eq!(parts("[1"), Some(Err(Fault::NotJson)));
-        assert!(matches!(parts("[]"), Some(Err(Fault::NotJsonRpc(_)))));
+        assert_eq!(parts("[1"), Some(Err(ExchangeError::NotJson)));
+        assert!(matches!(parts("[]"), Some(Err(ExchangeError::NotJsonRpc(_)))));
     }
 }

@@ -2,8 +2,8 @@
 //! for clients that can only start a child.
 //!
 //! Each line of the client is a message, whose own form decides the era: `initialize` opens a session (`session`),
-//! a version in `_meta` makes a request that stands for itself (`message`). Requests run side by side (`call`);
-//! notifications and responses leave one after another (`Bridge::forward`). Whatever the server says becomes a
+//! a version in `_meta` makes a request that stands for itself (`message`). Requests run side by side (`request`);
+//! notifications and responses leave one after another (`StdioProxy::forward`). Whatever the server says becomes a
 //! line; what goes wrong becomes the error of the request (`fault`).
 //!
 //! Deliberately absent: translation between the eras, OAuth. It stands beside the gateway and is one of its
@@ -12,13 +12,13 @@
 //! Invariants: standard output carries messages only. Every queue is bounded. A request is answered once, or not at
 //! all after it was cancelled.
 
-mod bridge;
-mod call;
-mod calls;
-mod listening;
+mod handshake;
+mod in_flight;
 mod message;
-mod opening;
-mod params;
+mod param_headers;
+mod proxy;
+mod request;
+mod server_stream;
 mod session;
 mod stdio;
 
@@ -31,12 +31,12 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use self::bridge::Bridge;
-use self::stdio::{Line, Output, Remarks};
+use self::proxy::StdioProxy;
+use self::stdio::{InputLine, OutputQueue, StderrLog};
 use client::MESSAGE_BYTES_MAX;
-use client::fault::Fault;
+use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
-use client::server::Address;
+use client::server::HttpServer;
 use net::tasks::Tasks;
 
 /// How much may wait for the client to read it.
@@ -48,64 +48,64 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Where to connect, and how.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ConnectSettings {
     /// The server.
-    pub address: Address,
+    pub address: HttpServer,
     /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
     pub timeout: Duration,
 }
 
 /// Why it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EndReason {
     Input,
     Output,
     Signal,
 }
 
 /// Runs until one side ends it, or a signal.
-pub fn run(settings: &Settings) -> anyhow::Result<()> {
+pub fn run(settings: &ConnectSettings) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let tasks = Tasks::default();
         let closed = CancellationToken::new();
-        let output = Output::start(OUTPUT_BYTES_MAX, closed.clone())?;
-        let remarks = Remarks::start()?;
+        let output = OutputQueue::start(OUTPUT_BYTES_MAX, closed.clone())?;
+        let stderr_log = StderrLog::start()?;
         let mut lines = stdio::read(MESSAGE_BYTES_MAX)?;
         let endpoint = HttpEndpoint::new(&settings.address, tasks.clone())?;
-        let bridge = Bridge::start(endpoint, output, remarks, tasks, settings.timeout);
+        let proxy = StdioProxy::start(endpoint, output, stderr_log, tasks, settings.timeout);
         let mut end = tokio::select! {
-            () = take_lines(&bridge, &mut lines) => End::Input,
-            () = closed.cancelled() => End::Output,
-            () = stdio::output_closed() => End::Output,
-            _ = terminate.recv() => End::Signal,
-            _ = interrupt.recv() => End::Signal,
+            () = take_lines(&proxy, &mut lines) => EndReason::Input,
+            () = closed.cancelled() => EndReason::Output,
+            () = stdio::output_closed() => EndReason::Output,
+            _ = terminate.recv() => EndReason::Signal,
+            _ = interrupt.recv() => EndReason::Signal,
         };
-        if end == End::Input {
-            bridge.stop_listening();
+        if end == EndReason::Input {
+            proxy.stop_listening();
             tokio::select! {
-                _ = timeout(GRACE, bridge.finished()) => {}
-                () = closed.cancelled() => end = End::Output,
-                _ = terminate.recv() => end = End::Signal,
-                _ = interrupt.recv() => end = End::Signal,
+                _ = timeout(GRACE, proxy.finished()) => {}
+                () = closed.cancelled() => end = EndReason::Output,
+                _ = terminate.recv() => end = EndReason::Signal,
+                _ = interrupt.recv() => end = EndReason::Signal,
             }
         }
-        bridge.close().await;
-        if end != End::Output {
-            let _ = timeout(FAREWELL, bridge.written()).await;
+        proxy.close().await;
+        if end != EndReason::Output {
+            let _ = timeout(FAREWELL, proxy.written()).await;
         }
         Ok(())
     })
 }
 
-async fn take_lines(bridge: &Rc<Bridge>, lines: &mut mpsc::Receiver<Line>) {
+async fn take_lines(proxy: &Rc<StdioProxy>, lines: &mut mpsc::Receiver<InputLine>) {
     while let Some(line) = lines.recv().await {
         match line {
-            Line::Whole(line) => bridge.take(line).await,
-            Line::TooLong => {
-                bridge.refuse(None, &Fault::LineTooLong { bytes_max: MESSAGE_BYTES_MAX }).await;
+            InputLine::Whole(line) => proxy.take(line).await,
+            InputLine::TooLong => {
+                proxy.refuse(None, &ExchangeError::LineTooLong { bytes_max: MESSAGE_BYTES_MAX }).await;
             }
         }
     }

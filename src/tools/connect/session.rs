@@ -37,9 +37,9 @@ impl Session {
 
 /// The session of the moment.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(RefCell<Option<Rc<Session>>>);
+pub(super) struct CurrentSession(RefCell<Option<Rc<Session>>>);
 
-impl Sessions {
+impl CurrentSession {
     /// The session of the moment, if there is one.
     pub(super) fn current(&self) -> Option<Rc<Session>> {
         self.0.borrow().clone()

@@ -25,7 +25,7 @@ const REMARKS_MAX: usize = 64;
 
 /// A line of the client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     /// Without its end; never empty.
     Whole(Bytes),
     /// Longer than is accepted; it was skipped.
@@ -33,7 +33,7 @@ pub(super) enum Line {
 }
 
 /// Reads lines of at most `bytes_max` from standard input, until its end.
-pub(super) fn read(bytes_max: usize) -> io::Result<mpsc::Receiver<Line>> {
+pub(super) fn read(bytes_max: usize) -> io::Result<mpsc::Receiver<InputLine>> {
     let (sender, lines) = mpsc::channel(LINES_MAX);
     std::thread::Builder::new().name("stdin".into()).spawn(move || {
         let mut input = io::stdin().lock();
@@ -47,7 +47,7 @@ pub(super) fn read(bytes_max: usize) -> io::Result<mpsc::Receiver<Line>> {
 }
 
 /// The next line that is not blank.
-fn next_line(input: &mut impl BufRead, bytes_max: usize) -> io::Result<Option<Line>> {
+fn next_line(input: &mut impl BufRead, bytes_max: usize) -> io::Result<Option<InputLine>> {
     let mut line = Vec::new();
     let mut is_too_long = false;
     loop {
@@ -67,11 +67,11 @@ fn next_line(input: &mut impl BufRead, bytes_max: usize) -> io::Result<Option<Li
         let consumed = newline.map_or(buffer.len(), |at| at + 1);
         input.consume(consumed);
         if is_too_long && (newline.is_some() || is_end) {
-            return Ok(Some(Line::TooLong));
+            return Ok(Some(InputLine::TooLong));
         }
         let is_blank = line.trim_ascii().is_empty();
         match (newline.is_some() || is_end, is_blank) {
-            (true, false) => return Ok(Some(Line::Whole(Bytes::from(line)))),
+            (true, false) => return Ok(Some(InputLine::Whole(Bytes::from(line)))),
             (true, true) if is_end => return Ok(None),
             (true, true) => line.clear(),
             (false, _) => {}
@@ -81,15 +81,15 @@ fn next_line(input: &mut impl BufRead, bytes_max: usize) -> io::Result<Option<Li
 
 /// Messages on their way to standard output. Clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Output {
+pub(super) struct OutputQueue {
     messages: mpsc::Sender<(Bytes, OwnedSemaphorePermit)>,
     room: Arc<Semaphore>,
     room_bytes: u32,
 }
 
-impl Output {
+impl OutputQueue {
     /// Starts writing, with at most `bytes_max` waiting. `closed` is cancelled when no more can be written, or all is
-    /// written and every [`Output`] gone.
+    /// written and every [`OutputQueue`] gone.
     pub(super) fn start(bytes_max: u32, closed: CancellationToken) -> io::Result<Self> {
         let (messages, mut waiting) = mpsc::channel::<(Bytes, OwnedSemaphorePermit)>(OUTPUT_MESSAGES_MAX);
         std::thread::Builder::new().name("stdout".into()).spawn(move || {
@@ -144,14 +144,14 @@ pub(super) async fn output_closed() {
 
 /// Where remarks for the person at the terminal go: standard error.
 #[derive(Clone, Debug)]
-pub(super) struct Remarks(SyncSender<String>);
+pub(super) struct StderrLog(SyncSender<String>);
 
-impl Remarks {
+impl StderrLog {
     /// Starts writing.
     pub(super) fn start() -> io::Result<Self> {
-        let (sender, remarks) = sync_channel::<String>(REMARKS_MAX);
+        let (sender, stderr_log) = sync_channel::<String>(REMARKS_MAX);
         std::thread::Builder::new().name("stderr".into()).spawn(move || {
-            for remark in remarks {
+            for remark in stderr_log {
                 terminal::say(format_args!("trunkline: {}", shown(&remark)));
             }
         })?;
@@ -168,14 +168,14 @@ impl Remarks {
 mod tests {
     use super::*;
 
-    fn lines(text: &str, bytes_max: usize, buffer_bytes: usize) -> Vec<Line> {
+    fn lines(text: &str, bytes_max: usize, buffer_bytes: usize) -> Vec<InputLine> {
         let mut input = io::BufReader::with_capacity(buffer_bytes, text.as_bytes());
         std::iter::from_fn(|| next_line(&mut input, bytes_max).expect("memory can be read")).collect()
     }
 
     #[test]
     fn reads_lines_whatever_the_pieces() {
-        let whole = |text: &'static str| Line::Whole(Bytes::from_static(text.as_bytes()));
+        let whole = |text: &'static str| InputLine::Whole(Bytes::from_static(text.as_bytes()));
         for buffer_bytes in 1..12 {
             for (text, expected) in [
                 ("", vec![]),
@@ -183,9 +183,9 @@ mod tests {
                 ("a\nb\n", vec![whole("a"), whole("b")]),
                 ("a\n\nb", vec![whole("a"), whole("b")]),
                 ("{}\r\nb", vec![whole("{}\r"), whole("b")]),
-                ("12345\n123456\n12\n", vec![whole("12345"), Line::TooLong, whole("12")]),
-                ("123456789", vec![Line::TooLong]),
-                ("123456789\n", vec![Line::TooLong]),
+                ("12345\n123456\n12\n", vec![whole("12345"), InputLine::TooLong, whole("12")]),
+                ("123456789", vec![InputLine::TooLong]),
+                ("123456789\n", vec![InputLine::TooLong]),
             ] {
                 assert_eq!(lines(text, 5, buffer_bytes), expected, "{text:?} by {buffer_bytes}");
             }

@@ -27,11 +27,11 @@ pub struct Facts {
     /// How long simple requests took.
     pub latencies: Vec<Duration>,
     /// The protection of the server, if it has any.
-    pub door: Option<Door>,
+    pub door: Option<AccessFacts>,
     /// What a program does besides answering.
     pub process: Option<Process>,
     /// The calls that were asked for.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ToolCall>,
     /// How many requests were made.
     pub requests: u32,
     /// Why not everything was asked.
@@ -180,21 +180,21 @@ pub struct Introduction {
 #[derive(Clone, Debug)]
 pub struct Listing {
     /// What was listed.
-    pub kind: Kind,
+    pub kind: ListKind,
     /// In which era.
     pub era: Era,
     /// In which session: lists of equal numbers were read in one.
     pub session: u8,
     /// Its pages.
-    pub pages: Vec<Page>,
+    pub pages: Vec<ListPage>,
     /// How it ended.
-    pub end: End,
+    pub end: ListEnd,
 }
 
 /// What is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the words say it")]
-pub enum Kind {
+pub enum ListKind {
     Tools,
     Prompts,
     Resources,
@@ -203,7 +203,7 @@ pub enum Kind {
 
 /// A page of a list.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct ListPage {
     /// What is on it.
     pub items: Vec<Value>,
     /// `ttlMs`, if it is there.
@@ -214,7 +214,7 @@ pub struct Page {
 
 /// How the reading of a list ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum End {
+pub enum ListEnd {
     /// There was no next page.
     Complete,
     /// A cursor came a second time.
@@ -231,7 +231,7 @@ pub enum End {
 
 /// How a server is protected.
 #[derive(Clone, Debug, Default)]
-pub struct Door {
+pub struct AccessFacts {
     /// The challenges of its refusal.
     pub challenges: Vec<String>,
     /// The status of its refusal.
@@ -244,7 +244,7 @@ pub struct Door {
 
 /// A call of a tool.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ToolCall {
     /// The tool.
     pub tool: String,
     /// Its result, or why there is none.
@@ -277,7 +277,7 @@ pub struct Tally {
     pub total: usize,
 }
 
-impl Kind {
+impl ListKind {
     /// All.
     pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
 
@@ -354,13 +354,13 @@ impl Facts {
     }
 
     /// The list of this kind that the other checks go by: the first that was read.
-    pub fn listing(&self, kind: Kind) -> Option<&Listing> {
+    pub fn listing(&self, kind: ListKind) -> Option<&Listing> {
         self.listings.iter().find(|listing| listing.kind == kind)
     }
 
     /// The tools.
     pub fn tools(&self) -> impl Iterator<Item = &Value> {
-        self.listing(Kind::Tools).into_iter().flat_map(Listing::items)
+        self.listing(ListKind::Tools).into_iter().flat_map(Listing::items)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::facts::{Facts, Kind, Listing};
+use super::facts::{Facts, ListKind, Listing};
 use super::tokens;
 
 /// What can be counted.
@@ -46,12 +46,12 @@ impl Measured {
         let calls: Vec<_> =
             facts.calls.iter().filter(|call| call.outcome.is_ok()).map(|call| call.took).collect();
         Self {
-            tools: count(Kind::Tools),
-            tools_bytes: facts.listing(Kind::Tools).map_or(0, bytes),
+            tools: count(ListKind::Tools),
+            tools_bytes: facts.listing(ListKind::Tools).map_or(0, bytes),
             tools_tokens: facts.tools().map(tokens::of_tool).sum(),
-            prompts: count(Kind::Prompts),
-            resources: count(Kind::Resources),
-            templates: count(Kind::Templates),
+            prompts: count(ListKind::Prompts),
+            resources: count(ListKind::Resources),
+            templates: count(ListKind::Templates),
             latency: Latency::of(&facts.latencies),
             calls: Latency::of(&calls),
         }

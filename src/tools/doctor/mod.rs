@@ -12,7 +12,6 @@
 //! server sends ends as a finding or is passed over, never as an error of this program.
 
 mod answer;
-mod ask;
 mod challenge;
 mod checks;
 pub mod facts;
@@ -21,13 +20,14 @@ mod introduction;
 mod json;
 mod measured;
 mod report;
+mod request;
 mod rule;
 mod rules;
 mod sheet;
 mod text;
 mod tokens;
 
-pub use self::gather::{Settings, inspect};
+pub use self::gather::{InspectSettings, inspect};
 pub use self::measured::{Latency, Measured};
 pub use self::report::Report;
 pub use self::rule::{Area, Rule, Severity};

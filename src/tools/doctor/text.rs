@@ -25,7 +25,7 @@ impl Report {
     /// too.
     pub fn text(&self, width: usize, is_long: bool) -> String {
         let width = width.clamp(WIDTH_MIN, WIDTH_MAX);
-        let mut page = Page { text: String::new(), width };
+        let mut page = ReportPage { text: String::new(), width };
         self.head(&mut page);
         let findings = self.findings();
         let mut previous = None;
@@ -46,7 +46,7 @@ impl Report {
         page.text
     }
 
-    fn head(&self, page: &mut Page) {
+    fn head(&self, page: &mut ReportPage) {
         let introduction = self.introduction.as_ref();
         let name = introduction.and_then(|found| found.title.as_ref().or(found.name.as_ref()));
         let release = introduction.and_then(|found| found.release.as_ref());
@@ -83,7 +83,7 @@ impl Report {
         }
     }
 
-    fn good(&self, page: &mut Page, is_long: bool) {
+    fn good(&self, page: &mut ReportPage, is_long: bool) {
         let kept: Vec<_> = self.outcomes.iter().filter(|outcome| outcome.is_kept).collect();
         if kept.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Report {
         }
     }
 
-    fn sum(&self, page: &mut Page) {
+    fn sum(&self, page: &mut ReportPage) {
         let (errors, warnings, advice) =
             (self.count(Severity::Error), self.count(Severity::Warning), self.count(Severity::Advice));
         let ignored = if self.ignored > 0 { format!(", {} ignored", self.ignored) } else { String::new() };
@@ -131,12 +131,12 @@ impl Report {
 }
 
 /// Text that grows.
-struct Page {
+struct ReportPage {
     text: String,
     width: usize,
 }
 
-impl Page {
+impl ReportPage {
     fn blank(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with("\n\n") {
             self.text.push('\n');

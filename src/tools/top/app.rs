@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use super::feed::News;
-use super::key::{Input, Key};
+use super::key::{Key, KeyInput};
 use super::listing;
 use super::table::{Column, Row, sort};
 use super::view::Layout;
 use crate::admin_client::history::History;
+use crate::admin_client::problem::{Problem, problems};
 use crate::admin_client::status::Status;
-use crate::admin_client::tools::{Page, Query, Sort, Tool};
-use crate::admin_client::trouble::{Trouble, troubles};
+use crate::admin_client::tools::{Query, Sort, Tool, ToolsPage};
 
 /// Characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;
@@ -41,13 +41,13 @@ pub(super) enum Tab {
     Endpoints,
     Tools,
     Limits,
-    Trouble,
+    Problems,
     Gateway,
 }
 
 impl Tab {
     pub(super) const ALL: [Self; 6] =
-        [Self::Upstreams, Self::Endpoints, Self::Tools, Self::Limits, Self::Trouble, Self::Gateway];
+        [Self::Upstreams, Self::Endpoints, Self::Tools, Self::Limits, Self::Problems, Self::Gateway];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Tab {
             Self::Endpoints => "Endpoints",
             Self::Tools => "Tools",
             Self::Limits => "Limits",
-            Self::Trouble => "Trouble",
+            Self::Problems => "Trouble",
             Self::Gateway => "Gateway",
         }
     }
@@ -70,7 +70,7 @@ impl Tab {
             Self::Endpoints => listing::ENDPOINTS,
             Self::Tools => listing::TOOLS,
             Self::Limits => listing::LIMITS,
-            Self::Trouble => listing::TROUBLES,
+            Self::Problems => listing::TROUBLES,
             Self::Gateway => &[],
         }
     }
@@ -78,7 +78,7 @@ impl Tab {
 
 /// How a table is looked at.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Look {
+pub(super) struct TabView {
     /// The row that is chosen.
     pub(super) cursor: usize,
     /// The first row that is shown.
@@ -98,19 +98,19 @@ pub(super) enum Subject {
     Endpoint(String),
     Tool(Box<Tool>),
     Limit(String),
-    Trouble(Trouble),
+    Problem(Problem),
 }
 
 /// The tools that are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ToolsQuery {
     /// Those of the table.
     Page(Query),
     /// Some of the upstream that is shown in full.
     OfUpstream(String),
 }
 
-impl Asked {
+impl ToolsQuery {
     /// The question as the gateway understands it.
     pub(super) fn query(&self) -> Cow<'_, Query> {
         match self {
@@ -124,7 +124,7 @@ impl Asked {
 
 /// A table.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct ListView {
     pub(super) columns: &'static [Column],
     pub(super) rows: Vec<Row>,
     /// Which row of all the first one is.
@@ -133,7 +133,7 @@ pub(super) struct Listing {
     pub(super) total: usize,
 }
 
-impl Listing {
+impl ListView {
     pub(super) fn row(&self, at: usize) -> Option<&Row> {
         self.rows.get(at.checked_sub(self.first)?)
     }
@@ -144,18 +144,18 @@ impl Listing {
 pub(super) struct App {
     pub(super) place: String,
     pub(super) status: Status,
-    pub(super) troubles: Vec<Trouble>,
+    pub(super) problems: Vec<Problem>,
     pub(super) history: History,
     /// The tools that were asked for, and why there are none.
-    pub(super) tools: Option<Page>,
+    pub(super) tools: Option<ToolsPage>,
     pub(super) tools_fault: Option<String>,
     /// Tools of the upstream that is shown in full.
-    pub(super) upstream_tools: Option<(String, Page)>,
+    pub(super) upstream_tools: Option<(String, ToolsPage)>,
     /// Since when the gateway does not answer, and why.
     pub(super) gone: Option<(u64, String)>,
     pub(super) now_s: u64,
     pub(super) tab: Tab,
-    looks: [Look; 6],
+    looks: [TabView; 6],
     pub(super) subject: Option<Subject>,
     /// The first line that is shown of what is shown in full.
     pub(super) scroll: usize,
@@ -166,7 +166,7 @@ pub(super) struct App {
     pub(super) is_paused: bool,
     size: (u16, u16),
     /// The table of now; made anew whenever something happens.
-    listing: Listing,
+    listing: ListView,
     /// The question that `tools` answers.
     answered: Option<Query>,
 }
@@ -174,7 +174,7 @@ pub(super) struct App {
 impl App {
     /// Nothing is known yet of the gateway at `place`.
     pub(super) fn new(place: &str, now_s: u64) -> Self {
-        let mut looks: [Look; 6] = Default::default();
+        let mut looks: [TabView; 6] = Default::default();
         for tab in [Tab::Upstreams, Tab::Endpoints] {
             looks[tab.at()].by = Some(listing::STATE);
         }
@@ -182,7 +182,7 @@ impl App {
         Self {
             place: place.to_owned(),
             status: Status::default(),
-            troubles: Vec::new(),
+            problems: Vec::new(),
             history: History::default(),
             tools: None,
             tools_fault: None,
@@ -198,17 +198,17 @@ impl App {
             is_editing: false,
             is_paused: false,
             size: (80, 24),
-            listing: Listing { columns: Tab::Upstreams.columns(), rows: Vec::new(), first: 0, total: 0 },
+            listing: ListView { columns: Tab::Upstreams.columns(), rows: Vec::new(), first: 0, total: 0 },
             answered: None,
         }
     }
 
     /// How the table of now is looked at.
-    pub(super) fn look(&self) -> &Look {
+    pub(super) fn look(&self) -> &TabView {
         &self.looks[self.tab.at()]
     }
 
-    fn look_mut(&mut self) -> &mut Look {
+    fn look_mut(&mut self) -> &mut TabView {
         &mut self.looks[self.tab.at()]
     }
 
@@ -242,7 +242,7 @@ impl App {
             News::State(..) if self.is_paused => self.gone = None,
             News::State(status, history) => {
                 self.gone = None;
-                self.troubles = troubles(&status, self.now_s);
+                self.problems = problems(&status, self.now_s);
                 self.status = *status;
                 if let Some(history) = history {
                     self.history = *history;
@@ -253,16 +253,16 @@ impl App {
         self.settle();
     }
 
-    fn hear_tools(&mut self, asked: Asked, page: Result<Page, String>) {
+    fn hear_tools(&mut self, asked: ToolsQuery, page: Result<ToolsPage, String>) {
         match asked {
-            Asked::OfUpstream(name) => {
+            ToolsQuery::OfUpstream(name) => {
                 let is_shown = self.upstream_tools.as_ref().is_some_and(|(shown, _)| *shown == name);
                 if !(self.is_paused && is_shown) {
                     self.upstream_tools = page.ok().map(|page| (name, page));
                 }
             }
-            Asked::Page(query) if self.is_paused && self.answered.as_ref() == Some(&query) => {}
-            Asked::Page(query) => match page {
+            ToolsQuery::Page(query) if self.is_paused && self.answered.as_ref() == Some(&query) => {}
+            ToolsQuery::Page(query) => match page {
                 Ok(page) => {
                     self.follow_tool(&page);
                     self.tools = Some(page);
@@ -275,15 +275,15 @@ impl App {
     }
 
     /// The tools that should be known now.
-    pub(super) fn wanted(&self) -> Option<Asked> {
+    pub(super) fn wanted(&self) -> Option<ToolsQuery> {
         if let Some(Subject::Upstream(name)) = &self.subject {
-            return Some(Asked::OfUpstream(name.clone()));
+            return Some(ToolsQuery::OfUpstream(name.clone()));
         }
         let look = &self.looks[Tab::Tools.at()];
         let sorts = [Sort::Calls, Sort::Errors, Sort::P99, Sort::Name];
         let sort = sorts.into_iter().find(|sort| Some(listing::tools_column(*sort)) == look.by);
         (self.tab == Tab::Tools).then(|| {
-            Asked::Page(Query {
+            ToolsQuery::Page(Query {
                 upstream: self.only.clone(),
                 text: look.filter.clone(),
                 sort: sort.unwrap_or_default(),
@@ -294,11 +294,11 @@ impl App {
     }
 
     /// The table of now.
-    pub(super) fn listing(&self) -> &Listing {
+    pub(super) fn listing(&self) -> &ListView {
         &self.listing
     }
 
-    fn list(&self) -> Listing {
+    fn list(&self) -> ListView {
         let look = self.look();
         let filter = look.filter.as_str();
         let columns = self.tab.columns();
@@ -307,37 +307,37 @@ impl App {
             let total =
                 page.map_or(0, |page| usize::try_from(page.matched).unwrap_or(ROWS_MAX).min(ROWS_MAX));
             let rows = page.map(|page| listing::tools(&page.tools)).unwrap_or_default();
-            return Listing { columns, rows, first: page.map_or(0, |page| page.offset), total };
+            return ListView { columns, rows, first: page.map_or(0, |page| page.offset), total };
         }
         let mut rows = match self.tab {
             Tab::Upstreams => listing::upstreams(&self.status, &self.history, filter),
             Tab::Endpoints => listing::endpoints(&self.status, &self.history, filter),
             Tab::Limits => listing::limits(&self.status, filter),
-            Tab::Trouble => listing::troubles(&self.troubles, filter),
+            Tab::Problems => listing::problems(&self.problems, filter),
             Tab::Tools | Tab::Gateway => Vec::new(),
         };
         sort(&mut rows, look.by, look.is_reversed);
         let total = rows.len();
-        Listing { columns, rows, first: 0, total }
+        ListView { columns, rows, first: 0, total }
     }
 
     /// A person does something.
-    pub(super) fn input(&mut self, input: Input) -> Effect {
+    pub(super) fn input(&mut self, input: KeyInput) -> Effect {
         let effect = match input {
-            Input::Resize(columns, rows) => {
+            KeyInput::Resize(columns, rows) => {
                 self.size = (columns, rows);
                 Effect::None
             }
-            Input::Key(Key::Control('c')) => Effect::Quit,
-            Input::Key(Key::Control('z')) => Effect::Suspend,
-            Input::Key(Key::Control('l')) => Effect::Redraw,
-            Input::Key(key) if self.is_editing => self.edit(key),
-            Input::Key(Key::Char('q')) => Effect::Quit,
-            Input::Key(_) if self.is_helping => {
+            KeyInput::Key(Key::Control('c')) => Effect::Quit,
+            KeyInput::Key(Key::Control('z')) => Effect::Suspend,
+            KeyInput::Key(Key::Control('l')) => Effect::Redraw,
+            KeyInput::Key(key) if self.is_editing => self.edit(key),
+            KeyInput::Key(Key::Char('q')) => Effect::Quit,
+            KeyInput::Key(_) if self.is_helping => {
                 self.is_helping = false;
                 Effect::None
             }
-            Input::Key(key) => self.press(key),
+            KeyInput::Key(key) => self.press(key),
         };
         self.settle();
         effect
@@ -467,7 +467,7 @@ impl App {
                 Some(name) => Subject::Upstream(name.to_owned()),
                 None => Subject::Limit(id),
             }),
-            Tab::Trouble => id.parse().ok().and_then(|at: usize| self.troubles.get(at)).map(subject_of),
+            Tab::Problems => id.parse().ok().and_then(|at: usize| self.problems.get(at)).map(subject_of),
             Tab::Gateway => None,
         };
         self.scroll = 0;
@@ -488,7 +488,7 @@ impl App {
     }
 
     /// A tool that is shown in full stays up to date.
-    fn follow_tool(&mut self, page: &Page) {
+    fn follow_tool(&mut self, page: &ToolsPage) {
         if let Some(Subject::Tool(shown)) = &mut self.subject
             && let Some(tool) =
                 page.tools.iter().find(|tool| listing::tool_id(tool) == listing::tool_id(shown))
@@ -519,11 +519,11 @@ impl App {
 }
 
 /// What a trouble is about, where that can be shown.
-fn subject_of(trouble: &Trouble) -> Subject {
+fn subject_of(trouble: &Problem) -> Subject {
     let subject = trouble.subject.as_str();
     match (subject.strip_prefix("upstream "), subject.strip_prefix("endpoint ")) {
         (Some(name), _) => Subject::Upstream(name.to_owned()),
         (_, Some(path)) => Subject::Endpoint(path.to_owned()),
-        _ => Subject::Trouble(trouble.clone()),
+        _ => Subject::Problem(trouble.clone()),
     }
 }

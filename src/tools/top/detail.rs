@@ -12,9 +12,9 @@ use crate::admin_client::figures::{
     UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, number_of, rate, share, span,
 };
 use crate::admin_client::history::Lines;
+use crate::admin_client::problem::{Problem, ProblemLevel};
 use crate::admin_client::status::{Endpoint, Figures, Upstream};
-use crate::admin_client::tools::{Page, Tool};
-use crate::admin_client::trouble::{Severity, Trouble};
+use crate::admin_client::tools::{Tool, ToolsPage};
 use protocol::text::{columns, shown};
 
 /// Kinds of errors.
@@ -32,7 +32,7 @@ pub(super) fn lines(app: &App, subject: &Subject, width: usize, palette: Palette
         Subject::Endpoint(path) => text.endpoint(app, path),
         Subject::Tool(tool) => text.tool(tool),
         Subject::Limit(id) => text.limit(app, id),
-        Subject::Trouble(trouble) => {
+        Subject::Problem(trouble) => {
             text.title(&trouble.subject);
             text.trouble(trouble);
         }
@@ -183,7 +183,7 @@ impl Text {
         }
     }
 
-    fn tools(&mut self, page: &Page) {
+    fn tools(&mut self, page: &ToolsPage) {
         if page.tools.is_empty() {
             return;
         }
@@ -434,15 +434,15 @@ impl Text {
     }
 
     fn troubles_of(&mut self, app: &App, subject: &str) {
-        for trouble in app.troubles.iter().filter(|trouble| trouble.subject == subject) {
+        for trouble in app.problems.iter().filter(|trouble| trouble.subject == subject) {
             self.trouble(trouble);
         }
     }
 
-    fn trouble(&mut self, trouble: &Trouble) {
+    fn trouble(&mut self, trouble: &Problem) {
         let (mark, look) = match trouble.severity {
-            Severity::Wrong => ("✗ wrong", Look::Bad),
-            Severity::Look => ("! look", Look::Warning),
+            ProblemLevel::Wrong => ("✗ wrong", Look::Bad),
+            ProblemLevel::Look => ("! look", Look::Warning),
         };
         self.fact_in(mark, &trouble.what, look);
         if let Some(advice) = &trouble.advice {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::app::Asked;
+use super::app::ToolsQuery;
+use crate::admin_client::client::{AdminClient, AdminError};
 use crate::admin_client::history::History;
 use crate::admin_client::status::Status;
-use crate::admin_client::tools::Page;
-use crate::admin_client::watcher::{Fault, Watcher};
+use crate::admin_client::tools::ToolsPage;
 
 /// How soon a gateway that is gone is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,14 +21,14 @@ pub(super) enum News {
     /// The state, and its history if there is more of it.
     State(Box<Status>, Option<Box<History>>),
     /// Tools.
-    Tools(Asked, Result<Page, String>),
+    Tools(ToolsQuery, Result<ToolsPage, String>),
     /// The gateway did not answer.
     Gone(String),
 }
 
 /// Asks again and again.
 pub(super) struct Feed {
-    watcher: Watcher,
+    admin: AdminClient,
     interval: Duration,
     /// Start of the gateway and number of the sample that the history goes up to.
     known: Option<(u64, Option<u64>)>,
@@ -36,21 +36,21 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    pub(super) fn new(watcher: Watcher, interval: Duration) -> Self {
-        Self { watcher, interval, known: None, has_history: true }
+    pub(super) fn new(admin: AdminClient, interval: Duration) -> Self {
+        Self { admin, interval, known: None, has_history: true }
     }
 
     /// The state for the first time.
-    pub(super) async fn first(&mut self) -> Result<News, Fault> {
+    pub(super) async fn first(&mut self) -> Result<News, AdminError> {
         self.state().await
     }
 
     /// Until nobody hears it any more.
-    pub(super) async fn run(self, asked: watch::Receiver<Option<Asked>>, news: mpsc::Sender<News>) {
-        let (watcher, interval) = (self.watcher.clone(), self.interval);
+    pub(super) async fn run(self, asked: watch::Receiver<Option<ToolsQuery>>, news: mpsc::Sender<News>) {
+        let (admin, interval) = (self.admin.clone(), self.interval);
         tokio::select! {
             () = self.tell_states(&news) => {}
-            () = tell_tools(&watcher, interval, asked, &news) => {}
+            () = tell_tools(&admin, interval, asked, &news) => {}
         }
     }
 
@@ -67,12 +67,12 @@ impl Feed {
         }
     }
 
-    async fn state(&mut self) -> Result<News, Fault> {
-        let status = Status::read(&self.watcher.object("/status").await?);
+    async fn state(&mut self) -> Result<News, AdminError> {
+        let status = Status::read(&self.admin.object("/status").await?);
         let known = Some((status.started_s, status.sample));
         let mut history = None;
         if known != self.known && (self.has_history || self.is_another(&status)) {
-            match self.watcher.object("/status/history").await {
+            match self.admin.object("/status/history").await {
                 Ok(answer) => history = Some(Box::new(History::read(&answer))),
                 Err(fault) => self.has_history = !fault.is_unknown_path(),
             }
@@ -89,16 +89,16 @@ impl Feed {
 
 /// Tells the tools that are asked for, at once where others are than before.
 async fn tell_tools(
-    watcher: &Watcher,
+    admin: &AdminClient,
     interval: Duration,
-    mut asked: watch::Receiver<Option<Asked>>,
+    mut asked: watch::Receiver<Option<ToolsQuery>>,
     news: &mpsc::Sender<News>,
 ) {
     loop {
         let wanted = asked.borrow_and_update().clone();
         if let Some(wanted) = wanted {
-            let page = match watcher.object(&wanted.query().target()).await {
-                Ok(answer) => Ok(Page::read(&answer)),
+            let page = match admin.object(&wanted.query().target()).await {
+                Ok(answer) => Ok(ToolsPage::read(&answer)),
                 Err(fault) if fault.is_unknown_path() => {
                     Err("this gateway does not list its tools".to_owned())
                 }

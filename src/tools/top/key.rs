@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModif
 
 /// What a person does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum KeyInput {
     Key(Key),
     /// Columns and rows.
     Resize(u16, u16),
@@ -32,10 +32,10 @@ pub(super) enum Key {
 }
 
 /// What an event means; `None`: nothing.
-pub(super) fn input(event: &Event) -> Option<Input> {
+pub(super) fn input(event: &Event) -> Option<KeyInput> {
     match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => self::key(key).map(Input::Key),
-        Event::Resize(columns, rows) => Some(Input::Resize(*columns, *rows)),
+        Event::Key(key) if key.kind != KeyEventKind::Release => self::key(key).map(KeyInput::Key),
+        Event::Resize(columns, rows) => Some(KeyInput::Resize(*columns, *rows)),
         _ => None,
     }
 }

@@ -1,15 +1,15 @@
 //! What is in the tables. Pure.
 
 use super::palette::Look;
-use super::table::{By, Cell, Column, Kind, Row};
+use super::table::{By, Column, ColumnKind, Row, TableCell};
 use crate::admin_client::figures::{
     UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, rate, share, span,
 };
 use crate::admin_client::history::{History, Lines};
+use crate::admin_client::problem::{Problem, ProblemLevel};
 use crate::admin_client::report::replicas;
 use crate::admin_client::status::{Endpoint, Figures, Status, Upstream};
 use crate::admin_client::tools::{Sort, Tool};
-use crate::admin_client::trouble::{Severity, Trouble};
 
 /// The column by which upstreams and endpoints are sorted at first: what is wrong, then what is busy.
 pub(super) const STATE: usize = 0;
@@ -144,7 +144,7 @@ pub(super) fn tools(tools: &[Tool]) -> Vec<Row> {
     let row = |tool: &Tool| {
         let pin = match tool.pin.as_deref() {
             Some(pin @ ("changed" | "new")) => {
-                (Cell::Text(format!("! {pin}"), Look::Warning), By::Number(0.0))
+                (TableCell::Text(format!("! {pin}"), Look::Warning), By::Number(0.0))
             }
             other => words(other.unwrap_or(UNKNOWN)),
         };
@@ -211,22 +211,22 @@ pub(super) fn limits(status: &Status, filter: &str) -> Vec<Row> {
 }
 
 /// What is wrong.
-pub(super) fn troubles(troubles: &[Trouble], filter: &str) -> Vec<Row> {
-    let row = |(at, trouble): (usize, &Trouble)| {
+pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
+    let row = |(at, trouble): (usize, &Problem)| {
         let (mark, look) = match trouble.severity {
-            Severity::Wrong => ("✗ wrong", Look::Bad),
-            Severity::Look => ("! look", Look::Warning),
+            ProblemLevel::Wrong => ("✗ wrong", Look::Bad),
+            ProblemLevel::Look => ("! look", Look::Warning),
         };
         let cells = vec![
-            (Cell::Text(mark.to_owned(), look), By::Number(0.0)),
+            (TableCell::Text(mark.to_owned(), look), By::Number(0.0)),
             name(&trouble.subject),
             words(&trouble.what),
         ];
         Row { id: at.to_string(), cells }
     };
     let fits =
-        |(_, trouble): &(usize, &Trouble)| is_in(filter, &trouble.subject) || is_in(filter, &trouble.what);
-    troubles.iter().enumerate().filter(fits).map(row).collect()
+        |(_, trouble): &(usize, &Problem)| is_in(filter, &trouble.subject) || is_in(filter, &trouble.what);
+    problems.iter().enumerate().filter(fits).map(row).collect()
 }
 
 /// How an upstream is: word, look and how far from well.
@@ -267,7 +267,7 @@ fn bound(id: &str, what: &str, now: Option<u64>, waiting: Option<u64>, refused: 
         words(what),
         count_cell(now),
         count_cell(waiting),
-        (Cell::Text(count(refused), refused_look), by_count(refused)),
+        (TableCell::Text(count(refused), refused_look), by_count(refused)),
         words(of),
     ];
     Row { id: id.to_owned(), cells }
@@ -278,37 +278,37 @@ fn is_in(filter: &str, text: &str) -> bool {
 }
 
 /// What is equally fit is in the order of how busy it is.
-fn state_cell(word: &str, look: Look, rank: f64, figures: &Figures) -> (Cell, By) {
+fn state_cell(word: &str, look: Look, rank: f64, figures: &Figures) -> (TableCell, By) {
     let busy = figures.recent.calls_per_s.unwrap_or_default().clamp(0.0, 1e12);
-    (Cell::Text(word.to_owned(), look), By::Number(rank * 1e13 + busy))
+    (TableCell::Text(word.to_owned(), look), By::Number(rank * 1e13 + busy))
 }
 
-fn name(text: &str) -> (Cell, By) {
-    (Cell::text(text), By::Text(text.to_lowercase()))
+fn name(text: &str) -> (TableCell, By) {
+    (TableCell::text(text), By::Text(text.to_lowercase()))
 }
 
-fn words(text: &str) -> (Cell, By) {
-    (Cell::text(text), By::Text(text.to_owned()))
+fn words(text: &str) -> (TableCell, By) {
+    (TableCell::text(text), By::Text(text.to_owned()))
 }
 
-fn rate_cell(per_s: Option<f64>) -> (Cell, By) {
+fn rate_cell(per_s: Option<f64>) -> (TableCell, By) {
     let look = if per_s.is_some_and(|rate| rate > 0.0) { Look::Plain } else { Look::Faint };
-    (Cell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
+    (TableCell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
 }
 
-fn bad_rate(per_s: Option<f64>) -> (Cell, By) {
+fn bad_rate(per_s: Option<f64>) -> (TableCell, By) {
     let look = if per_s.is_some_and(|rate| rate > 0.0) { Look::Bad } else { Look::Faint };
-    (Cell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
+    (TableCell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
 }
 
-fn latency_cell(seconds: Option<f64>) -> (Cell, By) {
+fn latency_cell(seconds: Option<f64>) -> (TableCell, By) {
     let look = if seconds.is_some() { Look::Plain } else { Look::Faint };
-    (Cell::Text(latency(seconds), look), By::Number(seconds.unwrap_or(-1.0)))
+    (TableCell::Text(latency(seconds), look), By::Number(seconds.unwrap_or(-1.0)))
 }
 
-fn count_cell(known: Option<u64>) -> (Cell, By) {
+fn count_cell(known: Option<u64>) -> (TableCell, By) {
     let look = if known.is_some_and(|known| known > 0) { Look::Plain } else { Look::Faint };
-    (Cell::Text(known_count(known), look), known.map_or(By::Number(-1.0), by_count))
+    (TableCell::Text(known_count(known), look), known.map_or(By::Number(-1.0), by_count))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an order for people")]
@@ -316,32 +316,48 @@ fn by_count(count: u64) -> By {
     By::Number(count as f64)
 }
 
-fn curve(lines: Option<&Lines>) -> (Cell, By) {
-    (Cell::Curve(lines.map(|lines| lines.calls_per_s.clone()).unwrap_or_default()), By::Number(0.0))
+fn curve(lines: Option<&Lines>) -> (TableCell, By) {
+    (TableCell::Curve(lines.map(|lines| lines.calls_per_s.clone()).unwrap_or_default()), By::Number(0.0))
 }
 
 const fn text(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
-    Column { head, least, most, is_number: false, rank, is_sortable: true, kind: Kind::Other }
+    Column { head, least, most, is_number: false, rank, is_sortable: true, kind: ColumnKind::Other }
 }
 
 const fn mark(head: &'static str, most: usize) -> Column {
-    Column { head, least: 1, most, is_number: false, rank: 0, is_sortable: true, kind: Kind::Mark }
+    Column { head, least: 1, most, is_number: false, rank: 0, is_sortable: true, kind: ColumnKind::Mark }
 }
 
 const fn name_column(head: &'static str, most: usize) -> Column {
-    Column { head, least: 8, most, is_number: false, rank: 0, is_sortable: true, kind: Kind::Name }
+    Column { head, least: 8, most, is_number: false, rank: 0, is_sortable: true, kind: ColumnKind::Name }
 }
 
 const fn plain(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
-    Column { head, least, most, is_number: false, rank, is_sortable: false, kind: Kind::Other }
+    Column { head, least, most, is_number: false, rank, is_sortable: false, kind: ColumnKind::Other }
 }
 
 const fn number(head: &'static str, width: usize, rank: u8) -> Column {
-    Column { head, least: width, most: width, is_number: true, rank, is_sortable: true, kind: Kind::Other }
+    Column {
+        head,
+        least: width,
+        most: width,
+        is_number: true,
+        rank,
+        is_sortable: true,
+        kind: ColumnKind::Other,
+    }
 }
 
 const fn plain_number(head: &'static str, width: usize, rank: u8) -> Column {
-    Column { head, least: width, most: width, is_number: true, rank, is_sortable: false, kind: Kind::Other }
+    Column {
+        head,
+        least: width,
+        most: width,
+        is_number: true,
+        rank,
+        is_sortable: false,
+        kind: ColumnKind::Other,
+    }
 }
 
 /// Sizes are part of what is known of the cache.

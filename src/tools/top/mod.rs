@@ -37,12 +37,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::app::{App, Asked, Effect};
+use self::app::{App, Effect, ToolsQuery};
 use self::feed::{Feed, News};
-use self::key::Input;
+use self::key::KeyInput;
 use self::palette::Palette;
 use self::screen::Screen;
-use crate::admin_client::watcher::{Fault, Watcher};
+use crate::admin_client::client::{AdminClient, AdminError};
 
 /// Answers that wait to be shown.
 const NEWS_MAX: usize = 4;
@@ -53,9 +53,9 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// How a gateway is watched.
 #[derive(Debug)]
-pub struct Settings {
+pub struct TopSettings {
     /// What asks its admin listener.
-    pub watcher: Watcher,
+    pub admin: AdminClient,
     /// How long after an answer it is asked again.
     pub interval: Duration,
     /// Whether there are colours.
@@ -67,22 +67,22 @@ pub struct Settings {
 pub enum Error {
     /// The gateway could not be asked the first time.
     #[error(transparent)]
-    Gateway(#[from] Fault),
+    Gateway(#[from] AdminError),
     /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
 }
 
 /// Shows the state of a gateway until it is told to stop, by key or signal.
-pub fn run(settings: Settings) -> Result<(), Error> {
+pub fn run(settings: TopSettings) -> Result<(), Error> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(watch_gateway(settings))
 }
 
-async fn watch_gateway(settings: Settings) -> Result<(), Error> {
-    let Settings { watcher, interval, is_colored } = settings;
-    let mut app = App::new(&watcher.place().to_string(), now_s());
-    let mut feed = Feed::new(watcher, interval);
+async fn watch_gateway(settings: TopSettings) -> Result<(), Error> {
+    let TopSettings { admin, interval, is_colored } = settings;
+    let mut app = App::new(&admin.place().to_string(), now_s());
+    let mut feed = Feed::new(admin, interval);
     // Whoever asks at the wrong place is better told so on a screen of their own.
     app.hear(feed.first().await?);
 
@@ -101,9 +101,9 @@ async fn watch_gateway(settings: Settings) -> Result<(), Error> {
 async fn attend(
     app: &mut App,
     screen: &mut Screen,
-    asks: &watch::Sender<Option<Asked>>,
+    asks: &watch::Sender<Option<ToolsQuery>>,
     news: &mut mpsc::Receiver<News>,
-    inputs: &mut mpsc::Receiver<Input>,
+    inputs: &mut mpsc::Receiver<KeyInput>,
     signals: &mut Signals,
 ) -> Result<(), Error> {
     let mut ticks = interval(TICK);
@@ -118,9 +118,9 @@ async fn attend(
         screen.draw(app)?;
         let mut effect = tokio::select! {
             told = signals.next() => match told {
-                Told::Stop => return Ok(()),
-                Told::Pause => Effect::Suspend,
-                Told::Continue => Effect::Redraw,
+                SignalEffect::Stop => return Ok(()),
+                SignalEffect::Pause => Effect::Suspend,
+                SignalEffect::Continue => Effect::Redraw,
             },
             input = inputs.recv() => match input {
                 Some(input) => app.input(input),
@@ -153,7 +153,7 @@ async fn attend(
 }
 
 /// What a signal means.
-enum Told {
+enum SignalEffect {
     Stop,
     /// Somebody else wants the terminal for a while.
     Pause,
@@ -177,14 +177,14 @@ impl Signals {
         Ok(Self { stop: [term?, hup?, int?], paused: paused?, continued: continued? })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> SignalEffect {
         let [term, hup, int] = &mut self.stop;
         tokio::select! {
-            _ = term.recv() => Told::Stop,
-            _ = hup.recv() => Told::Stop,
-            _ = int.recv() => Told::Stop,
-            _ = self.paused.recv() => Told::Pause,
-            _ = self.continued.recv() => Told::Continue,
+            _ = term.recv() => SignalEffect::Stop,
+            _ = hup.recv() => SignalEffect::Stop,
+            _ = int.recv() => SignalEffect::Stop,
+            _ = self.paused.recv() => SignalEffect::Pause,
+            _ = self.continued.recv() => SignalEffect::Continue,
         }
     }
 }

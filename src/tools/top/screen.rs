@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getppid, getsid, ki
 use tokio::sync::mpsc;
 
 use super::app::App;
-use super::key::{Input, input};
+use super::key::{KeyInput, input};
 use super::palette::Palette;
 use super::view;
 
@@ -87,7 +87,7 @@ fn parent(process: Pid) -> Option<Pid> {
 }
 
 /// What a person does, read on a thread of its own, which ends with the process; `None` once the terminal is gone.
-pub(super) fn inputs(most: usize) -> io::Result<mpsc::Receiver<Input>> {
+pub(super) fn inputs(most: usize) -> io::Result<mpsc::Receiver<KeyInput>> {
     let (sender, receiver) = mpsc::channel(most);
     std::thread::Builder::new().name("keys".into()).spawn(move || {
         while let Ok(event) = event::read() {

@@ -25,12 +25,12 @@ pub(super) struct Column {
     pub(super) rank: u8,
     /// Whether one can sort by it.
     pub(super) is_sortable: bool,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnKind,
 }
 
 /// How a column takes room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     /// A mark and a word, of which the mark alone will do where there is little room.
     Mark,
     /// It is worth a third of the width before other columns come in.
@@ -40,13 +40,13 @@ pub(super) enum Kind {
 
 /// What stands in a place of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell {
+pub(super) enum TableCell {
     Text(String, Look),
     /// Over time, oldest first.
     Curve(Vec<Option<f64>>),
 }
 
-impl Cell {
+impl TableCell {
     /// Of a stranger.
     pub(super) fn text(text: &str) -> Self {
         Self::Text(shown(text), Look::Plain)
@@ -86,7 +86,7 @@ pub(super) struct Row {
     /// What it is about, as strangers call it.
     pub(super) id: String,
     /// As many as there are columns.
-    pub(super) cells: Vec<(Cell, By)>,
+    pub(super) cells: Vec<(TableCell, By)>,
 }
 
 /// Rows sorted by a column, or as they came.
@@ -123,9 +123,9 @@ pub(super) fn plan(all: &[Column], rows: &[Row], width: usize) -> Plan {
     for at in order {
         let column = &all[at];
         let least = match column.kind {
-            Kind::Name => widest(at).clamp(column.least, column.most.min(width / 3).max(column.least)),
-            Kind::Mark if width >= WIDE => column.most,
-            Kind::Mark | Kind::Other => column.least,
+            ColumnKind::Name => widest(at).clamp(column.least, column.most.min(width / 3).max(column.least)),
+            ColumnKind::Mark if width >= WIDE => column.most,
+            ColumnKind::Mark | ColumnKind::Other => column.least,
         };
         let space = if shown.is_empty() { 0 } else { gap };
         if !shown.is_empty() && used + space + least > width {
@@ -134,12 +134,12 @@ pub(super) fn plan(all: &[Column], rows: &[Row], width: usize) -> Plan {
         shown.push((at, least));
         used += space + least;
     }
-    shown.sort_by_key(|(at, _)| all[*at].kind != Kind::Name);
+    shown.sort_by_key(|(at, _)| all[*at].kind != ColumnKind::Name);
     for (at, taken) in &mut shown {
         let wanted = all[*at].most.min(widest(*at));
         let more = wanted.saturating_sub(*taken).min(width.saturating_sub(used));
         // Half a word says less than the mark alone.
-        if all[*at].kind == Kind::Mark && *taken + more < wanted {
+        if all[*at].kind == ColumnKind::Mark && *taken + more < wanted {
             continue;
         }
         *taken += more;
@@ -176,16 +176,16 @@ impl Plan {
     /// The line of a row.
     pub(super) fn row(&self, all: &[Column], row: &Row, palette: Palette) -> Line<'static> {
         let cell = |at: usize| match row.cells.get(at) {
-            Some((Cell::Text(text, look), _))
-                if all.get(at).is_some_and(|column| column.kind == Kind::Mark) =>
+            Some((TableCell::Text(text, look), _))
+                if all.get(at).is_some_and(|column| column.kind == ColumnKind::Mark) =>
             {
                 let is_cut = columns(text) > self.width(at);
                 (if is_cut { text.chars().take(1).collect() } else { text.clone() }, *look, false)
             }
-            Some((Cell::Text(text, look), _)) => {
+            Some((TableCell::Text(text, look), _)) => {
                 (text.clone(), *look, all.get(at).is_some_and(|column| column.is_number))
             }
-            Some((Cell::Curve(values), _)) => {
+            Some((TableCell::Curve(values), _)) => {
                 (curve(values, self.width(at), 1).pop().unwrap_or_default(), Look::Curve, false)
             }
             None => (String::new(), Look::Plain, false),
@@ -229,7 +229,7 @@ mod tests {
             is_number: false,
             rank: 0,
             is_sortable: true,
-            kind: Kind::Mark,
+            kind: ColumnKind::Mark,
         },
         Column {
             head: "NAME",
@@ -238,7 +238,7 @@ mod tests {
             is_number: false,
             rank: 0,
             is_sortable: true,
-            kind: Kind::Name,
+            kind: ColumnKind::Name,
         },
         Column {
             head: "RATE",
@@ -247,7 +247,7 @@ mod tests {
             is_number: true,
             rank: 1,
             is_sortable: true,
-            kind: Kind::Other,
+            kind: ColumnKind::Other,
         },
         Column {
             head: "",
@@ -256,17 +256,17 @@ mod tests {
             is_number: false,
             rank: 2,
             is_sortable: false,
-            kind: Kind::Other,
+            kind: ColumnKind::Other,
         },
     ];
 
     fn row(name: &str, rate: f64) -> Row {
-        let number = |text: &str| (Cell::text(text), By::Number(rate));
+        let number = |text: &str| (TableCell::text(text), By::Number(rate));
         let cells = vec![
-            (Cell::Text("● up".to_owned(), Look::Good), By::Number(0.0)),
-            (Cell::text(name), By::Text(name.to_owned())),
+            (TableCell::Text("● up".to_owned(), Look::Good), By::Number(0.0)),
+            (TableCell::text(name), By::Text(name.to_owned())),
             number(&rate.to_string()),
-            (Cell::Curve(vec![Some(rate); 20]), By::Number(0.0)),
+            (TableCell::Curve(vec![Some(rate); 20]), By::Number(0.0)),
         ];
         Row { id: name.to_owned(), cells }
     }

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::app::{App, Effect, Tab};
 use super::feed::News;
-use super::key::{Input, Key};
+use super::key::{Key, KeyInput};
 use super::palette::Palette;
 use super::view;
 use crate::admin_client::history::History;
 use crate::admin_client::status::Status;
-use crate::admin_client::tools::Page;
+use crate::admin_client::tools::ToolsPage;
 
 const NOW_S: u64 = 1_800_000_000;
 
@@ -51,7 +51,7 @@ fn app() -> App {
 
 fn press(app: &mut App, keys: &[Key]) {
     for key in keys {
-        assert_eq!(app.input(Input::Key(*key)), Effect::None, "{key:?}");
+        assert_eq!(app.input(KeyInput::Key(*key)), Effect::None, "{key:?}");
     }
 }
 
@@ -64,8 +64,10 @@ fn drawn(app: &App, columns: u16, rows: u16) -> Vec<String> {
     terminal.draw(|frame| view::draw(frame, app, Palette::new(true))).unwrap();
     let cells = terminal.backend().buffer().content();
     let rows = cells.chunks(usize::from(columns).max(1));
-    rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned())
-        .collect()
+    rows.map(|row| {
+        row.iter().map(ratatui::buffer::TableCell::symbol).collect::<String>().trim_end().to_owned()
+    })
+    .collect()
 }
 
 fn screen(app: &App) -> String {
@@ -171,7 +173,7 @@ fn tools_are_asked_for_page_by_page() {
         let tools: Vec<_> = (offset..offset + 200)
             .map(|n| json!({"upstream": "alpha", "name": format!("tool-{n}")}))
             .collect();
-        Page::read(&json!({"total": 50_000, "matched": 50_000, "offset": offset, "tools": tools}))
+        ToolsPage::read(&json!({"total": 50_000, "matched": 50_000, "offset": offset, "tools": tools}))
     };
     app.hear(News::Tools(app.wanted().unwrap(), Ok(page(0))));
     assert!(screen(&app).contains("tool-0"));
@@ -196,7 +198,7 @@ fn tools_are_asked_for_page_by_page() {
 fn a_pause_holds_for_tools_that_are_shown_and_not_for_others() {
     let mut app = app();
     let page =
-        |name: &str| Page::read(&json!({"matched": 1, "tools": [{"upstream": "alpha", "name": name}]}));
+        |name: &str| ToolsPage::read(&json!({"matched": 1, "tools": [{"upstream": "alpha", "name": name}]}));
     press(&mut app, &[Key::Char('3')]);
     app.hear(News::Tools(app.wanted().unwrap(), Ok(page("first"))));
     press(&mut app, &[Key::Char('p')]);
@@ -254,11 +256,11 @@ fn only_some_keys_end_it() {
         (Key::Esc, Effect::None),
         (Key::Char('x'), Effect::None),
     ] {
-        assert_eq!(app().input(Input::Key(key)), expected, "{key:?}");
+        assert_eq!(app().input(KeyInput::Key(key)), expected, "{key:?}");
     }
     let mut app = app();
     typed(&mut app, "/q");
-    assert_eq!(app.input(Input::Key(Key::Control('c'))), Effect::Quit, "even while a filter is typed");
+    assert_eq!(app.input(KeyInput::Key(Key::Control('c'))), Effect::Quit, "even while a filter is typed");
 }
 
 /// Names that would do something to a terminal, or that are wide, or of nothing.
@@ -298,7 +300,7 @@ fn any_status() -> impl Strategy<Value = Value> {
     })
 }
 
-fn any_input() -> impl Strategy<Value = Input> {
+fn any_input() -> impl Strategy<Value = KeyInput> {
     const KEYS: [Key; 13] = [
         Key::Enter,
         Key::Esc,
@@ -315,10 +317,10 @@ fn any_input() -> impl Strategy<Value = Input> {
         Key::Backspace,
     ];
     prop_oneof![
-        prop::sample::select(&KEYS[..]).prop_map(Input::Key),
+        prop::sample::select(&KEYS[..]).prop_map(KeyInput::Key),
         prop::sample::select("123456/sSrtp?jkgG hlx天".chars().collect::<Vec<_>>())
-            .prop_map(|c| Input::Key(Key::Char(c))),
-        (0u16..200, 0u16..60).prop_map(|(columns, rows)| Input::Resize(columns, rows)),
+            .prop_map(|c| KeyInput::Key(Key::Char(c))),
+        (0u16..200, 0u16..60).prop_map(|(columns, rows)| KeyInput::Resize(columns, rows)),
     ]
 }
 
@@ -339,7 +341,7 @@ proptest! {
         let history = json!({"interval_s": 1e300, "all": lines});
         let tools: Vec<_> = tools.iter().map(|name| json!({"name": name, "upstream": name, "description": name}))
             .collect();
-        let page = Page::read(&json!({"matched": matched, "tools": tools}));
+        let page = ToolsPage::read(&json!({"matched": matched, "tools": tools}));
         app.hear(News::State(Box::new(Status::read(&status)), Some(Box::new(History::read(&history)))));
         for input in inputs {
             app.input(input);

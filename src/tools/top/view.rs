@@ -11,7 +11,7 @@ use super::spark::curve;
 use super::table::{padded, plan};
 use super::{detail, listing};
 use crate::admin_client::figures::{count, known_count, latency, rate, span};
-use crate::admin_client::trouble::{Severity, summary};
+use crate::admin_client::problem::{ProblemLevel, summary};
 use protocol::text::{columns, fit, shown};
 
 /// Rows of the curves where there is room for more than one.
@@ -132,12 +132,12 @@ fn state(app: &App, width: usize, palette: Palette) -> Line<'static> {
         let text = format!("✗ gone for {since}: {}; trying again", shown(why));
         return Line::styled(fit(&text, width).into_owned(), palette.style(Look::Bad));
     }
-    let (Some(summary), Some(worst)) = (summary(&app.troubles), app.troubles.first()) else {
+    let (Some(summary), Some(worst)) = (summary(&app.problems), app.problems.first()) else {
         return Line::styled(fit("● all is well", width).into_owned(), palette.style(Look::Good));
     };
     let (mark, look) = match worst.severity {
-        Severity::Wrong => ("✗", Look::Bad),
-        Severity::Look => ("!", Look::Warning),
+        ProblemLevel::Wrong => ("✗", Look::Bad),
+        ProblemLevel::Look => ("!", Look::Warning),
     };
     let head = format!("{mark} {summary}");
     if columns(&head) > width {
@@ -239,7 +239,7 @@ fn tabs(app: &App, width: usize, palette: Palette) -> Line<'static> {
         Tab::Upstreams => Some(app.status.upstreams.len() as u64),
         Tab::Endpoints => Some(app.status.endpoints.len() as u64),
         Tab::Tools => app.status.tools.known.or(app.tools.as_ref().map(|page| page.total)),
-        Tab::Trouble => Some(app.troubles.len() as u64),
+        Tab::Problems => Some(app.problems.len() as u64),
         Tab::Limits | Tab::Gateway => None,
     };
     let full = |tab: Tab, at: usize| {
@@ -264,7 +264,7 @@ fn tabs(app: &App, width: usize, palette: Palette) -> Line<'static> {
     let span = |(text, tab): (String, Tab)| {
         let look = match tab {
             tab if tab == app.tab => Look::Chosen,
-            Tab::Trouble if !app.troubles.is_empty() => Look::Warning,
+            Tab::Problems if !app.problems.is_empty() => Look::Warning,
             _ => Look::Faint,
         };
         Span::styled(fit(&text, width).into_owned(), palette.style(look))
@@ -309,7 +309,7 @@ fn nothing(app: &App) -> String {
     match (app.tab, &app.tools_fault) {
         (Tab::Tools, Some(why)) => format!("no tools: {}", shown(why)),
         _ if !filter.is_empty() => format!("nothing has {:?} in it: Esc shows all", shown(filter)),
-        (Tab::Trouble, _) => "all is well".to_owned(),
+        (Tab::Problems, _) => "all is well".to_owned(),
         (Tab::Tools, _) if app.tools.is_none() => "asking …".to_owned(),
         (Tab::Tools, _) => "no tools are known".to_owned(),
         _ => "there are none".to_owned(),
@@ -346,7 +346,7 @@ fn foot(app: &App, width: usize, palette: Palette) -> Line<'static> {
         [("Enter", "open"), ("/", "filter"), ("s", "sort"), ("t", "tools"), ("?", "help"), ("q", "quit")];
     let is_of_use = |(key, _): &(&str, &str)| match *key {
         "t" => app.tab == Tab::Upstreams,
-        "s" => app.tab != Tab::Trouble,
+        "s" => app.tab != Tab::Problems,
         _ => true,
     };
     let hints: Vec<_> = all.into_iter().filter(is_of_use).collect();

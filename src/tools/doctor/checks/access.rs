@@ -50,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::facts::{Door, Exchange};
+    use crate::doctor::facts::{AccessFacts, Exchange};
 
     fn broken(facts: &Facts) -> Vec<&'static str> {
         let mut sheet = Sheet::default();
@@ -67,11 +67,11 @@ mod tests {
             (vec!["Bearer"], Some(Err("got HTTP 404".to_owned())), vec!["resource-metadata"]),
             (vec!["Bearer"], Some(Ok(json!({}))), vec!["resource-metadata"]),
         ] {
-            let door = Door {
+            let door = AccessFacts {
                 challenges: challenges.into_iter().map(str::to_owned).collect(),
                 status: 401,
                 metadata,
-                ..Door::default()
+                ..AccessFacts::default()
             };
             let facts = Facts {
                 reached: Reached::Http { is_tls: true, is_loopback: false },

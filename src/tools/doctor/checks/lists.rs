@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use crate::doctor::facts::{End, Facts, Kind, Listing, Page, clip};
+use crate::doctor::facts::{Facts, ListEnd, ListKind, ListPage, Listing, clip};
 use crate::doctor::measured::Measured;
 use crate::doctor::rules::lists as rules;
 use crate::doctor::sheet::Sheet;
@@ -30,7 +30,7 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     let mut form = Vec::new();
     let (mut endless, mut many) = (Vec::new(), Vec::new());
     let mut duplicates = Vec::new();
-    for kind in Kind::ALL {
+    for kind in ListKind::ALL {
         let Some(listing) = facts.listing(kind) else { continue };
         form.extend(malformed(listing));
         endless.extend(unending(listing));
@@ -59,14 +59,16 @@ pub(super) fn is_scope(value: Option<&Value>) -> bool {
 fn served(facts: &Facts, sheet: &mut Sheet) {
     let Some(introduction) = facts.introduction() else { return };
     let (mut broken, mut hidden) = (Vec::new(), Vec::new());
-    for kind in Kind::ALL {
+    for kind in ListKind::ALL {
         let Some(listing) = facts.listing(kind) else { continue };
         let is_declared = introduction.capabilities.get(kind.capability()).is_some();
         match (&listing.end, is_declared) {
             // Templates have no capability of their own; servers without any may not know the method.
-            (End::Refused(error), true) if kind == Kind::Templates && error.code == NOT_FOUND => {}
-            (End::Refused(error), true) => broken.push(format!("{} got error {}", kind.method(), error.code)),
-            (End::Failed(why), true) => broken.push(format!("{}: {why}", kind.method())),
+            (ListEnd::Refused(error), true) if kind == ListKind::Templates && error.code == NOT_FOUND => {}
+            (ListEnd::Refused(error), true) => {
+                broken.push(format!("{} got error {}", kind.method(), error.code))
+            }
+            (ListEnd::Failed(why), true) => broken.push(format!("{}: {why}", kind.method())),
             (_, false) if listing.items().next().is_some() => {
                 hidden.push(format!("{} has {} entries", kind.method(), listing.items().count()));
             }
@@ -80,7 +82,7 @@ fn served(facts: &Facts, sheet: &mut Sheet) {
 fn malformed(listing: &Listing) -> Vec<String> {
     let method = listing.kind.method();
     let mut seen = Vec::new();
-    if let End::Malformed(why) = &listing.end {
+    if let ListEnd::Malformed(why) = &listing.end {
         seen.push(format!("{method}: {why}"));
     }
     for (number, item) in listing.items().enumerate() {
@@ -104,8 +106,8 @@ fn malformed(listing: &Listing) -> Vec<String> {
 fn unending(listing: &Listing) -> Option<String> {
     let method = listing.kind.method();
     match listing.end {
-        End::Loop => Some(format!("{method} gives a cursor of before on page {}", listing.pages.len())),
-        End::TooLong if brings_nothing_new(listing) => Some(format!(
+        ListEnd::Loop => Some(format!("{method} gives a cursor of before on page {}", listing.pages.len())),
+        ListEnd::TooLong if brings_nothing_new(listing) => Some(format!(
             "{method} goes on after {} pages, although the last has nothing that was not there before",
             listing.pages.len()
         )),
@@ -123,8 +125,8 @@ fn brings_nothing_new(listing: &Listing) -> bool {
 /// A list that takes many requests.
 fn long(listing: &Listing) -> Option<String> {
     let pages = listing.pages.len();
-    let more = if listing.end == End::TooLong { "more than " } else { "" };
-    let is_long = pages > PAGES_MAX || listing.end == End::TooLong;
+    let more = if listing.end == ListEnd::TooLong { "more than " } else { "" };
+    let is_long = pages > PAGES_MAX || listing.end == ListEnd::TooLong;
     let entries = listing.items().count();
     (is_long && !brings_nothing_new(listing)).then(|| {
         format!(
@@ -141,7 +143,7 @@ fn twice(listing: &Listing) -> Vec<String> {
         *counts.entry(key).or_default() += 1;
     }
     // A list that turns in circles repeats what is on it.
-    if listing.end == End::Loop || (listing.end == End::TooLong && brings_nothing_new(listing)) {
+    if listing.end == ListEnd::Loop || (listing.end == ListEnd::TooLong && brings_nothing_new(listing)) {
         return Vec::new();
     }
     let twice = counts.into_iter().filter(|(_, count)| *count > 1);
@@ -149,7 +151,7 @@ fn twice(listing: &Listing) -> Vec<String> {
 }
 
 fn caching(facts: &Facts, sheet: &mut Sheet) {
-    let listings: Vec<_> = Kind::ALL
+    let listings: Vec<_> = ListKind::ALL
         .into_iter()
         .filter_map(|kind| facts.listing(kind))
         .filter(|listing| listing.era == Era::Modern && !listing.pages.is_empty())
@@ -176,7 +178,7 @@ fn caching(facts: &Facts, sheet: &mut Sheet) {
     sheet.judge(&rules::CACHE_SCOPES, scopes);
 }
 
-fn hint_fault(page: &Page) -> Option<String> {
+fn hint_fault(page: &ListPage) -> Option<String> {
     let text = |value: &Option<Value>| value.as_ref().map(|value| clip(&value.to_string(), 40));
     let mut faults = Vec::new();
     if !is_ttl(page.ttl_ms.as_ref()) {
@@ -192,7 +194,7 @@ fn hint_fault(page: &Page) -> Option<String> {
 
 /// Several readings of the list of tools against the first of the same era.
 fn stability(facts: &Facts, sheet: &mut Sheet) {
-    let whole = |listing: &&Listing| listing.kind == Kind::Tools && listing.end == End::Complete;
+    let whole = |listing: &&Listing| listing.kind == ListKind::Tools && listing.end == ListEnd::Complete;
     let readings: Vec<_> = facts.listings.iter().filter(whole).collect();
     let (mut order, mut varies, mut eras) = (Vec::new(), Vec::new(), Vec::new());
     let (mut is_compared, mut is_across) = (false, false);
@@ -262,7 +264,7 @@ fn reordered(first: &Listing, second: &Listing) -> Option<String> {
 
 fn size(facts: &Facts, sheet: &mut Sheet) {
     let measured = Measured::of(facts);
-    if facts.listing(Kind::Tools).is_none_or(|listing| listing.pages.is_empty()) {
+    if facts.listing(ListKind::Tools).is_none_or(|listing| listing.pages.is_empty()) {
         return;
     }
     let mut seen = Vec::new();
@@ -290,13 +292,13 @@ mod tests {
     use super::*;
     use crate::doctor::facts::{Introduction, RpcError};
 
-    fn listing(era: Era, session: u8, pages: &[Value], end: End) -> Listing {
-        let pages = pages.iter().map(|page| Page {
+    fn listing(era: Era, session: u8, pages: &[Value], end: ListEnd) -> Listing {
+        let pages = pages.iter().map(|page| ListPage {
             items: page["tools"].as_array().cloned().unwrap_or_default(),
             ttl_ms: page.get("ttlMs").cloned(),
             scope: page.get("cacheScope").cloned(),
         });
-        Listing { kind: Kind::Tools, era, session, pages: pages.collect(), end }
+        Listing { kind: ListKind::Tools, era, session, pages: pages.collect(), end }
     }
 
     fn broken(listings: Vec<Listing>) -> Vec<&'static str> {
@@ -314,39 +316,39 @@ mod tests {
 
     #[test]
     fn one_list_is_judged_by_its_pages() {
-        let refused = End::Refused(RpcError { code: -32603, message: String::new(), data: None });
+        let refused = ListEnd::Refused(RpcError { code: -32603, message: String::new(), data: None });
         for (pages, end, expected) in [
-            (vec![page(&["a", "b"])], End::Complete, vec![]),
-            (vec![page(&["a"]), page(&["a"])], End::Complete, vec!["duplicates"]),
-            (vec![page(&["a"]), page(&["a"])], End::Loop, vec!["endless-list"]),
-            (vec![page(&["a"]), page(&["b"])], End::TooLong, vec!["many-pages"]),
-            (vec![page(&["a"]), page(&["b"]), page(&["a"])], End::TooLong, vec!["endless-list"]),
-            (vec![page(&["a"]), page(&[])], End::TooLong, vec!["endless-list"]),
+            (vec![page(&["a", "b"])], ListEnd::Complete, vec![]),
+            (vec![page(&["a"]), page(&["a"])], ListEnd::Complete, vec!["duplicates"]),
+            (vec![page(&["a"]), page(&["a"])], ListEnd::Loop, vec!["endless-list"]),
+            (vec![page(&["a"]), page(&["b"])], ListEnd::TooLong, vec!["many-pages"]),
+            (vec![page(&["a"]), page(&["b"]), page(&["a"])], ListEnd::TooLong, vec!["endless-list"]),
+            (vec![page(&["a"]), page(&[])], ListEnd::TooLong, vec!["endless-list"]),
             (vec![], refused, vec!["capabilities"]),
-            (vec![], End::Malformed("no tools".into()), vec!["list-form"]),
+            (vec![], ListEnd::Malformed("no tools".into()), vec!["list-form"]),
             (
                 vec![json!({"tools": [7, {"name": ""}, {}], "ttlMs": 1, "cacheScope": "public"})],
-                End::Complete,
+                ListEnd::Complete,
                 vec!["list-form"],
             ),
             (
                 vec![json!({"tools": [], "ttlMs": -1, "cacheScope": "public"})],
-                End::Complete,
+                ListEnd::Complete,
                 vec!["cache-hints"],
             ),
             (
                 vec![json!({"tools": [], "ttlMs": 1.5, "cacheScope": "all"})],
-                End::Complete,
+                ListEnd::Complete,
                 vec!["cache-hints"],
             ),
             (
                 vec![json!({"tools": [{"name": "a"}], "ttlMs": 0, "cacheScope": "private"})],
-                End::Complete,
+                ListEnd::Complete,
                 vec!["cache-never"],
             ),
             (
                 vec![page(&["a"]), json!({"tools": [], "ttlMs": 1, "cacheScope": "private"})],
-                End::Complete,
+                ListEnd::Complete,
                 vec!["cache-scopes"],
             ),
         ] {
@@ -360,8 +362,8 @@ mod tests {
 
     #[test]
     fn readings_are_compared_with_the_first_of_their_era() {
-        let first = || listing(Era::Modern, 0, &[page(&["a", "b"])], End::Complete);
-        let other = |era, session, names: &[&str]| listing(era, session, &[page(names)], End::Complete);
+        let first = || listing(Era::Modern, 0, &[page(&["a", "b"])], ListEnd::Complete);
+        let other = |era, session, names: &[&str]| listing(era, session, &[page(names)], ListEnd::Complete);
         for (second, expected) in [
             (other(Era::Modern, 0, &["a", "b"]), vec![]),
             (other(Era::Modern, 0, &["b", "a"]), vec!["order"]),
@@ -369,7 +371,7 @@ mod tests {
             (other(Era::Modern, 2, &["a", "b", "c"]), vec!["varying-list"]),
             (other(Era::Legacy, 1, &["a", "b"]), vec![]),
             (other(Era::Legacy, 1, &["a"]), vec!["eras-differ"]),
-            (listing(Era::Modern, 0, &[page(&["x"])], End::TooLong), vec![]),
+            (listing(Era::Modern, 0, &[page(&["x"])], ListEnd::TooLong), vec![]),
         ] {
             let what = format!("{second:?}");
             assert_eq!(broken(vec![first(), second]), expected, "{what}");

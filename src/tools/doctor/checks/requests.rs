@@ -1,7 +1,7 @@
 //! How the server takes requests that are not as they should be, and the form of its answers.
 
-use crate::doctor::ask::subscription_id;
 use crate::doctor::facts::{Answer, Exchange, Facts, Probe};
+use crate::doctor::request::subscription_id;
 use crate::doctor::rule::Rule;
 use crate::doctor::rules::requests as rules;
 use crate::doctor::sheet::{Refusal, Sheet};

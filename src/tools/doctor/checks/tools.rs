@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{names, schemas};
-use crate::doctor::facts::{Facts, Kind, Listing, clip};
+use crate::doctor::facts::{Facts, ListKind, Listing, clip};
 use crate::doctor::rules::tools as rules;
 use crate::doctor::sheet::Sheet;
 use client::tool::fit;
@@ -122,7 +122,7 @@ fn hidden(facts: &Facts, sheet: &mut Sheet) {
             seen.push(format!("the server's instructions: {}", found.join(", ")));
         }
     }
-    for kind in Kind::ALL {
+    for kind in ListKind::ALL {
         for item in facts.listing(kind).into_iter().flat_map(Listing::items) {
             is_judged = true;
             let mut found = Vec::new();
@@ -192,13 +192,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::facts::{Call, End, Page};
+    use crate::doctor::facts::{ListEnd, ListPage, ToolCall};
     use protocol::version::Era;
 
-    fn broken(tools: &Value, calls: Vec<Call>) -> Vec<&'static str> {
+    fn broken(tools: &Value, calls: Vec<ToolCall>) -> Vec<&'static str> {
         let items = tools.as_array().cloned().unwrap_or_default();
-        let pages = vec![Page { items, ttl_ms: None, scope: None }];
-        let listing = Listing { kind: Kind::Tools, era: Era::Modern, session: 0, pages, end: End::Complete };
+        let pages = vec![ListPage { items, ttl_ms: None, scope: None }];
+        let listing =
+            Listing { kind: ListKind::Tools, era: Era::Modern, session: 0, pages, end: ListEnd::Complete };
         let facts = Facts { listings: vec![listing], calls, ..Facts::default() };
         let mut sheet = Sheet::default();
         check(&facts, &mut sheet);
@@ -249,7 +250,7 @@ mod tests {
         let tools = json!([tool(&json!({"outputSchema": {"type": "object", "required": ["c"]}}))]);
         let call = |outcome: Result<Value, &str>| {
             let outcome = outcome.map_err(str::to_owned);
-            vec![Call { tool: "get_weather".to_owned(), outcome, took: Duration::ZERO }]
+            vec![ToolCall { tool: "get_weather".to_owned(), outcome, took: Duration::ZERO }]
         };
         for (outcome, expected) in [
             (Ok(json!({"structuredContent": {"c": 7}})), vec![]),

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::doctor::ask::NO_VERSION;
 use crate::doctor::facts::{Exchange, Facts, Probe, clip};
 use crate::doctor::introduction;
+use crate::doctor::request::NO_VERSION;
 use crate::doctor::rules::versions as rules;
 use crate::doctor::sheet::{Refusal, Sheet};
 use protocol::version::{LEGACY, MODERN};

@@ -7,12 +7,12 @@ use serde_json::Value;
 use tokio::time::timeout_at;
 
 use crate::doctor::answer::{answers, nonsense, read};
-use crate::doctor::ask::{Ask, Until};
 use crate::doctor::facts::{Answer, Exchange, clip};
+use crate::doctor::request::{ProbeRequest, Until};
 use client::MESSAGE_BYTES_MAX;
-use client::fault::Fault;
+use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
-use client::replies::{Messages, Position};
+use client::response_reader::{ResponseReader, StreamPosition};
 use net::http_client::{Reply, collect};
 
 /// How many messages beside the answer are kept.
@@ -26,18 +26,18 @@ const HEADER_CHARS_MAX: usize = 4096;
 
 /// The way to a server over HTTP.
 #[derive(Debug)]
-pub(in crate::doctor) struct HttpWire {
+pub(in crate::doctor) struct HttpTransport {
     endpoint: HttpEndpoint,
 }
 
-impl HttpWire {
+impl HttpTransport {
     /// The way to `endpoint`.
     pub(super) fn new(endpoint: HttpEndpoint) -> Self {
         Self { endpoint }
     }
 
     /// Sends a request and takes what comes.
-    pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Exchange {
+    pub(super) async fn ask(&self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
         let started = Instant::now();
         let reply = self
             .endpoint
@@ -60,7 +60,13 @@ impl HttpWire {
         exchange
     }
 
-    async fn read_body(&self, mut reply: Reply, ask: &Ask, deadline: Instant, exchange: &mut Exchange) {
+    async fn read_body(
+        &self,
+        mut reply: Reply,
+        ask: &ProbeRequest,
+        deadline: Instant,
+        exchange: &mut Exchange,
+    ) {
         let body = match collect(&mut reply.body, MESSAGE_BYTES_MAX, deadline).await {
             Ok(body) => body,
             Err(fault) => {
@@ -91,14 +97,20 @@ impl HttpWire {
         }
     }
 
-    async fn read_stream(&self, reply: Reply, ask: &Ask, deadline: Instant, exchange: &mut Exchange) {
-        let mut messages = Messages::of(reply);
-        let mut position = Position::default();
+    async fn read_stream(
+        &self,
+        reply: Reply,
+        ask: &ProbeRequest,
+        deadline: Instant,
+        exchange: &mut Exchange,
+    ) {
+        let mut messages = ResponseReader::of(reply);
+        let mut position = StreamPosition::default();
         let mut count = 0;
         loop {
             // Bytes that make no message are no reason to wait any longer.
             let next = timeout_at(deadline.into(), messages.next(None, &mut position)).await;
-            let text = match next.unwrap_or(Err(Fault::TimedOut)) {
+            let text = match next.unwrap_or(Err(ExchangeError::TimedOut)) {
                 Ok(Some(text)) => text,
                 Ok(None) => return,
                 Err(fault) => {
@@ -160,14 +172,16 @@ fn challenges(headers: &HeaderMap) -> Vec<String> {
 }
 
 /// What came instead of an answer.
-pub(super) fn of_fault(fault: &Fault) -> Answer {
+pub(super) fn of_fault(fault: &ExchangeError) -> Answer {
     match fault {
-        Fault::TimedOut => Answer::Silence,
-        Fault::Unreachable(why) => Answer::Failed(format!("the server cannot be reached: {why}")),
-        Fault::Tls(fault) => Answer::Failed(format!("no connection over TLS: {fault}")),
-        Fault::Reset => Answer::Failed("the connection broke".to_owned()),
-        Fault::Nonsense => Answer::Failed("the reply is not valid HTTP".to_owned()),
-        Fault::TooLarge => Answer::Failed(format!("the reply has more than {} MiB", MESSAGE_BYTES_MAX >> 20)),
+        ExchangeError::TimedOut => Answer::Silence,
+        ExchangeError::Unreachable(why) => Answer::Failed(format!("the server cannot be reached: {why}")),
+        ExchangeError::Tls(fault) => Answer::Failed(format!("no connection over TLS: {fault}")),
+        ExchangeError::Reset => Answer::Failed("the connection broke".to_owned()),
+        ExchangeError::Nonsense => Answer::Failed("the reply is not valid HTTP".to_owned()),
+        ExchangeError::TooLarge => {
+            Answer::Failed(format!("the reply has more than {} MiB", MESSAGE_BYTES_MAX >> 20))
+        }
         fault => Answer::Failed(fault.to_string()),
     }
 }

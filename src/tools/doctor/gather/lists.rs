@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::wire::{Budget, Wire};
-use crate::doctor::ask::Ask;
-use crate::doctor::facts::{Answer, End, Facts, Kind, Listing, Page, clip};
+use super::transport::{Budget, ProbeTransport};
+use crate::doctor::facts::{Answer, Facts, ListEnd, ListKind, ListPage, Listing, clip};
+use crate::doctor::request::ProbeRequest;
 use protocol::version::Era;
 
 /// More pages than servers have, as a limit.
@@ -19,20 +19,20 @@ const BYTES_MAX: usize = 32 << 20;
 
 /// How the server is spoken to.
 #[derive(Clone, Debug)]
-pub(super) enum Tongue {
+pub(super) enum Dialect {
     /// Every request stands for itself.
     Modern,
     /// In a session of this version.
     Legacy { version: String, session_id: Option<String> },
 }
 
-impl Tongue {
+impl Dialect {
     /// A request.
-    pub(super) fn ask(&self, id: impl Into<Value>, method: &str, params: Value) -> Ask {
+    pub(super) fn ask(&self, id: impl Into<Value>, method: &str, params: Value) -> ProbeRequest {
         match self {
-            Self::Modern => Ask::modern(id, method, params),
+            Self::Modern => ProbeRequest::modern(id, method, params),
             Self::Legacy { version, session_id } => {
-                Ask::legacy(id, method, params).in_session(version, session_id.as_deref())
+                ProbeRequest::legacy(id, method, params).in_session(version, session_id.as_deref())
             }
         }
     }
@@ -47,28 +47,29 @@ impl Tongue {
 
 /// Reads a list. `session` tells lists of one session from those of another.
 pub(super) async fn read(
-    wire: &Wire<'_>,
+    transport: &ProbeTransport<'_>,
     budget: &Budget,
-    tongue: &Tongue,
-    kind: Kind,
+    dialect: &Dialect,
+    kind: ListKind,
     session: u8,
 ) -> Option<Listing> {
-    let mut listing = Listing { kind, era: tongue.era(), session, pages: Vec::new(), end: End::Complete };
+    let mut listing =
+        Listing { kind, era: dialect.era(), session, pages: Vec::new(), end: ListEnd::Complete };
     let mut cursor: Option<String> = None;
     let mut seen = HashSet::new();
     let (mut items, mut bytes) = (0, 0);
     loop {
         let params = cursor.as_ref().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
         let id = format!("{}-{}", kind.member(), listing.pages.len());
-        let Some(exchange) = wire.ask(budget, &tongue.ask(id, kind.method(), params)).await else {
+        let Some(exchange) = transport.ask(budget, &dialect.ask(id, kind.method(), params)).await else {
             // What was not read to its end is not judged as if it had none.
             return None;
         };
         bytes += exchange.bytes;
         let result = match exchange.answer {
             Answer::Result(result) => result,
-            Answer::Error(error) => return Some(ended(listing, End::Refused(error))),
-            _ => return Some(ended(listing, End::Failed(exchange.words()))),
+            Answer::Error(error) => return Some(ended(listing, ListEnd::Refused(error))),
+            _ => return Some(ended(listing, ListEnd::Failed(exchange.words()))),
         };
         let next = match page(&result, kind) {
             Ok((page, next)) => {
@@ -76,14 +77,14 @@ pub(super) async fn read(
                 listing.pages.push(page);
                 next
             }
-            Err(why) => return Some(ended(listing, End::Malformed(why))),
+            Err(why) => return Some(ended(listing, ListEnd::Malformed(why))),
         };
         let Some(next) = next else { return Some(listing) };
         if !seen.insert(next.clone()) {
-            return Some(ended(listing, End::Loop));
+            return Some(ended(listing, ListEnd::Loop));
         }
         if listing.pages.len() >= PAGES_MAX || items > ITEMS_MAX || bytes > BYTES_MAX {
-            return Some(ended(listing, End::TooLong));
+            return Some(ended(listing, ListEnd::TooLong));
         }
         cursor = Some(next);
     }
@@ -93,20 +94,20 @@ pub(super) async fn read(
 /// worth.
 pub(super) fn again(facts: &Facts, times: usize) -> usize {
     let is_worth = |listing: &Listing| {
-        listing.end == End::Complete
+        listing.end == ListEnd::Complete
             && listing.pages.len() <= PAGES_AGAIN_MAX
             && listing.items().next().is_some()
     };
-    if facts.listing(Kind::Tools).is_some_and(is_worth) { times } else { 0 }
+    if facts.listing(ListKind::Tools).is_some_and(is_worth) { times } else { 0 }
 }
 
-fn ended(mut listing: Listing, end: End) -> Listing {
+fn ended(mut listing: Listing, end: ListEnd) -> Listing {
     listing.end = end;
     listing
 }
 
 /// A page and the cursor of the next.
-fn page(result: &Value, kind: Kind) -> Result<(Page, Option<String>), String> {
+fn page(result: &Value, kind: ListKind) -> Result<(ListPage, Option<String>), String> {
     let member = kind.member();
     let items = match result.get(member) {
         Some(Value::Array(items)) => items.clone(),
@@ -120,6 +121,7 @@ fn page(result: &Value, kind: Kind) -> Result<(Page, Option<String>), String> {
             return Err(format!("nextCursor is not a string but {}", clip(&other.to_string(), 60)));
         }
     };
-    let page = Page { items, ttl_ms: result.get("ttlMs").cloned(), scope: result.get("cacheScope").cloned() };
+    let page =
+        ListPage { items, ttl_ms: result.get("ttlMs").cloned(), scope: result.get("cacheScope").cloned() };
     Ok((page, next))
 }

@@ -3,18 +3,18 @@
 //!
 //! A request that fails is a fact like any other; only what makes an inspection pointless ends it.
 
+mod access;
 mod call;
-mod door;
-mod events;
 mod http;
 mod legacy;
 mod lists;
 mod modern;
 mod over_http;
-mod over_pipe;
 mod over_sse;
-mod pipe;
-mod wire;
+mod over_stdio;
+mod sse;
+mod stdio;
+mod transport;
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::lists::Tongue;
-use self::wire::{Budget, Wire};
-use super::ask::{Ask, Body};
+use self::lists::Dialect;
+use self::transport::{Budget, ProbeTransport};
 use super::facts::{Answer, Facts, Probe};
 use super::report::Report;
+use super::request::{Body, ProbeRequest};
 use super::rule::Rule;
 use crate::terminal::progress::Progress;
 use client::server::Server;
@@ -40,7 +40,7 @@ const LATENCIES_OF_SLOW: usize = 3;
 
 /// How a server is inspected.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct InspectSettings {
     /// How long an answer may take.
     pub timeout: Duration,
     /// A tool to call, with its arguments, and how often.
@@ -48,16 +48,16 @@ pub struct Settings {
 }
 
 /// What is under way.
-struct Inquiry<'a> {
+struct Inspection<'a> {
     facts: Facts,
     budget: &'a Budget,
     told: &'a dyn Fn(&str),
 }
 
-impl Inquiry<'_> {
+impl Inspection<'_> {
     /// Asks something once, and keeps what comes.
-    async fn probe(&mut self, wire: &Wire<'_>, probe: Probe, ask: &Ask) {
-        if let Some(exchange) = wire.ask(self.budget, ask).await {
+    async fn probe(&mut self, transport: &ProbeTransport<'_>, probe: Probe, ask: &ProbeRequest) {
+        if let Some(exchange) = transport.ask(self.budget, ask).await {
             self.facts.exchanges.insert(probe, exchange);
         }
     }
@@ -71,7 +71,7 @@ impl Inquiry<'_> {
 pub fn inspect(
     server: &Server,
     name: &str,
-    settings: &Settings,
+    settings: &InspectSettings,
     ignored: &[&'static Rule],
 ) -> anyhow::Result<Option<Report>> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
@@ -91,36 +91,36 @@ pub fn inspect(
 }
 
 /// Asks a server for everything; `told` hears what is going on.
-async fn gather(server: &Server, settings: &Settings, tasks: &Tasks, told: &dyn Fn(&str)) -> Facts {
+async fn gather(server: &Server, settings: &InspectSettings, tasks: &Tasks, told: &dyn Fn(&str)) -> Facts {
     let budget = Budget::new(settings.timeout);
-    let mut inquiry = Inquiry { facts: Facts::default(), budget: &budget, told };
+    let mut inspection = Inspection { facts: Facts::default(), budget: &budget, told };
     match server {
-        Server::Http(address) => over_http::inspect(&mut inquiry, address, tasks).await,
-        Server::Program(program) => over_pipe::inspect(&mut inquiry, program, tasks).await,
+        Server::Http(address) => over_http::inspect(&mut inspection, address, tasks).await,
+        Server::Stdio(program) => over_stdio::inspect(&mut inspection, program, tasks).await,
     }
     if let Some((tool, arguments, times)) = &settings.call
-        && inquiry.facts.not_inspected.is_none()
+        && inspection.facts.not_inspected.is_none()
     {
-        inquiry.say("calling the tool");
-        inquiry.facts.calls = call::call(server, tool, arguments, *times, settings.timeout).await;
+        inspection.say("calling the tool");
+        inspection.facts.calls = call::call(server, tool, arguments, *times, settings.timeout).await;
     }
-    let mut facts = inquiry.facts;
+    let mut facts = inspection.facts;
     facts.requests = budget.requests();
     facts.cut_short = budget.spent();
     facts
 }
 
 /// Takes the time of requests that do nothing.
-async fn time(inquiry: &mut Inquiry<'_>, wire: &Wire<'_>, tongue: Option<&Tongue>) {
-    let Some(tongue) = tongue else { return };
-    inquiry.say("taking the time");
-    let ask = legacy::idle_ask(tongue);
+async fn time(inspection: &mut Inspection<'_>, transport: &ProbeTransport<'_>, dialect: Option<&Dialect>) {
+    let Some(dialect) = dialect else { return };
+    inspection.say("taking the time");
+    let ask = legacy::idle_ask(dialect);
     for number in 0..LATENCIES {
-        let Some(exchange) = wire.ask(inquiry.budget, &ask).await else { return };
+        let Some(exchange) = transport.ask(inspection.budget, &ask).await else { return };
         if !matches!(exchange.answer, Answer::Result(_)) {
             return;
         }
-        inquiry.facts.latencies.push(exchange.took);
+        inspection.facts.latencies.push(exchange.took);
         if exchange.took > LONG && number + 1 >= LATENCIES_OF_SLOW {
             return;
         }
@@ -128,17 +128,17 @@ async fn time(inquiry: &mut Inquiry<'_>, wire: &Wire<'_>, tongue: Option<&Tongue
 }
 
 /// Something that is no message, and whether it still answers afterwards.
-async fn garbage(inquiry: &mut Inquiry<'_>, wire: &Wire<'_>, tongue: Option<&Tongue>) {
-    let garbage = Ask::of(Body::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1,"));
-    inquiry.probe(wire, Probe::Garbage, &garbage).await;
-    let after = match tongue {
-        Some(tongue) => tongue.ask("after-garbage", "ping", json!({})),
-        None => Ask::modern("after-garbage", "server/discover", json!({})),
+async fn garbage(inspection: &mut Inspection<'_>, transport: &ProbeTransport<'_>, dialect: Option<&Dialect>) {
+    let garbage = ProbeRequest::of(Body::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1,"));
+    inspection.probe(transport, Probe::Garbage, &garbage).await;
+    let after = match dialect {
+        Some(dialect) => dialect.ask("after-garbage", "ping", json!({})),
+        None => ProbeRequest::modern("after-garbage", "server/discover", json!({})),
     };
-    inquiry.probe(wire, Probe::AfterGarbage, &after).await;
+    inspection.probe(transport, Probe::AfterGarbage, &after).await;
 }
 
 /// What tells a server of the modern era from others.
-fn discover() -> Ask {
-    Ask::modern("discover", "server/discover", json!({}))
+fn discover() -> ProbeRequest {
+    ProbeRequest::modern("discover", "server/discover", json!({}))
 }

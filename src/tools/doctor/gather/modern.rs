@@ -5,71 +5,75 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::Inquiry;
-use super::lists::{self, Tongue};
-use super::wire::Wire;
-use crate::doctor::ask::{Ask, Body, NO_METHOD, NO_VERSION, NOBODY, Until};
-use crate::doctor::facts::{Kind, Probe};
+use super::Inspection;
+use super::lists::{self, Dialect};
+use super::transport::ProbeTransport;
+use crate::doctor::facts::{ListKind, Probe};
+use crate::doctor::request::{Body, NO_METHOD, NO_VERSION, NOBODY, ProbeRequest, Until};
 use protocol::version::{LEGACY, MODERN};
 
 /// A web page that has nothing to do with the server.
 pub(super) const FOREIGN_ORIGIN: &str = "http://page.example";
 
 /// Asks everything.
-pub(super) async fn inquire(inquiry: &mut Inquiry<'_>, wire: &Wire<'_>) {
-    read_lists(inquiry, wire).await;
-    for (probe, ask) in requests(inquiry.facts.modern.as_ref().map(|introduction| &introduction.capabilities))
+pub(super) async fn inquire(inspection: &mut Inspection<'_>, transport: &ProbeTransport<'_>) {
+    read_lists(inspection, transport).await;
+    for (probe, ask) in
+        requests(inspection.facts.modern.as_ref().map(|introduction| &introduction.capabilities))
     {
-        inquiry.probe(wire, probe, &ask).await;
+        inspection.probe(transport, probe, &ask).await;
     }
-    if wire.is_http() {
+    if transport.is_http() {
         let capabilities =
-            inquiry.facts.modern.as_ref().map(|introduction| introduction.capabilities.clone());
+            inspection.facts.modern.as_ref().map(|introduction| introduction.capabilities.clone());
         for (probe, ask) in http_requests().into_iter().chain(name_requests(capabilities.as_ref())) {
-            inquiry.probe(wire, probe, &ask).await;
+            inspection.probe(transport, probe, &ask).await;
         }
     }
 }
 
-async fn read_lists(inquiry: &mut Inquiry<'_>, wire: &Wire<'_>) {
-    inquiry.say("reading its lists");
-    for kind in Kind::ALL {
-        let listing = lists::read(wire, inquiry.budget, &Tongue::Modern, kind, 0).await;
-        inquiry.facts.listings.extend(listing);
+async fn read_lists(inspection: &mut Inspection<'_>, transport: &ProbeTransport<'_>) {
+    inspection.say("reading its lists");
+    for kind in ListKind::ALL {
+        let listing = lists::read(transport, inspection.budget, &Dialect::Modern, kind, 0).await;
+        inspection.facts.listings.extend(listing);
     }
-    inquiry.say("reading its tools again");
-    for _ in 0..lists::again(&inquiry.facts, 2) {
-        let listing = lists::read(wire, inquiry.budget, &Tongue::Modern, Kind::Tools, 0).await;
-        inquiry.facts.listings.extend(listing);
+    inspection.say("reading its tools again");
+    for _ in 0..lists::again(&inspection.facts, 2) {
+        let listing = lists::read(transport, inspection.budget, &Dialect::Modern, ListKind::Tools, 0).await;
+        inspection.facts.listings.extend(listing);
     }
 }
 
 /// What every transport has.
-fn requests(capabilities: Option<&Value>) -> Vec<(Probe, Ask)> {
+fn requests(capabilities: Option<&Value>) -> Vec<(Probe, ProbeRequest)> {
     let mut requests = vec![
-        (Probe::UnknownVersion, Ask::modern("version", "server/discover", json!({})).of_version(NO_VERSION)),
-        (Probe::UnknownMethod, Ask::modern("method", NO_METHOD, json!({}))),
-        (Probe::NoMeta, Ask::modern("meta", "server/discover", json!({})).without_capabilities()),
+        (
+            Probe::UnknownVersion,
+            ProbeRequest::modern("version", "server/discover", json!({})).of_version(NO_VERSION),
+        ),
+        (Probe::UnknownMethod, ProbeRequest::modern("method", NO_METHOD, json!({}))),
+        (Probe::NoMeta, ProbeRequest::modern("meta", "server/discover", json!({})).without_capabilities()),
     ];
     if let Some((method, params)) = named(capabilities) {
-        requests.push((Probe::UnknownName, Ask::modern("name", method, params)));
+        requests.push((Probe::UnknownName, ProbeRequest::modern("name", method, params)));
     }
     let has = |capability: &str| capabilities.is_some_and(|all| all.get(capability).is_some());
-    if let Some(kind) = Kind::ALL.into_iter().find(|kind| has(kind.capability())) {
-        let ask = Ask::modern("cursor", kind.method(), json!({ "cursor": NOBODY }));
+    if let Some(kind) = ListKind::ALL.into_iter().find(|kind| has(kind.capability())) {
+        let ask = ProbeRequest::modern("cursor", kind.method(), json!({ "cursor": NOBODY }));
         requests.push((Probe::BadCursor, ask));
     }
     if let Some(filter) = promised(capabilities) {
-        let ask = Ask::modern("listen", "subscriptions/listen", json!({ "notifications": filter }));
+        let ask = ProbeRequest::modern("listen", "subscriptions/listen", json!({ "notifications": filter }));
         requests.push((Probe::Listen, ask.until(Until::FirstMessage)));
     }
     requests
 }
 
 /// What only HTTP has.
-fn http_requests() -> Vec<(Probe, Ask)> {
-    let discover = |id: &str| Ask::modern(id, "server/discover", json!({}));
-    let notification = Ask::notification("notifications/trunkline-doctor")
+fn http_requests() -> Vec<(Probe, ProbeRequest)> {
+    let discover = |id: &str| ProbeRequest::modern(id, "server/discover", json!({}));
+    let notification = ProbeRequest::notification("notifications/trunkline-doctor")
         .with("mcp-protocol-version", MODERN[0])
         .with("mcp-method", "notifications/trunkline-doctor");
     vec![
@@ -84,14 +88,14 @@ fn http_requests() -> Vec<(Probe, Ask)> {
         (Probe::JsonOnly, discover("json").with("accept", "application/json")),
         (Probe::NoAccept, discover("accept").without("accept")),
         (Probe::ForeignOrigin, discover("origin").with("origin", FOREIGN_ORIGIN)),
-        (Probe::ModernGet, Ask::bare(Method::GET).with("mcp-protocol-version", MODERN[0])),
+        (Probe::ModernGet, ProbeRequest::bare(Method::GET).with("mcp-protocol-version", MODERN[0])),
     ]
 }
 
 /// Those about the header that holds a name.
-fn name_requests(capabilities: Option<&Value>) -> Vec<(Probe, Ask)> {
+fn name_requests(capabilities: Option<&Value>) -> Vec<(Probe, ProbeRequest)> {
     let Some((method, params)) = named(capabilities) else { return Vec::new() };
-    let ask = |id: &str| Ask::modern(id, method, params.clone());
+    let ask = |id: &str| ProbeRequest::modern(id, method, params.clone());
     let encoded = format!("=?base64?{}?=", STANDARD.encode(NOBODY));
     vec![
         (Probe::NoNameHeader, ask("no-name").without("mcp-name")),

@@ -2,15 +2,15 @@
 
 use http::header::AUTHORIZATION;
 
-use super::http::HttpWire;
-use super::lists::Tongue;
-use super::wire::{Budget, Wire};
-use super::{Inquiry, discover, door, legacy, modern, over_sse, time};
-use crate::doctor::ask::Ask;
+use super::http::HttpTransport;
+use super::lists::Dialect;
+use super::transport::{Budget, ProbeTransport};
+use super::{Inspection, access, discover, legacy, modern, over_sse, time};
 use crate::doctor::facts::{Answer, Exchange, Facts, Probe, Reached};
 use crate::doctor::introduction;
+use crate::doctor::request::ProbeRequest;
 use client::http_endpoint::HttpEndpoint;
-use client::server::Address;
+use client::server::HttpServer;
 use net::tasks::Tasks;
 use protocol::version::LEGACY;
 
@@ -18,84 +18,88 @@ use protocol::version::LEGACY;
 pub(super) const FOREIGN_HOST: &str = "page.example";
 
 /// Asks it everything.
-pub(super) async fn inspect(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Tasks) {
-    inquiry.facts.reached =
+pub(super) async fn inspect(inspection: &mut Inspection<'_>, address: &HttpServer, tasks: &Tasks) {
+    inspection.facts.reached =
         Reached::Http { is_tls: address.url.is_tls, is_loopback: is_loopback(&address.url.host) };
-    inquiry.facts.url = Some(address.url.clone());
-    inquiry.say("asking which revisions it speaks");
+    inspection.facts.url = Some(address.url.clone());
+    inspection.say("asking which revisions it speaks");
     let http = match HttpEndpoint::new(address, tasks.clone()) {
-        Ok(endpoint) => HttpWire::new(endpoint),
+        Ok(endpoint) => HttpTransport::new(endpoint),
         Err(error) => {
-            inquiry.facts.not_inspected = Some(error.to_string());
+            inspection.facts.not_inspected = Some(error.to_string());
             return;
         }
     };
-    let wire = Wire::Http(&http);
-    inquiry.probe(&wire, Probe::Discover, &discover()).await;
-    if let Some(why) = why_not(&inquiry.facts, inquiry.budget) {
-        inquiry.facts.not_inspected = Some(why);
-        let refusal = inquiry.facts.answer(Probe::Discover).filter(|exchange| exchange.status == Some(401));
+    let transport = ProbeTransport::Http(&http);
+    inspection.probe(&transport, Probe::Discover, &discover()).await;
+    if let Some(why) = why_not(&inspection.facts, inspection.budget) {
+        inspection.facts.not_inspected = Some(why);
+        let refusal =
+            inspection.facts.answer(Probe::Discover).filter(|exchange| exchange.status == Some(401));
         if let Some(refusal) = refusal.cloned() {
-            inquiry.facts.door = Some(door::read(address, &refusal, inquiry.budget, tasks).await);
+            inspection.facts.door = Some(access::read(address, &refusal, inspection.budget, tasks).await);
         }
         return;
     }
-    inquiry.facts.modern = inquiry.facts.answer(Probe::Discover).and_then(introduction::modern);
-    let newest = legacy::open(inquiry, &wire, LEGACY[0]).await;
-    if inquiry.facts.modern.is_none() && newest.is_none() {
-        if !over_sse::inspect(inquiry, &wire, address, tasks).await {
-            inquiry.facts.not_inspected = Some(no_server(&inquiry.facts));
+    inspection.facts.modern = inspection.facts.answer(Probe::Discover).and_then(introduction::modern);
+    let newest = legacy::open(inspection, &transport, LEGACY[0]).await;
+    if inspection.facts.modern.is_none() && newest.is_none() {
+        if !over_sse::inspect(inspection, &transport, address, tasks).await {
+            inspection.facts.not_inspected = Some(no_server(&inspection.facts));
         }
         return;
     }
-    without_key(inquiry, address, tasks).await;
-    foreign_host(inquiry, address, tasks).await;
-    let others = if newest.is_some() { legacy::other_versions(inquiry, &wire).await } else { Vec::new() };
-    if inquiry.facts.modern.is_some() {
-        inquiry.say("asking by the rules of 2026");
-        modern::inquire(inquiry, &wire).await;
+    without_key(inspection, address, tasks).await;
+    foreign_host(inspection, address, tasks).await;
+    let others =
+        if newest.is_some() { legacy::other_versions(inspection, &transport).await } else { Vec::new() };
+    if inspection.facts.modern.is_some() {
+        inspection.say("asking by the rules of 2026");
+        modern::inquire(inspection, &transport).await;
     }
-    if let Some(tongue) = &newest {
-        inquiry.say("asking by the rules of before 2026");
-        legacy::begin(inquiry, &wire, tongue).await;
-        legacy::inquire(inquiry, &wire, tongue).await;
+    if let Some(dialect) = &newest {
+        inspection.say("asking by the rules of before 2026");
+        legacy::begin(inspection, &transport, dialect).await;
+        legacy::inquire(inspection, &transport, dialect).await;
     }
-    let tongue = if inquiry.facts.modern.is_some() { Some(Tongue::Modern) } else { newest.clone() };
-    time(inquiry, &wire, tongue.as_ref()).await;
-    if let Some(tongue) = &newest {
-        legacy::inquire_http(inquiry, &wire, tongue).await;
-        legacy::inquire_elsewhere(inquiry, &wire, &others).await;
-        legacy::end(inquiry, &wire, &others).await;
+    let dialect = if inspection.facts.modern.is_some() { Some(Dialect::Modern) } else { newest.clone() };
+    time(inspection, &transport, dialect.as_ref()).await;
+    if let Some(dialect) = &newest {
+        legacy::inquire_http(inspection, &transport, dialect).await;
+        legacy::inquire_elsewhere(inspection, &transport, &others).await;
+        legacy::end(inspection, &transport, &others).await;
     }
 }
 
 /// Whether the key that was given is needed at all, and what those are told who have none.
-async fn without_key(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Tasks) {
+async fn without_key(inspection: &mut Inspection<'_>, address: &HttpServer, tasks: &Tasks) {
     if !address.headers.contains_key(AUTHORIZATION) {
         return;
     }
     let mut stranger = address.clone();
     stranger.headers.remove(AUTHORIZATION);
     let Ok(endpoint) = HttpEndpoint::new(&stranger, tasks.clone()) else { return };
-    let http = HttpWire::new(endpoint);
-    let ask = if inquiry.facts.modern.is_some() { discover() } else { Ask::initialize(LEGACY[0]) };
-    inquiry.probe(&Wire::Http(&http), Probe::WithoutKey, &ask).await;
-    let refusal = inquiry.facts.answer(Probe::WithoutKey).filter(|exchange| exchange.status == Some(401));
+    let http = HttpTransport::new(endpoint);
+    let ask =
+        if inspection.facts.modern.is_some() { discover() } else { ProbeRequest::initialize(LEGACY[0]) };
+    inspection.probe(&ProbeTransport::Http(&http), Probe::WithoutKey, &ask).await;
+    let refusal = inspection.facts.answer(Probe::WithoutKey).filter(|exchange| exchange.status == Some(401));
     if let Some(refusal) = refusal.cloned() {
-        inquiry.facts.door = Some(door::read(address, &refusal, inquiry.budget, tasks).await);
+        inspection.facts.door = Some(access::read(address, &refusal, inspection.budget, tasks).await);
     }
 }
 
 /// What a server of this machine says to a page whose host name was made to lead here.
-async fn foreign_host(inquiry: &mut Inquiry<'_>, address: &Address, tasks: &Tasks) {
-    if inquiry.facts.reached != (Reached::Http { is_tls: false, is_loopback: true }) {
+async fn foreign_host(inspection: &mut Inspection<'_>, address: &HttpServer, tasks: &Tasks) {
+    if inspection.facts.reached != (Reached::Http { is_tls: false, is_loopback: true }) {
         return;
     }
     let mut rebound = address.clone();
     FOREIGN_HOST.clone_into(&mut rebound.url.authority);
     let Ok(endpoint) = HttpEndpoint::new(&rebound, tasks.clone()) else { return };
-    let ask = if inquiry.facts.modern.is_some() { discover() } else { Ask::initialize(LEGACY[0]) };
-    inquiry.probe(&Wire::Http(&HttpWire::new(endpoint)), Probe::ForeignHost, &ask).await;
+    let ask =
+        if inspection.facts.modern.is_some() { discover() } else { ProbeRequest::initialize(LEGACY[0]) };
+    inspection.probe(&ProbeTransport::Http(&HttpTransport::new(endpoint)), Probe::ForeignHost, &ask).await;
 }
 
 /// Why a server cannot be inspected that gave this first answer.

@@ -21,7 +21,7 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct ProbeRequest {
     pub(super) http_method: Method,
     pub(super) headers: HeaderMap,
     pub(super) body: Body,
@@ -51,7 +51,7 @@ pub(super) enum Until {
     Head,
 }
 
-impl Ask {
+impl ProbeRequest {
     /// A request of the modern era.
     pub(super) fn modern(id: impl Into<Value>, method: &str, params: Value) -> Self {
         let mut params = into_object(params);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn requests_are_as_the_revision_asks_until_they_are_changed() {
-        let ask = Ask::modern(7, "tools/call", json!({ "name": "naïve", "arguments": {} }));
+        let ask = ProbeRequest::modern(7, "tools/call", json!({ "name": "naïve", "arguments": {} }));
         assert_eq!(ask.headers["mcp-name"], "=?base64?bmHDr3Zl?=");
         assert_eq!(ask.headers["mcp-method"], "tools/call");
         assert_eq!(ask.headers["mcp-protocol-version"], MODERN[0]);
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(other.headers["mcp-protocol-version"], NO_VERSION);
         assert!(!other.headers.contains_key("mcp-name"));
 
-        let ping = Ask::legacy("a", "ping", json!({})).in_session("2025-11-25", Some("s"));
+        let ping = ProbeRequest::legacy("a", "ping", json!({})).in_session("2025-11-25", Some("s"));
         assert_eq!(ping.bytes(), r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#.as_bytes());
         assert_eq!(ping.headers["mcp-session-id"], "s");
     }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use serde_json::{Map, Value, json};
 
 /// A person at a terminal, or what stands for one.
-pub trait Person {
+pub trait UserInteraction {
     /// What a server may ask: `ClientCapabilities`.
     fn capabilities(&self) -> Value {
         json!({})
@@ -14,29 +14,29 @@ pub trait Person {
 
     /// A notification: progress, a log line, a changed list. Called as often as the server likes: must be quick, and
     /// keep nothing that grows.
-    fn told(&self, _method: &str, _params: &Value) {}
+    fn notified(&self, _method: &str, _params: &Value) {}
 
     /// A question: `elicitation/create`, `sampling/createMessage` or `roots/list`. One at a time; dropped if the server
     /// takes it back or the call is over.
-    fn asked<'a>(&'a self, method: &'a str, _params: &'a Value) -> Answering<'a> {
+    fn ask<'a>(&'a self, method: &'a str, _params: &'a Value) -> PendingAnswer<'a> {
         Box::pin(std::future::ready(Err(Refusal::unknown(method))))
     }
 
     /// A message that travels.
-    fn saw(&self, _travelling: &Travelling<'_>) {}
+    fn trace(&self, _message: &WireMessage<'_>) {}
 
     /// A piece of what a program says on standard error.
-    fn overheard(&self, _text: &str) {}
+    fn stderr(&self, _text: &str) {}
 }
 
 /// An answer to a question, once there is one.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + 'a>>;
+pub type PendingAnswer<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + 'a>>;
 
 /// Nobody: is told nothing, and answers nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Nobody;
+pub struct NoUser;
 
-impl Person for Nobody {}
+impl UserInteraction for NoUser {}
 
 /// Why a question has no answer: the error that the server gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Refusal {
 
 /// A message on its way.
 #[derive(Clone, Debug)]
-pub struct Travelling<'a> {
+pub struct WireMessage<'a> {
     /// Whether it goes to the server.
     pub is_sent: bool,
     /// What stands before it: the line and headers of MCP, or nothing.

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::FAREWELL;
-use super::call::Call;
-use super::calls::{Calls, Counted, UnderWay, Unfinished};
+use super::in_flight::{InFlight, InFlightRequests, PendingCount, PendingGuard};
 use super::message::{Message, batch, key};
-use super::session::{Session, Sessions};
-use super::stdio::{Output, Remarks};
-use client::fault::Fault;
+use super::request::ClientRequest;
+use super::session::{CurrentSession, Session};
+use super::stdio::{OutputQueue, StderrLog};
+use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
 use net::tasks::Tasks;
 use protocol::envelope::MessageKind;
@@ -36,68 +36,68 @@ pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The way between one client and one server.
-pub(super) struct Bridge {
+pub(super) struct StdioProxy {
     pub(super) endpoint: HttpEndpoint,
-    pub(super) output: Output,
-    pub(super) remarks: Remarks,
+    pub(super) output: OutputQueue,
+    pub(super) stderr_log: StderrLog,
     pub(super) tasks: Tasks,
     pub(super) timeout: Duration,
     pub(super) scratch: RefCell<Scratch>,
-    pub(super) calls: Calls,
-    pub(super) sessions: Sessions,
+    pub(super) calls: InFlightRequests,
+    pub(super) sessions: CurrentSession,
     /// Held while a session is opened anew.
     pub(super) reopening: Mutex<()>,
     /// The mirrored parameters of tools that were listed.
     pub(super) annotated: RefCell<HashMap<String, Vec<Annotation>>>,
     /// Each `initialize` under way: nothing else of a session leaves before its answer.
-    pub(super) initializing: Unfinished,
+    pub(super) initializing: PendingCount,
     /// Each `notifications/initialized` under way: no request of a session leaves before it.
-    pub(super) introducing: Unfinished,
-    unfinished: Unfinished,
-    forwarded: mpsc::Sender<Forwarded>,
+    pub(super) introducing: PendingCount,
+    unfinished: PendingCount,
+    forwarded: mpsc::Sender<QueuedMessage>,
     /// How many were put there, and how many of these were sent or given up.
     queued: Cell<u64>,
     finished: watch::Sender<u64>,
 }
 
 /// A notification or response on its way.
-struct Forwarded {
+struct QueuedMessage {
     message: Message,
     modern_version: Option<String>,
-    _counted: Counted,
-    _introducing: Option<Counted>,
+    _counted: PendingGuard,
+    _introducing: Option<PendingGuard>,
 }
 
-impl Bridge {
+impl StdioProxy {
     /// Must be called on a local runtime.
     pub(super) fn start(
         endpoint: HttpEndpoint,
-        output: Output,
-        remarks: Remarks,
+        output: OutputQueue,
+        stderr_log: StderrLog,
         tasks: Tasks,
         timeout: Duration,
     ) -> Rc<Self> {
         let (forwarded, waiting) = mpsc::channel(FORWARDED_MAX);
-        let bridge = Rc::new(Self {
+        let proxy = Rc::new(Self {
             endpoint,
             output,
-            remarks,
+            stderr_log,
             tasks,
             timeout,
             scratch: RefCell::default(),
-            calls: Calls::default(),
-            sessions: Sessions::default(),
+            calls: InFlightRequests::default(),
+            sessions: CurrentSession::default(),
             reopening: Mutex::default(),
             annotated: RefCell::default(),
-            initializing: Unfinished::default(),
-            introducing: Unfinished::default(),
-            unfinished: Unfinished::default(),
+            initializing: PendingCount::default(),
+            introducing: PendingCount::default(),
+            unfinished: PendingCount::default(),
             forwarded,
             queued: Cell::default(),
             finished: watch::Sender::new(0),
         });
-        bridge.tasks.spawn(Rc::clone(&bridge).forward(waiting));
-        bridge
+        proxy.tasks.spawn(Rc::clone(&proxy).forward(waiting));
+        proxy
     }
 
     /// Takes a line.
@@ -134,11 +134,11 @@ impl Bridge {
     async fn take_request(self: &Rc<Self>, message: Message) {
         let Some(id) = message.id() else { return };
         let Some(key) = key(id.as_bytes()) else {
-            return self.refuse(None, &Fault::NotJsonRpc("the id is not valid text")).await;
+            return self.refuse(None, &ExchangeError::NotJsonRpc("the id is not valid text")).await;
         };
         let is_initialize = message.method == Method::Initialize;
         let modern_version = message.modern_version().filter(|_| !is_initialize);
-        let under_way = UnderWay {
+        let in_flight = InFlight {
             era: if modern_version.is_some() { Era::Modern } else { Era::Legacy },
             is_open_ended: message.method == Method::Listen,
             stop: CancellationToken::new(),
@@ -146,19 +146,19 @@ impl Bridge {
             is_sent: Rc::default(),
         };
         if self.calls.get(&key).is_some() {
-            let fault = Fault::NotJsonRpc("another request with this id is under way");
+            let fault = ExchangeError::NotJsonRpc("another request with this id is under way");
             return self.refuse(Some(&id), &fault).await;
         }
-        if !self.calls.add(key.clone(), under_way.clone(), CALLS_MAX) {
-            return self.refuse(Some(&id), &Fault::Busy).await;
+        if !self.calls.add(key.clone(), in_flight.clone(), CALLS_MAX) {
+            return self.refuse(Some(&id), &ExchangeError::Busy).await;
         }
         let initializing = is_initialize.then(|| self.initializing.one());
-        let counted = (!under_way.is_open_ended).then(|| self.unfinished.one());
+        let counted = (!in_flight.is_open_ended).then(|| self.unfinished.one());
         let written_before = self.queued.get();
-        let call = Call { message, id, key, modern_version, under_way, written_before };
-        let bridge = Rc::clone(self);
+        let call = ClientRequest { message, id, key, modern_version, in_flight, written_before };
+        let proxy = Rc::clone(self);
         self.tasks.spawn(async move {
-            bridge.answer(&call).await;
+            proxy.answer(&call).await;
             drop((initializing, counted));
         });
     }
@@ -181,10 +181,11 @@ impl Bridge {
         let modern_version = message.modern_version();
         let introducing = message.is("notifications/initialized").then(|| self.introducing.one());
         let counted = self.unfinished.one();
-        let forwarded = Forwarded { message, modern_version, _counted: counted, _introducing: introducing };
+        let forwarded =
+            QueuedMessage { message, modern_version, _counted: counted, _introducing: introducing };
         match self.forwarded.try_send(forwarded) {
             Ok(()) => self.queued.update(|queued| queued + 1),
-            Err(_) => self.remarks.say("dropped a notification or response: too many wait to be sent"),
+            Err(_) => self.stderr_log.say("dropped a notification or response: too many wait to be sent"),
         }
     }
 
@@ -196,15 +197,15 @@ impl Bridge {
     }
 
     /// Sends notifications and responses, one after another.
-    async fn forward(self: Rc<Self>, mut waiting: mpsc::Receiver<Forwarded>) {
+    async fn forward(self: Rc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
         while let Some(forwarded) = waiting.recv().await {
             self.forward_one(&forwarded).await;
             self.finished.send_modify(|finished| *finished += 1);
         }
     }
 
-    async fn forward_one(self: &Rc<Self>, forwarded: &Forwarded) {
-        let Forwarded { message, modern_version, .. } = forwarded;
+    async fn forward_one(self: &Rc<Self>, forwarded: &QueuedMessage) {
+        let QueuedMessage { message, modern_version, .. } = forwarded;
         if modern_version.is_none() {
             self.initializing.none().await;
         }
@@ -213,7 +214,7 @@ impl Bridge {
             (Some(version), _) => message.modern_headers(version),
             (None, Some(session)) => Ok(session.headers()),
             (None, None) => {
-                self.remarks.say("dropped a notification or response: there is no session");
+                self.stderr_log.say("dropped a notification or response: there is no session");
                 return;
             }
         };
@@ -222,15 +223,15 @@ impl Bridge {
             Err(fault) => Err(fault),
         };
         if let Err(fault) = told {
-            self.remarks.say(format!("a notification or response was not taken: {fault}"));
+            self.stderr_log.say(format!("a notification or response was not taken: {fault}"));
         } else if let Some(session) = session.filter(|_| message.is("notifications/initialized")) {
             self.listen(session);
         }
     }
 
     /// Answers with an error.
-    pub(super) async fn refuse(&self, id: Option<&str>, fault: &Fault) {
-        self.remarks.say(fault.to_string());
+    pub(super) async fn refuse(&self, id: Option<&str>, fault: &ExchangeError) {
+        self.stderr_log.say(fault.to_string());
         self.output.write(Bytes::from(fault.body(id))).await;
     }
 
@@ -268,13 +269,15 @@ impl Bridge {
         match ended.map(|reply| reply.head.status) {
             Ok(status) if status.is_success() => {}
             Ok(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => {}
-            Ok(status) => self.remarks.say(format!("the session was not ended: status {}", status.as_u16())),
-            Err(fault) => self.remarks.say(format!("the session was not ended: {fault}")),
+            Ok(status) => {
+                self.stderr_log.say(format!("the session was not ended: status {}", status.as_u16()))
+            }
+            Err(fault) => self.stderr_log.say(format!("the session was not ended: {fault}")),
         }
     }
 
     /// A message that a server may send at any time is longer than is accepted, or is none.
     pub(super) fn drop_message(&self, why: &str) {
-        self.remarks.say(format!("dropped a message of the server: {why}"));
+        self.stderr_log.say(format!("dropped a message of the server: {why}"));
     }
 }

@@ -11,7 +11,7 @@ use config::AdminPlace;
 
 /// Where an admin listener is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AdminAddress {
     /// A host, which may be a name, and a port.
     Address {
         /// Without brackets.
@@ -25,7 +25,7 @@ pub enum Place {
 
 /// Why a text names no admin listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
+pub enum AdminAddressError {
     /// It is no address.
     #[error("write it as 127.0.0.1:9090 or unix:/run/trunkline/admin.sock")]
     Unreadable,
@@ -44,40 +44,40 @@ pub enum PlaceError {
     Tls,
 }
 
-impl FromStr for Place {
-    type Err = PlaceError;
+impl FromStr for AdminAddress {
+    type Err = AdminAddressError;
 
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
+    fn from_str(text: &str) -> Result<Self, AdminAddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             let is_path = !path.is_empty() && !path.contains('\0');
-            return if is_path { Ok(Self::Socket(path.into())) } else { Err(PlaceError::Unreadable) };
+            return if is_path { Ok(Self::Socket(path.into())) } else { Err(AdminAddressError::Unreadable) };
         }
         if text.starts_with("https:") {
-            return Err(PlaceError::Tls);
+            return Err(AdminAddressError::Tls);
         }
         let bare = text.strip_prefix("http://").unwrap_or(text);
         let bare = bare.strip_suffix("/status").unwrap_or(bare).trim_end_matches('/');
-        let authority: Authority = bare.parse().map_err(|_| PlaceError::Unreadable)?;
+        let authority: Authority = bare.parse().map_err(|_| AdminAddressError::Unreadable)?;
         if authority.as_str().contains('@') || authority.host().is_empty() {
-            return Err(PlaceError::Unreadable);
+            return Err(AdminAddressError::Unreadable);
         }
         let host = authority.host();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         match authority.port_u16() {
-            None => Err(PlaceError::NoPort),
-            Some(0) => Err(PlaceError::AnyPort),
+            None => Err(AdminAddressError::NoPort),
+            Some(0) => Err(AdminAddressError::AnyPort),
             Some(port) => Ok(Self::Address { host: host.to_owned(), port }),
         }
     }
 }
 
-impl TryFrom<&AdminPlace> for Place {
-    type Error = PlaceError;
+impl TryFrom<&AdminPlace> for AdminAddress {
+    type Error = AdminAddressError;
 
-    fn try_from(place: &AdminPlace) -> Result<Self, PlaceError> {
+    fn try_from(place: &AdminPlace) -> Result<Self, AdminAddressError> {
         match place {
             AdminPlace::Socket(path) => Ok(Self::Socket(path.clone())),
-            AdminPlace::Address(address) if address.port() == 0 => Err(PlaceError::AnyPort),
+            AdminPlace::Address(address) if address.port() == 0 => Err(AdminAddressError::AnyPort),
             AdminPlace::Address(address) => {
                 Ok(Self::Address { host: reachable(*address).to_string(), port: address.port() })
             }
@@ -94,7 +94,7 @@ fn reachable(address: SocketAddr) -> IpAddr {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
@@ -119,7 +119,7 @@ mod tests {
             ("unix:/run/a.sock", "unix:/run/a.sock"),
         ] {
             assert_eq!(
-                text.parse::<Place>().map(|place| place.to_string()),
+                text.parse::<AdminAddress>().map(|place| place.to_string()),
                 Ok(expected.to_owned()),
                 "{text}"
             );
@@ -129,17 +129,17 @@ mod tests {
     #[test]
     fn what_is_no_place_says_how_to_write_one() {
         for (text, expected) in [
-            ("", PlaceError::Unreadable),
-            ("unix:", PlaceError::Unreadable),
-            ("a b:1", PlaceError::Unreadable),
-            ("user@host:1", PlaceError::Unreadable),
-            ("http://host:1/path/x", PlaceError::Unreadable),
-            ("localhost", PlaceError::NoPort),
-            ("localhost:99999", PlaceError::NoPort),
-            ("127.0.0.1:0", PlaceError::AnyPort),
-            ("https://gateway.example:9090", PlaceError::Tls),
+            ("", AdminAddressError::Unreadable),
+            ("unix:", AdminAddressError::Unreadable),
+            ("a b:1", AdminAddressError::Unreadable),
+            ("user@host:1", AdminAddressError::Unreadable),
+            ("http://host:1/path/x", AdminAddressError::Unreadable),
+            ("localhost", AdminAddressError::NoPort),
+            ("localhost:99999", AdminAddressError::NoPort),
+            ("127.0.0.1:0", AdminAddressError::AnyPort),
+            ("https://gateway.example:9090", AdminAddressError::Tls),
         ] {
-            assert_eq!(text.parse::<Place>(), Err(expected), "{text}");
+            assert_eq!(text.parse::<AdminAddress>(), Err(expected), "{text}");
         }
     }
 
@@ -149,10 +149,10 @@ mod tests {
             ("0.0.0.0:9", Ok("127.0.0.1:9")),
             ("[::]:9", Ok("[::1]:9")),
             ("10.0.0.7:9", Ok("10.0.0.7:9")),
-            ("127.0.0.1:0", Err(PlaceError::AnyPort)),
+            ("127.0.0.1:0", Err(AdminAddressError::AnyPort)),
         ] {
             let place = AdminPlace::Address(address.parse().unwrap());
-            let place = Place::try_from(&place).map(|place| place.to_string());
+            let place = AdminAddress::try_from(&place).map(|place| place.to_string());
             assert_eq!(place.as_deref().map_err(|error| *error), expected, "{address}");
         }
     }

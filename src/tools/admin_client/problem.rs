@@ -19,7 +19,7 @@ const CONNECTIONS_WARNING_PERCENT: u64 = 90;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum ProblemLevel {
     /// Somebody is not served, or soon is not.
     Wrong,
     /// It needs attention.
@@ -28,9 +28,9 @@ pub enum Severity {
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Problem {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: ProblemLevel,
     /// With what: `upstream weather`.
     pub subject: String,
     /// What.
@@ -40,7 +40,7 @@ pub struct Trouble {
 }
 
 /// Everything that is wrong, worst first; `now_s` is the time since 1970.
-pub fn troubles(status: &Status, now_s: u64) -> Vec<Trouble> {
+pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
     let mut found = Vec::new();
     of_process(status, &mut found);
     for endpoint in status.endpoints.iter().filter(|endpoint| endpoint.fit == Some(false)) {
@@ -60,14 +60,14 @@ pub fn troubles(status: &Status, now_s: u64) -> Vec<Trouble> {
 }
 
 /// How many are wrong and how many need attention.
-pub fn counts(troubles: &[Trouble]) -> (usize, usize) {
-    let wrong = troubles.iter().filter(|trouble| trouble.severity == Severity::Wrong).count();
-    (wrong, troubles.len() - wrong)
+pub fn counts(problems: &[Problem]) -> (usize, usize) {
+    let wrong = problems.iter().filter(|trouble| trouble.severity == ProblemLevel::Wrong).count();
+    (wrong, problems.len() - wrong)
 }
 
 /// The same in words; `None` where nothing is.
-pub fn summary(troubles: &[Trouble]) -> Option<String> {
-    let said = match counts(troubles) {
+pub fn summary(problems: &[Problem]) -> Option<String> {
+    let said = match counts(problems) {
         (0, 0) => return None,
         (0, 1) => "1 needs attention".to_owned(),
         (0, look) => format!("{look} need attention"),
@@ -78,7 +78,7 @@ pub fn summary(troubles: &[Trouble]) -> Option<String> {
     Some(said)
 }
 
-fn of_process(status: &Status, found: &mut Vec<Trouble>) {
+fn of_process(status: &Status, found: &mut Vec<Problem>) {
     if let Some(phase) = &status.drain {
         found.push(look("gateway", format!("is about to stop (drain: {phase})"), ""));
     }
@@ -113,7 +113,7 @@ fn of_process(status: &Status, found: &mut Vec<Trouble>) {
     }
 }
 
-fn of_upstream(upstream: &Upstream, interval_s: Option<f64>, found: &mut Vec<Trouble>) {
+fn of_upstream(upstream: &Upstream, interval_s: Option<f64>, found: &mut Vec<Problem>) {
     let subject = || format!("upstream {}", upstream.name);
     let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
     let open = upstream.replicas.iter().filter(|replica| replica.breaker == "open").count();
@@ -161,7 +161,7 @@ fn failing(recent: &Recent, interval_s: Option<f64>) -> Option<f64> {
     is_worth_it.then(|| (errors / calls * 100.0).round().min(100.0))
 }
 
-fn of_pins(upstream: &Upstream, found: &mut Vec<Trouble>) {
+fn of_pins(upstream: &Upstream, found: &mut Vec<Problem>) {
     let Some(pins) = &upstream.pins else { return };
     let subject = || format!("upstream {}", upstream.name);
     if pins.unreadable {
@@ -187,7 +187,7 @@ fn of_pins(upstream: &Upstream, found: &mut Vec<Trouble>) {
     found.push(look(subject(), what, &format!("trunkline pins show {}", upstream.name)));
 }
 
-fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Trouble>) {
+fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Problem>) {
     for (file, ends_s) in &status.certificates {
         let Some(ends_s) = *ends_s else { continue };
         let subject = format!("certificate {file}");
@@ -204,7 +204,7 @@ fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Trouble>) {
     }
 }
 
-fn of_bounds(status: &Status, found: &mut Vec<Trouble>) {
+fn of_bounds(status: &Status, found: &mut Vec<Problem>) {
     let connections = &status.connections;
     if let Some(max) = connections.max.filter(|max| *max > 0) {
         if connections.open >= max {
@@ -219,17 +219,17 @@ fn of_bounds(status: &Status, found: &mut Vec<Trouble>) {
     }
 }
 
-fn wrong(subject: String, what: impl Into<String>, advice: &str) -> Trouble {
-    trouble(Severity::Wrong, subject, what.into(), advice)
+fn wrong(subject: String, what: impl Into<String>, advice: &str) -> Problem {
+    trouble(ProblemLevel::Wrong, subject, what.into(), advice)
 }
 
-fn look(subject: impl Into<String>, what: impl Into<String>, advice: &str) -> Trouble {
-    trouble(Severity::Look, subject.into(), what.into(), advice)
+fn look(subject: impl Into<String>, what: impl Into<String>, advice: &str) -> Problem {
+    trouble(ProblemLevel::Look, subject.into(), what.into(), advice)
 }
 
-fn trouble(severity: Severity, subject: String, what: String, advice: &str) -> Trouble {
+fn trouble(severity: ProblemLevel, subject: String, what: String, advice: &str) -> Problem {
     let advice = Some(advice.to_owned()).filter(|advice| !advice.is_empty());
-    Trouble { severity, subject, what, advice }
+    Problem { severity, subject, what, advice }
 }
 
 #[cfg(test)]
@@ -241,8 +241,8 @@ mod tests {
     const NOW_S: u64 = 1_800_000_000;
 
     fn found(status: &Value) -> Vec<String> {
-        let said = |trouble: Trouble| format!("{:?} {}: {}", trouble.severity, trouble.subject, trouble.what);
-        troubles(&Status::read(status), NOW_S).into_iter().map(said).collect()
+        let said = |trouble: Problem| format!("{:?} {}: {}", trouble.severity, trouble.subject, trouble.what);
+        problems(&Status::read(status), NOW_S).into_iter().map(said).collect()
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
     fn the_worst_is_first() {
         let status = json!({"panics": 1, "endpoints": [{"path": "/", "fit": false}]});
         assert!(found(&status)[0].starts_with("Wrong"));
-        let all = troubles(&Status::read(&status), NOW_S);
+        let all = problems(&Status::read(&status), NOW_S);
         assert_eq!(summary(&all).as_deref(), Some("1 wrong, 1 needs attention"));
         assert_eq!(summary(&[]), None);
     }

@@ -9,7 +9,7 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::Value;
 
-use super::place::Place;
+use super::address::AdminAddress;
 use net::http_client::{Destination, HttpClient, HttpError};
 use net::tasks::Tasks;
 
@@ -20,7 +20,7 @@ const REASON_CHARS_MAX: usize = 200;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum AdminError {
     /// Nobody listens there.
     #[error("{0}")]
     Unreachable(String),
@@ -44,7 +44,7 @@ pub enum Fault {
     Nonsense,
 }
 
-impl Fault {
+impl AdminError {
     /// Whether an older gateway would have said so of a path it does not have.
     pub fn is_unknown_path(&self) -> bool {
         matches!(self, Self::Status(StatusCode::NOT_FOUND, _))
@@ -53,41 +53,43 @@ impl Fault {
 
 /// Asks one admin listener. Must be used on a runtime that can spawn locally.
 #[derive(Clone)]
-pub struct Watcher {
-    place: Place,
+pub struct AdminClient {
+    place: AdminAddress,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
     timeout: Duration,
 }
 
-impl fmt::Debug for Watcher {
+impl fmt::Debug for AdminClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watcher").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
-impl Watcher {
+impl AdminClient {
     /// For the listener at `place`; `authorization` is shown with every question, and an answer may take `timeout`, all
     /// in all.
-    pub fn new(place: Place, authorization: Option<HeaderValue>, timeout: Duration) -> Self {
+    pub fn new(place: AdminAddress, authorization: Option<HeaderValue>, timeout: Duration) -> Self {
         let host = match &place {
-            Place::Address { .. } => HeaderValue::from_str(&place.to_string()).ok(),
-            Place::Socket(_) => None,
+            AdminAddress::Address { .. } => HeaderValue::from_str(&place.to_string()).ok(),
+            AdminAddress::Socket(_) => None,
         };
         let host = host.unwrap_or(HeaderValue::from_static("localhost"));
         Self { place, host, authorization, timeout }
     }
 
     /// Where it is.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &AdminAddress {
         &self.place
     }
 
     /// What the listener answers to a GET of `target`, as it came.
-    pub async fn get(&self, target: &str) -> Result<Bytes, Fault> {
+    pub async fn get(&self, target: &str) -> Result<Bytes, AdminError> {
         let destination = match &self.place {
-            Place::Address { host, port } => Destination::Tcp { host: host.clone(), port: *port, tls: None },
-            Place::Socket(path) => Destination::Unix(path.clone()),
+            AdminAddress::Address { host, port } => {
+                Destination::Tcp { host: host.clone(), port: *port, tls: None }
+            }
+            AdminAddress::Socket(path) => Destination::Unix(path.clone()),
         };
         let client = HttpClient::new(destination, Tasks::default());
         let deadline = Instant::now() + self.timeout;
@@ -97,17 +99,17 @@ impl Watcher {
     }
 
     /// The JSON object that the listener answers to a GET of `target`.
-    pub async fn object(&self, target: &str) -> Result<Value, Fault> {
+    pub async fn object(&self, target: &str) -> Result<Value, AdminError> {
         object(&self.get(target).await?)
     }
 
-    fn fault(&self, error: HttpError) -> Fault {
+    fn fault(&self, error: HttpError) -> AdminError {
         match error {
-            HttpError::Unreachable(why) => Fault::Unreachable(why),
-            HttpError::ConnectTimedOut(patience) => Fault::TimedOut(patience),
-            HttpError::TimedOut => Fault::TimedOut(self.timeout),
-            HttpError::TooLarge => Fault::TooLarge,
-            HttpError::Tls(_) | HttpError::Reset | HttpError::Malformed => Fault::Broken(error),
+            HttpError::Unreachable(why) => AdminError::Unreachable(why),
+            HttpError::ConnectTimedOut(patience) => AdminError::TimedOut(patience),
+            HttpError::TimedOut => AdminError::TimedOut(self.timeout),
+            HttpError::TooLarge => AdminError::TooLarge,
+            HttpError::Tls(_) | HttpError::Reset | HttpError::Malformed => AdminError::Broken(error),
         }
     }
 
@@ -123,17 +125,17 @@ impl Watcher {
 }
 
 /// The JSON object that `text` is.
-pub fn object(text: &[u8]) -> Result<Value, Fault> {
-    serde_json::from_slice::<Value>(text).ok().filter(Value::is_object).ok_or(Fault::Nonsense)
+pub fn object(text: &[u8]) -> Result<Value, AdminError> {
+    serde_json::from_slice::<Value>(text).ok().filter(Value::is_object).ok_or(AdminError::Nonsense)
 }
 
-fn judge(status: StatusCode, body: Bytes) -> Result<Bytes, Fault> {
+fn judge(status: StatusCode, body: Bytes) -> Result<Bytes, AdminError> {
     match status {
         StatusCode::OK => Ok(body),
-        StatusCode::UNAUTHORIZED => Err(Fault::Token),
+        StatusCode::UNAUTHORIZED => Err(AdminError::Token),
         status => {
             let text = String::from_utf8_lossy(&body);
-            Err(Fault::Status(status, text.trim().chars().take(REASON_CHARS_MAX).collect()))
+            Err(AdminError::Status(status, text.trim().chars().take(REASON_CHARS_MAX).collect()))
         }
     }
 }

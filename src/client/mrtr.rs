@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::dialogue::Client;
-use super::failure::Failure;
+use super::connection::Client;
+use super::error::ClientError;
 
 /// How often a server may ask before its result.
 const ROUNDS_MAX: usize = 50;
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The result of a request, after as many rounds as it takes.
-pub(super) async fn result(client: &Client, method: &str, params: Value) -> Result<Value, Failure> {
+pub(super) async fn result(client: &Client, method: &str, params: Value) -> Result<Value, ClientError> {
     let mut next = params.clone();
     let mut pause = PAUSE;
     for _ in 0..=ROUNDS_MAX {
@@ -27,7 +27,7 @@ pub(super) async fn result(client: &Client, method: &str, params: Value) -> Resu
             "input_required" => {}
             other => {
                 let why = format!("it has the unknown resultType {other:?}");
-                return Err(Failure::Invalid { method: method.to_owned(), why });
+                return Err(ClientError::Invalid { method: method.to_owned(), why });
             }
         }
         next = params.clone();
@@ -43,15 +43,15 @@ pub(super) async fn result(client: &Client, method: &str, params: Value) -> Resu
             put(&mut next, "requestState", state.clone());
         }
     }
-    Err(Failure::AskedTooOften(ROUNDS_MAX))
+    Err(ClientError::AskedTooOften(ROUNDS_MAX))
 }
 
 async fn responses(
     client: &Client,
     method: &str,
     questions: &Map<String, Value>,
-) -> Result<Map<String, Value>, Failure> {
-    let invalid = |why: &str| Failure::Invalid { method: method.to_owned(), why: why.to_owned() };
+) -> Result<Map<String, Value>, ClientError> {
+    let invalid = |why: &str| ClientError::Invalid { method: method.to_owned(), why: why.to_owned() };
     if questions.len() > QUESTIONS_MAX {
         return Err(invalid("it asks more questions than are answered"));
     }
@@ -60,9 +60,9 @@ async fn responses(
     for (key, question) in questions {
         let asked = question.get("method").and_then(Value::as_str);
         let asked = asked.ok_or_else(|| invalid("one of its inputRequests has no method"))?;
-        let answer = client.hearing().ask(asked, question.get("params").unwrap_or(&none)).await;
+        let answer = client.handler().ask_user(asked, question.get("params").unwrap_or(&none)).await;
         let answer = answer
-            .map_err(|refusal| Failure::Unanswered { method: asked.to_owned(), why: refusal.message })?;
+            .map_err(|refusal| ClientError::Unanswered { method: asked.to_owned(), why: refusal.message })?;
         responses.insert(key.clone(), answer);
     }
     Ok(responses)

@@ -11,15 +11,15 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::dialogue::Request;
-use super::failure::{Failure, RpcError};
-use super::fault::{Fault, unusable};
-use super::heard::{self, Heard};
-use super::hearing::Hearing;
+use super::connection::Request;
+use super::error::{ClientError, RpcError};
+use super::exchange_error::{ExchangeError, unusable};
 use super::http_endpoint::HttpEndpoint;
-use super::person::Travelling;
-use super::replies::{Messages, Position};
-use super::server::Address;
+use super::incoming_handler::IncomingHandler;
+use super::incoming_message::{self, IncomingMessage};
+use super::response_reader::{ResponseReader, StreamPosition};
+use super::server::HttpServer;
+use super::user_interaction::WireMessage;
 use net::http_client::{Reply, collect};
 use net::tasks::Tasks;
 use protocol::header::encode_value;
@@ -45,9 +45,9 @@ const RESUMES_MAX: u32 = 4;
 const ANSWERS_MAX: usize = 32;
 
 /// The way to a server over HTTP.
-pub(super) struct OverHttp {
+pub(super) struct StreamableHttp {
     endpoint: HttpEndpoint,
-    hearing: Rc<Hearing>,
+    handler: Rc<IncomingHandler>,
     /// What has to arrive before the end.
     messages: Tasks,
     /// The revision and id of the session, in the legacy era.
@@ -57,12 +57,12 @@ pub(super) struct OverHttp {
     over: CancellationToken,
 }
 
-impl OverHttp {
-    pub(super) fn new(address: &Address, hearing: Rc<Hearing>) -> Result<Rc<Self>, Failure> {
+impl StreamableHttp {
+    pub(super) fn new(address: &HttpServer, handler: Rc<IncomingHandler>) -> Result<Rc<Self>, ClientError> {
         let endpoint = HttpEndpoint::new(address, Tasks::default()).map_err(unusable)?;
         Ok(Rc::new(Self {
             endpoint,
-            hearing,
+            handler,
             messages: Tasks::default(),
             version: Cell::new(None),
             session_id: RefCell::default(),
@@ -81,42 +81,43 @@ impl OverHttp {
         self: &Rc<Self>,
         request: &Request<'_>,
         patience: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, ClientError> {
         let headers = self.headers(Some(request));
         let body = Bytes::from(request.text());
         let is_cancellable = request.modern.is_none() && request.method != "initialize";
-        let mut withdrawal =
-            is_cancellable.then(|| Withdrawal { http: Rc::clone(self), id: Some(request.id) });
+        let mut cancellation =
+            is_cancellable.then(|| CancelOnDrop { http: Rc::clone(self), id: Some(request.id) });
         let is_safe_to_repeat = Method::of(request.method).is_safe_to_repeat();
-        self.saw(true, "POST", &headers, &body);
+        self.trace(true, "POST", &headers, &body);
         let outcome = match self.endpoint.post(headers, body, is_safe_to_repeat, patience).await {
             Ok(reply) => self.read(request, reply, patience).await,
             Err(fault) => Err(fault.into()),
         };
-        let is_left_behind = matches!(outcome, Err(Failure::Fault(Fault::TimedOut) | Failure::Flood(_)));
-        if let Some(withdrawal) = withdrawal.as_mut().filter(|_| !is_left_behind) {
-            withdrawal.id = None;
+        let is_left_behind =
+            matches!(outcome, Err(ClientError::Exchange(ExchangeError::TimedOut) | ClientError::Flood(_)));
+        if let Some(cancellation) = cancellation.as_mut().filter(|_| !is_left_behind) {
+            cancellation.id = None;
         }
         outcome
     }
 
     /// Sends a message that has no answer.
-    pub(super) async fn tell(&self, message: &Value, patience: Duration) -> Result<(), Failure> {
+    pub(super) async fn tell(&self, message: &Value, patience: Duration) -> Result<(), ClientError> {
         let (headers, body) = (self.headers(None), Bytes::from(message.to_string()));
-        self.saw(true, "POST", &headers, &body);
+        self.trace(true, "POST", &headers, &body);
         Ok(self.endpoint.notify(headers, body, patience).await?)
     }
 
     /// Ends the session, once what is on its way has left.
     pub(super) async fn close(&self) {
         self.over.cancel();
-        self.hearing.withdraw_all();
+        self.handler.cancel_all();
         let _ = timeout(FAREWELL, self.messages.wait()).await;
         if self.session_id.borrow().is_none() {
             return;
         }
         let headers = self.headers(None);
-        self.saw(true, "DELETE", &headers, b"");
+        self.trace(true, "DELETE", &headers, b"");
         let deadline = Instant::now() + FAREWELL;
         let _ = self.endpoint.send(HttpMethod::DELETE, headers, Bytes::new(), true, deadline).await;
     }
@@ -126,7 +127,7 @@ impl OverHttp {
         request: &Request<'_>,
         mut reply: Reply,
         patience: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, ClientError> {
         let status = reply.head.status;
         if !status.is_success() {
             return Err(self.refusal(request, reply, patience).await);
@@ -134,11 +135,11 @@ impl OverHttp {
         if request.method == "initialize" {
             *self.session_id.borrow_mut() = reply.head.headers.get(SESSION_ID).cloned();
         }
-        let mut position = Position::default();
+        let mut position = StreamPosition::default();
         let mut quiet_since = Instant::now();
         loop {
-            let (begun, counted) = (Instant::now(), self.hearing.counted());
-            let mut messages = Messages::of(reply);
+            let (begun, counted) = (Instant::now(), self.handler.message_count());
+            let mut messages = ResponseReader::of(reply);
             let is_stream = messages.is_stream();
             let failure = match self.find(request, &mut messages, patience, &mut position).await {
                 Ok(Some(outcome)) => {
@@ -146,41 +147,41 @@ impl OverHttp {
                     self.messages.spawn(async move { http.endpoint.put_back(messages.reply).await });
                     return Ok(outcome?);
                 }
-                Ok(None) if is_stream => Fault::Reset.into(),
-                Ok(None) => return Err(Fault::Nonsense.into()),
+                Ok(None) if is_stream => ExchangeError::Reset.into(),
+                Ok(None) => return Err(ExchangeError::Nonsense.into()),
                 Err(failure) => failure,
             };
-            let is_broken = matches!(failure, Failure::Fault(Fault::Reset));
+            let is_broken = matches!(failure, ClientError::Exchange(ExchangeError::Reset));
             if !is_broken || request.modern.is_some() || position.last_event_id.is_none() {
                 return Err(failure);
             }
             // What counts is a server that answers each time at once, and with nothing.
             let lived = begun.elapsed() >= patience.min(LIVED);
-            if lived || self.hearing.counted() != counted || self.hearing.is_asking() {
+            if lived || self.handler.message_count() != counted || self.handler.is_waiting_for_user() {
                 quiet_since = Instant::now();
             } else if quiet_since.elapsed() >= patience {
-                return Err(Fault::TimedOut.into());
+                return Err(ExchangeError::TimedOut.into());
             }
             reply = self.resume(&position).await.ok_or(failure)?;
         }
     }
 
     /// What a refused request fails with.
-    async fn refusal(&self, request: &Request<'_>, mut reply: Reply, patience: Duration) -> Failure {
+    async fn refusal(&self, request: &Request<'_>, mut reply: Reply, patience: Duration) -> ClientError {
         let status = reply.head.status;
         let is_of_session = self.session_id.borrow().is_some() && request.method != "initialize";
         let body = collect(&mut reply.body, REFUSAL_BYTES_MAX, Instant::now() + patience).await;
         let body = body.unwrap_or_default();
-        self.saw(false, &status.to_string(), &reply.head.headers, &body);
+        self.trace(false, &status.to_string(), &reply.head.headers, &body);
         if status == StatusCode::NOT_FOUND && is_of_session {
-            return Fault::SessionGone.into();
+            return ExchangeError::SessionGone.into();
         }
-        let answer = heard::read(&body).ok().and_then(|messages| messages.into_iter().next());
+        let answer = incoming_message::read(&body).ok().and_then(|messages| messages.into_iter().next());
         match answer {
-            Some(Heard::Answer { outcome: Err(error), .. }) => {
+            Some(IncomingMessage::Response { outcome: Err(error), .. }) => {
                 RpcError { status: Some(status.as_u16()), ..error }.into()
             }
-            _ => Fault::Status(status).into(),
+            _ => ExchangeError::Status(status).into(),
         }
     }
 
@@ -188,31 +189,31 @@ impl OverHttp {
     async fn find(
         self: &Rc<Self>,
         request: &Request<'_>,
-        messages: &mut Messages,
+        messages: &mut ResponseReader,
         patience: Duration,
-        position: &mut Position,
-    ) -> Result<Option<Result<Value, RpcError>>, Failure> {
+        position: &mut StreamPosition,
+    ) -> Result<Option<Result<Value, RpcError>>, ClientError> {
         let is_stream = messages.is_stream();
         let status = messages.reply.head.status;
         loop {
             let text = match messages.next(Some(patience), position).await {
                 Ok(Some(text)) => text,
                 Ok(None) => return Ok(None),
-                Err(Fault::TimedOut) if is_stream && self.hearing.is_asking() => continue,
+                Err(ExchangeError::TimedOut) if is_stream && self.handler.is_waiting_for_user() => continue,
                 Err(fault) => return Err(fault.into()),
             };
-            self.saw(false, &status.to_string(), &messages.reply.head.headers, &text);
-            for message in heard::read(&text)? {
-                self.hearing.count()?;
+            self.trace(false, &status.to_string(), &messages.reply.head.headers, &text);
+            for message in incoming_message::read(&text)? {
+                self.handler.count()?;
                 match message {
-                    Heard::Answer { id, outcome }
+                    IncomingMessage::Response { id, outcome }
                         if id == Some(request.id) || (id.is_none() && !is_stream) =>
                     {
                         let status = Some(status.as_u16());
                         return Ok(Some(outcome.map_err(|error| RpcError { status, ..error })));
                     }
                     // The modern era has no questions on streams.
-                    Heard::Question { .. } if request.modern.is_some() => {}
+                    IncomingMessage::Request { .. } if request.modern.is_some() => {}
                     other => self.take(other),
                 }
             }
@@ -220,16 +221,18 @@ impl OverHttp {
     }
 
     /// Takes what answers nothing.
-    fn take(self: &Rc<Self>, message: Heard) {
+    fn take(self: &Rc<Self>, message: IncomingMessage) {
         match message {
-            Heard::Answer { .. } => {}
-            Heard::News { method, params } => self.hearing.tell(&method, &params),
-            Heard::Question { .. } if self.answers.get() >= ANSWERS_MAX => {}
-            Heard::Question { id, method, params } => {
+            IncomingMessage::Response { .. } => {}
+            IncomingMessage::Notification { method, params } => {
+                self.handler.handle_notification(&method, &params)
+            }
+            IncomingMessage::Request { .. } if self.answers.get() >= ANSWERS_MAX => {}
+            IncomingMessage::Request { id, method, params } => {
                 let http = Rc::clone(self);
                 self.answers.set(self.answers.get() + 1);
                 self.messages.spawn(async move {
-                    if let Some(answer) = http.hearing.answer(&id, &method, &params).await {
+                    if let Some(answer) = http.handler.handle_request(&id, &method, &params).await {
                         let _ = http.tell(&answer, FAREWELL).await;
                     }
                     http.answers.set(http.answers.get() - 1);
@@ -255,20 +258,23 @@ impl OverHttp {
     }
 
     async fn listen_on(self: &Rc<Self>, begun: &Notify) {
-        let mut position = Position::default();
+        let mut position = StreamPosition::default();
         let mut failures = 0;
         while failures < RESUMES_MAX {
             match self.get(&position).await {
                 Ok(reply) if reply.head.status.is_success() => {
                     begun.notify_one();
-                    let mut messages = Messages::of(reply);
+                    let mut messages = ResponseReader::of(reply);
                     if !messages.is_stream() {
                         return;
                     }
                     while let Ok(Some(text)) = messages.next(None, &mut position).await {
                         failures = 0;
-                        self.saw(false, "stream", &HeaderMap::new(), &text);
-                        heard::read(&text).unwrap_or_default().into_iter().for_each(|heard| self.take(heard));
+                        self.trace(false, "stream", &HeaderMap::new(), &text);
+                        incoming_message::read(&text)
+                            .unwrap_or_default()
+                            .into_iter()
+                            .for_each(|incoming_message| self.take(incoming_message));
                     }
                 }
                 Ok(reply) if reply.head.status.is_client_error() => return,
@@ -280,7 +286,7 @@ impl OverHttp {
     }
 
     /// Goes on with a stream that broke off.
-    async fn resume(&self, position: &Position) -> Option<Reply> {
+    async fn resume(&self, position: &StreamPosition) -> Option<Reply> {
         for attempt in 0..RESUMES_MAX {
             sleep(position.delay(attempt)).await;
             match self.get(position).await {
@@ -292,9 +298,9 @@ impl OverHttp {
         None
     }
 
-    async fn get(&self, position: &Position) -> Result<Reply, Fault> {
+    async fn get(&self, position: &StreamPosition) -> Result<Reply, ExchangeError> {
         let headers = self.headers(None);
-        self.saw(true, "GET", &headers, b"");
+        self.trace(true, "GET", &headers, b"");
         self.endpoint.open_stream(headers, position).await
     }
 
@@ -303,7 +309,7 @@ impl OverHttp {
         let mut headers = HeaderMap::new();
         match request {
             Some(request) if request.method == "initialize" => return headers,
-            Some(Request { modern: Some(version), method, params, mirrored, .. }) => {
+            Some(Request { modern: Some(version), method, params, param_headers, .. }) => {
                 insert(&mut headers, PROTOCOL_VERSION, version);
                 insert(&mut headers, METHOD, method);
                 let key = Method::of(method).name_source().map(|source| match source {
@@ -314,7 +320,7 @@ impl OverHttp {
                 if let Some(name) = key.and_then(|key| params.get(key)?.as_str()) {
                     insert(&mut headers, NAME, &encode_value(name));
                 }
-                for (name, value) in mirrored {
+                for (name, value) in param_headers {
                     if let Ok(name) = name.parse::<HeaderName>() {
                         insert(&mut headers, name, value);
                     }
@@ -332,7 +338,7 @@ impl OverHttp {
         headers
     }
 
-    fn saw(&self, is_sent: bool, line: &str, headers: &HeaderMap, body: &[u8]) {
+    fn trace(&self, is_sent: bool, line: &str, headers: &HeaderMap, body: &[u8]) {
         let mut head = line.to_owned();
         for (name, value) in headers {
             if name.as_str().starts_with("mcp-") || name == header::CONTENT_TYPE {
@@ -342,7 +348,7 @@ impl OverHttp {
                 head.push_str(&String::from_utf8_lossy(value.as_bytes()));
             }
         }
-        self.hearing.person.saw(&Travelling { is_sent, head, body });
+        self.handler.user.trace(&WireMessage { is_sent, head, body });
     }
 }
 
@@ -353,12 +359,12 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 }
 
 /// A request of the legacy era that is cancelled when this is dropped, as long as it has the id.
-struct Withdrawal {
-    http: Rc<OverHttp>,
+struct CancelOnDrop {
+    http: Rc<StreamableHttp>,
     id: Option<u64>,
 }
 
-impl Drop for Withdrawal {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         let http = Rc::clone(&self.http);

@@ -12,9 +12,9 @@ const DEPTH_MAX: usize = 128;
 
 /// The mirrored parameters of the tools that were listed.
 #[derive(Debug, Default)]
-pub(super) struct Mirrored(HashMap<String, Vec<Annotation>>);
+pub(super) struct ParamHeaders(HashMap<String, Vec<Annotation>>);
 
-impl Mirrored {
+impl ParamHeaders {
     /// Reads a page of `tools/list`.
     pub(super) fn learn(&mut self, page: &Value) {
         let mut scratch = Scratch::default();
@@ -52,12 +52,13 @@ mod tests {
     fn listed_tools_are_mirrored() {
         let city = json!({"type": "string", "x-mcp-header": "City"});
         let schema = json!({"type": "object", "properties": {"city": city}});
-        let mut mirrored = Mirrored::default();
-        mirrored.learn(&json!({"tools": [{"name": "forecast", "inputSchema": schema}, {"name": "other"}]}));
+        let mut param_headers = ParamHeaders::default();
+        param_headers
+            .learn(&json!({"tools": [{"name": "forecast", "inputSchema": schema}, {"name": "other"}]}));
         let call = json!({"name": "forecast", "arguments": {"city": "Oslo"}});
-        assert_eq!(mirrored.headers(&call), [("mcp-param-city".to_owned(), "Oslo".to_owned())]);
-        assert!(mirrored.headers(&json!({"name": "other", "arguments": {"city": "Oslo"}})).is_empty());
-        mirrored.learn(&json!({"tools": [{"name": "forecast"}, 7]}));
-        assert!(mirrored.headers(&call).is_empty());
+        assert_eq!(param_headers.headers(&call), [("mcp-param-city".to_owned(), "Oslo".to_owned())]);
+        assert!(param_headers.headers(&json!({"name": "other", "arguments": {"city": "Oslo"}})).is_empty());
+        param_headers.learn(&json!({"tools": [{"name": "forecast"}, 7]}));
+        assert!(param_headers.headers(&call).is_empty());
     }
 }

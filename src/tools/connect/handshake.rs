@@ -6,19 +6,19 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::bridge::{ACCEPT_TIMEOUT, Bridge};
-use super::call::Call;
-use super::calls::UnderWay;
+use super::in_flight::InFlight;
 use super::message::{Message, SESSION_ID, agreed_version, key};
+use super::proxy::{ACCEPT_TIMEOUT, StdioProxy};
+use super::request::ClientRequest;
 use super::session::Session;
-use client::fault::Fault;
+use client::exchange_error::ExchangeError;
 use protocol::version::Era;
 
 const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-impl Bridge {
+impl StdioProxy {
     /// Opens the session that the client asks for.
-    pub(super) async fn initialize(self: &Rc<Self>, call: &Call) -> Result<Bytes, Fault> {
+    pub(super) async fn initialize(self: &Rc<Self>, call: &ClientRequest) -> Result<Bytes, ExchangeError> {
         if let Some(before) = self.sessions.replace(None) {
             self.end(&before).await;
         }
@@ -30,7 +30,7 @@ impl Bridge {
     }
 
     /// The answer to `initialize`, and the session that it opens if it is a result.
-    async fn open(self: &Rc<Self>, call: &Call) -> Result<(Bytes, Option<Session>), Fault> {
+    async fn open(self: &Rc<Self>, call: &ClientRequest) -> Result<(Bytes, Option<Session>), ExchangeError> {
         let message = call.message.body.clone();
         let reply = self.endpoint.post(HeaderMap::new(), message, true, self.timeout).await?;
         let id = reply.head.headers.get(SESSION_ID).cloned();
@@ -46,7 +46,7 @@ impl Bridge {
     }
 
     /// Opens a session like one that the server has forgotten, unless that was done.
-    pub(super) async fn reopen(self: &Rc<Self>, lost: &Rc<Session>) -> Result<(), Fault> {
+    pub(super) async fn reopen(self: &Rc<Self>, lost: &Rc<Session>) -> Result<(), ExchangeError> {
         let _alone = self.reopening.lock().await;
         if !self.sessions.is_current(lost) {
             return Ok(());
@@ -54,7 +54,7 @@ impl Bridge {
         let message = Message::read(&mut self.scratch.borrow_mut(), lost.initialize.clone());
         let message = message.map_err(|(_, fault)| fault)?;
         let id = message.id().unwrap_or_default();
-        let under_way = UnderWay {
+        let in_flight = InFlight {
             era: Era::Legacy,
             is_open_ended: false,
             stop: CancellationToken::new(),
@@ -62,12 +62,12 @@ impl Bridge {
             is_sent: Rc::default(),
         };
         let key = key(id.as_bytes()).unwrap_or_default();
-        let call = Call { message, id, key, modern_version: None, under_way, written_before: 0 };
+        let call = ClientRequest { message, id, key, modern_version: None, in_flight, written_before: 0 };
         let (_, session) = self.open(&call).await?;
-        let Some(session) = session.map(Rc::new) else { return Err(Fault::SessionGone) };
+        let Some(session) = session.map(Rc::new) else { return Err(ExchangeError::SessionGone) };
         if session.version != lost.version {
             self.end(&session).await;
-            return Err(Fault::SessionGone);
+            return Err(ExchangeError::SessionGone);
         }
         self.endpoint.notify(session.headers(), Bytes::from_static(INITIALIZED), ACCEPT_TIMEOUT).await?;
         if !self.sessions.is_current(lost) {
@@ -76,7 +76,7 @@ impl Bridge {
             return Ok(());
         }
         self.sessions.replace(Some(Rc::clone(&session)));
-        self.remarks.say("the server had ended the session; a new one was opened, without subscriptions");
+        self.stderr_log.say("the server had ended the session; a new one was opened, without subscriptions");
         self.listen(session);
         Ok(())
     }

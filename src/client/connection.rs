@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::failure::Failure;
-use super::fault::Fault;
-use super::hearing::Hearing;
+use super::duplex::DuplexTransport;
+use super::error::ClientError;
+use super::exchange_error::ExchangeError;
+use super::handshake::{self, EraChoice};
+use super::incoming_handler::IncomingHandler;
 use super::introduction::Introduction;
-use super::mirrored::Mirrored;
-use super::opening::{self, Wanted};
-use super::over_http::OverHttp;
-use super::over_lines::OverLines;
-use super::person::Person;
-use super::rounds;
+use super::mrtr;
+use super::param_headers::ParamHeaders;
 use super::server::Server;
+use super::streamable_http::StreamableHttp;
+use super::user_interaction::UserInteraction;
 use protocol::level::Level;
 use protocol::version::Era;
 
@@ -39,22 +39,22 @@ pub struct Settings {
 
 /// A client of one server. It must live on a local runtime, and [`Client::close`] be its end.
 pub struct Client {
-    link: Link,
+    link: Connection,
     introduction: Introduction,
     settings: Settings,
-    mirrored: RefCell<Mirrored>,
+    param_headers: RefCell<ParamHeaders>,
 }
 
 /// The way that messages travel.
-pub(super) enum Way {
-    Http(Rc<OverHttp>),
-    Lines(Rc<OverLines>),
+pub(super) enum Transport {
+    Http(Rc<StreamableHttp>),
+    Lines(Rc<DuplexTransport>),
 }
 
 /// The way to a server, and what is counted on it.
-pub(super) struct Link {
-    pub(super) way: Way,
-    pub(super) hearing: Rc<Hearing>,
+pub(super) struct Connection {
+    pub(super) way: Transport,
+    pub(super) handler: Rc<IncomingHandler>,
     pub(super) ids: Cell<u64>,
 }
 
@@ -67,19 +67,19 @@ pub(super) struct Request<'a> {
     /// The revision, in the modern era.
     pub(super) modern: Option<&'a str>,
     /// Headers that mirror arguments.
-    pub(super) mirrored: Vec<(String, String)>,
+    pub(super) param_headers: Vec<(String, String)>,
 }
 
 impl Client {
     /// Opens a conversation in the wanted era.
     pub async fn open(
         server: &Server,
-        wanted: Wanted,
-        person: Rc<dyn Person>,
+        wanted: EraChoice,
+        user: Rc<dyn UserInteraction>,
         settings: Settings,
-    ) -> Result<Self, Failure> {
-        let (link, introduction) = opening::open(server, wanted, person, &settings).await?;
-        Ok(Self { link, introduction, settings, mirrored: RefCell::default() })
+    ) -> Result<Self, ClientError> {
+        let (link, introduction) = handshake::open(server, wanted, user, &settings).await?;
+        Ok(Self { link, introduction, settings, param_headers: RefCell::default() })
     }
 
     /// How the server introduced itself.
@@ -89,20 +89,20 @@ impl Client {
 
     /// Sends a request and returns its result. What the server asks before it goes to the person. Dropped, it is
     /// cancelled.
-    pub async fn request(&self, method: &str, params: Value) -> Result<Value, Failure> {
+    pub async fn request(&self, method: &str, params: Value) -> Result<Value, ClientError> {
         let result = match self.introduction.era {
-            Era::Modern => rounds::result(self, method, params).await?,
+            Era::Modern => mrtr::result(self, method, params).await?,
             Era::Legacy => self.exchange_in_session(method, params).await?,
         };
         if method == "tools/list" {
-            self.mirrored.borrow_mut().learn(&result);
+            self.param_headers.borrow_mut().learn(&result);
         }
         Ok(result)
     }
 
     /// All entries of a list: what stands under `key` on every page.
-    pub async fn list(&self, method: &str, key: &str) -> Result<Vec<Value>, Failure> {
-        let endless = |why| Failure::List { method: method.to_owned(), why };
+    pub async fn list(&self, method: &str, key: &str) -> Result<Vec<Value>, ClientError> {
+        let endless = |why| ClientError::List { method: method.to_owned(), why };
         let (mut entries, mut seen, mut bytes) = (Vec::new(), HashSet::new(), 0);
         let mut params = json!({});
         for _ in 0..PAGES_MAX {
@@ -111,7 +111,7 @@ impl Client {
             let cursor = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
             let Some(Value::Array(more)) = page.get_mut(key).map(Value::take) else {
                 let why = format!("there is no array {key:?} in it");
-                return Err(Failure::Invalid { method: method.to_owned(), why });
+                return Err(ClientError::Invalid { method: method.to_owned(), why });
             };
             entries.extend(more);
             if entries.len() > ENTRIES_MAX || bytes > LIST_BYTES_MAX {
@@ -129,22 +129,22 @@ impl Client {
     /// Ends the conversation: the session, and the program.
     pub async fn close(self) {
         match self.link.way {
-            Way::Http(http) => http.close().await,
-            Way::Lines(lines) => lines.close().await,
+            Transport::Http(http) => http.close().await,
+            Transport::Lines(lines) => lines.close().await,
         }
     }
 
     /// The person.
-    pub(super) fn hearing(&self) -> &Hearing {
-        &self.link.hearing
+    pub(super) fn handler(&self) -> &IncomingHandler {
+        &self.link.handler
     }
 
     /// One request and its result. A session that the server has lost is opened anew, once: what it refused for that
     /// it did not do.
-    async fn exchange_in_session(&self, method: &str, params: Value) -> Result<Value, Failure> {
+    async fn exchange_in_session(&self, method: &str, params: Value) -> Result<Value, ClientError> {
         match self.exchange(method, params.clone()).await {
-            Err(Failure::Fault(Fault::SessionGone)) => {
-                opening::reopen(&self.link, &self.introduction.version, &self.settings).await?;
+            Err(ClientError::Exchange(ExchangeError::SessionGone)) => {
+                handshake::reopen(&self.link, &self.introduction.version, &self.settings).await?;
                 self.exchange(method, params).await
             }
             outcome => outcome,
@@ -152,11 +152,11 @@ impl Client {
     }
 
     /// One request and its result.
-    pub(super) async fn exchange(&self, method: &str, params: Value) -> Result<Value, Failure> {
+    pub(super) async fn exchange(&self, method: &str, params: Value) -> Result<Value, ClientError> {
         let id = self.link.next_id();
         let modern = (self.introduction.era == Era::Modern).then_some(&*self.introduction.version);
-        let mirrored = match modern {
-            Some(_) if method == "tools/call" => self.mirrored.borrow().headers(&params),
+        let param_headers = match modern {
+            Some(_) if method == "tools/call" => self.param_headers.borrow().headers(&params),
             _ => Vec::new(),
         };
         let log_level = self.settings.log_level.map(Level::as_str);
@@ -165,10 +165,10 @@ impl Client {
                 meta.insert("progressToken".to_owned(), json!(id));
             }
             if let Some(version) = modern {
-                own_meta(meta, version, self.link.hearing.person.capabilities(), log_level);
+                own_meta(meta, version, self.link.handler.user.capabilities(), log_level);
             }
         });
-        let request = Request { id, method, params, modern, mirrored };
+        let request = Request { id, method, params, modern, param_headers };
         self.link.exchange(&request, self.settings.timeout).await
     }
 }
@@ -179,9 +179,9 @@ impl std::fmt::Debug for Client {
     }
 }
 
-impl Link {
-    pub(super) fn new(way: Way, hearing: Rc<Hearing>) -> Self {
-        Self { way, hearing, ids: Cell::new(0) }
+impl Connection {
+    pub(super) fn new(way: Transport, handler: Rc<IncomingHandler>) -> Self {
+        Self { way, handler, ids: Cell::new(0) }
     }
 
     pub(super) fn next_id(&self) -> u64 {
@@ -189,32 +189,36 @@ impl Link {
         self.ids.get()
     }
 
-    pub(super) async fn exchange(&self, request: &Request<'_>, timeout: Duration) -> Result<Value, Failure> {
-        self.hearing.begin(request.id);
-        let _under_way = UnderWay { hearing: &self.hearing, id: request.id };
+    pub(super) async fn exchange(
+        &self,
+        request: &Request<'_>,
+        timeout: Duration,
+    ) -> Result<Value, ClientError> {
+        self.handler.begin(request.id);
+        let _under_way = InFlight { handler: &self.handler, id: request.id };
         match &self.way {
-            Way::Http(http) => http.exchange(request, timeout).await,
-            Way::Lines(lines) => lines.exchange(request, timeout).await,
+            Transport::Http(http) => http.exchange(request, timeout).await,
+            Transport::Lines(lines) => lines.exchange(request, timeout).await,
         }
     }
 
-    pub(super) async fn notify(&self, method: &str, timeout: Duration) -> Result<(), Failure> {
+    pub(super) async fn notify(&self, method: &str, timeout: Duration) -> Result<(), ClientError> {
         let message = json!({"jsonrpc": "2.0", "method": method});
         match &self.way {
-            Way::Http(http) => http.tell(&message, timeout).await,
-            Way::Lines(lines) => lines.tell(&message).await,
+            Transport::Http(http) => http.tell(&message, timeout).await,
+            Transport::Lines(lines) => lines.tell(&message).await,
         }
     }
 }
 
-struct UnderWay<'a> {
-    hearing: &'a Hearing,
+struct InFlight<'a> {
+    handler: &'a IncomingHandler,
     id: u64,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.hearing.end(self.id);
+        self.handler.end(self.id);
     }
 }
 

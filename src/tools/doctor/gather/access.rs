@@ -3,21 +3,26 @@
 
 use http::Method;
 
-use super::http::HttpWire;
-use super::wire::{Budget, Wire};
-use crate::doctor::ask::{Ask, Until};
+use super::http::HttpTransport;
+use super::transport::{Budget, ProbeTransport};
 use crate::doctor::challenge::{metadata_url, well_known};
-use crate::doctor::facts::{Answer, Door, Exchange};
+use crate::doctor::facts::{AccessFacts, Answer, Exchange};
+use crate::doctor::request::{ProbeRequest, Until};
 use client::http_endpoint::HttpEndpoint;
-use client::server::Address;
+use client::server::HttpServer;
 use net::tasks::Tasks;
 
 /// Follows what a refusal says.
-pub(super) async fn read(address: &Address, refusal: &Exchange, budget: &Budget, tasks: &Tasks) -> Door {
-    let mut door = Door {
+pub(super) async fn read(
+    address: &HttpServer,
+    refusal: &Exchange,
+    budget: &Budget,
+    tasks: &Tasks,
+) -> AccessFacts {
+    let mut door = AccessFacts {
         challenges: refusal.challenges.clone(),
         status: refusal.status.unwrap_or_default(),
-        ..Door::default()
+        ..AccessFacts::default()
     };
     let named = refusal.challenges.iter().find_map(|challenge| metadata_url(challenge));
     let is_named = named.is_some();
@@ -37,7 +42,7 @@ pub(super) async fn read(address: &Address, refusal: &Exchange, budget: &Budget,
 
 /// Fetches the metadata from this server. What it says of other servers is not followed.
 async fn fetch(
-    address: &Address,
+    address: &HttpServer,
     url: &str,
     budget: &Budget,
     tasks: &Tasks,
@@ -48,12 +53,12 @@ async fn fetch(
         return Err("it is on another server, which was not asked".to_owned());
     }
     // Without headers: a key is for the server, metadata for everybody.
-    let address = Address { url: wanted, headers: http::HeaderMap::new(), tls: address.tls.clone() };
+    let address = HttpServer { url: wanted, headers: http::HeaderMap::new(), tls: address.tls.clone() };
     let endpoint =
         HttpEndpoint::new(&address, tasks.clone()).map_err(|_| "it cannot be asked for".to_owned())?;
-    let wire = HttpWire::new(endpoint);
-    let ask = Ask::bare(Method::GET).until(Until::Answer);
-    let exchange = Wire::Http(&wire).ask(budget, &ask).await.ok_or("it was not asked for")?;
+    let transport = HttpTransport::new(endpoint);
+    let ask = ProbeRequest::bare(Method::GET).until(Until::Answer);
+    let exchange = ProbeTransport::Http(&transport).ask(budget, &ask).await.ok_or("it was not asked for")?;
     match (exchange.status, exchange.answer) {
         (Some(200), Answer::Document(document)) => Ok(document),
         (status, answer) => {

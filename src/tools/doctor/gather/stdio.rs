@@ -17,10 +17,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::doctor::answer::{answers, read, reply_to};
-use crate::doctor::ask::Ask;
 use crate::doctor::facts::{Answer, Exchange, Process, Tally, clip};
+use crate::doctor::request::ProbeRequest;
 use client::MESSAGE_BYTES_MAX;
-use client::server::Program;
+use client::server::StdioServer;
 use net::guardian::{self, Guarded};
 use net::tasks::Tasks;
 
@@ -46,17 +46,17 @@ const STDERR_KEPT_BYTES: usize = 4096;
 
 /// A program that runs.
 #[derive(Debug)]
-pub(in crate::doctor) struct Pipe {
+pub(in crate::doctor) struct StdioTransport {
     child: RefCell<Option<Guarded>>,
     input: RefCell<Option<ChildStdin>>,
-    lines: RefCell<mpsc::Receiver<Line>>,
-    heard: Rc<Heard>,
+    lines: RefCell<mpsc::Receiver<OutputLine>>,
+    output: Rc<ProgramOutput>,
     is_modern: Cell<bool>,
 }
 
 /// What was heard besides answers.
 #[derive(Debug, Default)]
-struct Heard {
+struct ProgramOutput {
     noise: RefCell<Tally>,
     requests: RefCell<Tally>,
     stderr: RefCell<Vec<u8>>,
@@ -66,7 +66,7 @@ struct Heard {
     stderr_ended: Notify,
 }
 
-impl Heard {
+impl ProgramOutput {
     /// The beginning of standard error.
     fn keep(&self, bytes: &[u8]) {
         let mut kept = self.stderr.borrow_mut();
@@ -76,27 +76,27 @@ impl Heard {
 }
 
 #[derive(Debug)]
-enum Line {
+enum OutputLine {
     Message(Value, usize),
     TooLong,
 }
 
-impl Pipe {
+impl StdioTransport {
     /// Starts the program. Of `is_modern` depends which of its messages are allowed.
-    pub(super) fn start(program: &Program, is_modern: bool, tasks: &Tasks) -> std::io::Result<Self> {
+    pub(super) fn start(program: &StdioServer, is_modern: bool, tasks: &Tasks) -> std::io::Result<Self> {
         let mut child = Guarded::spawn(guardian::command(&program.name)?.args(&program.arguments))?;
         let Some((stdin, stdout, stderr)) = child.streams() else {
             return Err(std::io::ErrorKind::BrokenPipe.into());
         };
-        let heard = Rc::new(Heard::default());
+        let output = Rc::new(ProgramOutput::default());
         let (sender, lines) = mpsc::channel(MESSAGES_MAX);
-        tasks.spawn(read_lines(BufReader::new(stdout), sender, Rc::clone(&heard)));
-        tasks.spawn(read_remarks(stderr, Rc::clone(&heard)));
+        tasks.spawn(read_lines(BufReader::new(stdout), sender, Rc::clone(&output)));
+        tasks.spawn(read_remarks(stderr, Rc::clone(&output)));
         Ok(Self {
             child: RefCell::new(Some(child)),
             input: RefCell::new(Some(stdin)),
             lines: RefCell::new(lines),
-            heard,
+            output,
             is_modern: Cell::new(is_modern),
         })
     }
@@ -107,7 +107,7 @@ impl Pipe {
     }
 
     /// Sends a request and takes what comes. A message without id is only sent.
-    pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Exchange {
+    pub(super) async fn ask(&self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
         let started = Instant::now();
         let asked = timeout_at(deadline.into(), self.exchange(ask));
         let mut exchange = asked.await.unwrap_or_else(|_| Exchange::failed(Answer::Silence, Duration::ZERO));
@@ -115,7 +115,7 @@ impl Pipe {
         exchange
     }
 
-    async fn exchange(&self, ask: &Ask) -> Exchange {
+    async fn exchange(&self, ask: &ProbeRequest) -> Exchange {
         let mut exchange = Exchange::failed(Answer::Nothing, Duration::ZERO);
         if let Err(why) = self.write(&ask.bytes()).await {
             exchange.answer = Answer::Failed(why);
@@ -129,7 +129,7 @@ impl Pipe {
                 exchange.answer = Answer::Failed("the program closed its standard output".to_owned());
                 return exchange;
             };
-            let Line::Message(message, bytes) = line else {
+            let OutputLine::Message(message, bytes) = line else {
                 exchange.answer =
                     Answer::Failed(format!("a line has more than {} MiB", MESSAGE_BYTES_MAX >> 20));
                 return exchange;
@@ -145,7 +145,7 @@ impl Pipe {
             self.take_request(&message).await;
             if exchange.remarks.len() < REMARKS_MAX {
                 exchange.remarks.push(message);
-                if ask.until == crate::doctor::ask::Until::FirstMessage {
+                if ask.until == crate::doctor::request::Until::FirstMessage {
                     return exchange;
                 }
             }
@@ -160,7 +160,7 @@ impl Pipe {
         let Some(answer) = reply_to(message) else { return };
         if self.is_modern.get() {
             let method = message.get("method").and_then(Value::as_str).unwrap_or_default();
-            self.heard.requests.borrow_mut().add(|| clip(method, SHOWN_CHARS_MAX), SHOWN_MAX);
+            self.output.requests.borrow_mut().add(|| clip(method, SHOWN_CHARS_MAX), SHOWN_MAX);
             return;
         }
         // If it cannot be written, the next request cannot either, and says so.
@@ -184,7 +184,7 @@ impl Pipe {
         clippy::await_holding_refcell_ref,
         reason = "exchanges follow one another; nothing else borrows it"
     )]
-    async fn next_line(&self) -> Option<Line> {
+    async fn next_line(&self) -> Option<OutputLine> {
         self.lines.borrow_mut().recv().await
     }
 
@@ -203,15 +203,15 @@ impl Pipe {
     /// From here on, what it writes to standard error may be about requests that are wrong on purpose.
     pub(super) async fn count_remarks(&self) {
         sleep(REMARKS_DELAY).await;
-        if self.heard.quiet_bytes.get().is_none() {
-            self.heard.quiet_bytes.set(Some(self.heard.stderr_bytes.get()));
+        if self.output.quiet_bytes.get().is_none() {
+            self.output.quiet_bytes.set(Some(self.output.stderr_bytes.get()));
         }
     }
 
     /// Waits a moment for what it says about its end.
     pub(super) async fn last_words(&self) -> String {
-        let _ = timeout(LAST_MOMENT, self.heard.stderr_ended.notified()).await;
-        let stderr = self.heard.stderr.borrow();
+        let _ = timeout(LAST_MOMENT, self.output.stderr_ended.notified()).await;
+        let stderr = self.output.stderr.borrow();
         let text = String::from_utf8_lossy(&stderr);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
         clip(last.unwrap_or_default().trim(), SHOWN_CHARS_MAX * 2)
@@ -219,7 +219,7 @@ impl Pipe {
 
     /// The first line on standard output that is no message.
     pub(super) fn noise(&self) -> Option<String> {
-        self.heard.noise.borrow().first.first().cloned()
+        self.output.noise.borrow().first.first().cloned()
     }
 
     /// Ends its input, sees whether it exits, makes it do so, and says what it did besides answering.
@@ -252,37 +252,41 @@ impl Pipe {
             }
         }
         Process {
-            noise: self.heard.noise.borrow().clone(),
+            noise: self.output.noise.borrow().clone(),
             remarks: self.remarks(),
-            modern_requests: self.heard.requests.borrow().clone(),
+            modern_requests: self.output.requests.borrow().clone(),
             exit,
             crash,
         }
     }
 
     fn remarks(&self) -> Tally {
-        let stderr = self.heard.stderr.borrow();
+        let stderr = self.output.stderr.borrow();
         let text = String::from_utf8_lossy(&stderr);
         let lines = text.lines().filter(|line| !line.trim().is_empty()).take(SHOWN_MAX);
         Tally {
             first: lines.map(|line| clip(line, SHOWN_CHARS_MAX)).collect(),
-            total: self.heard.quiet_bytes.get().unwrap_or_default(),
+            total: self.output.quiet_bytes.get().unwrap_or_default(),
         }
     }
 }
 
-async fn read_lines(mut output: impl AsyncBufRead + Unpin, lines: mpsc::Sender<Line>, heard: Rc<Heard>) {
+async fn read_lines(
+    mut stdout: impl AsyncBufRead + Unpin,
+    lines: mpsc::Sender<OutputLine>,
+    output: Rc<ProgramOutput>,
+) {
     let mut line = Vec::new();
     loop {
         line.clear();
         let limit = u64::try_from(MESSAGE_BYTES_MAX).unwrap_or(u64::MAX);
-        match (&mut output).take(limit).read_until(b'\n', &mut line).await {
+        match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
         let is_whole = line.last() == Some(&b'\n');
         if !is_whole && line.len() >= MESSAGE_BYTES_MAX {
-            let _ = lines.send(Line::TooLong).await;
+            let _ = lines.send(OutputLine::TooLong).await;
             return;
         }
         if line.trim_ascii().is_empty() {
@@ -290,13 +294,13 @@ async fn read_lines(mut output: impl AsyncBufRead + Unpin, lines: mpsc::Sender<L
         }
         match serde_json::from_slice::<Value>(&line) {
             Ok(message) if message.is_object() || message.is_array() => {
-                if lines.send(Line::Message(message, line.len())).await.is_err() {
+                if lines.send(OutputLine::Message(message, line.len())).await.is_err() {
                     return;
                 }
             }
             _ => {
                 let text = || clip(String::from_utf8_lossy(&line).trim(), SHOWN_CHARS_MAX);
-                heard.noise.borrow_mut().add(text, SHOWN_MAX);
+                output.noise.borrow_mut().add(text, SHOWN_MAX);
                 // A flood of it must not keep the rest from running.
                 tokio::task::yield_now().await;
             }
@@ -304,12 +308,12 @@ async fn read_lines(mut output: impl AsyncBufRead + Unpin, lines: mpsc::Sender<L
     }
 }
 
-async fn read_remarks(mut stderr: impl AsyncRead + Unpin, heard: Rc<Heard>) {
+async fn read_remarks(mut stderr: impl AsyncRead + Unpin, output: Rc<ProgramOutput>) {
     let mut buffer = vec![0; 8192];
     while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-        heard.stderr_bytes.set(heard.stderr_bytes.get().saturating_add(count));
-        heard.keep(&buffer[..count]);
+        output.stderr_bytes.set(output.stderr_bytes.get().saturating_add(count));
+        output.keep(&buffer[..count]);
         tokio::task::yield_now().await;
     }
-    heard.stderr_ended.notify_one();
+    output.stderr_ended.notify_one();
 }

@@ -3,11 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use super::events::EventsWire;
-use super::http::HttpWire;
-use super::pipe::Pipe;
-use crate::doctor::ask::Ask;
+use super::http::HttpTransport;
+use super::sse::SseTransport;
+use super::stdio::StdioTransport;
 use crate::doctor::facts::{Answer, Exchange};
+use crate::doctor::request::ProbeRequest;
 
 /// More requests than a server without surprises is asked.
 const REQUESTS_MAX: u32 = 80;
@@ -31,10 +31,10 @@ pub(super) struct Budget {
 
 /// The way to the server.
 #[derive(Debug)]
-pub(super) enum Wire<'a> {
-    Http(&'a HttpWire),
-    Events(&'a EventsWire),
-    Pipe(&'a Pipe),
+pub(super) enum ProbeTransport<'a> {
+    Http(&'a HttpTransport),
+    Sse(&'a SseTransport),
+    Stdio(&'a StdioTransport),
 }
 
 impl Budget {
@@ -86,14 +86,14 @@ impl Budget {
     }
 }
 
-impl Wire<'_> {
+impl ProbeTransport<'_> {
     /// Sends a request and takes what comes; `None` if no more may be sent.
-    pub(super) async fn ask(&self, budget: &Budget, ask: &Ask) -> Option<Exchange> {
+    pub(super) async fn ask(&self, budget: &Budget, ask: &ProbeRequest) -> Option<Exchange> {
         let deadline = budget.begin()?;
         let exchange = match self {
             Self::Http(http) => http.ask(ask, deadline).await,
-            Self::Events(events) => events.ask(ask, deadline).await,
-            Self::Pipe(pipe) => pipe.ask(ask, deadline).await,
+            Self::Sse(sse) => sse.ask(ask, deadline).await,
+            Self::Stdio(stdio) => stdio.ask(ask, deadline).await,
         };
         budget.count(&exchange);
         Some(exchange)

@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::MESSAGE_BYTES_MAX;
-use super::failure::Failure;
-use super::fault::Fault;
-use super::hearing::Hearing;
-use super::over_lines::OverLines;
-use super::server::Program;
+use super::duplex::DuplexTransport;
+use super::error::ClientError;
+use super::exchange_error::ExchangeError;
+use super::incoming_handler::IncomingHandler;
+use super::server::StdioServer;
 use net::guardian::{self, Guarded};
 
 /// How long a program may take to end when its input is closed, and again when it was asked to.
@@ -29,18 +29,21 @@ const LAST_WORDS_BYTES_MAX: usize = 2048;
 const READ_BYTES: usize = 64 * 1024;
 
 /// Starts the program. Must be called on a local runtime.
-pub(super) fn start(program: &Program, hearing: Rc<Hearing>) -> Result<Rc<OverLines>, Failure> {
+pub(super) fn start(
+    program: &StdioServer,
+    handler: Rc<IncomingHandler>,
+) -> Result<Rc<DuplexTransport>, ClientError> {
     let name = program.name.display().to_string();
-    let not_started = |why: String| Failure::NotStarted { program: name.clone(), why };
+    let not_started = |why: String| ClientError::NotStarted { program: name.clone(), why };
     let command = guardian::command(&program.name);
     let started = command.and_then(|mut command| Guarded::spawn(command.args(&program.arguments)));
     let mut child = started.map_err(|error| not_started(why(&error)))?;
     let Some((stdin, stdout, stderr)) = child.streams() else {
         return Err(not_started("it has no standard streams".to_owned()));
     };
-    let (lines, waiting) = OverLines::new(Rc::clone(&hearing));
-    let running = Running { child, lines: Rc::clone(&lines), last_words: Rc::default() };
-    lines.tasks.spawn(run(running, hearing, stdin, stdout, stderr, waiting));
+    let (lines, waiting) = DuplexTransport::new(Rc::clone(&handler));
+    let running = RunningProgram { child, lines: Rc::clone(&lines), last_words: Rc::default() };
+    lines.tasks.spawn(run(running, handler, stdin, stdout, stderr, waiting));
     Ok(lines)
 }
 
@@ -52,23 +55,23 @@ fn why(error: &std::io::Error) -> String {
     }
 }
 
-struct Running {
+struct RunningProgram {
     child: Guarded,
-    lines: Rc<OverLines>,
+    lines: Rc<DuplexTransport>,
     last_words: Rc<RefCell<String>>,
 }
 
 /// Runs a program to its end.
 async fn run(
-    mut running: Running,
-    hearing: Rc<Hearing>,
+    mut running: RunningProgram,
+    handler: Rc<IncomingHandler>,
     stdin: ChildStdin,
     mut stdout: ChildStdout,
     stderr: ChildStderr,
     outgoing: mpsc::Receiver<Bytes>,
 ) {
     let last_words = Rc::clone(&running.last_words);
-    let mut listening = Box::pin(listen(stderr, hearing, last_words));
+    let mut listening = Box::pin(listen(stderr, handler, last_words));
     let lines = Rc::clone(&running.lines);
     let end = {
         let mut reading = Box::pin(read(&mut stdout, &lines));
@@ -91,8 +94,8 @@ async fn run(
     };
     let _ = timeout(LAST_WORDS_TIMEOUT, &mut listening).await;
     let failure = match end {
-        Some(fault) => Failure::Fault(fault),
-        None => Failure::Ended { how: how(status), last_words: running.last_words.borrow().clone() },
+        Some(fault) => ClientError::Exchange(fault),
+        None => ClientError::Ended { how: how(status), last_words: running.last_words.borrow().clone() },
     };
     running.lines.end(&failure);
 }
@@ -130,7 +133,7 @@ async fn write(mut stdin: ChildStdin, mut waiting: mpsc::Receiver<Bytes>) {
 }
 
 /// Reads lines until the end, or until one is longer than a message may be.
-async fn read(stdout: &mut ChildStdout, lines: &Rc<OverLines>) -> Option<Fault> {
+async fn read(stdout: &mut ChildStdout, lines: &Rc<DuplexTransport>) -> Option<ExchangeError> {
     let mut buffer = BytesMut::new();
     let mut searched = 0;
     loop {
@@ -145,7 +148,7 @@ async fn read(stdout: &mut ChildStdout, lines: &Rc<OverLines>) -> Option<Fault> 
         }
         searched = buffer.len();
         if searched > MESSAGE_BYTES_MAX {
-            return Some(Fault::TooLarge);
+            return Some(ExchangeError::TooLarge);
         }
         if !is_open {
             if !buffer.trim_ascii().is_empty() {
@@ -159,12 +162,12 @@ async fn read(stdout: &mut ChildStdout, lines: &Rc<OverLines>) -> Option<Fault> 
 }
 
 /// Keeps what was said last on standard error. Never completes.
-async fn listen(mut stderr: ChildStderr, hearing: Rc<Hearing>, last_words: Rc<RefCell<String>>) {
+async fn listen(mut stderr: ChildStderr, handler: Rc<IncomingHandler>, last_words: Rc<RefCell<String>>) {
     let mut buffer = vec![0; 8192];
     while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
         let piece = buffer.get(..count).unwrap_or_default();
         let text = String::from_utf8_lossy(piece);
-        hearing.person.overheard(&text);
+        handler.user.stderr(&text);
         let mut last_words = last_words.borrow_mut();
         last_words.push_str(&text);
         let surplus = last_words.len().saturating_sub(LAST_WORDS_BYTES_MAX);

@@ -11,11 +11,11 @@ use protocol::version::Era;
 
 /// The requests under way, by the spelling of their ids that [`super::message::key`] gives.
 #[derive(Debug, Default)]
-pub(super) struct Calls(RefCell<HashMap<String, UnderWay>>);
+pub(super) struct InFlightRequests(RefCell<HashMap<String, InFlight>>);
 
 /// A request under way.
 #[derive(Clone, Debug)]
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     /// The era it is written in.
     pub(super) era: Era,
     /// Whether it stays open until one side ends it.
@@ -28,9 +28,9 @@ pub(super) struct UnderWay {
     pub(super) is_sent: Rc<Cell<bool>>,
 }
 
-impl Calls {
+impl InFlightRequests {
     /// Adds one; `false` if there are `calls_max`, or one with its id.
-    pub(super) fn add(&self, key: String, call: UnderWay, calls_max: usize) -> bool {
+    pub(super) fn add(&self, key: String, call: InFlight, calls_max: usize) -> bool {
         let mut calls = self.0.borrow_mut();
         if calls.len() >= calls_max || calls.contains_key(&key) {
             return false;
@@ -45,35 +45,35 @@ impl Calls {
     }
 
     /// The one with this id.
-    pub(super) fn get(&self, key: &str) -> Option<UnderWay> {
+    pub(super) fn get(&self, key: &str) -> Option<InFlight> {
         self.0.borrow().get(key).cloned()
     }
 
     /// Stops all that are meant.
-    pub(super) fn stop(&self, is_meant: impl Fn(&UnderWay) -> bool) {
+    pub(super) fn stop(&self, is_meant: impl Fn(&InFlight) -> bool) {
         self.0.borrow().values().filter(|call| is_meant(call)).for_each(|call| call.stop.cancel());
     }
 }
 
 /// Counts what is not finished. Clones count together.
 #[derive(Clone, Debug)]
-pub(super) struct Unfinished(Rc<watch::Sender<usize>>);
+pub(super) struct PendingCount(Rc<watch::Sender<usize>>);
 
 /// Counted while it lives.
 #[derive(Debug)]
-pub(super) struct Counted(Rc<watch::Sender<usize>>);
+pub(super) struct PendingGuard(Rc<watch::Sender<usize>>);
 
-impl Default for Unfinished {
+impl Default for PendingCount {
     fn default() -> Self {
         Self(Rc::new(watch::Sender::new(0)))
     }
 }
 
-impl Unfinished {
+impl PendingCount {
     /// One more.
-    pub(super) fn one(&self) -> Counted {
+    pub(super) fn one(&self) -> PendingGuard {
         self.0.send_modify(|count| *count += 1);
-        Counted(Rc::clone(&self.0))
+        PendingGuard(Rc::clone(&self.0))
     }
 
     /// Returns when there is none.
@@ -82,7 +82,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Counted {
+impl Drop for PendingGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }

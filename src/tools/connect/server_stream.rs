@@ -5,35 +5,35 @@ use std::rc::Rc;
 use http::StatusCode;
 use tokio::time::sleep;
 
-use super::bridge::Bridge;
+use super::proxy::StdioProxy;
 use super::session::Session;
-use client::fault::Fault;
-use client::replies::{Messages, Position};
+use client::exchange_error::ExchangeError;
+use client::response_reader::{ResponseReader, StreamPosition};
 
-impl Bridge {
+impl StdioProxy {
     /// Listens for as long as the session lasts.
     pub(super) fn listen(self: &Rc<Self>, session: Rc<Session>) {
         if session.id.is_none() {
             return;
         }
-        let bridge = Rc::clone(self);
+        let proxy = Rc::clone(self);
         self.tasks.spawn(async move {
             tokio::select! {
-                () = bridge.listen_on(&session) => {}
+                () = proxy.listen_on(&session) => {}
                 () = session.over.cancelled() => {}
             }
         });
     }
 
     async fn listen_on(self: &Rc<Self>, session: &Rc<Session>) {
-        let mut position = Position::default();
+        let mut position = StreamPosition::default();
         let mut failures = 0;
         loop {
             match self.endpoint.open_stream(session.headers(), &position).await {
                 Ok(reply) if reply.head.status.is_success() => {
-                    let mut messages = Messages::of(reply);
+                    let mut messages = ResponseReader::of(reply);
                     if !messages.is_stream() {
-                        return self.remarks.say("the server has no stream for this session");
+                        return self.stderr_log.say("the server has no stream for this session");
                     }
                     while let Ok(Some(message)) = messages.next(None, &mut position).await {
                         failures = 0;
@@ -45,13 +45,15 @@ impl Bridge {
                     StatusCode::NOT_FOUND => {
                         // The new session has a stream of its own.
                         if let Err(fault) = self.reopen_apart(session).await {
-                            self.remarks.say(format!("the session is lost: {fault}"));
+                            self.stderr_log.say(format!("the session is lost: {fault}"));
                         }
                         return;
                     }
                     status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
                         let status = status.as_u16();
-                        return self.remarks.say(format!("the server refused the stream: status {status}"));
+                        return self
+                            .stderr_log
+                            .say(format!("the server refused the stream: status {status}"));
                     }
                     _ => {}
                 },
@@ -63,9 +65,9 @@ impl Bridge {
     }
 
     /// In a task of its own: opening another session ends the one that asks.
-    async fn reopen_apart(self: &Rc<Self>, session: &Rc<Session>) -> Result<(), Fault> {
-        let (bridge, session) = (Rc::clone(self), Rc::clone(session));
-        let reopened = tokio::task::spawn_local(async move { bridge.reopen(&session).await });
-        reopened.await.unwrap_or(Err(Fault::SessionGone))
+    async fn reopen_apart(self: &Rc<Self>, session: &Rc<Session>) -> Result<(), ExchangeError> {
+        let (proxy, session) = (Rc::clone(self), Rc::clone(session));
+        let reopened = tokio::task::spawn_local(async move { proxy.reopen(&session).await });
+        reopened.await.unwrap_or(Err(ExchangeError::SessionGone))
     }
 }

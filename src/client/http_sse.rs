@@ -11,12 +11,12 @@ use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 use super::MESSAGE_BYTES_MAX;
-use super::failure::Failure;
-use super::fault::{Fault, unusable};
-use super::hearing::Hearing;
+use super::duplex::DuplexTransport;
+use super::error::ClientError;
+use super::exchange_error::{ExchangeError, unusable};
 use super::http_endpoint::HttpEndpoint;
-use super::over_lines::OverLines;
-use super::server::Address;
+use super::incoming_handler::IncomingHandler;
+use super::server::HttpServer;
 use net::http_client::{Reply, collect};
 use net::tasks::Tasks;
 use protocol::sse::{Event, Events};
@@ -27,25 +27,25 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPTED_BYTES_MAX: usize = 64 << 10;
 
 /// The stream of a server.
-pub struct Stream {
+pub struct SseStream {
     reply: Reply,
     events: Events,
 }
 
 /// Where messages for the server go.
 #[derive(Debug)]
-pub struct Posts {
+pub struct MessageEndpoint {
     endpoint: HttpEndpoint,
 }
 
 /// Opens the stream. An error: there is none.
 pub(super) async fn open(
-    address: &Address,
-    hearing: Rc<Hearing>,
+    address: &HttpServer,
+    handler: Rc<IncomingHandler>,
     patience: Duration,
-) -> Result<Rc<OverLines>, Failure> {
-    let (stream, posts) = dial(address, Instant::now() + patience).await?;
-    let (lines, outgoing) = OverLines::new(hearing);
+) -> Result<Rc<DuplexTransport>, ClientError> {
+    let (stream, posts) = connect(address, Instant::now() + patience).await?;
+    let (lines, outgoing) = DuplexTransport::new(handler);
     let running = Rc::clone(&lines);
     lines.tasks.spawn(async move {
         let failure = tokio::select! {
@@ -58,29 +58,32 @@ pub(super) async fn open(
 }
 
 /// Opens the stream and reads on it where messages for the server go.
-pub async fn dial(address: &Address, deadline: Instant) -> Result<(Stream, Posts), Fault> {
+pub async fn connect(
+    address: &HttpServer,
+    deadline: Instant,
+) -> Result<(SseStream, MessageEndpoint), ExchangeError> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let reply = endpoint(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
     let media = reply.head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !reply.head.status.is_success() {
-        return Err(Fault::Status(reply.head.status));
+        return Err(ExchangeError::Status(reply.head.status));
     }
     if !media.to_ascii_lowercase().starts_with(b"text/event-stream") {
-        return Err(Fault::Nonsense);
+        return Err(ExchangeError::Nonsense);
     }
-    let mut stream = Stream { reply, events: Events::new(MESSAGE_BYTES_MAX) };
+    let mut stream = SseStream { reply, events: Events::new(MESSAGE_BYTES_MAX) };
     let first = timeout_at(deadline.into(), stream.next());
-    let first = first.await.map_err(|_| Fault::TimedOut)??.ok_or(Fault::Reset)?;
+    let first = first.await.map_err(|_| ExchangeError::TimedOut)??.ok_or(ExchangeError::Reset)?;
     let path = first.data.as_deref().filter(|_| first.event.as_deref() == Some(b"endpoint"));
-    let path = path.and_then(|path| std::str::from_utf8(path).ok()).ok_or(Fault::Nonsense)?;
-    let posts = endpoint(&beside(address, path.trim()).ok_or(Fault::Nonsense)?)?;
-    Ok((stream, Posts { endpoint: posts }))
+    let path = path.and_then(|path| std::str::from_utf8(path).ok()).ok_or(ExchangeError::Nonsense)?;
+    let posts = endpoint(&beside(address, path.trim()).ok_or(ExchangeError::Nonsense)?)?;
+    Ok((stream, MessageEndpoint { endpoint: posts }))
 }
 
-impl Stream {
+impl SseStream {
     /// The next message; `None` at the end of the stream. Nothing is lost if it is not waited for to the end.
-    pub async fn message(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub async fn message(&mut self) -> Result<Option<Bytes>, ExchangeError> {
         while let Some(event) = self.next().await? {
             let is_message = event.event.as_deref().is_none_or(|name| name == b"message");
             if let Some(data) = event.data.filter(|_| is_message) {
@@ -92,37 +95,37 @@ impl Stream {
         Ok(None)
     }
 
-    async fn next(&mut self) -> Result<Option<Event>, Fault> {
+    async fn next(&mut self) -> Result<Option<Event>, ExchangeError> {
         loop {
             match self.events.next() {
                 Some(Ok(event)) if event.data.is_some() => return Ok(Some(event)),
                 Some(Ok(_)) => continue,
-                Some(Err(_)) => return Err(Fault::TooLarge),
+                Some(Err(_)) => return Err(ExchangeError::TooLarge),
                 None => {}
             }
             match self.reply.body.frame().await {
                 Some(Ok(frame)) => self.events.push(frame.into_data().unwrap_or_default()),
-                Some(Err(_)) => return Err(Fault::Reset),
+                Some(Err(_)) => return Err(ExchangeError::Reset),
                 None => return Ok(None),
             }
         }
     }
 }
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for SseStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stream").field("reply", &self.reply).finish_non_exhaustive()
     }
 }
 
-impl Posts {
+impl MessageEndpoint {
     /// Sends a message, which the server accepts or does not; what it answers comes on the stream.
-    pub async fn send(&self, message: Bytes, deadline: Instant) -> Result<(), Fault> {
+    pub async fn send(&self, message: Bytes, deadline: Instant) -> Result<(), ExchangeError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut reply = self.endpoint.send(Method::POST, headers, message, false, deadline).await?;
         if !reply.head.status.is_success() {
-            return Err(Fault::Status(reply.head.status));
+            return Err(ExchangeError::Status(reply.head.status));
         }
         if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
             self.endpoint.put_back(reply).await;
@@ -131,12 +134,12 @@ impl Posts {
     }
 }
 
-fn endpoint(address: &Address) -> Result<HttpEndpoint, Fault> {
+fn endpoint(address: &HttpServer) -> Result<HttpEndpoint, ExchangeError> {
     HttpEndpoint::new(address, Tasks::default()).map_err(unusable)
 }
 
 /// The address that the server names, which must be its own: our key goes there.
-fn beside(address: &Address, named: &str) -> Option<Address> {
+fn beside(address: &HttpServer, named: &str) -> Option<HttpServer> {
     let own = &address.url;
     let target = own.path_and_query.parse().ok()?;
     let base = Base { host: &own.host, port: own.port, is_tls: own.is_tls, target: &target };
@@ -146,7 +149,7 @@ fn beside(address: &Address, named: &str) -> Option<Address> {
     Some(beside)
 }
 
-async fn read(mut stream: Stream, lines: &Rc<OverLines>) -> Failure {
+async fn read(mut stream: SseStream, lines: &Rc<DuplexTransport>) -> ClientError {
     loop {
         match stream.message().await {
             Ok(Some(message)) => {
@@ -154,20 +157,20 @@ async fn read(mut stream: Stream, lines: &Rc<OverLines>) -> Failure {
                 // A flood must not keep everything else from its turn.
                 tokio::task::yield_now().await;
             }
-            Ok(None) => return Fault::Reset.into(),
+            Ok(None) => return ExchangeError::Reset.into(),
             Err(fault) => return fault.into(),
         }
     }
 }
 
 /// Sends what is to be sent, until there will be no more.
-async fn write(posts: Posts, mut outgoing: mpsc::Receiver<Bytes>) -> Failure {
+async fn write(posts: MessageEndpoint, mut outgoing: mpsc::Receiver<Bytes>) -> ClientError {
     while let Some(message) = outgoing.recv().await {
         if let Err(fault) = posts.send(message, Instant::now() + ACCEPT_TIMEOUT).await {
             return fault.into();
         }
     }
-    Fault::Reset.into()
+    ExchangeError::Reset.into()
 }
 
 #[cfg(test)]
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn messages_go_to_the_server_itself() {
         let url = config::server_url("http://a:8080/x/sse?k=1").unwrap();
-        let address = Address { url, headers: HeaderMap::new(), tls: None };
+        let address = HttpServer { url, headers: HeaderMap::new(), tls: None };
         for (named, path) in [
             ("/messages?id=1", Some("/messages?id=1")),
             ("messages", Some("/x/messages")),

@@ -11,11 +11,11 @@ use tokio::time::timeout_at;
 
 use super::http::of_fault;
 use crate::doctor::answer::{answers, nonsense, read, reply_to};
-use crate::doctor::ask::{Ask, Until};
 use crate::doctor::facts::{Answer, Exchange};
-use client::fault::Fault;
-use client::over_sse::{Posts, Stream, dial};
-use client::server::Address;
+use crate::doctor::request::{ProbeRequest, Until};
+use client::exchange_error::ExchangeError;
+use client::http_sse::{MessageEndpoint, SseStream, connect};
+use client::server::HttpServer;
 
 /// How many messages are passed over in search of an answer.
 const SKIPPED_MAX: usize = 10_000;
@@ -25,26 +25,26 @@ const REMARKS_MAX: usize = 8;
 
 /// A stream of a server, and what goes with it.
 #[derive(Debug)]
-pub(in crate::doctor) struct EventsWire {
-    stream: RefCell<Stream>,
-    posts: Posts,
+pub(in crate::doctor) struct SseTransport {
+    stream: RefCell<SseStream>,
+    posts: MessageEndpoint,
 }
 
-impl EventsWire {
+impl SseTransport {
     /// Opens a stream, which is a session of its own.
-    pub(super) async fn open(address: &Address, deadline: Instant) -> Result<Self, Fault> {
-        let (stream, posts) = dial(address, deadline).await?;
+    pub(super) async fn open(address: &HttpServer, deadline: Instant) -> Result<Self, ExchangeError> {
+        let (stream, posts) = connect(address, deadline).await?;
         Ok(Self { stream: RefCell::new(stream), posts })
     }
 
     /// Sends a request and takes what comes. A message without id is only sent.
-    pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Exchange {
+    pub(super) async fn ask(&self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
         let started = Instant::now();
         let mut exchange = Exchange::failed(Answer::Nothing, Duration::ZERO);
         let asked = timeout_at(deadline.into(), self.exchange(ask, deadline, &mut exchange)).await;
-        match asked.unwrap_or(Err(Fault::TimedOut)) {
+        match asked.unwrap_or(Err(ExchangeError::TimedOut)) {
             Ok(()) => {}
-            Err(Fault::Status(status)) => exchange.status = Some(status.as_u16()),
+            Err(ExchangeError::Status(status)) => exchange.status = Some(status.as_u16()),
             Err(fault) => exchange.answer = of_fault(&fault),
         }
         exchange.took = started.elapsed();
@@ -55,7 +55,12 @@ impl EventsWire {
         clippy::await_holding_refcell_ref,
         reason = "exchanges follow one another; nothing else borrows it"
     )]
-    async fn exchange(&self, ask: &Ask, deadline: Instant, exchange: &mut Exchange) -> Result<(), Fault> {
+    async fn exchange(
+        &self,
+        ask: &ProbeRequest,
+        deadline: Instant,
+        exchange: &mut Exchange,
+    ) -> Result<(), ExchangeError> {
         self.posts.send(ask.bytes(), deadline).await?;
         if ask.id().is_none() {
             return Ok(());

@@ -2,54 +2,56 @@
 
 use serde_json::Value;
 
-use super::failure::RpcError;
-use super::fault::Fault;
+use super::error::RpcError;
+use super::exchange_error::ExchangeError;
 
 /// The most messages in one batch.
 const BATCH_MAX: usize = 100;
 
 /// One message of a server.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum IncomingMessage {
     /// The answer to a request of ours. An error need not say to which.
-    Answer { id: Option<u64>, outcome: Result<Value, RpcError> },
+    Response { id: Option<u64>, outcome: Result<Value, RpcError> },
     /// A question.
-    Question { id: Value, method: String, params: Value },
+    Request { id: Value, method: String, params: Value },
     /// A notification.
-    News { method: String, params: Value },
+    Notification { method: String, params: Value },
 }
 
 /// Reads a message, or the messages of a batch.
-pub(super) fn read(text: &[u8]) -> Result<Vec<Heard>, Fault> {
-    let message: Value = serde_json::from_slice(text).map_err(|_| Fault::Nonsense)?;
+pub(super) fn read(text: &[u8]) -> Result<Vec<IncomingMessage>, ExchangeError> {
+    let message: Value = serde_json::from_slice(text).map_err(|_| ExchangeError::Nonsense)?;
     match message {
         Value::Array(messages) if messages.len() <= BATCH_MAX => messages.into_iter().map(one).collect(),
         message => Ok(vec![one(message)?]),
     }
 }
 
-fn one(mut message: Value) -> Result<Heard, Fault> {
-    let members = message.as_object_mut().ok_or(Fault::Nonsense)?;
+fn one(mut message: Value) -> Result<IncomingMessage, ExchangeError> {
+    let members = message.as_object_mut().ok_or(ExchangeError::Nonsense)?;
     let id = members.remove("id").filter(|id| !id.is_null());
     let params = members.remove("params").unwrap_or(Value::Null);
     if let Some(method) = members.remove("method") {
-        let Value::String(method) = method else { return Err(Fault::Nonsense) };
+        let Value::String(method) = method else { return Err(ExchangeError::Nonsense) };
         return Ok(match id {
-            Some(id @ (Value::String(_) | Value::Number(_))) => Heard::Question { id, method, params },
-            Some(_) => return Err(Fault::Nonsense),
-            None => Heard::News { method, params },
+            Some(id @ (Value::String(_) | Value::Number(_))) => {
+                IncomingMessage::Request { id, method, params }
+            }
+            Some(_) => return Err(ExchangeError::Nonsense),
+            None => IncomingMessage::Notification { method, params },
         });
     }
     let ours = id.as_ref().and_then(Value::as_u64);
     if let Some(error) = members.get("error").filter(|error| !error.is_null()) {
-        let error = RpcError::read(error).ok_or(Fault::Nonsense)?;
-        return Ok(Heard::Answer { id: ours, outcome: Err(error) });
+        let error = RpcError::read(error).ok_or(ExchangeError::Nonsense)?;
+        return Ok(IncomingMessage::Response { id: ours, outcome: Err(error) });
     }
     match members.remove("result") {
         Some(result @ Value::Object(_)) if ours.is_some() => {
-            Ok(Heard::Answer { id: ours, outcome: Ok(result) })
+            Ok(IncomingMessage::Response { id: ours, outcome: Ok(result) })
         }
-        _ => Err(Fault::Nonsense),
+        _ => Err(ExchangeError::Nonsense),
     }
 }
 
@@ -62,18 +64,18 @@ mod tests {
     #[test]
     fn messages_are_told_apart() {
         let error = RpcError { code: 1, message: "no".into(), data: None, status: None };
-        let answer = |id, outcome| Heard::Answer { id, outcome };
+        let answer = |id, outcome| IncomingMessage::Response { id, outcome };
         for (text, expected) in [
             (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Some(answer(Some(1), Ok(json!({}))))),
             (r#"{"id":1,"error":{"code":1,"message":"no"}}"#, Some(answer(Some(1), Err(error.clone())))),
             (r#"{"id":null,"error":{"code":1,"message":"no"}}"#, Some(answer(None, Err(error)))),
             (
                 r#"{"id":"a","method":"ping"}"#,
-                Some(Heard::Question { id: json!("a"), method: "ping".into(), params: Value::Null }),
+                Some(IncomingMessage::Request { id: json!("a"), method: "ping".into(), params: Value::Null }),
             ),
             (
                 r#"{"method":"m","params":{"a":1}}"#,
-                Some(Heard::News { method: "m".into(), params: json!({"a": 1}) }),
+                Some(IncomingMessage::Notification { method: "m".into(), params: json!({"a": 1}) }),
             ),
             (r#"{"id":1,"result":7}"#, None),
             (r#"{"id":1}"#, None),
@@ -84,10 +86,17 @@ mod tests {
             ("garbage", None),
             ("", None),
         ] {
-            let heard = read(text.as_bytes());
-            assert_eq!(heard.ok(), expected.map(|heard| vec![heard]), "{text}");
+            let incoming_message = read(text.as_bytes());
+            assert_eq!(
+                incoming_message.ok(),
+                expected.map(|incoming_message| vec![incoming_message]),
+                "{text}"
+            );
         }
-        assert_eq!(read(br#"[{"id":1,"result":{}},{"method":"m"}]"#).map(|heard| heard.len()), Ok(2));
+        assert_eq!(
+            read(br#"[{"id":1,"result":{}},{"method":"m"}]"#).map(|incoming_message| incoming_message.len()),
+            Ok(2)
+        );
         assert!(read("[".repeat(100_000).as_bytes()).is_err());
     }
 }

@@ -9,16 +9,16 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::dialogue::{Link, Request, Settings, Way, client_info, own_meta, with_meta};
-use super::failure::{Failure, RpcError, texts};
-use super::fault::Fault;
-use super::hearing::Hearing;
+use super::child_process;
+use super::connection::{Connection, Request, Settings, Transport, client_info, own_meta, with_meta};
+use super::error::{ClientError, RpcError, texts};
+use super::exchange_error::ExchangeError;
+use super::http_sse;
+use super::incoming_handler::IncomingHandler;
 use super::introduction::Introduction;
-use super::over_http::OverHttp;
-use super::over_sse;
-use super::person::Person;
-use super::program;
 use super::server::Server;
+use super::streamable_http::StreamableHttp;
+use super::user_interaction::UserInteraction;
 use protocol::version::{Era, LegacyVersion, MODERN};
 
 /// How long a program may leave `server/discover` without an answer before it is taken for a legacy one.
@@ -26,7 +26,7 @@ const DISCOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The era that is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum EraChoice {
     /// The newest that the server knows.
     #[default]
     Auto,
@@ -40,27 +40,27 @@ pub enum Wanted {
 enum Discovered {
     Modern(Introduction),
     /// The server does not know it, for this reason.
-    Legacy(Failure),
+    Legacy(ClientError),
 }
 
 /// Opens the way to a server and a conversation on it.
 pub(super) async fn open(
     server: &Server,
-    wanted: Wanted,
-    person: Rc<dyn Person>,
+    wanted: EraChoice,
+    user: Rc<dyn UserInteraction>,
     settings: &Settings,
-) -> Result<(Link, Introduction), Failure> {
-    let hearing = Rc::new(Hearing::new(person));
+) -> Result<(Connection, Introduction), ClientError> {
+    let handler = Rc::new(IncomingHandler::new(user));
     let way = match server {
-        Server::Http(address) => Way::Http(OverHttp::new(address, Rc::clone(&hearing))?),
-        Server::Program(program) => Way::Lines(program::start(program, Rc::clone(&hearing))?),
+        Server::Http(address) => Transport::Http(StreamableHttp::new(address, Rc::clone(&handler))?),
+        Server::Stdio(program) => Transport::Lines(child_process::start(program, Rc::clone(&handler))?),
     };
-    let link = Link::new(way, hearing);
+    let link = Connection::new(way, handler);
     let version = match wanted {
-        Wanted::Legacy(version) => version,
-        Wanted::Auto | Wanted::Modern => match (discover(&link, settings).await?, wanted) {
+        EraChoice::Legacy(version) => version,
+        EraChoice::Auto | EraChoice::Modern => match (discover(&link, settings).await?, wanted) {
             (Discovered::Modern(introduction), _) => return Ok((link, introduction)),
-            (Discovered::Legacy(why), Wanted::Modern) => return Err(why),
+            (Discovered::Legacy(why), EraChoice::Modern) => return Err(why),
             (Discovered::Legacy(_), _) => LegacyVersion::NEWEST,
         },
     };
@@ -70,77 +70,77 @@ pub(super) async fn open(
     };
     let (Server::Http(address), true) = (server, may_be_older(&failure)) else { return Err(failure) };
     // What a server without the older transport says to a GET tells nobody anything.
-    let older = over_sse::open(address, Rc::clone(&link.hearing), settings.timeout).await;
-    let link = Link::new(Way::Lines(older.map_err(|_| failure)?), link.hearing);
+    let older = http_sse::open(address, Rc::clone(&link.handler), settings.timeout).await;
+    let link = Connection::new(Transport::Lines(older.map_err(|_| failure)?), link.handler);
     let introduction = initialize(&link, version, settings).await?;
     Ok((link, introduction))
 }
 
 /// Opens a new session in place of a lost one.
-pub(super) async fn reopen(link: &Link, version: &str, settings: &Settings) -> Result<(), Failure> {
+pub(super) async fn reopen(link: &Connection, version: &str, settings: &Settings) -> Result<(), ClientError> {
     let version = LegacyVersion::of(version).unwrap_or(LegacyVersion::NEWEST);
     initialize(link, version, settings).await.map(drop)
 }
 
 /// Whether a server refuses `initialize` like one of HTTP+SSE alone.
-fn may_be_older(failure: &Failure) -> bool {
+fn may_be_older(failure: &ClientError) -> bool {
     let status = match failure {
-        Failure::Fault(Fault::Status(status)) => status.as_u16(),
-        Failure::Rpc(error) => error.status.unwrap_or_default(),
+        ClientError::Exchange(ExchangeError::Status(status)) => status.as_u16(),
+        ClientError::Rpc(error) => error.status.unwrap_or_default(),
         _ => return false,
     };
     matches!(status, 400 | 404 | 405)
 }
 
-async fn discover(link: &Link, settings: &Settings) -> Result<Discovered, Failure> {
+async fn discover(link: &Connection, settings: &Settings) -> Result<Discovered, ClientError> {
     let newest = MODERN.first().copied().unwrap_or_default();
     let timeout = match link.way {
-        Way::Http(_) => settings.timeout,
-        Way::Lines(_) => settings.timeout.min(DISCOVER_TIMEOUT),
+        Transport::Http(_) => settings.timeout,
+        Transport::Lines(_) => settings.timeout.min(DISCOVER_TIMEOUT),
     };
     let params = with_meta(json!({}), |meta| {
-        own_meta(meta, newest, link.hearing.person.capabilities(), None);
+        own_meta(meta, newest, link.handler.user.capabilities(), None);
     });
     let id = link.next_id();
     let request =
-        Request { id, method: "server/discover", params, modern: Some(newest), mirrored: Vec::new() };
+        Request { id, method: "server/discover", params, modern: Some(newest), param_headers: Vec::new() };
     let failure = match link.exchange(&request, timeout).await {
         Ok(result) => return understood(result),
         Err(failure) => failure,
     };
     match &failure {
-        Failure::Rpc(error) => match error.code {
+        ClientError::Rpc(error) => match error.code {
             -32022
                 if error.supported_versions().iter().any(|version| LegacyVersion::of(version).is_some()) =>
             {
                 Ok(Discovered::Legacy(failure))
             }
-            -32022 => Err(Failure::NoCommonVersion(error.supported_versions())),
+            -32022 => Err(ClientError::NoCommonVersion(error.supported_versions())),
             -32020 | -32021 => Err(failure),
             _ if is_for_now(error.status) => Err(failure),
             _ => Ok(Discovered::Legacy(failure)),
         },
-        Failure::Fault(Fault::Status(status)) if !is_for_now(Some(status.as_u16())) => {
+        ClientError::Exchange(ExchangeError::Status(status)) if !is_for_now(Some(status.as_u16())) => {
             Ok(Discovered::Legacy(failure))
         }
-        Failure::Fault(Fault::TimedOut) if matches!(link.way, Way::Lines(_)) => {
+        ClientError::Exchange(ExchangeError::TimedOut) if matches!(link.way, Transport::Lines(_)) => {
             Ok(Discovered::Legacy(failure))
         }
-        Failure::Invalid { .. } => Ok(Discovered::Legacy(failure)),
+        ClientError::Invalid { .. } => Ok(Discovered::Legacy(failure)),
         _ => Err(failure),
     }
 }
 
 /// The result of `server/discover`: the newest revision of both, if there is one.
-fn understood(result: Value) -> Result<Discovered, Failure> {
+fn understood(result: Value) -> Result<Discovered, ClientError> {
     let supported = texts(result.get("supportedVersions").unwrap_or(&Value::Null));
     let common = MODERN.iter().find(|version| supported.iter().any(|other| other == *version));
     match common {
         Some(version) => Ok(Discovered::Modern(Introduction::read(Era::Modern, version, result))),
         None if supported.iter().any(|version| LegacyVersion::of(version).is_some()) => {
-            Ok(Discovered::Legacy(Failure::NoCommonVersion(supported)))
+            Ok(Discovered::Legacy(ClientError::NoCommonVersion(supported)))
         }
-        None => Err(Failure::NoCommonVersion(supported)),
+        None => Err(ClientError::NoCommonVersion(supported)),
     }
 }
 
@@ -153,40 +153,41 @@ fn is_for_now(status: Option<u16>) -> bool {
 }
 
 async fn initialize(
-    link: &Link,
+    link: &Connection,
     version: LegacyVersion,
     settings: &Settings,
-) -> Result<Introduction, Failure> {
+) -> Result<Introduction, ClientError> {
     let method = "initialize";
-    let capabilities = link.hearing.person.capabilities();
+    let capabilities = link.handler.user.capabilities();
     let params = json!({
         "protocolVersion": version.as_str(), "capabilities": capabilities, "clientInfo": client_info(),
     });
-    let request = Request { id: link.next_id(), method, params, modern: None, mirrored: Vec::new() };
+    let request = Request { id: link.next_id(), method, params, modern: None, param_headers: Vec::new() };
     let result = link.exchange(&request, settings.timeout).await?;
     let agreed = result.get("protocolVersion").and_then(Value::as_str).map(str::to_owned);
     let Some(agreed) = agreed else {
         let why = "it names no protocolVersion".to_owned();
-        return Err(Failure::Invalid { method: method.to_owned(), why });
+        return Err(ClientError::Invalid { method: method.to_owned(), why });
     };
     let Some(version) = LegacyVersion::of(&agreed) else {
-        return Err(Failure::NoCommonVersion(vec![agreed]));
+        return Err(ClientError::NoCommonVersion(vec![agreed]));
     };
-    if let Way::Http(http) = &link.way {
+    if let Transport::Http(http) = &link.way {
         http.speak(version);
     }
     link.notify("notifications/initialized", settings.timeout).await?;
-    if let Way::Http(http) = &link.way {
+    if let Transport::Http(http) = &link.way {
         http.listen().await;
     }
     let introduction = Introduction::read(Era::Legacy, version.as_str(), result);
     if let Some(level) = settings.log_level.filter(|_| introduction.has("logging")) {
         let params = json!({"level": level.as_str()});
         let id = link.next_id();
-        let request = Request { id, method: "logging/setLevel", params, modern: None, mirrored: Vec::new() };
+        let request =
+            Request { id, method: "logging/setLevel", params, modern: None, param_headers: Vec::new() };
         match link.exchange(&request, settings.timeout).await {
             // A server that says it has levels and does not know the method: what it sends is shown.
-            Ok(_) | Err(Failure::Rpc(RpcError { code: -32601, .. })) => {}
+            Ok(_) | Err(ClientError::Rpc(RpcError { code: -32601, .. })) => {}
             Err(failure) => return Err(failure),
         }
     }

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::fault::Fault;
+use super::exchange_error::ExchangeError;
 
 /// Why there is no result.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Failure {
+pub enum ClientError {
     /// The way to the server and back.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Exchange(#[from] ExchangeError),
     /// The server answered with an error.
     #[error(transparent)]
     Rpc(#[from] RpcError),

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::sleep;
 
-use super::bridge::Bridge;
-use super::calls::UnderWay;
+use super::in_flight::InFlight;
 use super::message::{DEPTH_MAX, Message, batch, key, refusal};
+use super::proxy::StdioProxy;
 use super::session::Session;
-use client::fault::Fault;
-use client::replies::{Messages, Position};
+use client::exchange_error::ExchangeError;
+use client::response_reader::{ResponseReader, StreamPosition};
 use net::http_client::{Reply, collect};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::method::Method;
@@ -25,7 +25,7 @@ const RESUMES_MAX: u32 = 6;
 
 /// A request of the client.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct ClientRequest {
     pub(super) message: Message,
     /// The literal of its id.
     pub(super) id: String,
@@ -33,28 +33,28 @@ pub(super) struct Call {
     pub(super) key: String,
     /// The version it names in `_meta`; `None` in the legacy era.
     pub(super) modern_version: Option<String>,
-    pub(super) under_way: UnderWay,
+    pub(super) in_flight: InFlight,
     /// How many notifications and responses the client wrote before it.
     pub(super) written_before: u64,
 }
 
-impl Bridge {
+impl StdioProxy {
     /// Sends a request and writes its answer, or why there is none.
-    pub(super) async fn answer(self: &Rc<Self>, call: &Call) {
+    pub(super) async fn answer(self: &Rc<Self>, call: &ClientRequest) {
         let answer = tokio::select! {
             answer = self.exchange(call) => Some(answer),
-            () = call.under_way.stop.cancelled() => None,
+            () = call.in_flight.stop.cancelled() => None,
         };
         // The client may use the id again as soon as it has its answer.
         self.calls.remove(&call.key);
         match answer {
             None => {}
             Some(Ok(answer)) => self.output.write(answer).await,
-            Some(Err(fault)) if call.under_way.is_withdrawn.get() => self.remarks.say(fault.to_string()),
+            Some(Err(fault)) if call.in_flight.is_withdrawn.get() => self.stderr_log.say(fault.to_string()),
             Some(Err(fault)) => self.refuse(Some(&call.id), &fault).await,
         }
-        let is_over = !call.under_way.stop.is_cancelled();
-        if call.under_way.is_open_ended && is_over {
+        let is_over = !call.in_flight.stop.is_cancelled();
+        if call.in_flight.is_open_ended && is_over {
             let params = format!("{{\"requestId\":{}}}", call.id);
             let cancelled =
                 format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
@@ -62,7 +62,7 @@ impl Bridge {
         }
     }
 
-    async fn exchange(self: &Rc<Self>, call: &Call) -> Result<Bytes, Fault> {
+    async fn exchange(self: &Rc<Self>, call: &ClientRequest) -> Result<Bytes, ExchangeError> {
         if let Some(version) = &call.modern_version {
             let mut headers = call.message.modern_headers(version)?;
             self.mirror_params(&call.message, &mut headers);
@@ -71,20 +71,20 @@ impl Bridge {
             return Ok(answer);
         }
         if call.message.method == Method::Initialize {
-            call.under_way.is_sent.set(true);
+            call.in_flight.is_sent.set(true);
             return self.initialize(call).await;
         }
         self.initializing.none().await;
         self.introducing.none().await;
         self.forwarded(call.written_before).await;
-        call.under_way.is_sent.set(true);
+        call.in_flight.is_sent.set(true);
         let mut may_reopen = true;
         loop {
             let session = self.sessions.current();
             let headers = session.as_ref().map(|session| session.headers()).unwrap_or_default();
             match (self.attempt(call, headers, session.as_ref()).await, session) {
                 // It was not executed.
-                (Err(Fault::SessionGone), Some(session)) if std::mem::take(&mut may_reopen) => {
+                (Err(ExchangeError::SessionGone), Some(session)) if std::mem::take(&mut may_reopen) => {
                     self.reopen(&session).await?;
                 }
                 (answer, _) => return answer,
@@ -94,10 +94,10 @@ impl Bridge {
 
     async fn attempt(
         self: &Rc<Self>,
-        call: &Call,
+        call: &ClientRequest,
         headers: HeaderMap,
         session: Option<&Rc<Session>>,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Bytes, ExchangeError> {
         let is_safe_to_repeat = call.message.method.is_safe_to_repeat();
         let message = call.message.body.clone();
         let reply = self.endpoint.post(headers, message, is_safe_to_repeat, self.timeout).await?;
@@ -107,36 +107,36 @@ impl Bridge {
     /// Reads a reply until the answer. What comes before it goes to the client.
     pub(super) async fn read(
         self: &Rc<Self>,
-        call: &Call,
+        call: &ClientRequest,
         mut reply: Reply,
         session: Option<&Rc<Session>>,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Bytes, ExchangeError> {
         let status = reply.head.status;
         if status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
-            return Err(Fault::SessionGone);
+            return Err(ExchangeError::SessionGone);
         }
         if !status.is_success() {
             let deadline = Instant::now() + self.timeout;
             let body = collect(&mut reply.body, REFUSAL_BYTES_MAX, deadline).await?;
             self.recycle(reply);
             let refusal = refusal(&mut self.scratch.borrow_mut(), &body, &call.id);
-            return refusal.ok_or(Fault::Status(status));
+            return refusal.ok_or(ExchangeError::Status(status));
         }
-        let mut position = Position::default();
+        let mut position = StreamPosition::default();
         loop {
-            let silence_max = (!call.under_way.is_open_ended).then_some(self.timeout);
-            let mut messages = Messages::of(reply);
+            let silence_max = (!call.in_flight.is_open_ended).then_some(self.timeout);
+            let mut messages = ResponseReader::of(reply);
             let is_stream = messages.is_stream();
             let fault = match self.find_answer(call, &mut messages, silence_max, &mut position).await {
                 Ok(Some(answer)) => {
                     self.recycle(messages.reply);
                     return Ok(answer);
                 }
-                Ok(None) if is_stream => Fault::Reset,
-                Ok(None) => return Err(Fault::Nonsense),
+                Ok(None) if is_stream => ExchangeError::Reset,
+                Ok(None) => return Err(ExchangeError::Nonsense),
                 Err(fault) => fault,
             };
-            let session = session.filter(|_| fault == Fault::Reset);
+            let session = session.filter(|_| fault == ExchangeError::Reset);
             let (Some(session), Some(_)) = (session, &position.last_event_id) else { return Err(fault) };
             reply = self.resume(session, &position).await.ok_or(fault)?;
         }
@@ -145,11 +145,11 @@ impl Bridge {
     /// `None`: the reply ended without the answer.
     async fn find_answer(
         &self,
-        call: &Call,
-        messages: &mut Messages,
+        call: &ClientRequest,
+        messages: &mut ResponseReader,
         silence_max: Option<Duration>,
-        position: &mut Position,
-    ) -> Result<Option<Bytes>, Fault> {
+        position: &mut StreamPosition,
+    ) -> Result<Option<Bytes>, ExchangeError> {
         let is_stream = messages.is_stream();
         while let Some(message) = messages.next(silence_max, position).await? {
             if let ControlFlow::Break(answer) = self.pass(message.clone(), Some(call)).await {
@@ -163,7 +163,7 @@ impl Bridge {
     }
 
     /// Hands what the server says to the client, but for the answer to `call`, which breaks.
-    pub(super) async fn pass(&self, message: Bytes, call: Option<&Call>) -> ControlFlow<Bytes> {
+    pub(super) async fn pass(&self, message: Bytes, call: Option<&ClientRequest>) -> ControlFlow<Bytes> {
         let parts = batch(&mut self.scratch.borrow_mut(), &message);
         let parts = match parts {
             None => vec![message],
@@ -196,7 +196,7 @@ impl Bridge {
     }
 
     /// Goes on with a stream that broke off.
-    async fn resume(&self, session: &Session, position: &Position) -> Option<Reply> {
+    async fn resume(&self, session: &Session, position: &StreamPosition) -> Option<Reply> {
         for attempt in 0..RESUMES_MAX {
             sleep(position.delay(attempt)).await;
             match self.endpoint.open_stream(session.headers(), position).await {
@@ -209,7 +209,7 @@ impl Bridge {
     }
 
     fn recycle(self: &Rc<Self>, reply: Reply) {
-        let bridge = Rc::clone(self);
-        self.tasks.spawn(async move { bridge.endpoint.put_back(reply).await });
+        let proxy = Rc::clone(self);
+        self.tasks.spawn(async move { proxy.endpoint.put_back(reply).await });
     }
 }

@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
 use super::MESSAGE_BYTES_MAX;
-use super::fault::Fault;
+use super::exchange_error::ExchangeError;
 use net::http_client::{Reply, collect};
 use net::jitter::jittered;
 use protocol::sse::{Event, Events};
@@ -25,19 +25,19 @@ const EVENT_ID_BYTES_MAX: usize = 4096;
 
 /// The messages of one reply.
 #[derive(Debug)]
-pub struct Messages {
+pub struct ResponseReader {
     /// The reply they are read from.
     pub reply: Reply,
-    form: Form,
+    format: Format,
 }
 
-enum Form {
+enum Format {
     Json,
     Events(Box<Events>),
     Read,
 }
 
-impl std::fmt::Debug for Form {
+impl std::fmt::Debug for Format {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Json => "Json",
@@ -49,27 +49,27 @@ impl std::fmt::Debug for Form {
 
 /// How far a stream was read.
 #[derive(Clone, Debug, Default)]
-pub struct Position {
+pub struct StreamPosition {
     /// What resumes it.
     pub last_event_id: Option<HeaderValue>,
     /// How long the server wants to be left alone before that.
     pub retry: Option<Duration>,
 }
 
-impl Messages {
+impl ResponseReader {
     /// The messages of a reply that is neither JSON nor a stream are none.
     pub fn of(reply: Reply) -> Self {
-        let form = match media(&reply.head.headers).as_str() {
-            "application/json" => Form::Json,
-            "text/event-stream" => Form::Events(Box::new(Events::new(MESSAGE_BYTES_MAX))),
-            _ => Form::Read,
+        let format = match media(&reply.head.headers).as_str() {
+            "application/json" => Format::Json,
+            "text/event-stream" => Format::Events(Box::new(Events::new(MESSAGE_BYTES_MAX))),
+            _ => Format::Read,
         };
-        Self { reply, form }
+        Self { reply, format }
     }
 
     /// Whether it is a stream.
     pub fn is_stream(&self) -> bool {
-        matches!(self.form, Form::Events(_))
+        matches!(self.format, Format::Events(_))
     }
 
     /// The next message; `None` at the end of the reply. Nothing for `silence_max` is an error, and so is a message that
@@ -77,22 +77,22 @@ impl Messages {
     pub async fn next(
         &mut self,
         silence_max: Option<Duration>,
-        position: &mut Position,
-    ) -> Result<Option<Bytes>, Fault> {
-        let events = match &mut self.form {
-            Form::Read => return Ok(None),
-            Form::Json => {
-                self.form = Form::Read;
+        position: &mut StreamPosition,
+    ) -> Result<Option<Bytes>, ExchangeError> {
+        let events = match &mut self.format {
+            Format::Read => return Ok(None),
+            Format::Json => {
+                self.format = Format::Read;
                 let deadline = Instant::now() + silence_max.unwrap_or(RETRY_MAX);
                 return Ok(Some(collect(&mut self.reply.body, MESSAGE_BYTES_MAX, deadline).await?));
             }
-            Form::Events(events) => events,
+            Format::Events(events) => events,
         };
         let mut began = None;
         loop {
             while let Some(event) = events.next() {
                 began = None;
-                let event = event.map_err(|_| Fault::TooLarge)?;
+                let event = event.map_err(|_| ExchangeError::TooLarge)?;
                 position.note(&event);
                 if let Some(data) = message(event) {
                     return Ok(Some(data));
@@ -106,16 +106,16 @@ impl Messages {
             let frame = match silence_max {
                 Some(silence_max) => {
                     let deadline = began.unwrap_or(now) + silence_max;
-                    timeout_at(deadline.into(), frame).await.map_err(|_| Fault::TimedOut)?
+                    timeout_at(deadline.into(), frame).await.map_err(|_| ExchangeError::TimedOut)?
                 }
                 None => frame.await,
             };
             match frame {
                 Some(Ok(frame)) => events.push(frame.into_data().unwrap_or_default()),
-                Some(Err(_)) => return Err(Fault::Reset),
+                Some(Err(_)) => return Err(ExchangeError::Reset),
                 None => {
                     let last = events.finish();
-                    self.form = Form::Read;
+                    self.format = Format::Read;
                     return Ok(last.inspect(|event| position.note(event)).and_then(message));
                 }
             }
@@ -123,7 +123,7 @@ impl Messages {
     }
 }
 
-impl Position {
+impl StreamPosition {
     /// How long to wait before a stream is opened again that has failed so often in a row: as the server asks, or
     /// longer with every failure.
     pub fn delay(&self, failures: u32) -> Duration {
@@ -167,7 +167,7 @@ mod tests {
         events.push(Bytes::from_static(
             b"id: a\nretry: 250\ndata:\n\nid: b\nretry: soon\nevent: ping\ndata: 1\n\ndata: {\ndata: }\n\nid:\nretry: 900000000\n\nretry: 0\ndata: 2\n\n",
         ));
-        let mut position = Position::default();
+        let mut position = StreamPosition::default();
         for (id, retry_ms, data) in [
             (Some("a"), 250, None),
             (Some("b"), 250, None),

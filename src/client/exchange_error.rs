@@ -9,7 +9,7 @@ use protocol::json::quote;
 
 /// Why a request gets no answer from the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum ExchangeError {
     /// What the client wrote is not JSON.
     #[error("the message is not valid JSON")]
     NotJson,
@@ -51,7 +51,7 @@ pub enum Fault {
     Status(StatusCode),
 }
 
-impl From<HttpError> for Fault {
+impl From<HttpError> for ExchangeError {
     fn from(error: HttpError) -> Self {
         match error {
             HttpError::Unreachable(why) => Self::Unreachable(why),
@@ -65,7 +65,7 @@ impl From<HttpError> for Fault {
     }
 }
 
-impl Fault {
+impl ExchangeError {
     /// The JSON-RPC error for the request with this id.
     pub fn body(&self, id: Option<&str>) -> String {
         let code = match self {
@@ -83,8 +83,8 @@ impl Fault {
 }
 
 /// What cannot be used to reach a server.
-pub(super) fn unusable(error: impl std::fmt::Display) -> Fault {
-    Fault::Unreachable(error.to_string())
+pub(super) fn unusable(error: impl std::fmt::Display) -> ExchangeError {
+    ExchangeError::Unreachable(error.to_string())
 }
 
 fn advice(status: StatusCode) -> &'static str {
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn the_error_has_the_id_of_the_request() {
-        let status = Fault::Status(StatusCode::UNAUTHORIZED);
+        let status = ExchangeError::Status(StatusCode::UNAUTHORIZED);
         let message = "the server refused the request with HTTP status 401: give the right key with --key-file or \
                        TRUNKLINE_KEY";
         assert_eq!(
             status.body(Some("\"a\"")),
             format!(r#"{{"jsonrpc":"2.0","id":"a","error":{{"code":401,"message":"{message}"}}}}"#)
         );
-        assert!(Fault::NotJson.body(None).starts_with(r#"{"jsonrpc":"2.0","error":{"code":-32700,"#));
+        assert!(ExchangeError::NotJson.body(None).starts_with(r#"{"jsonrpc":"2.0","error":{"code":-32700,"#));
     }
 }

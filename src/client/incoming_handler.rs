@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::failure::Failure;
-use super::person::{Person, Refusal};
+use super::error::ClientError;
+use super::user_interaction::{Refusal, UserInteraction};
 
 /// Questions that wait at once.
 const QUESTIONS_MAX: usize = 16;
@@ -19,8 +19,8 @@ const QUESTIONS_MAX: usize = 16;
 const MESSAGES_MAX: u64 = 1_000_000;
 
 /// The ear of a client.
-pub(super) struct Hearing {
-    pub(super) person: Rc<dyn Person>,
+pub(super) struct IncomingHandler {
+    pub(super) user: Rc<dyn UserInteraction>,
     /// Held while the person is asked something.
     asking: Mutex<()>,
     /// The questions that wait, by their ids, each with what takes it back.
@@ -31,10 +31,10 @@ pub(super) struct Hearing {
     messages: Cell<u64>,
 }
 
-impl Hearing {
-    pub(super) fn new(person: Rc<dyn Person>) -> Self {
+impl IncomingHandler {
+    pub(super) fn new(user: Rc<dyn UserInteraction>) -> Self {
         Self {
-            person,
+            user,
             asking: Mutex::default(),
             questions: RefCell::default(),
             under_way: RefCell::default(),
@@ -43,18 +43,18 @@ impl Hearing {
     }
 
     /// Whether the server waits for the person.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(super) fn is_waiting_for_user(&self) -> bool {
         !self.questions.borrow().is_empty()
     }
 
     /// Counts one more message; an error if there are more than anybody reads.
-    pub(super) fn count(&self) -> Result<(), Failure> {
+    pub(super) fn count(&self) -> Result<(), ClientError> {
         self.messages.set(self.messages.get() + 1);
-        if self.messages.get() > MESSAGES_MAX { Err(Failure::Flood(MESSAGES_MAX)) } else { Ok(()) }
+        if self.messages.get() > MESSAGES_MAX { Err(ClientError::Flood(MESSAGES_MAX)) } else { Ok(()) }
     }
 
     /// How many there were since the last request began.
-    pub(super) fn counted(&self) -> u64 {
+    pub(super) fn message_count(&self) -> u64 {
         self.messages.get()
     }
 
@@ -70,34 +70,34 @@ impl Hearing {
     }
 
     /// A notification.
-    pub(super) fn tell(&self, method: &str, params: &Value) {
+    pub(super) fn handle_notification(&self, method: &str, params: &Value) {
         match method {
             "notifications/cancelled" => {
-                if self.withdraw(params.get("requestId").unwrap_or(&Value::Null)) {
-                    self.person.told(method, params);
+                if self.cancel(params.get("requestId").unwrap_or(&Value::Null)) {
+                    self.user.notified(method, params);
                 }
             }
             "notifications/progress" => {
                 let token = params.get("progressToken").and_then(Value::as_u64);
                 if token.is_some_and(|token| self.under_way.borrow().contains(&token)) {
-                    self.person.told(method, params);
+                    self.user.notified(method, params);
                 }
             }
-            _ => self.person.told(method, params),
+            _ => self.user.notified(method, params),
         }
     }
 
     /// A question of a server of the legacy era. `None`: it was taken back.
-    pub(super) async fn answer(&self, id: &Value, method: &str, params: &Value) -> Option<Value> {
+    pub(super) async fn handle_request(&self, id: &Value, method: &str, params: &Value) -> Option<Value> {
         let outcome = match method {
             "ping" => Ok(json!({})),
             _ if self.questions.borrow().len() >= QUESTIONS_MAX => {
                 Err(Refusal::because("too many questions wait for an answer"))
             }
             _ => {
-                let asked = self.note(id);
+                let asked = self.register(id);
                 tokio::select! {
-                    outcome = self.ask(method, params) => outcome,
+                    outcome = self.ask_user(method, params) => outcome,
                     () = asked.taken_back.cancelled() => return None,
                 }
             }
@@ -109,38 +109,38 @@ impl Hearing {
     }
 
     /// Asks the person.
-    pub(super) async fn ask(&self, method: &str, params: &Value) -> Result<Value, Refusal> {
+    pub(super) async fn ask_user(&self, method: &str, params: &Value) -> Result<Value, Refusal> {
         let _alone = self.asking.lock().await;
-        self.person.asked(method, params).await
+        self.user.ask(method, params).await
     }
 
     /// Takes every question back.
-    pub(super) fn withdraw_all(&self) {
+    pub(super) fn cancel_all(&self) {
         self.questions.borrow().values().for_each(CancellationToken::cancel);
     }
 
     /// Takes a question back; false: it does not wait.
-    fn withdraw(&self, id: &Value) -> bool {
+    fn cancel(&self, id: &Value) -> bool {
         self.questions.borrow().get(&id.to_string()).inspect(|question| question.cancel()).is_some()
     }
 
-    fn note(&self, id: &Value) -> Asked<'_> {
+    fn register(&self, id: &Value) -> PendingRequest<'_> {
         let taken_back = CancellationToken::new();
         let key = id.to_string();
         self.questions.borrow_mut().insert(key.clone(), taken_back.clone());
-        Asked { hearing: self, key, taken_back }
+        PendingRequest { handler: self, key, taken_back }
     }
 }
 
 /// A question that waits, until it is dropped.
-struct Asked<'a> {
-    hearing: &'a Hearing,
+struct PendingRequest<'a> {
+    handler: &'a IncomingHandler,
     key: String,
     taken_back: CancellationToken,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        self.hearing.questions.borrow_mut().remove(&self.key);
+        self.handler.questions.borrow_mut().remove(&self.key);
     }
 }

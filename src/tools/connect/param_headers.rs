@@ -2,8 +2,8 @@
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bridge::Bridge;
 use super::message::{DEPTH_MAX, Message};
+use super::proxy::StdioProxy;
 use protocol::json::Value;
 use protocol::method::Method;
 use protocol::param_headers;
@@ -11,7 +11,7 @@ use protocol::param_headers;
 /// Tools whose mirrored parameters are remembered.
 const ANNOTATED_TOOLS_MAX: usize = 10_000;
 
-impl Bridge {
+impl StdioProxy {
     /// Remembers which parameters of the listed tools are mirrored.
     pub(super) fn learn(&self, request: &Message, answer: &[u8]) {
         if request.method != Method::ToolsList {
