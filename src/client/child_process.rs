@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -14,11 +14,12 @@ use tokio::time::timeout;
 
 use super::MESSAGE_BYTES_MAX;
 use super::duplex::DuplexTransport;
-use super::error::ClientError;
+use super::error::RequestError;
 use super::exchange_error::ExchangeError;
 use super::incoming_handler::IncomingHandler;
 use super::server::StdioServer;
-use net::guardian::{self, Guarded};
+use net::guardian::Guarded;
+use net::lines::{LineBuffer, TooLong, discard};
 
 /// How long a program may take to end when its input is closed, and again when it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,21 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(300);
 /// How much of standard error is kept.
 const LAST_WORDS_BYTES_MAX: usize = 2048;
-const READ_BYTES: usize = 64 * 1024;
 
 /// Starts the program. Must be called on a local runtime.
 pub(super) fn start(
     program: &StdioServer,
     handler: Rc<IncomingHandler>,
-) -> Result<Rc<DuplexTransport>, ClientError> {
+) -> Result<Rc<DuplexTransport>, RequestError> {
     let name = program.name.display().to_string();
-    let not_started = |why: String| ClientError::NotStarted { program: name.clone(), why };
-    let command = guardian::command(&program.name);
-    let started = command.and_then(|mut command| Guarded::spawn(command.args(&program.arguments)));
-    let mut child = started.map_err(|error| not_started(why(&error)))?;
-    let Some((stdin, stdout, stderr)) = child.streams() else {
-        return Err(not_started("it has no standard streams".to_owned()));
-    };
+    let not_started = |why: String| RequestError::NotStarted { program: name.clone(), why };
+    let started = Guarded::start(&program.name, &program.arguments);
+    let (child, stdin, stdout, stderr) = started.map_err(|error| not_started(why(&error)))?;
     let (lines, waiting) = DuplexTransport::new(Rc::clone(&handler));
     let running = RunningProgram { child, lines: Rc::clone(&lines), last_words: Rc::default() };
     lines.tasks.spawn(run(running, handler, stdin, stdout, stderr, waiting));
@@ -88,14 +84,14 @@ async fn run(
         }
     };
     let status = tokio::select! {
-        status = stop(&mut running.child) => status,
+        status = running.child.stop(PATIENCE) => status,
         () = discard(&mut stdout) => None,
         () = &mut listening => None,
     };
     let _ = timeout(LAST_WORDS_TIMEOUT, &mut listening).await;
     let failure = match end {
-        Some(fault) => ClientError::Exchange(fault),
-        None => ClientError::Ended { how: how(status), last_words: running.last_words.borrow().clone() },
+        Some(fault) => RequestError::Exchange(fault),
+        None => RequestError::Ended { how: how(status), last_words: running.last_words.borrow().clone() },
     };
     running.lines.end(&failure);
 }
@@ -107,16 +103,6 @@ fn how(status: Option<ExitStatus>) -> String {
         Some((None, Some(signal))) => format!("signal {signal}"),
         _ => "nobody knows how".to_owned(),
     }
-}
-
-async fn stop(child: &mut Guarded) -> Option<ExitStatus> {
-    for signal in [Guarded::terminate, Guarded::kill] {
-        if let Ok(ended) = timeout(PATIENCE, child.wait()).await {
-            return ended.ok();
-        }
-        signal(child);
-    }
-    child.wait().await.ok()
 }
 
 async fn write(mut stdin: ChildStdin, mut waiting: mpsc::Receiver<Bytes>) {
@@ -133,28 +119,13 @@ async fn write(mut stdin: ChildStdin, mut waiting: mpsc::Receiver<Bytes>) {
 }
 
 /// Reads lines until the end, or until one is longer than a message may be.
-async fn read(stdout: &mut ChildStdout, lines: &Rc<DuplexTransport>) -> Option<ExchangeError> {
-    let mut buffer = BytesMut::new();
-    let mut searched = 0;
+async fn read(stdout: &mut ChildStdout, transport: &Rc<DuplexTransport>) -> Option<ExchangeError> {
+    let mut lines = LineBuffer::default();
     loop {
-        buffer.reserve(READ_BYTES);
-        let is_open = matches!(stdout.read_buf(&mut buffer).await, Ok(count) if count > 0);
-        while let Some(end) = memchr::memchr(b'\n', buffer.get(searched..).unwrap_or_default()) {
-            let line = buffer.split_to(searched + end + 1);
-            searched = 0;
-            if !line.trim_ascii().is_empty() {
-                lines.take(line.trim_ascii());
-            }
-        }
-        searched = buffer.len();
-        if searched > MESSAGE_BYTES_MAX {
-            return Some(ExchangeError::TooLarge);
-        }
-        if !is_open {
-            if !buffer.trim_ascii().is_empty() {
-                lines.take(buffer.trim_ascii());
-            }
-            return None;
+        match lines.read(stdout, MESSAGE_BYTES_MAX).await {
+            Ok(Some(line)) => transport.take(&line),
+            Ok(None) => return None,
+            Err(TooLong) => return Some(ExchangeError::TooLarge),
         }
         // A flood must not keep everything else from its turn.
         tokio::task::yield_now().await;
@@ -174,12 +145,5 @@ async fn listen(mut stderr: ChildStderr, handler: Rc<IncomingHandler>, last_word
         let surplus = last_words.ceil_char_boundary(surplus);
         last_words.drain(..surplus);
     }
-    std::future::pending::<()>().await;
-}
-
-/// Reads what nobody wants. Never completes.
-async fn discard(stdout: &mut ChildStdout) {
-    let mut buffer = vec![0; 8192];
-    while matches!(stdout.read(&mut buffer).await, Ok(count) if count > 0) {}
     std::future::pending::<()>().await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::duplex::DuplexTransport;
-use super::error::ClientError;
+use super::error::RequestError;
 use super::exchange_error::ExchangeError;
 use super::handshake::{self, EraChoice};
 use super::incoming_handler::IncomingHandler;
@@ -77,7 +77,7 @@ impl Client {
         wanted: EraChoice,
         user: Rc<dyn UserInteraction>,
         settings: Settings,
-    ) -> Result<Self, ClientError> {
+    ) -> Result<Self, RequestError> {
         let (link, introduction) = handshake::open(server, wanted, user, &settings).await?;
         Ok(Self { link, introduction, settings, param_headers: RefCell::default() })
     }
@@ -89,7 +89,7 @@ impl Client {
 
     /// Sends a request and returns its result. What the server asks before it goes to the person. Dropped, it is
     /// cancelled.
-    pub async fn request(&self, method: &str, params: Value) -> Result<Value, ClientError> {
+    pub async fn request(&self, method: &str, params: Value) -> Result<Value, RequestError> {
         let result = match self.introduction.era {
             Era::Modern => mrtr::result(self, method, params).await?,
             Era::Legacy => self.exchange_in_session(method, params).await?,
@@ -101,8 +101,8 @@ impl Client {
     }
 
     /// All entries of a list: what stands under `key` on every page.
-    pub async fn list(&self, method: &str, key: &str) -> Result<Vec<Value>, ClientError> {
-        let endless = |why| ClientError::List { method: method.to_owned(), why };
+    pub async fn list(&self, method: &str, key: &str) -> Result<Vec<Value>, RequestError> {
+        let endless = |why| RequestError::List { method: method.to_owned(), why };
         let (mut entries, mut seen, mut bytes) = (Vec::new(), HashSet::new(), 0);
         let mut params = json!({});
         for _ in 0..PAGES_MAX {
@@ -111,7 +111,7 @@ impl Client {
             let cursor = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
             let Some(Value::Array(more)) = page.get_mut(key).map(Value::take) else {
                 let why = format!("there is no array {key:?} in it");
-                return Err(ClientError::Invalid { method: method.to_owned(), why });
+                return Err(RequestError::Invalid { method: method.to_owned(), why });
             };
             entries.extend(more);
             if entries.len() > ENTRIES_MAX || bytes > LIST_BYTES_MAX {
@@ -141,9 +141,9 @@ impl Client {
 
     /// One request and its result. A session that the server has lost is opened anew, once: what it refused for that
     /// it did not do.
-    async fn exchange_in_session(&self, method: &str, params: Value) -> Result<Value, ClientError> {
+    async fn exchange_in_session(&self, method: &str, params: Value) -> Result<Value, RequestError> {
         match self.exchange(method, params.clone()).await {
-            Err(ClientError::Exchange(ExchangeError::SessionGone)) => {
+            Err(RequestError::Exchange(ExchangeError::SessionGone)) => {
                 handshake::reopen(&self.link, &self.introduction.version, &self.settings).await?;
                 self.exchange(method, params).await
             }
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// One request and its result.
-    pub(super) async fn exchange(&self, method: &str, params: Value) -> Result<Value, ClientError> {
+    pub(super) async fn exchange(&self, method: &str, params: Value) -> Result<Value, RequestError> {
         let id = self.link.next_id();
         let modern = (self.introduction.era == Era::Modern).then_some(&*self.introduction.version);
         let param_headers = match modern {
@@ -193,7 +193,7 @@ impl Connection {
         &self,
         request: &Request<'_>,
         timeout: Duration,
-    ) -> Result<Value, ClientError> {
+    ) -> Result<Value, RequestError> {
         self.handler.begin(request.id);
         let _under_way = InFlight { handler: &self.handler, id: request.id };
         match &self.way {
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn notify(&self, method: &str, timeout: Duration) -> Result<(), ClientError> {
+    pub(super) async fn notify(&self, method: &str, timeout: Duration) -> Result<(), RequestError> {
         let message = json!({"jsonrpc": "2.0", "method": method});
         match &self.way {
             Transport::Http(http) => http.tell(&message, timeout).await,

@@ -12,7 +12,7 @@ use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Request;
-use super::error::{ClientError, RpcError};
+use super::error::{RequestError, RpcError};
 use super::exchange_error::ExchangeError;
 use super::incoming_handler::IncomingHandler;
 use super::incoming_message::{self, IncomingMessage};
@@ -26,13 +26,13 @@ const ANSWERS_MAX: usize = 32;
 /// How long the end may take.
 const FAREWELL: Duration = Duration::from_secs(6);
 
-type ResponseOutcome = Result<Result<Value, RpcError>, ClientError>;
+type ResponseOutcome = Result<Result<Value, RpcError>, RequestError>;
 
 /// The way to a server on one stream.
 pub(super) struct DuplexTransport {
     outgoing: RefCell<Option<mpsc::Sender<Bytes>>>,
     pending: RefCell<HashMap<u64, oneshot::Sender<ResponseOutcome>>>,
-    ended: RefCell<Option<ClientError>>,
+    ended: RefCell<Option<RequestError>>,
     handler: Rc<IncomingHandler>,
     last_heard: Cell<Instant>,
     answers: Cell<usize>,
@@ -63,7 +63,7 @@ impl DuplexTransport {
         self: &Rc<Self>,
         request: &Request<'_>,
         patience: Duration,
-    ) -> Result<Value, ClientError> {
+    ) -> Result<Value, RequestError> {
         let (sender, mut answer) = oneshot::channel();
         self.pending.borrow_mut().insert(request.id, sender);
         let is_cancellable = request.method != "initialize";
@@ -90,7 +90,7 @@ impl DuplexTransport {
     }
 
     /// Sends a message that has no answer.
-    pub(super) async fn tell(&self, message: &Value) -> Result<(), ClientError> {
+    pub(super) async fn tell(&self, message: &Value) -> Result<(), RequestError> {
         self.send(Bytes::from(message.to_string())).await
     }
 
@@ -128,7 +128,7 @@ impl DuplexTransport {
     }
 
     /// The stream is over: whoever waits for an answer gets none, for this reason.
-    pub(super) fn end(&self, why: &ClientError) {
+    pub(super) fn end(&self, why: &RequestError) {
         self.ended.borrow_mut().get_or_insert_with(|| why.clone());
         for (_, waiting) in self.pending.borrow_mut().drain() {
             let _ = waiting.send(Err(self.why_ended()));
@@ -145,7 +145,7 @@ impl DuplexTransport {
         let _ = timeout(FAREWELL, self.tasks.wait()).await;
     }
 
-    async fn send(&self, message: Bytes) -> Result<(), ClientError> {
+    async fn send(&self, message: Bytes) -> Result<(), RequestError> {
         self.handler.user.trace(&WireMessage { is_sent: true, head: String::new(), body: &message });
         let outgoing = self.outgoing.borrow().clone();
         let Some(outgoing) = outgoing else { return Err(self.why_ended()) };
@@ -158,8 +158,8 @@ impl DuplexTransport {
         }
     }
 
-    fn why_ended(&self) -> ClientError {
-        self.ended.borrow().clone().unwrap_or(ClientError::Exchange(ExchangeError::Reset))
+    fn why_ended(&self) -> RequestError {
+        self.ended.borrow().clone().unwrap_or(RequestError::Exchange(ExchangeError::Reset))
     }
 }
 

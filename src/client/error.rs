@@ -6,7 +6,7 @@ use super::exchange_error::ExchangeError;
 
 /// Why there is no result.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum RequestError {
     /// The way to the server and back.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::child_process;
 use super::connection::{Connection, Request, Settings, Transport, client_info, own_meta, with_meta};
-use super::error::{ClientError, RpcError, texts};
+use super::error::{RequestError, RpcError, texts};
 use super::exchange_error::ExchangeError;
 use super::http_sse;
 use super::incoming_handler::IncomingHandler;
@@ -40,7 +40,7 @@ pub enum EraChoice {
 enum Discovered {
     Modern(Introduction),
     /// The server does not know it, for this reason.
-    Legacy(ClientError),
+    Legacy(RequestError),
 }
 
 /// Opens the way to a server and a conversation on it.
@@ -49,7 +49,7 @@ pub(super) async fn open(
     wanted: EraChoice,
     user: Rc<dyn UserInteraction>,
     settings: &Settings,
-) -> Result<(Connection, Introduction), ClientError> {
+) -> Result<(Connection, Introduction), RequestError> {
     let handler = Rc::new(IncomingHandler::new(user));
     let way = match server {
         Server::Http(address) => Transport::Http(StreamableHttp::new(address, Rc::clone(&handler))?),
@@ -77,22 +77,26 @@ pub(super) async fn open(
 }
 
 /// Opens a new session in place of a lost one.
-pub(super) async fn reopen(link: &Connection, version: &str, settings: &Settings) -> Result<(), ClientError> {
+pub(super) async fn reopen(
+    link: &Connection,
+    version: &str,
+    settings: &Settings,
+) -> Result<(), RequestError> {
     let version = LegacyVersion::of(version).unwrap_or(LegacyVersion::NEWEST);
     initialize(link, version, settings).await.map(drop)
 }
 
 /// Whether a server refuses `initialize` like one of HTTP+SSE alone.
-fn may_be_older(failure: &ClientError) -> bool {
+fn may_be_older(failure: &RequestError) -> bool {
     let status = match failure {
-        ClientError::Exchange(ExchangeError::Status(status)) => status.as_u16(),
-        ClientError::Rpc(error) => error.status.unwrap_or_default(),
+        RequestError::Exchange(ExchangeError::Status(status)) => status.as_u16(),
+        RequestError::Rpc(error) => error.status.unwrap_or_default(),
         _ => return false,
     };
     matches!(status, 400 | 404 | 405)
 }
 
-async fn discover(link: &Connection, settings: &Settings) -> Result<Discovered, ClientError> {
+async fn discover(link: &Connection, settings: &Settings) -> Result<Discovered, RequestError> {
     let newest = MODERN.first().copied().unwrap_or_default();
     let timeout = match link.way {
         Transport::Http(_) => settings.timeout,
@@ -109,38 +113,38 @@ async fn discover(link: &Connection, settings: &Settings) -> Result<Discovered, 
         Err(failure) => failure,
     };
     match &failure {
-        ClientError::Rpc(error) => match error.code {
+        RequestError::Rpc(error) => match error.code {
             -32022
                 if error.supported_versions().iter().any(|version| LegacyVersion::of(version).is_some()) =>
             {
                 Ok(Discovered::Legacy(failure))
             }
-            -32022 => Err(ClientError::NoCommonVersion(error.supported_versions())),
+            -32022 => Err(RequestError::NoCommonVersion(error.supported_versions())),
             -32020 | -32021 => Err(failure),
             _ if is_for_now(error.status) => Err(failure),
             _ => Ok(Discovered::Legacy(failure)),
         },
-        ClientError::Exchange(ExchangeError::Status(status)) if !is_for_now(Some(status.as_u16())) => {
+        RequestError::Exchange(ExchangeError::Status(status)) if !is_for_now(Some(status.as_u16())) => {
             Ok(Discovered::Legacy(failure))
         }
-        ClientError::Exchange(ExchangeError::TimedOut) if matches!(link.way, Transport::Lines(_)) => {
+        RequestError::Exchange(ExchangeError::TimedOut) if matches!(link.way, Transport::Lines(_)) => {
             Ok(Discovered::Legacy(failure))
         }
-        ClientError::Invalid { .. } => Ok(Discovered::Legacy(failure)),
+        RequestError::Invalid { .. } => Ok(Discovered::Legacy(failure)),
         _ => Err(failure),
     }
 }
 
 /// The result of `server/discover`: the newest revision of both, if there is one.
-fn understood(result: Value) -> Result<Discovered, ClientError> {
+fn understood(result: Value) -> Result<Discovered, RequestError> {
     let supported = texts(result.get("supportedVersions").unwrap_or(&Value::Null));
     let common = MODERN.iter().find(|version| supported.iter().any(|other| other == *version));
     match common {
         Some(version) => Ok(Discovered::Modern(Introduction::read(Era::Modern, version, result))),
         None if supported.iter().any(|version| LegacyVersion::of(version).is_some()) => {
-            Ok(Discovered::Legacy(ClientError::NoCommonVersion(supported)))
+            Ok(Discovered::Legacy(RequestError::NoCommonVersion(supported)))
         }
-        None => Err(ClientError::NoCommonVersion(supported)),
+        None => Err(RequestError::NoCommonVersion(supported)),
     }
 }
 
@@ -156,7 +160,7 @@ async fn initialize(
     link: &Connection,
     version: LegacyVersion,
     settings: &Settings,
-) -> Result<Introduction, ClientError> {
+) -> Result<Introduction, RequestError> {
     let method = "initialize";
     let capabilities = link.handler.user.capabilities();
     let params = json!({
@@ -167,10 +171,10 @@ async fn initialize(
     let agreed = result.get("protocolVersion").and_then(Value::as_str).map(str::to_owned);
     let Some(agreed) = agreed else {
         let why = "it names no protocolVersion".to_owned();
-        return Err(ClientError::Invalid { method: method.to_owned(), why });
+        return Err(RequestError::Invalid { method: method.to_owned(), why });
     };
     let Some(version) = LegacyVersion::of(&agreed) else {
-        return Err(ClientError::NoCommonVersion(vec![agreed]));
+        return Err(RequestError::NoCommonVersion(vec![agreed]));
     };
     if let Transport::Http(http) = &link.way {
         http.speak(version);
@@ -187,7 +191,7 @@ async fn initialize(
             Request { id, method: "logging/setLevel", params, modern: None, param_headers: Vec::new() };
         match link.exchange(&request, settings.timeout).await {
             // A server that says it has levels and does not know the method: what it sends is shown.
-            Ok(_) | Err(ClientError::Rpc(RpcError { code: -32601, .. })) => {}
+            Ok(_) | Err(RequestError::Rpc(RpcError { code: -32601, .. })) => {}
             Err(failure) => return Err(failure),
         }
     }

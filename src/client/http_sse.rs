@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 
 use super::MESSAGE_BYTES_MAX;
 use super::duplex::DuplexTransport;
-use super::error::ClientError;
+use super::error::RequestError;
 use super::exchange_error::{ExchangeError, unusable};
 use super::http_endpoint::HttpEndpoint;
 use super::incoming_handler::IncomingHandler;
@@ -43,7 +43,7 @@ pub(super) async fn open(
     address: &HttpServer,
     handler: Rc<IncomingHandler>,
     patience: Duration,
-) -> Result<Rc<DuplexTransport>, ClientError> {
+) -> Result<Rc<DuplexTransport>, RequestError> {
     let (stream, posts) = connect(address, Instant::now() + patience).await?;
     let (lines, outgoing) = DuplexTransport::new(handler);
     let running = Rc::clone(&lines);
@@ -149,7 +149,7 @@ fn beside(address: &HttpServer, named: &str) -> Option<HttpServer> {
     Some(beside)
 }
 
-async fn read(mut stream: SseStream, lines: &Rc<DuplexTransport>) -> ClientError {
+async fn read(mut stream: SseStream, lines: &Rc<DuplexTransport>) -> RequestError {
     loop {
         match stream.message().await {
             Ok(Some(message)) => {
@@ -164,7 +164,7 @@ async fn read(mut stream: SseStream, lines: &Rc<DuplexTransport>) -> ClientError
 }
 
 /// Sends what is to be sent, until there will be no more.
-async fn write(posts: MessageEndpoint, mut outgoing: mpsc::Receiver<Bytes>) -> ClientError {
+async fn write(posts: MessageEndpoint, mut outgoing: mpsc::Receiver<Bytes>) -> RequestError {
     while let Some(message) = outgoing.recv().await {
         if let Err(fault) = posts.send(message, Instant::now() + ACCEPT_TIMEOUT).await {
             return fault.into();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::error::ClientError;
+use super::error::RequestError;
 use super::user_interaction::{Refusal, UserInteraction};
 
 /// Questions that wait at once.
@@ -48,9 +48,9 @@ impl IncomingHandler {
     }
 
     /// Counts one more message; an error if there are more than anybody reads.
-    pub(super) fn count(&self) -> Result<(), ClientError> {
+    pub(super) fn count(&self) -> Result<(), RequestError> {
         self.messages.set(self.messages.get() + 1);
-        if self.messages.get() > MESSAGES_MAX { Err(ClientError::Flood(MESSAGES_MAX)) } else { Ok(()) }
+        if self.messages.get() > MESSAGES_MAX { Err(RequestError::Flood(MESSAGES_MAX)) } else { Ok(()) }
     }
 
     /// How many there were since the last request began.

@@ -42,7 +42,7 @@ pub mod tool;
 pub mod user_interaction;
 
 pub use self::connection::{Client, Settings};
-pub use self::error::{ClientError, RpcError};
+pub use self::error::{RequestError, RpcError};
 pub use self::handshake::EraChoice;
 pub use self::http_endpoint::is_reserved;
 pub use self::introduction::Introduction;

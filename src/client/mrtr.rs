@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::connection::Client;
-use super::error::ClientError;
+use super::error::RequestError;
 
 /// How often a server may ask before its result.
 const ROUNDS_MAX: usize = 50;
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The result of a request, after as many rounds as it takes.
-pub(super) async fn result(client: &Client, method: &str, params: Value) -> Result<Value, ClientError> {
+pub(super) async fn result(client: &Client, method: &str, params: Value) -> Result<Value, RequestError> {
     let mut next = params.clone();
     let mut pause = PAUSE;
     for _ in 0..=ROUNDS_MAX {
@@ -27,7 +27,7 @@ pub(super) async fn result(client: &Client, method: &str, params: Value) -> Resu
             "input_required" => {}
             other => {
                 let why = format!("it has the unknown resultType {other:?}");
-                return Err(ClientError::Invalid { method: method.to_owned(), why });
+                return Err(RequestError::Invalid { method: method.to_owned(), why });
             }
         }
         next = params.clone();
@@ -43,15 +43,15 @@ pub(super) async fn result(client: &Client, method: &str, params: Value) -> Resu
             put(&mut next, "requestState", state.clone());
         }
     }
-    Err(ClientError::AskedTooOften(ROUNDS_MAX))
+    Err(RequestError::AskedTooOften(ROUNDS_MAX))
 }
 
 async fn responses(
     client: &Client,
     method: &str,
     questions: &Map<String, Value>,
-) -> Result<Map<String, Value>, ClientError> {
-    let invalid = |why: &str| ClientError::Invalid { method: method.to_owned(), why: why.to_owned() };
+) -> Result<Map<String, Value>, RequestError> {
+    let invalid = |why: &str| RequestError::Invalid { method: method.to_owned(), why: why.to_owned() };
     if questions.len() > QUESTIONS_MAX {
         return Err(invalid("it asks more questions than are answered"));
     }
@@ -62,7 +62,7 @@ async fn responses(
         let asked = asked.ok_or_else(|| invalid("one of its inputRequests has no method"))?;
         let answer = client.handler().ask_user(asked, question.get("params").unwrap_or(&none)).await;
         let answer = answer
-            .map_err(|refusal| ClientError::Unanswered { method: asked.to_owned(), why: refusal.message })?;
+            .map_err(|refusal| RequestError::Unanswered { method: asked.to_owned(), why: refusal.message })?;
         responses.insert(key.clone(), answer);
     }
     Ok(responses)

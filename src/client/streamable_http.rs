@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Request;
-use super::error::{ClientError, RpcError};
+use super::error::{RequestError, RpcError};
 use super::exchange_error::{ExchangeError, unusable};
 use super::http_endpoint::HttpEndpoint;
 use super::incoming_handler::IncomingHandler;
@@ -58,7 +58,7 @@ pub(super) struct StreamableHttp {
 }
 
 impl StreamableHttp {
-    pub(super) fn new(address: &HttpServer, handler: Rc<IncomingHandler>) -> Result<Rc<Self>, ClientError> {
+    pub(super) fn new(address: &HttpServer, handler: Rc<IncomingHandler>) -> Result<Rc<Self>, RequestError> {
         let endpoint = HttpEndpoint::new(address, Tasks::default()).map_err(unusable)?;
         Ok(Rc::new(Self {
             endpoint,
@@ -81,7 +81,7 @@ impl StreamableHttp {
         self: &Rc<Self>,
         request: &Request<'_>,
         patience: Duration,
-    ) -> Result<Value, ClientError> {
+    ) -> Result<Value, RequestError> {
         let headers = self.headers(Some(request));
         let body = Bytes::from(request.text());
         let is_cancellable = request.modern.is_none() && request.method != "initialize";
@@ -94,7 +94,7 @@ impl StreamableHttp {
             Err(fault) => Err(fault.into()),
         };
         let is_left_behind =
-            matches!(outcome, Err(ClientError::Exchange(ExchangeError::TimedOut) | ClientError::Flood(_)));
+            matches!(outcome, Err(RequestError::Exchange(ExchangeError::TimedOut) | RequestError::Flood(_)));
         if let Some(cancellation) = cancellation.as_mut().filter(|_| !is_left_behind) {
             cancellation.id = None;
         }
@@ -102,7 +102,7 @@ impl StreamableHttp {
     }
 
     /// Sends a message that has no answer.
-    pub(super) async fn tell(&self, message: &Value, patience: Duration) -> Result<(), ClientError> {
+    pub(super) async fn tell(&self, message: &Value, patience: Duration) -> Result<(), RequestError> {
         let (headers, body) = (self.headers(None), Bytes::from(message.to_string()));
         self.trace(true, "POST", &headers, &body);
         Ok(self.endpoint.notify(headers, body, patience).await?)
@@ -127,7 +127,7 @@ impl StreamableHttp {
         request: &Request<'_>,
         mut reply: Reply,
         patience: Duration,
-    ) -> Result<Value, ClientError> {
+    ) -> Result<Value, RequestError> {
         let status = reply.head.status;
         if !status.is_success() {
             return Err(self.refusal(request, reply, patience).await);
@@ -151,7 +151,7 @@ impl StreamableHttp {
                 Ok(None) => return Err(ExchangeError::Nonsense.into()),
                 Err(failure) => failure,
             };
-            let is_broken = matches!(failure, ClientError::Exchange(ExchangeError::Reset));
+            let is_broken = matches!(failure, RequestError::Exchange(ExchangeError::Reset));
             if !is_broken || request.modern.is_some() || position.last_event_id.is_none() {
                 return Err(failure);
             }
@@ -167,7 +167,7 @@ impl StreamableHttp {
     }
 
     /// What a refused request fails with.
-    async fn refusal(&self, request: &Request<'_>, mut reply: Reply, patience: Duration) -> ClientError {
+    async fn refusal(&self, request: &Request<'_>, mut reply: Reply, patience: Duration) -> RequestError {
         let status = reply.head.status;
         let is_of_session = self.session_id.borrow().is_some() && request.method != "initialize";
         let body = collect(&mut reply.body, REFUSAL_BYTES_MAX, Instant::now() + patience).await;
@@ -192,7 +192,7 @@ impl StreamableHttp {
         messages: &mut ResponseReader,
         patience: Duration,
         position: &mut StreamPosition,
-    ) -> Result<Option<Result<Value, RpcError>>, ClientError> {
+    ) -> Result<Option<Result<Value, RpcError>>, RequestError> {
         let is_stream = messages.is_stream();
         let status = messages.reply.head.status;
         loop {

@@ -60,10 +60,10 @@ pub enum Destination {
 pub struct HttpClient {
     destination: Destination,
     tasks: Tasks,
-    idle: RefCell<Vec<(Sender, Instant)>>,
+    idle: RefCell<Vec<(Http1Sender, Instant)>>,
 }
 
-type Sender = SendRequest<Full<Bytes>>;
+type Http1Sender = SendRequest<Full<Bytes>>;
 
 /// A reply whose body is still to be read.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub struct Reply {
     pub head: http::response::Parts,
     /// What follows them.
     pub body: Incoming,
-    sender: Sender,
+    sender: Http1Sender,
 }
 
 /// Why there is no reply.
@@ -178,7 +178,7 @@ impl HttpClient {
         }
     }
 
-    fn take_idle(&self) -> Option<Sender> {
+    fn take_idle(&self) -> Option<Http1Sender> {
         let now = Instant::now();
         let mut idle = self.idle.borrow_mut();
         idle.retain(|(sender, expires)| *expires > now && !sender.is_closed());
@@ -186,14 +186,14 @@ impl HttpClient {
         Some(idle.swap_remove(position).0)
     }
 
-    async fn connect(&self, deadline: Instant) -> Result<Sender, HttpError> {
+    async fn connect(&self, deadline: Instant) -> Result<Http1Sender, HttpError> {
         // Nothing was sent as long as there is no connection, which has to be said: so this ends first.
         let patience = deadline.saturating_duration_since(Instant::now()).min(CONNECT_TIMEOUT);
         let connecting = timeout(patience, self.connect_and_shake_hands());
         connecting.await.unwrap_or(Err(HttpError::ConnectTimedOut(patience)))
     }
 
-    async fn connect_and_shake_hands(&self) -> Result<Sender, HttpError> {
+    async fn connect_and_shake_hands(&self) -> Result<Http1Sender, HttpError> {
         match &self.destination {
             Destination::Unix(path) => {
                 let stream = UnixStream::connect(path).await;
@@ -210,7 +210,7 @@ impl HttpClient {
     async fn start(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    ) -> Result<Sender, HttpError> {
+    ) -> Result<Http1Sender, HttpError> {
         let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(unreachable)?;
         self.tasks.spawn(async move {

@@ -12,6 +12,7 @@
 //! | [`tasks`] | the only way to spawn |
 //! | [`drain`] | the end of a process, in order |
 //! | [`guardian`] | child processes that leave nothing behind |
+//! | [`lines`] | the lines of a stream, bounded in length |
 //! | [`jitter`] | pauses that are not all alike |
 //!
 //! Deliberately not here: anything of MCP, and the configuration.
@@ -22,6 +23,7 @@ pub mod framing;
 pub mod guardian;
 pub mod http_client;
 pub mod jitter;
+pub mod lines;
 pub mod lookup;
 pub mod pieces;
 pub mod secret;

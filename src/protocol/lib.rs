@@ -16,6 +16,7 @@ pub mod forwarded;
 pub mod head;
 pub mod header;
 pub mod hints;
+pub mod initialize;
 pub mod json;
 pub mod level;
 pub mod mapping;

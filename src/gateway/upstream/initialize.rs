@@ -19,7 +19,8 @@ use crate::access::limit::buffered::Buffered;
 use config::Limits;
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
-use protocol::json::{Document, Value, quote};
+use protocol::initialize::{self, INITIALIZED, Initialize};
+use protocol::json::Document;
 use protocol::version::LegacyVersion;
 
 /// How long a session that was opened in vain may take to close.
@@ -43,16 +44,8 @@ pub struct InitializedSession {
 /// What an upstream is told about whom a session is for.
 #[derive(Clone, Copy, Debug)]
 pub struct InitializeOffer<'a> {
-    /// The version to begin with.
-    pub version: LegacyVersion,
-    /// The client's capabilities, a JSON object.
-    pub capabilities: &'a str,
-    /// `clientInfo.name`.
-    pub client_name: &'a str,
-    /// `clientInfo.title`; empty: none.
-    pub client_title: &'a str,
-    /// `clientInfo.version`.
-    pub client_version: &'a str,
+    /// What the client says of itself.
+    pub initialize: Initialize<'a>,
     /// The client's principal; empty where nobody asked, and for the gateway itself.
     pub principal: &'a str,
 }
@@ -92,37 +85,7 @@ impl From<InitializeError> for UpstreamError {
 impl InitializeOffer<'static> {
     /// For a session of the gateway's own.
     pub fn own(version: LegacyVersion) -> Self {
-        let client_version = env!("CARGO_PKG_VERSION");
-        Self {
-            version,
-            capabilities: "{}",
-            client_name: "trunkline",
-            client_title: "",
-            client_version,
-            principal: "",
-        }
-    }
-}
-
-impl InitializeOffer<'_> {
-    fn message(&self) -> String {
-        let Self { version, capabilities, client_name, client_title, client_version, .. } = *self;
-        let title = if client_title.is_empty() {
-            String::new()
-        } else {
-            format!(r#","title":{}"#, quote(client_title))
-        };
-        format!(
-            concat!(
-                r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{}","capabilities":{},"#,
-                r#""clientInfo":{{"name":{}{},"version":{}}}}}}}"#
-            ),
-            version.as_str(),
-            capabilities,
-            quote(client_name),
-            title,
-            quote(client_version)
-        )
+        Self { initialize: Initialize::own(version), principal: "" }
     }
 }
 
@@ -132,8 +95,8 @@ pub async fn open(
     upstream: &Upstream,
     offer: InitializeOffer<'_>,
     deadline: Instant,
-) -> Result<InitializedSession, InitializeError> {
-    let body = offer.message();
+) -> Result<Opened, NotOpened> {
+    let body = offer.initialize.request("1");
     // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
     let mut headers = HeaderMap::new();
     if upstream.is_child()
@@ -142,16 +105,16 @@ pub async fn open(
         headers.insert(CALLER, caller);
     }
     let answer = asker.ask(upstream, question(asker, (headers, None), body, deadline)).await?;
-    let mut unfinished = Unfinished::new(asker, upstream, &answer, offer.version);
+    let mut unfinished = Unfinished::new(asker, upstream, &answer, offer.initialize.version);
     let opened = read(asker, &answer)?;
     unfinished.agree_on(opened.version);
     if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
         return Err(UpstreamError::Nonsense.into());
     }
     let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
-    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned();
-    let accepted =
-        asker.ask(upstream, question(asker, (headers, opened.replica), initialized, deadline)).await?;
+    let accepted = asker
+        .ask(upstream, question(asker, (headers, opened.replica), INITIALIZED.to_owned(), deadline))
+        .await?;
     if !accepted.status.is_success() {
         return Err(InitializeError::Refused { status: accepted.status, code: None });
     }
@@ -277,37 +240,8 @@ fn read(asker: &Asker<'_>, answer: &AskReply) -> Result<InitializedSession, Init
     if is_ambiguous_introduction(result) {
         return Err(UpstreamError::Nonsense.into());
     }
-    let version = result.get("protocolVersion").and_then(Value::as_literal);
-    let version = version.and_then(|version| LegacyVersion::of(&version.decode(&answer.body)?));
-    let version = version.ok_or(UpstreamError::Nonsense)?;
+    let version = initialize::version(result, &answer.body).ok_or(UpstreamError::Nonsense)?;
     let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
     Ok(InitializedSession { id, version, result: answer.body.slice(result.span()), replica })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_offer_is_what_the_client_said() {
-        let version = LegacyVersion::V2025_06_18;
-        let own = InitializeOffer::own(version).message();
-        assert!(own.contains(r#""capabilities":{},"clientInfo":{"name":"trunkline","version":""#), "{own}");
-        let capabilities = r#"{ "sampling":{"tools":{}},"elicitation":{"form":{},"url":{}} }"#;
-        let offer = InitializeOffer {
-            version,
-            capabilities,
-            client_name: "a\"b",
-            client_title: "T",
-            client_version: "",
-            principal: "",
-        };
-        let expected = concat!(
-            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
-            r#""capabilities":{ "sampling":{"tools":{}},"elicitation":{"form":{},"url":{}} },"#,
-            r#""clientInfo":{"name":"a\"b","title":"T","version":""}}}"#
-        );
-        assert_eq!(offer.message(), expected);
-    }
 }

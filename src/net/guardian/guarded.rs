@@ -1,13 +1,15 @@
 //! The side of who starts the program.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
 
 use super::WORD;
 
@@ -62,6 +64,16 @@ impl Guarded {
         streams.process_group(0).spawn().map(Self)
     }
 
+    /// Starts a program with these arguments, and takes its standard streams.
+    pub fn start(
+        program: &OsStr,
+        arguments: &[OsString],
+    ) -> io::Result<(Self, ChildStdin, ChildStdout, ChildStderr)> {
+        let mut child = Self::spawn(command(program)?.args(arguments))?;
+        let (stdin, stdout, stderr) = child.streams().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok((child, stdin, stdout, stderr))
+    }
+
     /// Its standard streams, once.
     pub fn streams(&mut self) -> Option<(ChildStdin, ChildStdout, ChildStderr)> {
         Some((self.0.stdin.take()?, self.0.stdout.take()?, self.0.stderr.take()?))
@@ -80,6 +92,18 @@ impl Guarded {
     /// Kills it, and all that it has started.
     pub fn kill(&self) {
         self.signal(Signal::USR1);
+    }
+
+    /// Waits for its end, whose input is closed: it has so long to end by itself, and as long again when it was asked to.
+    /// Then it is killed.
+    pub async fn stop(&mut self, patience: Duration) -> Option<ExitStatus> {
+        for signal in [Self::terminate, Self::kill] {
+            if let Ok(ended) = timeout(patience, self.wait()).await {
+                return ended.ok();
+            }
+            signal(self);
+        }
+        self.wait().await.ok()
     }
 
     /// What was waited for is signalled no more: its number may be another's.

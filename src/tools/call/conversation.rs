@@ -15,7 +15,7 @@ use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, painted};
 use client::server::Server;
 use client::tool::{Tool, nearest};
-use client::{Client, ClientError, EraChoice, RpcError, Settings, UserInteraction};
+use client::{Client, EraChoice, RequestError, RpcError, Settings, UserInteraction};
 use protocol::level::Level;
 use protocol::text::{fit, shown, shown_lines};
 
@@ -57,15 +57,15 @@ pub struct CallTarget {
 #[derive(Debug)]
 pub(super) enum CallError {
     /// The server gave no result.
-    Failure(ClientError),
+    Failure(RequestError),
     /// What was asked for makes no sense with this server.
     Wrong(String),
     /// The person stopped it.
     Interrupted,
 }
 
-impl From<ClientError> for CallError {
-    fn from(failure: ClientError) -> Self {
+impl From<RequestError> for CallError {
+    fn from(failure: RequestError) -> Self {
         Self::Failure(failure)
     }
 }
@@ -170,23 +170,23 @@ fn tell(ended: &CallError) -> u8 {
         CallError::Failure(failure) => {
             terminal::say(format_args!("{error} {}", shown(&failure.to_string())));
             match failure {
-                ClientError::Ended { last_words, .. } if !last_words.trim().is_empty() => {
+                RequestError::Ended { last_words, .. } if !last_words.trim().is_empty() => {
                     terminal::say("It said last on standard error:");
                     for line in shown_lines(last_words.trim_end()).lines() {
                         terminal::say(format_args!("  {line}"));
                     }
                 }
-                ClientError::Rpc(RpcError { code: LACKS_CAPABILITY, .. }) => terminal::say(
+                RequestError::Rpc(RpcError { code: LACKS_CAPABILITY, .. }) => terminal::say(
                     "It wants to ask something: call it at a terminal, or give --answer FIELD=VALUE.",
                 ),
-                ClientError::Rpc(RpcError { code: WANTS_A_VISIT, data: Some(data), .. }) => {
+                RequestError::Rpc(RpcError { code: WANTS_A_VISIT, data: Some(data), .. }) => {
                     terminal::say("It wants you to visit this first, and to call again then:");
                     let wanted = data.get("elicitations").and_then(Value::as_array).into_iter().flatten();
                     for url in wanted.filter_map(|one| one.get("url")?.as_str()).take(VISITS_MAX) {
                         terminal::say(format_args!("  {}", shown(&fit(url, DATA_COLUMNS_MAX))));
                     }
                 }
-                ClientError::Rpc(RpcError { data: Some(data), .. }) => {
+                RequestError::Rpc(RpcError { data: Some(data), .. }) => {
                     terminal::say(format_args!("  {}", fit(&shown(&data.to_string()), DATA_COLUMNS_MAX)));
                 }
                 _ => {}

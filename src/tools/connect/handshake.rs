@@ -12,9 +12,8 @@ use super::proxy::{ACCEPT_TIMEOUT, StdioProxy};
 use super::request::ClientRequest;
 use super::session::Session;
 use client::exchange_error::ExchangeError;
+use protocol::initialize::INITIALIZED;
 use protocol::version::Era;
-
-const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 impl StdioProxy {
     /// Opens the session that the client asks for.
@@ -69,7 +68,9 @@ impl StdioProxy {
             self.end(&session).await;
             return Err(ExchangeError::SessionGone);
         }
-        self.endpoint.notify(session.headers(), Bytes::from_static(INITIALIZED), ACCEPT_TIMEOUT).await?;
+        self.endpoint
+            .notify(session.headers(), Bytes::from_static(INITIALIZED.as_bytes()), ACCEPT_TIMEOUT)
+            .await?;
         if !self.sessions.is_current(lost) {
             // The client has gone, or opened another one in the meantime.
             self.end(&session).await;

@@ -8,6 +8,7 @@ use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, EnvelopeError};
 use protocol::error::error_body;
 use protocol::header::encode_value;
+use protocol::initialize;
 use protocol::json::{Kind, Literal, Scratch, Span, is_integer, quote};
 use protocol::method::Method;
 use protocol::version::{LegacyVersion, Version};
@@ -126,9 +127,7 @@ pub(super) fn refusal(scratch: &mut Scratch, body: &[u8], id: &str) -> Option<By
 
 /// The version that the answer to `initialize` agrees to.
 pub(super) fn agreed_version(scratch: &mut Scratch, answer: &[u8]) -> Option<LegacyVersion> {
-    let root = scratch.index(answer, DEPTH_MAX).ok()?.root();
-    let version = root.get("result")?.get("protocolVersion")?.as_literal()?.decode(answer)?;
-    LegacyVersion::of(&version)
+    initialize::version(scratch.index(answer, DEPTH_MAX).ok()?.root().get("result")?, answer)
 }
 
 #[cfg(test)]

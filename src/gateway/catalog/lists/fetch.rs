@@ -155,7 +155,8 @@ impl<'f> Fetch<'f> {
         capabilities: &Bytes,
     ) -> Result<Arc<UpstreamSession>, UpstreamError> {
         let declared = std::str::from_utf8(capabilities).unwrap_or(NO_CAPABILITIES);
-        let offer = InitializeOffer { capabilities: declared, ..InitializeOffer::own(version) };
+        let mut offer = InitializeOffer::own(version);
+        offer.initialize.capabilities = declared;
         let own = (own_session(version, capabilities), offer);
         let sessions = &self.hands.state.sessions;
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await

@@ -31,6 +31,7 @@ use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, legacy_headers};
 use crate::upstream::initialize::{InitializeError, InitializeOffer};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
+use protocol::initialize::Initialize;
 use protocol::json::quote;
 use protocol::level::Level;
 use protocol::version::LegacyVersion;
@@ -90,11 +91,13 @@ impl SessionHolder {
         match self {
             Self::All(version) => InitializeOffer::own(*version),
             Self::Client(Session { grant, .. }) => InitializeOffer {
-                version: grant.version,
-                capabilities: &grant.capabilities,
-                client_name: &grant.client.name,
-                client_title: &grant.client.title,
-                client_version: &grant.client.version,
+                initialize: Initialize {
+                    version: grant.version,
+                    capabilities: &grant.capabilities,
+                    client_name: &grant.client.name,
+                    client_title: &grant.client.title,
+                    client_version: &grant.client.version,
+                },
                 principal: &grant.principal,
             },
         }

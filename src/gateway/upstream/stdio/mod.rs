@@ -8,7 +8,6 @@
 //! Invariants: no more processes run than allowed, of one upstream and of all; an upstream that does not start is not
 //! started all the time; what one child does is seen by its own callers alone.
 
-mod lines;
 mod pace;
 mod process;
 pub mod program;

@@ -7,23 +7,22 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
-use super::lines::LineBuffer;
 use super::{Children, program};
 use crate::access::limit::buffered::Reservation;
 use crate::access::limit::quota::QuotaPermit;
 use crate::upstream::pipe::host::Host;
 use crate::upstream::pipe::{Disposition, MuxConnection, ReadHalf, WriteHalf};
 use net::guardian::{self, Guarded};
+use net::lines::{LineBuffer, discard};
 use net::secret::Secret;
 
 /// How much is read at once.
@@ -122,7 +121,7 @@ pub(super) async fn run(
         }
         // Here its input is closed, and nobody waits for it any more.
     };
-    let stopping = stop(&mut child, children.command.stop_timeout);
+    let stopping = child.stop(children.command.stop_timeout);
     let status = tokio::select! {
         status = stopping => status,
         // Who cannot write does not end.
@@ -131,16 +130,6 @@ pub(super) async fn run(
     };
     drop(counted);
     children.note_end(&pipe, end != ChildEnd::Asked, end.as_str(), status, since);
-}
-
-async fn stop(child: &mut Guarded, patience: Duration) -> Option<ExitStatus> {
-    for signal in [Guarded::terminate, Guarded::kill] {
-        if let Ok(ended) = timeout(patience, child.wait()).await {
-            return ended.ok();
-        }
-        signal(child);
-    }
-    child.wait().await.ok()
 }
 
 /// Writes what is queued, as much at once as there is.
@@ -258,13 +247,6 @@ async fn tell(children: &Children, mut stderr: ChildStderr) {
             sleep(STDERR_PAUSE).await;
         }
     }
-}
-
-/// Reads what nobody wants. Never completes.
-async fn discard(output: &mut (impl AsyncRead + Unpin)) {
-    let mut buffer = vec![0; 4096];
-    while matches!(output.read(&mut buffer).await, Ok(count) if count > 0) {}
-    std::future::pending::<()>().await;
 }
 
 /// Completes when nobody needs the child any more.

@@ -19,9 +19,11 @@ use crate::upstream::pipe::sessions::{MuxSessions, SessionHandle};
 use crate::upstream::pipe::{MuxConnection, ONLY_SESSION};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
+use protocol::initialize::{self, INITIALIZED, Initialize};
 use protocol::json::{Document, Scratch, Value, quote};
 use protocol::level::Level;
 use protocol::splice::Segments;
+use protocol::version::LegacyVersion;
 
 /// The children, by who shares them.
 #[derive(Debug, Default)]
@@ -71,18 +73,11 @@ async fn open(pipe: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, B
     let mut scratch = Scratch::default();
     let version = {
         let root = scratch.index(post.message, post.json_depth_max).ok().map(Document::root);
-        let version = root.and_then(|root| root.get("params")?.get("protocolVersion"));
-        version.map_or(&b"\"2025-11-25\""[..], Value::raw)
+        root.and_then(|root| initialize::version(root.get("params")?, post.message))
     };
-    let message = Bytes::from(format!(
-        concat!(
-            r#"{{"jsonrpc":"2.0","id":{},"method":"initialize","params":{{"protocolVersion":{},"capabilities":{{}},"#,
-            r#""clientInfo":{{"name":"trunkline","version":"{}"}}}}}}"#
-        ),
-        String::from_utf8_lossy(post.id()),
-        String::from_utf8_lossy(version),
-        env!("CARGO_PKG_VERSION")
-    ));
+    let id = String::from_utf8_lossy(post.id());
+    let initialize = Initialize::own(version.unwrap_or(LegacyVersion::NEWEST));
+    let message = Bytes::from(initialize.request(&id));
     let envelope = Envelope::parse(&mut scratch, &message, post.json_depth_max);
     let envelope = envelope.map_err(|_| UpstreamError::Nonsense)?;
     pipe.share();
@@ -94,8 +89,7 @@ async fn open(pipe: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, B
     let Some(result) = root.and_then(|root| root.get("result")).map(Value::span) else {
         return Ok(Err(answer));
     };
-    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned();
-    pipe.tell(Segments::from(initialized)).await?;
+    pipe.tell(Segments::from(INITIALIZED.to_owned())).await?;
     Ok(Ok(answer.slice(result)))
 }
 

@@ -6,7 +6,8 @@ use http::header::{CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
 use serde_json::Value;
 use tokio::time::timeout_at;
 
-use crate::doctor::answer::{answers, nonsense, read};
+use super::search::{Next, Search};
+use crate::doctor::answer::{nonsense, read};
 use crate::doctor::facts::{Answer, Exchange, clip};
 use crate::doctor::request::{ProbeRequest, Until};
 use client::MESSAGE_BYTES_MAX;
@@ -15,12 +16,6 @@ use client::http_endpoint::HttpEndpoint;
 use client::response_reader::{ResponseReader, StreamPosition};
 use net::http_client::{Reply, collect};
 
-/// How many messages beside the answer are kept.
-const REMARKS_MAX: usize = 8;
-/// How many messages beside the answer are read.
-const MESSAGES_MAX: usize = 10_000;
-/// How much of them.
-const STREAM_BYTES_MAX: usize = 32 << 20;
 /// Of a header that is kept.
 const HEADER_CHARS_MAX: usize = 4096;
 
@@ -106,7 +101,7 @@ impl HttpTransport {
     ) {
         let mut messages = ResponseReader::of(reply);
         let mut position = StreamPosition::default();
-        let mut count = 0;
+        let mut search = Search::new(ask, exchange);
         loop {
             // Bytes that make no message are no reason to wait any longer.
             let next = timeout_at(deadline.into(), messages.next(None, &mut position)).await;
@@ -118,29 +113,10 @@ impl HttpTransport {
                     return;
                 }
             };
-            exchange.bytes += text.len();
-            count += 1;
-            let Ok(message) = serde_json::from_slice::<Value>(&text) else {
-                exchange.answer = nonsense(&text);
-                return;
-            };
-            if answers(&message, ask.id()) || message.is_array() {
-                (exchange.answer, exchange.form_fault) = read(&message, ask.id());
-                self.endpoint.put_back(messages.reply).await;
-                return;
-            }
-            if exchange.remarks.len() < REMARKS_MAX {
-                exchange.remarks.push(message);
-            }
-            if ask.until == Until::FirstMessage {
-                return;
-            }
-            if count >= MESSAGES_MAX || exchange.bytes > STREAM_BYTES_MAX {
-                exchange.answer = Answer::Failed(format!(
-                    "no answer among the first {count} messages, {} KiB in all",
-                    exchange.bytes >> 10
-                ));
-                return;
+            match search.take_text(&text) {
+                Next::More(_) => {}
+                Next::Enough => return,
+                Next::Answered => return self.endpoint.put_back(messages.reply).await,
             }
         }
     }

@@ -12,6 +12,7 @@ mod modern;
 mod over_http;
 mod over_sse;
 mod over_stdio;
+mod search;
 mod sse;
 mod stdio;
 mod transport;

@@ -6,22 +6,16 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde_json::Value;
 use tokio::time::timeout_at;
 
 use super::http::of_fault;
-use crate::doctor::answer::{answers, nonsense, read, reply_to};
+use super::search::{Next, Search};
+use crate::doctor::answer::reply_to;
 use crate::doctor::facts::{Answer, Exchange};
-use crate::doctor::request::{ProbeRequest, Until};
+use crate::doctor::request::ProbeRequest;
 use client::exchange_error::ExchangeError;
 use client::http_sse::{MessageEndpoint, SseStream, connect};
 use client::server::HttpServer;
-
-/// How many messages are passed over in search of an answer.
-const SKIPPED_MAX: usize = 10_000;
-/// How many bytes they may have.
-const SKIPPED_BYTES_MAX: usize = 32 << 20;
-const REMARKS_MAX: usize = 8;
 
 /// A stream of a server, and what goes with it.
 #[derive(Debug)]
@@ -66,35 +60,16 @@ impl SseTransport {
             return Ok(());
         }
         let mut stream = self.stream.borrow_mut();
-        for _ in 0..SKIPPED_MAX {
+        let mut search = Search::new(ask, exchange);
+        loop {
             let Some(text) = stream.message().await? else {
-                exchange.answer = Answer::Failed("the stream ended".to_owned());
+                search.fail("the stream ended");
                 return Ok(());
             };
-            exchange.bytes += text.len();
-            let Ok(message) = serde_json::from_slice::<Value>(&text) else {
-                exchange.answer = nonsense(&text);
-                return Ok(());
-            };
-            if answers(&message, ask.id()) || message.is_array() {
-                (exchange.answer, exchange.form_fault) = read(&message, ask.id());
-                return Ok(());
-            }
-            if exchange.bytes > SKIPPED_BYTES_MAX {
-                break;
-            }
+            let Next::More(message) = search.take_text(&text) else { return Ok(()) };
             if let Some(answer) = reply_to(&message) {
                 self.posts.send(Bytes::from(answer.to_string()), deadline).await?;
             }
-            if exchange.remarks.len() < REMARKS_MAX {
-                exchange.remarks.push(message);
-            }
-            if ask.until == Until::FirstMessage {
-                return Ok(());
-            }
         }
-        let kib = exchange.bytes >> 10;
-        exchange.answer = Answer::Failed(format!("no answer among many messages, {kib} KiB in all"));
-        Ok(())
     }
 }

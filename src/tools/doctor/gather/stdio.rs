@@ -9,19 +9,19 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
-};
-use tokio::process::ChildStdin;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout, timeout_at};
 
-use crate::doctor::answer::{answers, read, reply_to};
+use super::search::{Next, Search};
+use crate::doctor::answer::reply_to;
 use crate::doctor::facts::{Answer, Exchange, Process, Tally, clip};
 use crate::doctor::request::ProbeRequest;
 use client::MESSAGE_BYTES_MAX;
 use client::server::StdioServer;
-use net::guardian::{self, Guarded};
+use net::guardian::Guarded;
+use net::lines::{LineBuffer, TooLong};
 use net::tasks::Tasks;
 
 /// How long a program may go on when its input has ended.
@@ -30,13 +30,8 @@ pub(super) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Messages that wait to be looked at; the program waits with the next.
 const MESSAGES_MAX: usize = 16;
-/// How many messages are passed over in search of an answer.
-const SKIPPED_MAX: usize = 10_000;
-/// How many bytes they may have.
-const SKIPPED_BYTES_MAX: usize = 32 << 20;
 /// How long a program may take to exit that has closed its output.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
-const REMARKS_MAX: usize = 8;
 /// How long what it writes to standard error may come behind its answer.
 const REMARKS_DELAY: Duration = Duration::from_millis(50);
 const SHOWN_MAX: usize = 3;
@@ -84,13 +79,10 @@ enum OutputLine {
 impl StdioTransport {
     /// Starts the program. Of `is_modern` depends which of its messages are allowed.
     pub(super) fn start(program: &StdioServer, is_modern: bool, tasks: &Tasks) -> std::io::Result<Self> {
-        let mut child = Guarded::spawn(guardian::command(&program.name)?.args(&program.arguments))?;
-        let Some((stdin, stdout, stderr)) = child.streams() else {
-            return Err(std::io::ErrorKind::BrokenPipe.into());
-        };
+        let (child, stdin, stdout, stderr) = Guarded::start(&program.name, &program.arguments)?;
         let output = Rc::new(ProgramOutput::default());
         let (sender, lines) = mpsc::channel(MESSAGES_MAX);
-        tasks.spawn(read_lines(BufReader::new(stdout), sender, Rc::clone(&output)));
+        tasks.spawn(read_lines(stdout, sender, Rc::clone(&output)));
         tasks.spawn(read_remarks(stderr, Rc::clone(&output)));
         Ok(Self {
             child: RefCell::new(Some(child)),
@@ -124,35 +116,19 @@ impl StdioTransport {
         if ask.id().is_none() {
             return exchange;
         }
-        for _ in 0..SKIPPED_MAX {
+        let mut search = Search::new(ask, &mut exchange);
+        loop {
             let Some(line) = self.next_line().await else {
-                exchange.answer = Answer::Failed("the program closed its standard output".to_owned());
+                search.fail("the program closed its standard output");
                 return exchange;
             };
             let OutputLine::Message(message, bytes) = line else {
-                exchange.answer =
-                    Answer::Failed(format!("a line has more than {} MiB", MESSAGE_BYTES_MAX >> 20));
+                search.fail(format!("a line has more than {} MiB", MESSAGE_BYTES_MAX >> 20));
                 return exchange;
             };
-            exchange.bytes += bytes;
-            if answers(&message, ask.id()) {
-                (exchange.answer, exchange.form_fault) = read(&message, ask.id());
-                return exchange;
-            }
-            if exchange.bytes > SKIPPED_BYTES_MAX {
-                break;
-            }
+            let Next::More(message) = search.take(message, bytes) else { return exchange };
             self.take_request(&message).await;
-            if exchange.remarks.len() < REMARKS_MAX {
-                exchange.remarks.push(message);
-                if ask.until == crate::doctor::request::Until::FirstMessage {
-                    return exchange;
-                }
-            }
         }
-        exchange.answer =
-            Answer::Failed(format!("no answer among many messages, {} KiB in all", exchange.bytes >> 10));
-        exchange
     }
 
     /// A program of the legacy era may ask for something.
@@ -271,35 +247,25 @@ impl StdioTransport {
     }
 }
 
-async fn read_lines(
-    mut stdout: impl AsyncBufRead + Unpin,
-    lines: mpsc::Sender<OutputLine>,
-    output: Rc<ProgramOutput>,
-) {
-    let mut line = Vec::new();
+async fn read_lines(mut stdout: ChildStdout, messages: mpsc::Sender<OutputLine>, output: Rc<ProgramOutput>) {
+    let mut lines = LineBuffer::default();
     loop {
-        line.clear();
-        let limit = u64::try_from(MESSAGE_BYTES_MAX).unwrap_or(u64::MAX);
-        match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let is_whole = line.last() == Some(&b'\n');
-        if !is_whole && line.len() >= MESSAGE_BYTES_MAX {
-            let _ = lines.send(OutputLine::TooLong).await;
-            return;
-        }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
+        let line = match lines.read(&mut stdout, MESSAGE_BYTES_MAX).await {
+            Ok(Some(line)) => line,
+            Ok(None) => return,
+            Err(TooLong) => {
+                let _ = messages.send(OutputLine::TooLong).await;
+                return;
+            }
+        };
         match serde_json::from_slice::<Value>(&line) {
             Ok(message) if message.is_object() || message.is_array() => {
-                if lines.send(OutputLine::Message(message, line.len())).await.is_err() {
+                if messages.send(OutputLine::Message(message, line.len())).await.is_err() {
                     return;
                 }
             }
             _ => {
-                let text = || clip(String::from_utf8_lossy(&line).trim(), SHOWN_CHARS_MAX);
+                let text = || clip(&String::from_utf8_lossy(&line), SHOWN_CHARS_MAX);
                 output.noise.borrow_mut().add(text, SHOWN_MAX);
                 // A flood of it must not keep the rest from running.
                 tokio::task::yield_now().await;

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use super::session::LegacySession;
 use crate::upstream::Upstream;
 use crate::upstream::pipe::exchange::CALLER;
+use protocol::initialize;
 use protocol::json::{Document, Kind, Scratch, Value};
 use protocol::translation::capabilities;
 use protocol::translation::request::introduction;
@@ -37,8 +38,7 @@ impl ClientOffer {
             let value = params.get(key).filter(|value| value.kind() == Kind::Object);
             value.map(|value| Bytes::copy_from_slice(value.raw()))
         };
-        let version = params.get("protocolVersion").and_then(Value::as_literal);
-        let version = version.and_then(|version| LegacyVersion::of(&version.decode(message)?));
+        let version = initialize::version(params, message);
         let (declared, client_info) = (object("capabilities").unwrap_or_default(), object("clientInfo"));
         Some(Self {
             version: version.unwrap_or(LegacyVersion::NEWEST),

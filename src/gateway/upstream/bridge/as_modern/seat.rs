@@ -27,8 +27,10 @@ use crate::upstream::Upstream;
 use crate::upstream::exchange::Client;
 use crate::upstream::initialize::InitializeOffer;
 use protocol::error::UpstreamError;
+use protocol::initialize::Initialize;
 use protocol::json::{Document, Kind, quote};
 use protocol::translation::question;
+use protocol::version::LegacyVersion;
 
 /// How long a call waits for the session's stream to stand.
 const STANDING_PATIENCE: Duration = Duration::from_secs(1);
@@ -133,14 +135,14 @@ async fn open(
 ) -> Result<(Rc<SessionClient>, ServerInitiated), UpstreamError> {
     let limits = Arc::clone(&client.pipes.shared.limits());
     let info = key.client_info(client, limits.json_depth_max);
-    let offer = InitializeOffer {
+    let initialize = Initialize {
+        version: LegacyVersion::NEWEST,
         capabilities: &key.capabilities,
         client_name: &info.name,
         client_title: &info.title,
         client_version: &info.version,
-        principal: &key.principal,
-        ..InitializeOffer::own(protocol::version::LegacyVersion::NEWEST)
     };
+    let offer = InitializeOffer { initialize, principal: &key.principal };
     let asker = line::asker(client, &limits);
     let opened = Box::pin(super::open_session(&asker, upstream, offer, deadline)).await?;
     let link = SessionClient::new(client, upstream, SessionName::from(&opened));

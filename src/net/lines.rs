@@ -1,23 +1,53 @@
 //! The lines of a stream that arrives in pieces, bounded in length.
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Reads what nobody wants, so that its writer is not held up. Never completes.
+pub async fn discard(input: &mut (impl AsyncRead + Unpin)) {
+    let mut buffer = vec![0; 4096];
+    while matches!(input.read(&mut buffer).await, Ok(count) if count > 0) {}
+    std::future::pending::<()>().await;
+}
 
 /// The line is longer than it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub struct TooLong;
 
 /// What has arrived and was not taken yet.
 #[derive(Debug, Default)]
-pub(super) struct LineBuffer {
+pub struct LineBuffer {
     /// Where pieces are read into.
-    pub(super) buffer: BytesMut,
+    pub buffer: BytesMut,
     /// How much of it was looked at.
     searched: usize,
 }
 
 impl LineBuffer {
+    /// The next line of `input`, at its end what is left of it, and then `None`.
+    pub async fn read(
+        &mut self,
+        input: &mut (impl AsyncRead + Unpin),
+        bytes_max: usize,
+    ) -> Result<Option<Bytes>, TooLong> {
+        loop {
+            if let Some(line) = self.next(bytes_max)? {
+                return Ok(Some(line));
+            }
+            self.buffer.reserve(READ_BYTES);
+            if !matches!(input.read_buf(&mut self.buffer).await, Ok(count) if count > 0) {
+                let rest = self.rest();
+                let trimmed = rest.trim_ascii();
+                return Ok((!trimmed.is_empty()).then(|| rest.slice_ref(trimmed)));
+            }
+        }
+    }
+
     /// The next complete line without its end and white space around it; empty ones are left out.
-    pub(super) fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, TooLong> {
+    pub fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, TooLong> {
         loop {
             let found = memchr::memchr(b'\n', &self.buffer[self.searched..]);
             let Some(end) = found.map(|offset| self.searched + offset) else {
@@ -38,12 +68,12 @@ impl LineBuffer {
     }
 
     /// Moves what is left to memory of its own size.
-    pub(super) fn compact(&mut self) {
+    pub fn compact(&mut self) {
         self.buffer = BytesMut::from(&self.buffer[..]);
     }
 
     /// What is left when the stream has ended.
-    pub(super) fn rest(&mut self) -> Bytes {
+    pub fn rest(&mut self) -> Bytes {
         self.searched = 0;
         self.buffer.split().freeze()
     }
