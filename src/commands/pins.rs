@@ -12,9 +12,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
 
 use config::nearest;
-use gateway::upstream::pins::book::{Definition, PinnedTool};
+use gateway::upstream::pins::book::PinnedTool;
 use gateway::upstream::pins::diff::{DiffLine, difference, lines, printable};
 use gateway::upstream::pins::file::{Approval, Folder};
+use gateway::upstream::pins::pending::{self, PendingDefinition};
 use protocol::canonical::Hash;
 use tools::terminal;
 use tools::terminal::{paint, put};
@@ -61,13 +62,6 @@ enum PinsCommand {
         #[arg(long, value_name = "HEX")]
         hash: Option<Hash>,
     },
-}
-
-/// A definition that waits.
-struct PendingDefinition {
-    tool: String,
-    before: Option<Definition>,
-    definition: Definition,
 }
 
 /// Does what the options ask for.
@@ -120,9 +114,9 @@ fn list(folder: &Folder, upstreams: &[&str]) -> anyhow::Result<()> {
                 put(format_args!("{upstream}\t{name}\t{state}\t{}", pending.definition.hash));
             }
         }
-        let waiting = waiting_of(&tools);
+        let waiting = pending::of(&tools);
         if !waiting.is_empty() {
-            put(format_args!("{upstream}\t--all\twaiting\t{}", hash_of_all(&waiting)));
+            put(format_args!("{upstream}\t--all\twaiting\t{}", pending::hash_of_all(&waiting)));
         }
     }
     Ok(())
@@ -133,7 +127,7 @@ fn approve(folder: &Folder, upstream: &str, tool: Option<&str>, hash: Option<Has
     if let Some(hash) = hash {
         match tool {
             Some(_) => chosen.retain(|waiting| waiting.definition.hash == hash),
-            None if hash_of_all(&chosen) != hash => chosen.clear(),
+            None if pending::hash_of_all(&chosen) != hash => chosen.clear(),
             None => {}
         }
         anyhow::ensure!(
@@ -182,7 +176,7 @@ fn tools(folder: &Folder, upstream: &str) -> anyhow::Result<BTreeMap<String, Pin
 
 /// What waits of an upstream, or of one of its tools; at least one.
 fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Result<Vec<PendingDefinition>> {
-    let all = waiting_of(&tools(folder, upstream)?);
+    let all = pending::of(&tools(folder, upstream)?);
     anyhow::ensure!(!all.is_empty(), "nothing of {upstream} waits for approval");
     let Some(tool) = tool else { return Ok(all) };
     let near = nearest(tool, all.iter().map(|waiting| waiting.tool.as_str()));
@@ -190,24 +184,6 @@ fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Resul
     let near = near.map(|near| format!(": {}", printable(&near))).unwrap_or_default();
     anyhow::ensure!(!waiting.is_empty(), "nothing of {upstream} waits for approval under this name{near}");
     Ok(waiting)
-}
-
-fn waiting_of(tools: &BTreeMap<String, PinnedTool>) -> Vec<PendingDefinition> {
-    let of = |(name, tool): (&String, &PinnedTool)| {
-        let before = tool.approved.last().cloned();
-        let waiting = tool.pending.iter().map(|pending| PendingDefinition {
-            tool: name.clone(),
-            before: before.clone(),
-            definition: pending.definition.clone(),
-        });
-        waiting.collect::<Vec<_>>()
-    };
-    tools.iter().flat_map(of).collect()
-}
-
-/// Binds an approval of everything to everything that was shown, and whose it is.
-fn hash_of_all(waiting: &[PendingDefinition]) -> Hash {
-    Hash::of_all(waiting.iter().flat_map(|waiting| [Hash::of(&waiting.tool), waiting.definition.hash]))
 }
 
 fn show(upstream: &str, waiting: &PendingDefinition) {

@@ -95,7 +95,7 @@ pub async fn open(
     upstream: &Upstream,
     offer: InitializeOffer<'_>,
     deadline: Instant,
-) -> Result<Opened, NotOpened> {
+) -> Result<InitializedSession, InitializeError> {
     let body = offer.initialize.request("1");
     // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
     let mut headers = HeaderMap::new();

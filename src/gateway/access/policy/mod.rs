@@ -14,6 +14,7 @@
 
 pub mod class;
 pub mod hints;
+pub mod permissions;
 pub mod rule;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ pub mod book;
 pub mod diff;
 
 pub mod file;
+pub mod pending;
 
 use std::collections::HashSet;
 use std::sync::Arc;

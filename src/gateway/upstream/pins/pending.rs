@@ -1,0 +1,36 @@
+//! Definitions that wait for approval, for whoever approves them. Pure.
+
+use std::collections::BTreeMap;
+
+use super::book::{Definition, PinnedTool};
+use protocol::canonical::Hash;
+
+/// A definition that waits.
+#[derive(Clone, Debug)]
+pub struct PendingDefinition {
+    /// The tool.
+    pub tool: String,
+    /// What is pinned.
+    pub before: Option<Definition>,
+    /// What the upstream offers instead.
+    pub definition: Definition,
+}
+
+/// What waits of these tools.
+pub fn of(tools: &BTreeMap<String, PinnedTool>) -> Vec<PendingDefinition> {
+    let of_tool = |(name, tool): (&String, &PinnedTool)| {
+        let before = tool.approved.last().cloned();
+        let waiting = tool.pending.iter().map(|pending| PendingDefinition {
+            tool: name.clone(),
+            before: before.clone(),
+            definition: pending.definition.clone(),
+        });
+        waiting.collect::<Vec<_>>()
+    };
+    tools.iter().flat_map(of_tool).collect()
+}
+
+/// Binds an approval of everything to everything that was shown, and whose it is.
+pub fn hash_of_all(waiting: &[PendingDefinition]) -> Hash {
+    Hash::of_all(waiting.iter().flat_map(|waiting| [Hash::of(&waiting.tool), waiting.definition.hash]))
+}
