@@ -87,7 +87,7 @@ impl Client {
         &self.introduction
     }
 
-    /// Sends a request and returns its result. What the server asks before it goes to the person. Dropped, it is
+    /// Sends a request and returns its result. What the server asks before it goes to the user. Dropped, it is
     /// cancelled.
     pub async fn request(&self, method: &str, params: Value) -> Result<Value, RequestError> {
         let result = match self.introduction.era {
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// The person.
+    /// What takes the messages of the server that are no responses.
     pub(super) fn handler(&self) -> &IncomingHandler {
         &self.link.handler
     }

@@ -110,7 +110,7 @@ impl DuplexTransport {
                     }
                 }
                 IncomingMessage::Notification { method, params } => {
-                    self.handler.handle_notification(&method, &params)
+                    self.handler.handle_notification(&method, &params);
                 }
                 IncomingMessage::Request { .. } if self.answers.get() >= ANSWERS_MAX => {}
                 IncomingMessage::Request { id, method, params } => {

@@ -6,20 +6,19 @@ use std::time::{Duration, Instant};
 
 use ::http::{HeaderMap, HeaderValue, Method, header};
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
-use super::MESSAGE_BYTES_MAX;
 use super::duplex::DuplexTransport;
 use super::error::RequestError;
 use super::exchange_error::{ExchangeError, unusable};
 use super::http_endpoint::HttpEndpoint;
 use super::incoming_handler::IncomingHandler;
+use super::response_reader::{ResponseReader, StreamPosition};
 use super::server::HttpServer;
-use net::http_client::{Reply, collect};
+use net::http_client::collect;
 use net::tasks::Tasks;
-use protocol::sse::{Event, Events};
+use protocol::sse::Event;
 use protocol::sse_endpoint::{Base, resolve};
 
 /// How long a server may take to accept a message.
@@ -27,9 +26,10 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPTED_BYTES_MAX: usize = 64 << 10;
 
 /// The stream of a server.
+#[derive(Debug)]
 pub struct SseStream {
-    reply: Reply,
-    events: Events,
+    reader: ResponseReader,
+    position: StreamPosition,
 }
 
 /// Where messages for the server go.
@@ -65,16 +65,16 @@ pub async fn connect(
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let reply = endpoint(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
-    let media = reply.head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !reply.head.status.is_success() {
         return Err(ExchangeError::Status(reply.head.status));
     }
-    if !media.to_ascii_lowercase().starts_with(b"text/event-stream") {
+    let mut stream = SseStream { reader: ResponseReader::of(reply), position: StreamPosition::default() };
+    if !stream.reader.is_stream() {
         return Err(ExchangeError::Nonsense);
     }
-    let mut stream = SseStream { reply, events: Events::new(MESSAGE_BYTES_MAX) };
-    let first = timeout_at(deadline.into(), stream.next());
-    let first = first.await.map_err(|_| ExchangeError::TimedOut)??.ok_or(ExchangeError::Reset)?;
+    let first =
+        timeout_at(deadline.into(), stream.first_event()).await.map_err(|_| ExchangeError::TimedOut)?;
+    let first = first?.ok_or(ExchangeError::Reset)?;
     let path = first.data.as_deref().filter(|_| first.event.as_deref() == Some(b"endpoint"));
     let path = path.and_then(|path| std::str::from_utf8(path).ok()).ok_or(ExchangeError::Nonsense)?;
     let posts = endpoint(&beside(address, path.trim()).ok_or(ExchangeError::Nonsense)?)?;
@@ -84,37 +84,17 @@ pub async fn connect(
 impl SseStream {
     /// The next message; `None` at the end of the stream. Nothing is lost if it is not waited for to the end.
     pub async fn message(&mut self) -> Result<Option<Bytes>, ExchangeError> {
-        while let Some(event) = self.next().await? {
-            let is_message = event.event.as_deref().is_none_or(|name| name == b"message");
-            if let Some(data) = event.data.filter(|_| is_message) {
-                return Ok(Some(data));
+        self.reader.next(None, &mut self.position).await
+    }
+
+    /// The first event with data in it.
+    async fn first_event(&mut self) -> Result<Option<Event>, ExchangeError> {
+        while let Some(event) = self.reader.next_event(None, &mut self.position).await? {
+            if event.data.is_some() {
+                return Ok(Some(event));
             }
-            // A flood must not keep everything else from its turn.
-            tokio::task::yield_now().await;
         }
         Ok(None)
-    }
-
-    async fn next(&mut self) -> Result<Option<Event>, ExchangeError> {
-        loop {
-            match self.events.next() {
-                Some(Ok(event)) if event.data.is_some() => return Ok(Some(event)),
-                Some(Ok(_)) => continue,
-                Some(Err(_)) => return Err(ExchangeError::TooLarge),
-                None => {}
-            }
-            match self.reply.body.frame().await {
-                Some(Ok(frame)) => self.events.push(frame.into_data().unwrap_or_default()),
-                Some(Err(_)) => return Err(ExchangeError::Reset),
-                None => return Ok(None),
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for SseStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").field("reply", &self.reply).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a server's messages that answer nothing: the person is told, or asked.
+//! What becomes of a server's messages that answer nothing: the user is told, or asked.
 //!
 //! Questions are asked one after another, and few may wait. Whatever else is on its way goes on meanwhile.
 
@@ -18,10 +18,10 @@ const QUESTIONS_MAX: usize = 16;
 /// Messages before one answer.
 const MESSAGES_MAX: u64 = 1_000_000;
 
-/// The ear of a client.
+/// Takes the messages of a server that are no responses.
 pub(super) struct IncomingHandler {
     pub(super) user: Rc<dyn UserInteraction>,
-    /// Held while the person is asked something.
+    /// Held while the user is asked something.
     asking: Mutex<()>,
     /// The questions that wait, by their ids, each with what takes it back.
     questions: RefCell<HashMap<String, CancellationToken>>,
@@ -42,7 +42,7 @@ impl IncomingHandler {
         }
     }
 
-    /// Whether the server waits for the person.
+    /// Whether the server waits for the user.
     pub(super) fn is_waiting_for_user(&self) -> bool {
         !self.questions.borrow().is_empty()
     }
@@ -108,7 +108,7 @@ impl IncomingHandler {
         })
     }
 
-    /// Asks the person.
+    /// Asks the user.
     pub(super) async fn ask_user(&self, method: &str, params: &Value) -> Result<Value, Refusal> {
         let _alone = self.asking.lock().await;
         self.user.ask(method, params).await

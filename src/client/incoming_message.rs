@@ -13,9 +13,9 @@ const BATCH_MAX: usize = 100;
 pub(super) enum IncomingMessage {
     /// The answer to a request of ours. An error need not say to which.
     Response { id: Option<u64>, outcome: Result<Value, RpcError> },
-    /// A question.
+    /// A request of the server.
     Request { id: Value, method: String, params: Value },
-    /// A notification.
+    /// A notification of the server.
     Notification { method: String, params: Value },
 }
 

@@ -1,4 +1,4 @@
-//! Results of the modern era that need input first (2026-07-28, "Multi Round-Trip Requests"): the person is asked, and
+//! Results of the modern era that need input first (2026-07-28, "Multi Round-Trip Requests"): the user is asked, and
 //! the request sent again with the answers.
 
 use std::time::Duration;

@@ -79,24 +79,32 @@ impl ResponseReader {
         silence_max: Option<Duration>,
         position: &mut StreamPosition,
     ) -> Result<Option<Bytes>, ExchangeError> {
-        let events = match &mut self.format {
-            Format::Read => return Ok(None),
-            Format::Json => {
-                self.format = Format::Read;
-                let deadline = Instant::now() + silence_max.unwrap_or(RETRY_MAX);
-                return Ok(Some(collect(&mut self.reply.body, MESSAGE_BYTES_MAX, deadline).await?));
+        if matches!(self.format, Format::Json) {
+            self.format = Format::Read;
+            let deadline = Instant::now() + silence_max.unwrap_or(RETRY_MAX);
+            return Ok(Some(collect(&mut self.reply.body, MESSAGE_BYTES_MAX, deadline).await?));
+        }
+        while let Some(event) = self.next_event(silence_max, position).await? {
+            if let Some(data) = message(event) {
+                return Ok(Some(data));
             }
-            Format::Events(events) => events,
-        };
+        }
+        Ok(None)
+    }
+
+    /// The next event of a stream, whatever its type; `None` at the end of the reply, or if it is no stream.
+    pub(super) async fn next_event(
+        &mut self,
+        silence_max: Option<Duration>,
+        position: &mut StreamPosition,
+    ) -> Result<Option<Event>, ExchangeError> {
+        let Format::Events(events) = &mut self.format else { return Ok(None) };
         let mut began = None;
         loop {
-            while let Some(event) = events.next() {
-                began = None;
+            if let Some(event) = events.next() {
                 let event = event.map_err(|_| ExchangeError::TooLarge)?;
                 position.note(&event);
-                if let Some(data) = message(event) {
-                    return Ok(Some(data));
-                }
+                return Ok(Some(event));
             }
             let now = Instant::now();
             if events.has_begun() {
@@ -116,7 +124,7 @@ impl ResponseReader {
                 None => {
                     let last = events.finish();
                     self.format = Format::Read;
-                    return Ok(last.inspect(|event| position.note(event)).and_then(message));
+                    return Ok(last.inspect(|event| position.note(event)));
                 }
             }
         }

@@ -20,7 +20,7 @@ pub enum Server {
 /// A server over HTTP.
 #[derive(Clone, Debug)]
 pub struct HttpServer {
-    /// Where it is.
+    /// Its URL.
     pub url: Url,
     /// Headers for every request.
     pub headers: HeaderMap,

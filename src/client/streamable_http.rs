@@ -225,7 +225,7 @@ impl StreamableHttp {
         match message {
             IncomingMessage::Response { .. } => {}
             IncomingMessage::Notification { method, params } => {
-                self.handler.handle_notification(&method, &params)
+                self.handler.handle_notification(&method, &params);
             }
             IncomingMessage::Request { .. } if self.answers.get() >= ANSWERS_MAX => {}
             IncomingMessage::Request { id, method, params } => {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use serde_json::{Map, Value, json};
 
-/// A person at a terminal, or what stands for one.
+/// A user at a terminal, or what stands for one.
 pub trait UserInteraction {
     /// What a server may ask: `ClientCapabilities`.
     fn capabilities(&self) -> Value {

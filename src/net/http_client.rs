@@ -24,8 +24,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{timeout, timeout_at};
 
-use crate::lookup;
-use crate::pieces::Pieces;
+use crate::chunks::Chunks;
+use crate::dns;
 use crate::socket;
 use crate::tasks::Tasks;
 use crate::tls::{self, Connector};
@@ -221,7 +221,7 @@ impl HttpClient {
 }
 
 async fn dial(host: &str, port: u16) -> Result<TcpStream, HttpError> {
-    let addresses = lookup::look_up(host, port).await.map_err(|error| {
+    let addresses = dns::resolve(host, port).await.map_err(|error| {
         let why = error.to_string();
         let why = why.strip_prefix("failed to lookup address information: ").unwrap_or(&why);
         HttpError::Unreachable(format!("the name {host:?} cannot be looked up: {why}"))
@@ -244,7 +244,7 @@ fn unreachable(error: impl std::fmt::Display) -> HttpError {
 pub async fn collect(body: &mut Incoming, bytes_max: usize, deadline: Instant) -> Result<Bytes, HttpError> {
     let expected = usize::try_from(body.size_hint().lower().min(EXPECTED_BYTES_MAX)).unwrap_or_default();
     let read = async {
-        let mut pieces = Pieces::default();
+        let mut pieces = Chunks::default();
         while let Some(frame) = body.frame().await {
             let data = frame.map_err(|_| HttpError::Reset)?.into_data().unwrap_or_default();
             if pieces.len() + data.len() > bytes_max {

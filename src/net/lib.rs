@@ -2,13 +2,13 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`lookup`] | names to addresses |
+//! | [`dns`] | names to addresses |
 //! | [`socket`] | options of TCP sockets |
 //! | [`tls`] | TLS towards servers, and what certificates say |
 //! | [`http_client`] | HTTP towards servers, off the data path |
 //! | [`fetch`] | one small HTTP request for a document |
 //! | [`framing`] | where HTTP/1.1 messages begin and end, beside hyper |
-//! | [`pieces`] | bodies that come in pieces |
+//! | [`chunks`] | bodies that come in chunks |
 //! | [`tasks`] | the only way to spawn |
 //! | [`drain`] | the end of a process, in order |
 //! | [`guardian`] | child processes that leave nothing behind |
@@ -17,6 +17,8 @@
 //!
 //! Deliberately not here: anything of MCP, and the configuration.
 
+pub mod chunks;
+pub mod dns;
 pub mod drain;
 pub mod fetch;
 pub mod framing;
@@ -24,8 +26,6 @@ pub mod guardian;
 pub mod http_client;
 pub mod jitter;
 pub mod lines;
-pub mod lookup;
-pub mod pieces;
 pub mod secret;
 pub mod socket;
 pub mod tasks;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::access::limit::buffered::{Buffered, Reservation};
 use crate::context::call::Call;
 use crate::line::relay::ReplyBody;
-use net::pieces::Pieces;
+use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
 use protocol::json::Span;
 use protocol::json::{Kind, Value};
@@ -133,7 +133,7 @@ async fn write_whole(
     bounds: BatchBounds<'_>,
     to: &mpsc::Sender<BufferedEvents>,
 ) -> Result<(), Error> {
-    let mut pieces = Pieces::default();
+    let mut pieces = Chunks::default();
     let mut held = None;
     while let Some(frame) = body.frame().await {
         let data = frame?.into_data().unwrap_or_default();

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::access::limit::buffered::{Buffered, Reservation};
 use config::Limits;
-use net::pieces::Pieces;
+use net::chunks::Chunks;
 use protocol::error::{ClientError, Error, GatewayError};
 
 /// Up to here a message fits the connection's own read buffer and takes nothing from the process's budget.
@@ -96,7 +96,7 @@ impl Intake {
         bytes_max: usize,
         budget: Option<&Arc<Buffered>>,
     ) -> Result<Bytes, Error> {
-        let mut pieces = Pieces::default();
+        let mut pieces = Chunks::default();
         while let Some(incoming) = self.incoming.as_mut() {
             let frame = match incoming.frame().await {
                 None => break,

@@ -18,8 +18,8 @@ use super::news::News;
 use super::peers::Peers;
 use super::{Redis, RedisConnection};
 use config::RedisAddress;
+use net::dns;
 use net::jitter::jittered;
-use net::lookup;
 use net::tls;
 
 /// How long a connection may take until it can be used, if operations may not take longer.
@@ -165,7 +165,7 @@ impl Redis {
     async fn stream(&self) -> Result<Box<dyn ByteStream>, ConnectError> {
         Ok(match &self.config.address {
             RedisAddress::Tcp { host, port, .. } => {
-                let stream = lookup::connect(host, *port).await?;
+                let stream = dns::connect(host, *port).await?;
                 stream.set_nodelay(true)?;
                 match &self.connector {
                     Some(connector) => Box::new(connector.connect(stream, host).await?),

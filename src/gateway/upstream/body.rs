@@ -10,7 +10,7 @@ use tokio::time::timeout_at;
 
 use super::incoming::Incoming;
 use crate::access::limit::buffered::{Buffered, Reservation};
-use net::pieces::Pieces;
+use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
 
 /// Reads a reply that must be complete before it can be handed on, and counts it as long as it is held.
@@ -25,7 +25,7 @@ pub async fn collect(
     }
     let mut held = budget.reservation();
     let read = async {
-        let mut pieces = Pieces::default();
+        let mut pieces = Chunks::default();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| UpstreamError::Reset)?.into_data() else { continue };
             if pieces.len() + data.len() > bytes_max {

@@ -16,7 +16,7 @@ use super::health::breaker::{Breaker, Pass, RequestFault, Rules};
 use super::health::load::Load;
 use super::health::{Padded, clock_ms};
 use config;
-use net::lookup;
+use net::dns;
 use net::tls::Connector;
 
 /// Identifies a replica among all of its upstream; the same after a restart and on other gateways.
@@ -111,7 +111,7 @@ impl Replica {
     pub async fn open(&self) -> io::Result<TcpStream> {
         match self.address {
             Some(address) => TcpStream::connect(address).await,
-            None => lookup::connect(&self.host, self.port).await,
+            None => dns::connect(&self.host, self.port).await,
         }
     }
 

@@ -78,7 +78,7 @@ impl AdminClient {
         Self { place, host, authorization, timeout }
     }
 
-    /// Where it is.
+    /// The address that is asked.
     pub fn place(&self) -> &AdminAddress {
         &self.place
     }

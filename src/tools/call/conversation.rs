@@ -60,7 +60,7 @@ pub(super) enum CallError {
     Failure(RequestError),
     /// What was asked for makes no sense with this server.
     Wrong(String),
-    /// The person stopped it.
+    /// The user stopped it.
     Interrupted,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Elicitation<'a> {
     pub(super) input: Option<&'a TypedInput>,
 }
 
-/// What the person does instead of answering.
+/// What the user does instead of answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UserRefusal {
     Decline,

@@ -1,4 +1,4 @@
-//! The person at the terminal: sees progress and log lines, and answers what a server asks.
+//! The user at the terminal: sees progress and log lines, and answers what a server asks.
 //!
 //! All of it goes to standard error. However much a server says, nothing is kept, and log lines are shown to a limit.
 
@@ -35,7 +35,7 @@ pub(super) struct Interactivity {
     pub(super) may_ask: bool,
 }
 
-/// A person at a terminal.
+/// A user at a terminal.
 pub(super) struct TerminalUser {
     interactivity: Interactivity,
     /// Whether every message is shown.

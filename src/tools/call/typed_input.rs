@@ -1,4 +1,4 @@
-//! What the person types, line by line. A thread reads, because a read cannot be given up.
+//! What the user types, line by line. A thread reads, because a read cannot be given up.
 
 use std::io::BufRead as _;
 

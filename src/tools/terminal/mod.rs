@@ -2,11 +2,10 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `text.rs` | text of strangers, so that a terminal obeys none of it; what fits into columns |
 //! | `paint.rs` | colours |
 //! | `progress.rs` | that something is still going on |
 //!
-//! Invariants: whatever a server, a file or the gateway says is shown through `text.rs`. Results go to standard output,
+//! Invariants: whatever a server, a file or the gateway says is shown through `protocol::text`. Results go to standard output,
 //! everything else to standard error. Both are written through `anstream`, so that colours reach terminals only, and not
 //! those whose owners set `NO_COLOR`.
 

@@ -17,8 +17,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::snapshot::Snapshot;
 use crate::upstream::{Upstream, UpstreamId};
+use net::dns;
 use net::jitter::jittered;
-use net::lookup;
 
 /// Lookups under way: a name that nobody answers for must not hold up the others.
 const LOOKUPS_MAX: usize = 8;
@@ -52,7 +52,7 @@ struct LookupSchedule {
 
 /// By the means of the system.
 pub(super) fn by_system() -> Resolve {
-    Rc::new(|host, port| async move { lookup::look_up(&host, port).await }.boxed_local())
+    Rc::new(|host, port| async move { dns::resolve(&host, port).await }.boxed_local())
 }
 
 impl NameLookups {

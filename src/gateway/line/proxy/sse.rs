@@ -28,7 +28,7 @@ use crate::snapshot::Endpoint;
 use crate::tables::sse_sessions::SseSessionId;
 use crate::tables::sse_sessions::line::{SseCall, SseOutbound, SseSession};
 use crate::upstream::ask::SESSION_ID;
-use net::pieces::Pieces;
+use net::chunks::Chunks;
 use protocol::envelope::MessageKind;
 use protocol::error::{ClientError, Error, GatewayError, UpstreamError};
 use protocol::head::Head;
@@ -258,7 +258,7 @@ async fn hand_on(worker: &Worker, line: &SseSession, response: Response<ReplyBod
         }
         return Ok(());
     }
-    let mut pieces = Pieces::default();
+    let mut pieces = Chunks::default();
     let mut held = None;
     while let Some(frame) = body.frame().await {
         let data = frame?.into_data().unwrap_or_default();

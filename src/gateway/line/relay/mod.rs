@@ -44,7 +44,7 @@ use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::own_id::{self, OwnId};
 use crate::upstream::pool::{self, ConnectionLease};
-use net::pieces::Pieces;
+use net::chunks::Chunks;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
@@ -218,7 +218,7 @@ async fn relay_held(
 ) -> Result<Response<ReplyBody>, Error> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let (bytes_max, mut held) = (worker.limits().reply_bytes_max, worker.state.buffered.reservation());
-    let mut pieces = Pieces::default();
+    let mut pieces = Chunks::default();
     pieces.push(first, 0);
     while !check.is_ours() && !check.is_others() && !body.is_end_stream() {
         let Some(piece) = next_piece(&mut body, lease.as_mut(), plan.deadline).await? else { break };

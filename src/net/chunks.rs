@@ -1,16 +1,16 @@
-//! Joining the pieces in which a message arrives. One that arrives in one piece is handed on as it came,
+//! Joining the chunks in which a message arrives. One that arrives in one chunk is handed on as it came,
 //! without a copy.
 
 use bytes::{Bytes, BytesMut};
 
-/// The pieces so far.
+/// The chunks so far.
 #[derive(Debug, Default)]
-pub struct Pieces {
+pub struct Chunks {
     first: Bytes,
     joined: BytesMut,
 }
 
-impl Pieces {
+impl Chunks {
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.first.len() + self.joined.len()
@@ -21,17 +21,17 @@ impl Pieces {
         self.len() == 0
     }
 
-    /// Appends a piece. `expected_bytes` is set aside for the whole once there are two.
-    pub fn push(&mut self, piece: Bytes, expected_bytes: usize) {
+    /// Appends a chunk. `expected_bytes` is set aside for the whole once there are two.
+    pub fn push(&mut self, chunk: Bytes, expected_bytes: usize) {
         if self.is_empty() {
-            self.first = piece;
+            self.first = chunk;
             return;
         }
         if self.joined.is_empty() {
-            self.joined.reserve(expected_bytes.max(self.len() + piece.len()));
+            self.joined.reserve(expected_bytes.max(self.len() + chunk.len()));
         }
         self.joined.extend_from_slice(&std::mem::take(&mut self.first));
-        self.joined.extend_from_slice(&piece);
+        self.joined.extend_from_slice(&chunk);
     }
 
     /// All of them as one.
@@ -45,23 +45,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joins_and_leaves_a_single_piece_where_it_is() {
-        for (pieces, whole) in [
+    fn joins_and_leaves_a_single_chunk_where_it_is() {
+        for (chunks, whole) in [
             (&[][..], ""),
             (&["", ""][..], ""),
             (&["one"], "one"),
             (&["", "one", ""], "one"),
             (&["a", "", "bc", "d"], "abcd"),
         ] {
-            let mut joined = Pieces::default();
-            for piece in pieces {
-                joined.push(Bytes::from_static(piece.as_bytes()), 0);
+            let mut joined = Chunks::default();
+            for chunk in chunks {
+                joined.push(Bytes::from_static(chunk.as_bytes()), 0);
             }
             assert_eq!((joined.len(), &joined.into_bytes()[..]), (whole.len(), whole.as_bytes()));
         }
-        let piece = Bytes::from_static(b"where it is");
-        let mut joined = Pieces::default();
-        joined.push(piece.clone(), 1024);
-        assert_eq!(joined.into_bytes().as_ptr(), piece.as_ptr());
+        let chunk = Bytes::from_static(b"where it is");
+        let mut joined = Chunks::default();
+        joined.push(chunk.clone(), 1024);
+        assert_eq!(joined.into_bytes().as_ptr(), chunk.as_ptr());
     }
 }

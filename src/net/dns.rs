@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, oneshot};
 const LOOKUPS_MAX: usize = 16;
 
 /// The addresses of `host`, which may be one.
-pub async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     static ROOM: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS_MAX)));
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
@@ -34,7 +34,7 @@ pub async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 
 /// A connection to `host`, at the first of its addresses that takes one.
 pub async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect(&*look_up(host, port).await?).await
+    TcpStream::connect(&*resolve(host, port).await?).await
 }
 
 #[cfg(test)]
@@ -45,10 +45,10 @@ mod tests {
     async fn names_and_addresses_are_found() {
         for host in ["127.0.0.1", "::1"] {
             let ip: IpAddr = host.parse().expect("an address");
-            assert_eq!(look_up(host, 81).await.expect(host), [SocketAddr::new(ip, 81)]);
+            assert_eq!(resolve(host, 81).await.expect(host), [SocketAddr::new(ip, 81)]);
         }
-        let found = look_up("localhost", 81).await.expect("localhost");
+        let found = resolve("localhost", 81).await.expect("localhost");
         assert!(!found.is_empty() && found.iter().all(|address| address.ip().is_loopback()), "{found:?}");
-        assert!(look_up("", 81).await.is_err());
+        assert!(resolve("", 81).await.is_err());
     }
 }
