@@ -76,7 +76,7 @@ pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
 
 /// `text` in lines of at most so many columns, cut between words where that can be done. Its own lines stay lines.
 pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let columns = columns.max(8);
+    let columns = columns.max(1);
     let mut lines = Vec::new();
     for given in text.lines() {
         let indent: String = given.chars().take_while(|c| *c == ' ').take(columns / 2).collect();
@@ -200,7 +200,8 @@ mod tests {
             ("one two three", 8, vec!["one two", "three"]),
             ("one\n\n  two three four", 9, vec!["one", "", "  two", "  three", "  four"]),
             ("abcdefghijklm no", 8, vec!["abcdefgh", "ijklm no"]),
-            ("天気予報天気予報", 8, vec!["天気予報", "天気予報"]),
+            ("天気予報天気 x", 8, vec!["天気予報", "天気 x"]),
+            ("天気", 1, vec!["天", "気"]),
             ("abcdefg👩\u{200d}🔬👩\u{200d}🔬", 9, vec!["abcdefg👩\u{200d}🔬", "👩\u{200d}🔬"]),
             ("", 8, vec![]),
         ] {

@@ -270,7 +270,7 @@ impl StdioProxy {
             Ok(status) if status.is_success() => {}
             Ok(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => {}
             Ok(status) => {
-                self.stderr_log.say(format!("the session was not ended: status {}", status.as_u16()))
+                self.stderr_log.say(format!("the session was not ended: status {}", status.as_u16()));
             }
             Err(fault) => self.stderr_log.say(format!("the session was not ended: {fault}")),
         }

@@ -11,7 +11,7 @@ use super::report::Report;
 use super::rule::{Area, Severity};
 use super::sheet::Outcome;
 use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
-use protocol::text::{columns, shown};
+use protocol::text::{columns, shown, wrapped};
 use protocol::version::Era;
 
 /// What is shown of a finding's places, unless all are wanted.
@@ -274,37 +274,6 @@ fn time(time: Duration) -> String {
     if ms < 10.0 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// Lines of at most so many columns. A word that is longer than a line is cut into several.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(8);
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let mut word = word.to_owned();
-        let mut line = lines.pop().unwrap_or_default();
-        if !line.is_empty() && columns(&line) + 1 + columns(&word) > width {
-            lines.push(line);
-            line = String::new();
-        }
-        while columns(&word) > width {
-            let mut used = 0;
-            let end = word.char_indices().find(|(_, c)| {
-                used += columns(c.encode_utf8(&mut [0; 4]));
-                used > width
-            });
-            let Some((end @ 1.., _)) = end else { break };
-            let rest = word.split_off(end);
-            let kept = std::mem::replace(&mut word, rest);
-            lines.push(kept);
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&word);
-        lines.push(line);
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,18 +319,5 @@ mod tests {
         );
         let long = report(items).text(80, true);
         assert!(long.contains("place 7") && long.contains("and 3 more"), "{long}");
-    }
-
-    #[test]
-    fn words_are_wrapped_by_their_columns() {
-        for (text, width, expected) in [
-            ("a bc def", 8, vec!["a bc def"]),
-            ("a bc defg", 8, vec!["a bc", "defg"]),
-            ("abcdefghijk l", 8, vec!["abcdefgh", "ijk l"]),
-            ("天気予報天気 x", 8, vec!["天気予報", "天気 x"]),
-            ("", 8, vec![""]),
-        ] {
-            assert_eq!(wrapped(text, width), expected, "{text}");
-        }
     }
 }

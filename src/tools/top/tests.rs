@@ -65,7 +65,7 @@ fn drawn(app: &App, columns: u16, rows: u16) -> Vec<String> {
     let cells = terminal.backend().buffer().content();
     let rows = cells.chunks(usize::from(columns).max(1));
     rows.map(|row| {
-        row.iter().map(ratatui::buffer::TableCell::symbol).collect::<String>().trim_end().to_owned()
+        row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned()
     })
     .collect()
 }

@@ -4,7 +4,7 @@ use ratatui::text::{Line, Span};
 
 use super::palette::{Look, Palette};
 use super::table::padded;
-use protocol::text::{columns, fit, shown};
+use protocol::text::{fit, shown, wrapped};
 
 /// Columns of names.
 pub(super) const NAMES: usize = 14;
@@ -43,12 +43,12 @@ impl Text {
             if !name.is_empty() {
                 self.lines.push(Line::styled(fit(name, self.width).into_owned(), faint));
             }
-            for line in wrapped(what, self.width.saturating_sub(1)) {
+            for line in lines_of(what, self.width.saturating_sub(1)) {
                 self.lines.push(Line::styled(format!(" {line}"), style));
             }
             return;
         }
-        for (at, line) in wrapped(what, self.width - NAMES - 1).into_iter().enumerate() {
+        for (at, line) in lines_of(what, self.width - NAMES - 1).into_iter().enumerate() {
             let name = if at == 0 { name } else { "" };
             let name = Span::styled(padded(name, NAMES, false), faint);
             self.lines.push(Line::from(vec![name, Span::raw(" "), Span::styled(line, style)]));
@@ -63,44 +63,14 @@ impl Text {
 
     pub(super) fn line(&mut self, text: &str, look: Look) {
         let style = self.palette.style(look);
-        self.lines.extend(wrapped(text, self.width).into_iter().map(|line| Line::styled(line, style)));
+        self.lines.extend(lines_of(text, self.width).into_iter().map(|line| Line::styled(line, style)));
     }
 }
 
-/// A stranger's text in lines of at most so many columns, broken between words where that can be.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let text = shown(text);
-    let width = width.max(1);
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in text.split(' ') {
-        let mut word = word;
-        if !line.is_empty() && columns(&line) + 1 + columns(word) > width {
-            lines.push(std::mem::take(&mut line));
-        } else if !line.is_empty() {
-            line.push(' ');
-        }
-        while columns(word) > width {
-            let mut cut = word.len();
-            let mut used = 0;
-            for (at, c) in word.char_indices() {
-                used += columns(c.encode_utf8(&mut [0; 4]));
-                if used > width && at > 0 {
-                    cut = at;
-                    break;
-                }
-            }
-            if cut == word.len() {
-                break;
-            }
-            let (head, rest) = word.split_at(cut);
-            lines.push(head.to_owned());
-            word = rest;
-        }
-        line.push_str(word);
-    }
-    lines.push(line);
-    lines
+/// A stranger's text in lines of at most so many columns; at least one.
+fn lines_of(text: &str, width: usize) -> Vec<String> {
+    let lines = wrapped(&shown(text), width);
+    if lines.is_empty() { vec![String::new()] } else { lines }
 }
 
 #[cfg(test)]
@@ -118,7 +88,7 @@ mod tests {
             ("天気", 1, vec!["天", "気"]),
             ("a\nb", 40, vec!["a\\u{a}b"]),
         ] {
-            assert_eq!(wrapped(text, width), expected, "{text} in {width}");
+            assert_eq!(lines_of(text, width), expected, "{text} in {width}");
         }
     }
 }

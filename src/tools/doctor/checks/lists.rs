@@ -66,7 +66,7 @@ fn served(facts: &Facts, sheet: &mut Sheet) {
             // Templates have no capability of their own; servers without any may not know the method.
             (ListEnd::Refused(error), true) if kind == ListKind::Templates && error.code == NOT_FOUND => {}
             (ListEnd::Refused(error), true) => {
-                broken.push(format!("{} got error {}", kind.method(), error.code))
+                broken.push(format!("{} got error {}", kind.method(), error.code));
             }
             (ListEnd::Failed(why), true) => broken.push(format!("{}: {why}", kind.method())),
             (_, false) if listing.items().next().is_some() => {
