@@ -244,9 +244,10 @@ fn a_key_counts_that_is_typed_while_the_size_changes() {
     let mut terminal = top(&daemon);
     terminal.wait_for("all is well");
     // The signal and the key come so close to each other that one look at the terminal's events finds both.
-    for round in 0..30 {
+    for round in 0..100 {
+        // Each a column that the other table does not have.
         let (columns, key, shown) =
-            if round % 2 == 0 { (199, "2", "ENDPOINT") } else { (200, "1", "UPSTREAM") };
+            if round % 2 == 0 { (199, "2", "SESSIONS") } else { (200, "1", "REPLICAS") };
         for rows in [49, 48, 50] {
             terminal.resize((columns, rows));
         }

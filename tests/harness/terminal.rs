@@ -1,6 +1,5 @@
 //! The real binary on a terminal of its own: what it draws, what is typed, and how it leaves the terminal.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -22,7 +21,14 @@ pub(crate) struct Terminal {
     keyboard: File,
     /// The side that the process has.
     line: File,
-    drawn: Arc<Mutex<Vec<u8>>>,
+    drawn: Arc<Mutex<Drawn>>,
+}
+
+/// What the process has written to its terminal, and what stands there now.
+#[derive(Default)]
+struct Drawn {
+    bytes: Vec<u8>,
+    screen: Screen,
 }
 
 impl Terminal {
@@ -57,13 +63,15 @@ impl Terminal {
             .stderr(Stdio::from(open()))
             .spawn()
             .expect("setsid is there");
-        let drawn = Arc::new(Mutex::new(Vec::new()));
+        let drawn = Arc::new(Mutex::new(Drawn::default()));
         let keyboard = File::from(other);
         let (mut reader, sink) = (keyboard.try_clone().expect("a copy"), Arc::clone(&drawn));
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(length @ 1..) = reader.read(&mut bytes) {
-                sink.lock().unwrap().extend_from_slice(&bytes[..length]);
+                let mut drawn = sink.lock().unwrap();
+                drawn.bytes.extend_from_slice(&bytes[..length]);
+                drawn.screen.draw(&bytes[..length]);
             }
         });
         Self { child, keyboard, line: open(), drawn }
@@ -91,12 +99,12 @@ impl Terminal {
 
     /// Every byte that was drawn so far.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.drawn.lock().unwrap().clone()
+        self.drawn.lock().unwrap().bytes.clone()
     }
 
     /// What is on the screen.
     pub(crate) fn screen(&self) -> String {
-        screen(&String::from_utf8_lossy(&self.bytes()))
+        self.drawn.lock().unwrap().screen.text()
     }
 
     /// Waits until this is on the screen, and returns all of it.
@@ -138,49 +146,74 @@ fn resize(terminal: &impl std::os::fd::AsFd, (columns, rows): (u16, u16)) {
     tcsetwinsize(terminal, size).expect("the terminal has a size");
 }
 
-/// What a terminal shows after this: text where the cursor is, moves of the cursor, clearing; the rest changes no text.
-fn screen(drawn: &str) -> String {
-    let mut cells: BTreeMap<(usize, usize), char> = BTreeMap::new();
-    let (mut row, mut column) = (0, 0);
-    let mut chars = drawn.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' => {
-                if chars.next() != Some('[') {
-                    continue;
-                }
-                let mut parameters = String::new();
-                let end = chars.by_ref().find(|c| {
-                    let is_end = ('\u{40}'..='\u{7e}').contains(c);
-                    if !is_end {
-                        parameters.push(*c);
-                    }
-                    is_end
-                });
-                match end {
-                    Some('H') => {
-                        let mut numbers = parameters.split(';').map(|number| number.parse().unwrap_or(1));
-                        row = numbers.next().unwrap_or(1) - 1;
-                        column = numbers.next().unwrap_or(1) - 1;
-                    }
-                    Some('J') => cells.clear(),
-                    _ => {}
-                }
+/// What a terminal shows: text where the cursor is, moves of the cursor, clearing; the rest changes no text.
+#[derive(Default)]
+struct Screen {
+    rows: Vec<Vec<char>>,
+    row: usize,
+    column: usize,
+    /// The beginning of a character or of an escape sequence.
+    unfinished: Vec<u8>,
+}
+
+impl Screen {
+    fn draw(&mut self, bytes: &[u8]) {
+        let mut bytes = [std::mem::take(&mut self.unfinished).as_slice(), bytes].concat();
+        let mut at = 0;
+        while let Some(length) = self.draw_first(&bytes[at..]) {
+            at += length;
+        }
+        self.unfinished = bytes.split_off(at);
+    }
+
+    /// Draws the first character or sequence and returns how long it is; nothing if there is no whole one.
+    fn draw_first(&mut self, bytes: &[u8]) -> Option<usize> {
+        match bytes {
+            [] | [b'\x1b'] => None,
+            [b'\x1b', b'[', sequence @ ..] => {
+                let end = sequence.iter().position(|byte| (0x40..=0x7e).contains(byte))?;
+                self.obey(sequence[end], &String::from_utf8_lossy(&sequence[..end]));
+                Some(end + 3)
             }
-            '\r' => column = 0,
-            '\n' => row += 1,
-            c => {
-                cells.insert((row, column), c);
-                column += 1;
+            [b'\x1b', ..] => Some(2),
+            [first, ..] => {
+                let length = usize::try_from(first.leading_ones()).expect("at most eight").max(1);
+                let character =
+                    std::str::from_utf8(bytes.get(..length)?).ok().and_then(|text| text.chars().next());
+                self.put(character.unwrap_or(char::REPLACEMENT_CHARACTER));
+                Some(length)
             }
         }
     }
-    let mut lines = Vec::new();
-    for ((row, column), c) in cells {
-        lines.resize(lines.len().max(row + 1), String::new());
-        let line: &mut String = &mut lines[row];
-        line.extend(std::iter::repeat_n(' ', column.saturating_sub(line.chars().count())));
-        line.push(c);
+
+    fn obey(&mut self, command: u8, parameters: &str) {
+        match command {
+            b'H' => {
+                let mut numbers = parameters.split(';').map(|number| number.parse().unwrap_or(1));
+                self.row = numbers.next().unwrap_or(1) - 1;
+                self.column = numbers.next().unwrap_or(1) - 1;
+            }
+            b'J' => self.rows.clear(),
+            _ => {}
+        }
     }
-    lines.join("\n")
+
+    fn put(&mut self, character: char) {
+        match character {
+            '\r' => self.column = 0,
+            '\n' => self.row += 1,
+            character => {
+                self.rows.resize(self.rows.len().max(self.row + 1), Vec::new());
+                let row = &mut self.rows[self.row];
+                row.resize(row.len().max(self.column + 1), ' ');
+                row[self.column] = character;
+                self.column += 1;
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let rows: Vec<String> = self.rows.iter().map(|row| row.iter().collect()).collect();
+        rows.join("\n")
+    }
 }
