@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::harness::{
     Config, Daemon, Folder, LEGACY_VERSION, Legacy, Listening, META, Offer, Reply, Request, Response,
     Upstream, body, call, eventually, in_session, legacy, list, modern, open_session, refusing_address,
-    trunkline,
+    side_by_side, trunkline,
 };
 
 /// A tool with every field that there is, and one that there is not.
@@ -134,11 +134,7 @@ fn run_ok(arguments: &[&str], config: &Config) -> String {
 }
 
 #[test]
-fn every_field_counts_and_no_spelling_does() {
-    let tools = Tools::new(&[FULL, B]);
-    let (upstream, folder) = (tools.start(), Folder::new());
-    let daemon = Daemon::start(&config(&upstream, "quarantine", &folder));
-    assert!(!is_withheld(&daemon, "a"));
+fn every_field_counts() {
     let changes_of = [
         ("\"does a\"", "\"does b\""),
         ("\"title\":\"A\"", "\"title\":\"B\""),
@@ -153,16 +149,28 @@ fn every_field_counts_and_no_spelling_does() {
         ("\"vendor\":", "\"vendor\":0,\"vendor\":"),
         ("}]}", "}],\"more\":false}"),
     ];
-    for (index, (from, to)) in changes_of.into_iter().enumerate() {
+    side_by_side(changes_of, |(from, to)| {
         let changed = FULL.replacen(from, to, 1);
         assert_ne!(changed, FULL, "{from}");
+        let tools = Tools::new(&[FULL, B]);
+        let (upstream, folder) = (tools.start(), Folder::new());
+        let daemon = Daemon::start(&config(&upstream, "quarantine", &folder));
+        assert!(!is_withheld(&daemon, "a"));
         tools.set(&[&changed, B]);
         wait_withheld(&daemon, "a", true);
         assert!(!is_withheld(&daemon, "b"));
         tools.set(&[FULL, B]);
         wait_withheld(&daemon, "a", false);
-        assert_eq!(changes(&daemon), index as u64 + 1, "{to}");
-    }
+        assert_eq!(changes(&daemon), 1, "{to}");
+    });
+}
+
+#[test]
+fn no_spelling_counts() {
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, folder) = (tools.start(), Folder::new());
+    let daemon = Daemon::start(&config(&upstream, "quarantine", &folder));
+    assert!(!is_withheld(&daemon, "a"));
     let value: Value = serde_json::from_str(FULL).expect("JSON");
     // serde_json sorts the keys.
     let sorted = serde_json::to_string_pretty(&value).expect("JSON");
@@ -174,18 +182,19 @@ fn every_field_counts_and_no_spelling_does() {
         assert!(!is_withheld(&daemon, "a"));
         assert_eq!(listed(&daemon).len(), 2);
     }
-    assert_eq!(changes(&daemon), changes_of.len() as u64);
+    assert_eq!(changes(&daemon), 0);
 }
 
 #[test]
 fn each_mode_does_what_it_says() {
     let new = r#"{"name":"c","inputSchema":{"type":"object"}}"#;
-    for (mode, after_change, after_new) in [
+    let cases = [
         ("off", vec!["a", "b"], vec!["a", "b", "c"]),
         ("warn", vec!["a", "b"], vec!["a", "b", "c"]),
         ("quarantine", vec!["b"], vec!["a", "b", "c"]),
         ("block", vec![], vec![]),
-    ] {
+    ];
+    side_by_side(cases, |(mode, after_change, after_new)| {
         let tools = Tools::new(&[FULL, B]);
         let (upstream, folder) = (tools.start(), Folder::new());
         let daemon = Daemon::start(&config(&upstream, mode, &folder).endpoint("names = \"prefixed\""));
@@ -196,7 +205,7 @@ fn each_mode_does_what_it_says() {
         assert_eq!(listed(), ["a", "b"], "{mode}");
         if mode == "off" {
             assert!(!folder.path().join("pins").exists());
-            continue;
+            return;
         }
         eventually("it is pinned", || (pins(&daemon, "pinned") == 2).then_some(()));
         kept(&folder, |file| file["complete"] == true);
@@ -227,7 +236,7 @@ fn each_mode_does_what_it_says() {
         // Nothing that was refused reached the server.
         let reached = upstream.received_of("tools/call");
         assert!(mode != "block" || reached.is_empty(), "{reached:?}");
-    }
+    });
 }
 
 #[test]

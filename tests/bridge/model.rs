@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Act, Answer, Asked, Caller, Child, Config, Connection, Daemon, Kind, Outcome, Script, Scripted, Turn,
-    answer, api_key, eventually, question_of,
+    answer, api_key, eventually, question_of, side_by_side,
 };
 
 const KEYS: [(&str, &str); 2] =
@@ -22,6 +22,11 @@ const KEYS: [(&str, &str); 2] =
 const BRIDGE: &str = "bridge = { park_timeout = \"8s\", session_idle_timeout = \"500ms\" }\n";
 const CLIENTS: usize = 4;
 const CALLS: usize = 12;
+
+/// What is added to every seed, so that other sequences can be played than those of every run.
+fn first_seed() -> u64 {
+    std::env::var("BRIDGE_MODEL_SEED").map_or(0, |seed| seed.parse().expect("a number"))
+}
 
 /// Numbers that look random and are the same every time (splitmix64).
 struct Dice(u64);
@@ -356,7 +361,8 @@ fn eras(era: Era) -> &'static str {
 }
 
 fn pairing(client: Era, server: Era, seeds: std::ops::Range<u64>) {
-    for seed in seeds {
+    side_by_side(seeds, |seed| {
+        let seed = first_seed() + seed;
         let (scripted, server) = scripted(server);
         let lines = format!("{}\n{BRIDGE}", eras(server.era));
         let daemon = Daemon::start(&config().upstream("up", scripted.upstream.address, &lines));
@@ -369,7 +375,7 @@ fn pairing(client: Era, server: Era, seeds: std::ops::Range<u64>) {
         }
         counted(&daemon, &counts, seed);
         assert_eq!(scripted.faults(), Vec::<String>::new(), "seed {seed}");
-    }
+    });
 }
 
 /// The gateway counted what the clients saw; rounds of calls that were answered without more ado come on top.
@@ -414,8 +420,9 @@ fn clients_and_processes_of_the_other_era() {
         let server = Server { era, tool: "script", is_http: false };
         let lines = child.keys(&format!("{}\n{BRIDGE}", eras(era)));
         let daemon = Daemon::start(&config().raw("up", &lines));
-        let counts = play(7, &daemon, &crowd(client, &server));
-        counted(&daemon, &counts, 7);
+        let seed = first_seed() + 7;
+        let counts = play(seed, &daemon, &crowd(client, &server));
+        counted(&daemon, &counts, seed);
         assert_eq!(child.events_of("fault"), Vec::<Value>::new());
     }
 }
@@ -439,9 +446,10 @@ fn all_of_them_at_one_endpoint() {
     ];
     let players: Vec<(Era, &Server)> =
         servers.iter().flat_map(|server| [(Era::Legacy, server), (Era::Modern, server)]).collect();
-    let counts = play(11, &daemon, &players);
+    let seed = first_seed() + 11;
+    let counts = play(seed, &daemon, &players);
     old.wait_idle();
-    counted(&daemon, &counts, 11);
+    counted(&daemon, &counts, seed);
     for child in [&old_child, &new_child] {
         assert_eq!(child.events_of("fault"), Vec::<Value>::new());
     }

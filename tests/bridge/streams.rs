@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Stream,
-    Upstream, call, eventually, in_session, legacy, literal, open_session, result_body,
+    Upstream, call, eventually, in_session, legacy, literal, open_session, result_body, side_by_side,
 };
 
 const LEGACY: &str = "eras = [\"legacy\"]\n";
@@ -70,10 +70,10 @@ fn a_server_that_only_says_that_it_is_there_is_waited_for() {
         Some(alive.event(&result_body(request, DONE)).end())
     });
     let daemon = daemon(&upstream, "stream_idle_timeout = \"700ms\"\n");
-    for capabilities in [NOBODY, EVERYTHING] {
+    side_by_side([NOBODY, EVERYTHING], |capabilities| {
         let answer = last(&mut post(&daemon, &call_as("1", capabilities)));
         assert_eq!(answer["result"]["content"][0]["text"], "done", "{capabilities}: {answer}");
-    }
+    });
 }
 
 #[test]

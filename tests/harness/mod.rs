@@ -55,6 +55,18 @@ pub(crate) use upstream::{Received, Upstream, refusing_address, unresponsive_add
 /// How long anything may take that is expected to happen. Generous: a loaded machine must not fail a test.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
+/// Runs `check` on every case at once: for cases that spend their time waiting and have nothing to do with each other.
+pub(crate) fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = cases.into_iter().map(|case| scope.spawn(|| check(case))).collect();
+        for case in running {
+            if let Err(panic) = case.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
 /// Tries `attempt` until it yields a value; for conditions that only the other process can see.
 pub(crate) fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     eventually_within(DEADLINE, what, attempt)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Broken, Config, Connection, Daemon, Gate, Http2, Listened, Listening, META, Offer, Reply, Request,
-    Upstream, api_key, body, call, eventually, list, literal, modern, refusing_address,
+    Upstream, api_key, body, call, eventually, list, literal, modern, refusing_address, side_by_side,
 };
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -528,7 +528,7 @@ fn a_stream_that_makes_no_sense_is_opened_again() {
 
 #[test]
 fn nonsense_in_the_place_of_an_acknowledgement_is_no_stream() {
-    for reply in [
+    let replies = [
         Reply::raw("SSH-2.0-OpenSSH\r\n\r\n"),
         Reply::json("200 OK", "{}"),
         Reply::json("500 Internal Server Error", "{}"),
@@ -536,14 +536,15 @@ fn nonsense_in_the_place_of_an_acknowledgement_is_no_stream() {
         Reply::stream().chunk("data: {\n\n"),
         Reply::stream().end(),
         Reply::default().reset(),
-    ] {
+    ];
+    side_by_side(replies, |reply| {
         let upstream = Listening::taking(Offer::tools(&["a"]), move |_| Listened::Answered(reply.clone()));
         let daemon = Daemon::start(&Config::transparent(&upstream.upstream));
         let _client = Client::acknowledged(&daemon, "1", TOOLS, TOOLS);
         daemon.send(&call("2", "a")).assert_ok();
         let asked = upstream.upstream.received_of("subscriptions/listen").len();
         assert!((1..=4).contains(&asked), "{asked} times within a second or two");
-    }
+    });
 }
 
 #[test]

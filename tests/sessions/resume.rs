@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Broken, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request,
-    Upstream, in_session, legacy, open_session, result_body,
+    Upstream, in_session, legacy, open_session, result_body, side_by_side,
 };
 
 const OLDER: &str = "2025-06-18";
@@ -267,7 +267,7 @@ fn cut(whole: &str, length: usize, is_reset: bool) -> Reply {
 
 #[test]
 fn an_exchange_cut_at_any_byte_has_one_outcome() {
-    for (version, can_resume) in [(OLDER, true), (LEGACY_VERSION, true), (OLDER, false)] {
+    side_by_side([(OLDER, true), (LEGACY_VERSION, true), (OLDER, false)], |(version, can_resume)| {
         let length = Arc::new(AtomicUsize::new(0));
         let cut_at = Arc::clone(&length);
         let called_as = Mutex::new(String::new());
@@ -309,5 +309,5 @@ fn an_exchange_cut_at_any_byte_has_one_outcome() {
             outcomes[usize::from(is_error)] += 1;
         }
         assert!(outcomes.iter().all(|count| *count > 5), "{version}: {outcomes:?}");
-    }
+    });
 }

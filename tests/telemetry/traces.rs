@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use crate::harness::{
     Child, Config, Daemon, Gate, LEGACY_VERSION, Legacy, META, Offer, Receiver, Reply, Request, Span,
     Upstream, body, call, eventually, in_session, legacy, list, modern, open_session, post, read_resource,
-    refusing_address,
+    refusing_address, side_by_side,
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -87,14 +87,15 @@ fn a_call_is_a_span_and_its_exchange_another() {
 #[test]
 fn the_parent_or_the_ratio_decides() {
     let fresh = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
-    for (lines, parent, is_traced) in [
+    let cases = [
         ("ratio = 1.0", None, true),
         ("ratio = 0.0", None, false),
         ("ratio = 0.0", Some(PARENT), true),
         ("ratio = 1.0", Some(UNSAMPLED), false),
         ("ratio = 0.0\nfollow_parent = false", Some(PARENT), false),
         ("ratio = 1.0\nfollow_parent = false", Some(fresh), true),
-    ] {
+    ];
+    side_by_side(cases, |(lines, parent, is_traced)| {
         let receiver = Receiver::start();
         let upstream = Upstream::with_tools(&["echo"]);
         let config = Config::transparent(&upstream).section(&receiver.table(lines));
@@ -108,7 +109,7 @@ fn the_parent_or_the_ratio_decides() {
         if !is_traced {
             assert_eq!(sent.headers("traceparent"), parent.as_slice(), "{lines}");
         }
-    }
+    });
 }
 
 #[test]

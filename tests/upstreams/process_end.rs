@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Config, Daemon, Folder, eventually, trunkline};
+use crate::harness::{Config, Daemon, Folder, eventually, side_by_side, trunkline};
 
 /// Programs that start others, as a script for `sh`. `$1` is a file into which each process writes its number; all of
 /// them ignore that their input ends.
@@ -167,20 +167,21 @@ fn start(command: &str, tree: &Tree) -> Child {
 
 #[test]
 fn nothing_of_a_program_outlives_the_command_that_started_it() {
-    for command in ["tools", "doctor"] {
-        for signal in [Signal::KILL, Signal::INT] {
-            let trees = TREES.map(|(_, script)| Tree::new(script));
-            let mut commands: Vec<Child> = trees.iter().map(|tree| start(command, tree)).collect();
-            trees.iter().for_each(Tree::wait);
-            for child in &mut commands {
-                kill_process(Pid::from_child(child), signal).expect("it can be signalled");
-                child.wait().expect("it ends");
-            }
-            for (tree, (what, _)) in trees.iter().zip(TREES) {
-                tree.wait_gone(&format!("{what}, after {command} and {signal:?}"));
-            }
+    let cases = ["tools", "doctor"]
+        .into_iter()
+        .flat_map(|command| [Signal::KILL, Signal::INT].map(|signal| (command, signal)));
+    side_by_side(cases, |(command, signal)| {
+        let trees = TREES.map(|(_, script)| Tree::new(script));
+        let mut commands: Vec<Child> = trees.iter().map(|tree| start(command, tree)).collect();
+        trees.iter().for_each(Tree::wait);
+        for child in &mut commands {
+            kill_process(Pid::from_child(child), signal).expect("it can be signalled");
+            child.wait().expect("it ends");
         }
-    }
+        for (tree, (what, _)) in trees.iter().zip(TREES) {
+            tree.wait_gone(&format!("{what}, after {command} and {signal:?}"));
+        }
+    });
 }
 
 /// What happens to a program is told as if nobody stood between.

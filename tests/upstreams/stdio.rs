@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{
     Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, api_key, body, call,
-    eventually, in_session, legacy, modern, open_session, post, trunkline,
+    eventually, in_session, legacy, modern, open_session, post, side_by_side, trunkline,
 };
 
 /// One child called `up` that speaks the legacy era only.
@@ -348,13 +348,14 @@ fn eras_are_found_out_on_one_process() {
 
 #[test]
 fn a_process_that_takes_long_to_start_is_asked_in_both_eras() {
-    for (words, era) in [(&["slow", "modern"][..], "modern and legacy"), (&["slow"], "legacy")] {
+    let cases = [(&["slow", "modern"][..], "modern and legacy"), (&["slow"], "legacy")];
+    side_by_side(cases, |(words, era)| {
         let child = Child::new(words);
         let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());
         let said = daemon.wait_for_log(0, "the eras", |line| line.contains("upstream speaks"));
         assert!(said.contains(&format!("upstream speaks {era} ")), "{said}");
         assert_eq!(child.pids().len(), 1, "it is asked both on the same process");
-    }
+    });
 }
 
 #[test]
@@ -492,11 +493,12 @@ fn death_in_a_call_is_told_and_the_next_call_works() {
 
 #[test]
 fn a_process_that_does_not_start_is_not_started_all_the_time() {
-    for (words, lines) in [
+    let cases = [
         (&["dies-at-start"][..], ""),
         (&["dies-in-initialize"], ""),
         (&["dies-at-start"], "isolation = \"shared\""),
-    ] {
+    ];
+    side_by_side(cases, |(words, lines)| {
         let child = Child::new(words);
         let daemon = Daemon::start(&legacy_child(&child, lines));
         let session = open(&daemon);
@@ -516,7 +518,7 @@ fn a_process_that_does_not_start_is_not_started_all_the_time() {
         if since.elapsed() < Duration::from_secs(1) {
             assert!(child.pids().len() <= starts + 2, "{} of {starts}", child.pids().len());
         }
-    }
+    });
 }
 
 #[test]
