@@ -4,10 +4,12 @@
 //! up.
 
 use std::collections::HashMap;
-use std::sync::mpsc;
+use std::error::Error;
+use std::fmt;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use jsonschema::{PatternOptions, Validator};
+use boon::{CompileError, Compiler, Draft, ErrorKind, Format, Schemas, UrlLoader, ValidationError};
 use serde_json::Value;
 
 /// How many faults are told.
@@ -22,11 +24,49 @@ const REFERENCES_MAX: usize = 2000;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The stack for it: schemas may be nested.
 const STACK_BYTES: usize = 256 << 20;
+/// What the schema is called while it is looked at. Nobody shows it.
+const NAME: &str = "schema:///";
+/// The dialects, and the address of what describes each.
+const DIALECTS: &[(Draft, &str)] = &[
+    (Draft::V2020_12, "https://json-schema.org/draft/2020-12/schema"),
+    (Draft::V2019_09, "https://json-schema.org/draft/2019-09/schema"),
+    (Draft::V7, "http://json-schema.org/draft-07/schema"),
+    (Draft::V6, "http://json-schema.org/draft-06/schema"),
+    (Draft::V4, "http://json-schema.org/draft-04/schema"),
+];
+/// The formats that drafts up to 7 ask for.
+const FORMATS: &[&str] = &[
+    "ipv4",
+    "ipv6",
+    "hostname",
+    "idn-hostname",
+    "email",
+    "idn-email",
+    "date",
+    "time",
+    "date-time",
+    "json-pointer",
+    "relative-json-pointer",
+    "uri",
+    "iri",
+    "uri-reference",
+    "iri-reference",
+    "uri-template",
+];
 
 /// Why nothing can be said.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the schema cannot be used: {0}")]
 pub struct Unusable(pub String);
+
+/// Where a value does not fit, and why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// A JSON pointer.
+    pub place: String,
+    /// A sentence about the value there.
+    pub why: String,
+}
 
 /// What does not fit, a line each; at most a few.
 pub fn faults(schema: &Value, value: &Value) -> Result<Vec<String>, Unusable> {
@@ -43,41 +83,117 @@ pub fn unusable(schema: &Value) -> Option<Unusable> {
     told(schema, &Value::Null, false).err()
 }
 
+/// The dialect of a schema, if it is known: the newest unless it says another.
+pub fn dialect_of(schema: &Value) -> Option<Draft> {
+    match schema.get("$schema") {
+        None => Some(Draft::V2020_12),
+        Some(dialect) => dialect.as_str().filter(|dialect| dialect.contains("://")).and_then(Draft::from_url),
+    }
+}
+
+/// What is wrong with a schema by the rules of a dialect, if anything. Its references are not followed.
+pub fn fault_of_schema(schema: &Value, dialect: Draft) -> Option<Fault> {
+    let address = DIALECTS.iter().find(|(known, _)| *known == dialect).map(|(_, address)| *address)?;
+    let schema = schema.clone();
+    let fault = with_room(move || {
+        let mut schemas = Schemas::new();
+        let index = compiler(false).compile(address, &mut schemas).map_err(unusable_by)?;
+        Ok(schemas.validate(&schema, index).err().and_then(|error| all(&error).into_iter().next()))
+    });
+    fault.unwrap_or_else(|unusable| Some(Fault { place: String::new(), why: unusable.to_string() }))
+}
+
 fn told(schema: &Value, value: &Value, with_formats: bool) -> Result<Vec<String>, Unusable> {
     ends(schema)?;
     let (schema, value) = (schema.clone(), value.clone());
+    with_room(move || checked(schema, &value, with_formats))
+}
+
+/// Answers within the time and the stack that there are for it.
+fn with_room<T: Send + 'static>(
+    check: impl FnOnce() -> Result<T, Unusable> + Send + 'static,
+) -> Result<T, Unusable> {
     let (sender, outcome) = mpsc::sync_channel(1);
     // Nothing ends a check from outside: one that takes too long is left behind, and ends with the process.
     std::thread::Builder::new()
         .name("schema".to_owned())
         .stack_size(STACK_BYTES)
-        .spawn(move || sender.send(checked(&schema, &value, with_formats)))
+        .spawn(move || sender.send(check()))
         .map_err(|error| Unusable(error.to_string()))?;
-    match outcome.recv_timeout(PATIENCE) {
-        Ok(faults) => faults,
-        Err(_) => Err(Unusable("checking against it takes too long".to_owned())),
+    outcome.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+        Err(Unusable(match error {
+            RecvTimeoutError::Timeout => "checking against it takes too long".to_owned(),
+            RecvTimeoutError::Disconnected => "checking against it failed".to_owned(),
+        }))
+    })
+}
+
+fn checked(schema: Value, value: &Value, with_formats: bool) -> Result<Vec<String>, Unusable> {
+    let mut compiler = compiler(with_formats);
+    let mut schemas = Schemas::new();
+    compiler.add_resource(NAME, schema).map_err(unusable_by)?;
+    let index = compiler.compile(NAME, &mut schemas).map_err(unusable_by)?;
+    let faults = schemas.validate(value, index).err().map(|error| all(&error)).unwrap_or_default();
+    Ok(faults.iter().take(FAULTS_MAX).map(Fault::to_string).collect())
+}
+
+fn unusable_by(error: CompileError) -> Unusable {
+    match error {
+        CompileError::ValidationError { src, .. } => {
+            Unusable(all(&src).first().map(Fault::to_string).unwrap_or_default())
+        }
+        CompileError::InvalidRegex { regex, src, .. } => Unusable(format!("{regex:?} is no pattern: {src}")),
+        error => Unusable(error.to_string()),
     }
 }
 
-fn checked(schema: &Value, value: &Value, with_formats: bool) -> Result<Vec<String>, Unusable> {
-    let faults = validator(schema, with_formats)?
-        .iter_errors(value)
-        .take(FAULTS_MAX)
-        .map(|error| {
-            let place = error.instance_path().to_string();
-            let place = place.trim_start_matches('/').replace('/', ".");
-            if place.is_empty() { error.to_string() } else { format!("{place}: {error}") }
-        })
-        .collect();
-    Ok(faults)
+fn compiler(with_formats: bool) -> Compiler {
+    let mut compiler = Compiler::new();
+    compiler.use_loader(Box::new(Nothing));
+    if with_formats {
+        compiler.enable_format_assertions();
+    } else {
+        for name in FORMATS {
+            compiler.register_format(Format { name, func: |_| Ok(()) });
+        }
+    }
+    compiler
 }
 
-fn validator(schema: &Value, with_formats: bool) -> Result<Validator, Unusable> {
-    jsonschema::options()
-        .with_pattern_options(PatternOptions::regex())
-        .should_validate_formats(with_formats)
-        .build(schema)
-        .map_err(|error| Unusable(error.to_string()))
+/// Fetches nothing, from nowhere.
+struct Nothing;
+
+impl UrlLoader for Nothing {
+    fn load(&self, _url: &str) -> Result<Value, Box<dyn Error>> {
+        Err("nothing is fetched".into())
+    }
+}
+
+/// All that does not fit, one after the other.
+fn all(error: &ValidationError<'_, '_>) -> Vec<Fault> {
+    let inner = || error.causes.iter().flat_map(all);
+    let why = match &error.kind {
+        ErrorKind::Schema { .. } | ErrorKind::Group | ErrorKind::Reference { .. } | ErrorKind::AllOf
+            if !error.causes.is_empty() =>
+        {
+            return inner().collect();
+        }
+        ErrorKind::AnyOf | ErrorKind::OneOf(None) => {
+            let alternatives: Vec<_> = inner().take(FAULTS_MAX).map(|fault| fault.to_string()).collect();
+            format!("it fits none of what it may be ({})", alternatives.join("; "))
+        }
+        kind => kind.to_string(),
+    };
+    vec![Fault { place: error.instance_location.to_string(), why }]
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place.trim_start_matches('/').replace('/', ".").as_str() {
+            "" => out.write_str(&self.why),
+            place => write!(out, "{place}: {}", self.why),
+        }
+    }
 }
 
 /// Refuses schemas whose references lead back to themselves without a value in between, which have no end, and those
@@ -168,9 +284,38 @@ mod tests {
         });
         assert_eq!(faults(&schema, &json!({"days": 2})), Ok(vec![]));
         let faults = faults(&schema, &json!({"days": 9, "at": {"x": "1"}, "b": 1})).unwrap();
-        assert!(faults.iter().any(|fault| fault.starts_with("days: 9 is greater than")), "{faults:?}");
-        assert!(faults.iter().any(|fault| fault.starts_with("at.x: ")), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault == "days: must be <=7, but got 9"), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault == "at.x: want number, but got string"), "{faults:?}");
         assert_eq!(faults.len(), 3);
+    }
+
+    #[test]
+    fn alternatives_say_what_each_of_them_wants() {
+        let schema = json!({"properties": {"at": {"anyOf": [{"type": "string"}, {"type": "null"}]}}});
+        let faults = faults(&schema, &json!({"at": 1})).unwrap();
+        let expected = "at: it fits none of what it may be (at: want string, but got number; at: want null, but got number)";
+        assert_eq!(faults, [expected]);
+    }
+
+    #[test]
+    fn formats_count_only_where_a_person_fills_in_a_form() {
+        for dialect in
+            ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
+        {
+            let schema = json!({"$schema": dialect, "type": "string", "format": "date"});
+            assert_eq!(faults(&schema, &json!("soon")), Ok(vec![]), "{dialect}");
+            assert_eq!(faults_of_field(&schema, &json!("soon")).unwrap().len(), 1, "{dialect}");
+            assert_eq!(faults_of_field(&schema, &json!("2026-02-28")), Ok(vec![]), "{dialect}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_fetched() {
+        for (key, place) in [("$schema", "http://127.0.0.1:1/x"), ("$schema", "file:///etc/hostname")] {
+            assert!(unusable(&json!({key: place})).is_some(), "{place}");
+        }
+        assert!(unusable(&json!({"$ref": "file:///etc/hostname"})).is_some());
+        assert!(unusable(&json!({"$id": "file:///etc/hostname", "type": "object"})).is_none());
     }
 
     #[test]

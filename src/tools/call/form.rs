@@ -176,10 +176,10 @@ mod tests {
         for (name, text, expected) in [
             ("name", "Ada", Ok(Some(json!("Ada")))),
             ("name", "", Err("this one is needed")),
-            ("name", "A", Err("\"A\" is shorter than 2 characters")),
+            ("name", "A", Err("length must be >=2, but got 1")),
             ("age", "", Ok(None)),
             ("age", "40", Ok(Some(json!(40)))),
-            ("age", "4", Err("4 is less than the minimum of 18")),
+            ("age", "4", Err("must be >=18, but got 4")),
             ("age", "old", Err("this is not an integer")),
             ("sure", "", Ok(Some(json!(false)))),
             ("sure", "yes", Ok(Some(json!(true)))),
@@ -190,9 +190,9 @@ mod tests {
             ("colour", "0", Err("choose from 1 to 2")),
             ("size", "Medium", Ok(Some(json!("m")))),
             ("email", "a@b.example", Ok(Some(json!("a@b.example")))),
-            ("email", "soon", Err("\"soon\" is not a \"email\"")),
+            ("email", "soon", Err("'soon' is not valid email: missing @")),
             ("tags", "1, c", Ok(Some(json!(["a", "c"])))),
-            ("tags", "1,2,3", Err("[\"a\",\"b\",\"c\"] has more than 2 items")),
+            ("tags", "1,2,3", Err("maximum 2 items required, but got 3 items")),
         ] {
             let field = form.fields.iter().find(|field| field.name == name).unwrap();
             assert_eq!(field.value(text, None), expected.map_err(str::to_owned), "{name}: {text}");

@@ -7,19 +7,8 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::doctor::facts::clip;
+use client::tool::fit;
 
-/// Checks a schema against a dialect's meta-schema. The library's own choice by `$schema` panics where it knows
-/// none.
-type Check = for<'a> fn(&'a Value) -> Result<(), jsonschema::ValidationError<'a>>;
-
-/// Dialects that are known here, by their URI without scheme.
-const DIALECTS: &[(&str, Check)] = &[
-    ("json-schema.org/draft/2020-12/schema", jsonschema::draft202012::meta::validate),
-    ("json-schema.org/draft/2019-09/schema", jsonschema::draft201909::meta::validate),
-    ("json-schema.org/draft-07/schema", jsonschema::draft7::meta::validate),
-    ("json-schema.org/draft-06/schema", jsonschema::draft6::meta::validate),
-    ("json-schema.org/draft-04/schema", jsonschema::draft4::meta::validate),
-];
 /// Deeper schemas are filled in badly; the strictest of the common model APIs stops at ten levels of objects,
 /// which are two levels of schema each.
 const DEPTH_MAX: usize = 20;
@@ -54,24 +43,13 @@ fn invalid(schema: &Value) -> Option<String> {
     if !schema.is_object() {
         return Some(format!("it is {}, not an object", clip(&schema.to_string(), 40)));
     }
-    let check = match schema.get("$schema") {
-        None => Some(DIALECTS[0].1),
-        Some(dialect) => dialect.as_str().and_then(check_of),
-    };
-    let Some(check) = check else {
+    let Some(dialect) = fit::dialect_of(schema) else {
         let dialect = clip(&schema["$schema"].to_string(), 80);
         return Some(format!("$schema is {dialect}, a dialect that few know"));
     };
-    let fault = check(schema).err()?;
-    let place = fault.instance_path().to_string();
-    let place = if place.is_empty() { "its root".to_owned() } else { clip(&place, 80) };
-    Some(format!("at {place}: {}", clip(&fault.to_string(), 160)))
-}
-
-fn check_of(dialect: &str) -> Option<Check> {
-    let uri = dialect.strip_prefix("https://").or_else(|| dialect.strip_prefix("http://"))?;
-    let uri = uri.strip_suffix('#').unwrap_or(uri);
-    DIALECTS.iter().find(|(known, _)| *known == uri).map(|(_, check)| *check)
+    let fault = fit::fault_of_schema(schema, dialect)?;
+    let place = if fault.place.is_empty() { "its root".to_owned() } else { clip(&fault.place, 80) };
+    Some(format!("at {place}: {}", clip(&fault.why, 160)))
 }
 
 /// What an input schema must be besides a schema.
