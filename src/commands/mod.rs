@@ -100,7 +100,11 @@ enum Command {
     /// Show and approve changed definitions of tools
     Pins(pins::PinsArgs),
     /// Print the JSON Schema of the configuration file
-    Schema,
+    Schema {
+        /// Print the reference file instead, which has every key
+        #[arg(long, hide = true)]
+        reference: bool,
+    },
     /// Print what a shell needs to complete the command line
     Completions {
         /// The shell
@@ -146,8 +150,8 @@ fn done(arguments: Arguments) -> ExitCode {
         Command::Key { name } => key::key(&name),
         Command::SessionKey { file } => session_key::session_key(&file),
         Command::Pins(options) => pins::pins(&options),
-        Command::Schema => {
-            put_text(config::json_schema());
+        Command::Schema { reference } => {
+            put_text(if reference { config::reference() } else { config::json_schema() });
             Ok(())
         }
         Command::Completions { shell } => completions::completions(shell),

@@ -1,287 +1,193 @@
-//! `[[endpoint]]` → [`Endpoint`]: paths, names, who may call and from where.
+//! `[[endpoint]]`: paths, names, who may call and from where.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::ops::Range;
 
-use globset::Glob;
+use serde_json::Value as Json;
 
 use super::error::{ConfigError, nearest};
-use super::file::{self, File};
-use super::resolve::Findings;
-use super::value::{At, Key};
-use super::{Alias, AuthMethod, Endpoint, Listener, Names, Upstream, identity};
+use super::findings::{Findings, Node};
+use super::identity::{AuthMethod, default_methods};
+use super::list::{List, Map};
+use super::listener::{CertificateDemand, open_address};
+use super::schema::Definitions;
+use super::section::section;
+use super::table::Table;
+use super::text::{Any, Audience, Fault, Glob, Scope, texts};
+use super::value::{GIB, KIB, Size, Value, choice};
+use super::{Config, Upstream};
 
 /// Between an upstream's prefix and the name it gave.
 const SEPARATOR: &str = "__";
 const PUBLIC_NAME_BYTES_MAX: usize = 128;
 const INSTRUCTIONS_BYTES_MAX: usize = 16 * 1024;
 
-/// All endpoints, in the order of the text.
-pub(super) fn resolve(
-    file: &File,
-    listeners: &[Listener],
-    upstreams: &[Upstream],
-    findings: &mut Findings,
-) -> Vec<Endpoint> {
-    let mut paths = BTreeSet::new();
-    let mut endpoints = Vec::new();
-    for written in &file.endpoint {
-        let path = path(written, &mut paths, findings);
-        let members = members(written, upstreams, findings);
-        let endpoint = &written.value;
-        let resolved = Endpoint {
-            path,
-            names: names(endpoint, findings),
-            legacy_errors: endpoint.legacy_errors.value().copied().unwrap_or_default(),
-            sse: endpoint.sse.value().copied().unwrap_or(false),
-            label_requests: endpoint.label_requests.value().copied().unwrap_or(false),
-            accept_bare: endpoint.accept_bare.value().copied().unwrap_or(true),
-            aliases: aliases(endpoint, &members, findings),
-            upstreams: members.into_iter().map(|upstream| upstream.name.clone()).collect(),
-            allow: globs(&endpoint.allow, findings).unwrap_or_else(|| vec!["*".to_owned()]),
-            deny: globs(&endpoint.deny, findings).unwrap_or_default(),
-            auth: auth(written, file, listeners, findings),
-            allow_unauthenticated: endpoint.allow_unauthenticated.value().copied().unwrap_or(false),
-            origins: all(&endpoint.origins, origin, findings),
-            hosts: hosts(&endpoint.hosts, findings),
-            public_url: public_url(&endpoint.public_url, findings),
-            audiences: identity::plain_words(&endpoint.audiences, "an audience", findings),
-            scopes: identity::scopes(&endpoint.scopes, findings),
-            list_page_bytes_max: endpoint
-                .list_page_bytes_max
-                .0
-                .is_some()
-                .then(|| endpoint.list_page_bytes_max.or(0)),
-            instructions: instructions(&endpoint.instructions, findings),
-        };
-        identity::check_endpoint(written, &resolved, findings);
-        endpoints.push(resolved);
+section! {
+    /// A path clients see, and what is behind it.
+    pub struct Endpoint {
+        /// Path of the URL, such as `/mcp`.
+        #[example("/mcp")]
+        path: Path,
+        /// Names of the upstreams, each once; merged lists keep this order.
+        #[example(["weather"])]
+        upstreams: List<Any, 1>,
+        /// How public names are made: `transparent` passes names and bodies unchanged, for one upstream only; `prefixed`
+        /// makes `weather__forecast` of `forecast`; `bare` leaves names as they are and routes by what the upstreams
+        /// list. Default: `transparent` with one upstream, `prefixed` with several.
+        #[example("transparent")]
+        names: Names => if upstreams.len() > 1 { Names::Prefixed } else { Names::Transparent },
+        /// On prefixed endpoints: an unprefixed name that exactly one upstream offers is routed there.
+        accept_bare: bool = true,
+        /// Other public names: `alias = "upstream__inner"`, with the name (not the prefix) of the upstream.
+        #[example({ today = "weather__forecast" })]
+        aliases: Aliases = {},
+        /// Globs over public names and URIs of what is offered.
+        allow: List<Glob> = ["*"],
+        /// Globs over public names and URIs of what is not offered, whatever `allow` says.
+        deny: List<Glob> = [],
+        /// How clients authenticate, by any of these; empty: anyone may call. A key or token that is presented decides,
+        /// whatever the certificate. Default: what is configured of `[[api_key]]`, `[[jwt]]` and `[client_certificate]`.
+        #[example(["api_key"])]
+        auth: List<AuthMethod> => Vec::new(),
+        /// Lets anyone call although a listener is not loopback.
+        allow_unauthenticated: bool = false,
+        /// Browser origins that may call. Default: loopback origins on a loopback listener, none elsewhere.
+        #[example(["https://app.example.com"])]
+        origins: Option<List<Origin>>,
+        /// `Host` values that are served, with a port where only that port is meant. Default: localhost names on loopback
+        /// listeners, the host of `public_url` where set, else any.
+        #[example(["mcp.example.com"])]
+        hosts: Option<List<Host, 1>>,
+        /// The URL by which clients reach the endpoint. Required with `jwt`: it is the audience of tokens, and named in
+        /// what clients are told of how to get one. Clients of HTTP+SSE are told to send messages to its path.
+        #[example("https://mcp.example.com/mcp")]
+        public_url: Option<PublicUrl>,
+        /// What the audience of a token may be beside `public_url`, byte for byte.
+        audiences: List<Audience> = [],
+        /// Scopes that every caller must have been granted, such as `mcp:read`.
+        scopes: List<Scope> = [],
+        /// How the failure of a request is shown to clients with sessions: in an HTTP 200 (`jsonrpc`), which every client
+        /// survives, or with its own status (`http`).
+        legacy_errors: LegacyErrors = "jsonrpc",
+        /// Whether clients of HTTP+SSE (2024-11-05) are served as well: a GET that names no session opens their stream.
+        sse: bool = false,
+        /// Whether the text of what an upstream asks a user begins with the upstream's name, where there are several.
+        label_requests: bool = false,
+        /// Lists longer than this are given out in pages of about this size. Default: one page, however long, as many
+        /// hosts read only the first.
+        #[example("1MiB")]
+        list_page_bytes_max: Option<Size<KIB, GIB>>,
+        /// Put before the instructions of the upstreams; up to 16KiB.
+        #[example("Ask for the weather before planning a trip.")]
+        instructions: Option<Instructions>,
     }
-    endpoints
+    check check_endpoint;
 }
 
-fn path<'f>(
-    written: &'f At<file::Endpoint>,
-    taken: &mut BTreeSet<&'f str>,
-    findings: &mut Findings,
-) -> String {
-    let message = "the endpoint has no `path`: write `path = \"/mcp\"`";
-    let Some(At { value: path, span }) = findings.required(&written.value.path, &written.span, message)
-    else {
-        return String::new();
-    };
-    let fault = if !path.starts_with('/') {
-        Some("a path begins with `/`")
-    } else if path.contains(['?', '#']) {
-        Some("a path has no query and no fragment: remove `?` or `#` and what follows")
-    } else if path.len() > 1 && path.ends_with('/') {
-        Some("a path does not end with `/`")
-    } else if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-        Some("a path is visible ASCII: write other characters as %XX")
-    } else if !taken.insert(path) {
-        Some("two endpoints have this path: choose another")
+/// One more public name for something an upstream offers: `today = "weather__forecast"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alias {
+    /// What clients call it.
+    pub public: String,
+    /// Name (not prefix) of the upstream, one of the endpoint's.
+    pub upstream: String,
+    /// What the upstream calls it.
+    pub inner: String,
+}
+
+choice! {
+    /// How an endpoint makes public names from those of its upstreams.
+    pub enum Names {
+        /// Names and bodies pass unchanged; for one upstream.
+        Transparent = "transparent",
+        /// `prefix__name`.
+        Prefixed = "prefixed",
+        /// Names are unchanged and routed by what the upstreams list.
+        Bare = "bare",
+    }
+}
+
+choice! {
+    /// How the failure of a request is shown to clients with sessions.
+    pub enum LegacyErrors {
+        /// As a JSON-RPC error in an HTTP 200: some clients give up their session at any other status.
+        JsonRpc = "jsonrpc",
+        /// With the HTTP status that clients without sessions get.
+        Http = "http",
+    }
+}
+
+texts! {
+    /// The path of an endpoint: begins with `/`, and does not end with one unless it is `/`.
+    pub Path -> String, "^/([^?#]*[^/?#])?$", path;
+    /// An origin as browsers send it: lower case, without the scheme's own port.
+    pub Origin -> String, "", origin;
+    /// A value of `Host`, in lower case.
+    pub Host -> String, "", |text: &str| if is_host_and_port(text) {
+        Ok(text.to_ascii_lowercase())
     } else {
-        None
+        Err(format!("`{text}` is not a host: write `host` or `host:port`, no scheme, path or wildcard").into())
     };
-    if let Some(fault) = fault {
-        findings.error(span.clone(), fault);
-    }
-    path.clone()
+    /// Where clients reach an endpoint.
+    pub PublicUrl -> String, "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$", public_url;
+    /// What is said of the upstreams.
+    pub Instructions -> String, "", |text: &str| match text.len() {
+        0..=INSTRUCTIONS_BYTES_MAX => Ok(text.to_owned()),
+        bytes => {
+            Err(format!("{bytes} bytes of instructions: at most 16KiB, as every client gives them to its model").into())
+        }
+    };
 }
 
-/// The upstreams of the endpoint that exist, each once.
-fn members<'u>(
-    written: &At<file::Endpoint>,
-    upstreams: &'u [Upstream],
-    findings: &mut Findings,
-) -> Vec<&'u Upstream> {
-    let message = "the endpoint has no `upstreams`: name those behind it";
-    let Some(names) = findings.required(&written.value.upstreams, &written.span, message) else {
-        return Vec::new();
-    };
-    if names.value.is_empty() {
-        findings.error(names.span.clone(), "`upstreams` is empty: name at least one");
-    }
-    let mut members: Vec<&Upstream> = Vec::new();
-    for At { value: name, span } in &names.value {
-        let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == *name) else {
-            // A misspelt [upstream] table has been reported, and all its names would be unknown.
-            if !(upstreams.is_empty() && findings.damaged.root()) {
-                let suggestion = nearest(name, upstreams.iter().map(|upstream| upstream.name.as_str()));
-                let message = format!("no upstream is named `{name}`: add [upstream.{name}]");
-                findings.errors.push(ConfigError::new(span.clone(), message).suggest(suggestion));
-            }
-            continue;
+/// Aliases, sorted by their public names.
+#[derive(Debug)]
+pub struct Aliases;
+
+impl Value for Aliases {
+    type Out = Vec<Alias>;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Vec<Alias>> {
+        let aliases = Map::<Any>::read(node, findings)?;
+        let alias = |(public, target): (String, String)| {
+            let (upstream, inner) = target.split_once(SEPARATOR).unwrap_or((&target, ""));
+            Alias { public, upstream: upstream.to_owned(), inner: inner.to_owned() }
         };
-        if members.iter().any(|member| member.name == *name) {
-            findings.error(span.clone(), format!("`{name}` is named twice"));
-            continue;
-        }
-        if let Some(other) = members.iter().find(|member| member.prefix == upstream.prefix) {
-            let message = format!(
-                "upstreams `{}` and `{name}` have the same prefix `{}`: give one of them another `prefix`",
-                other.name, upstream.prefix
-            );
-            findings.error(span.clone(), message);
-        }
-        members.push(upstream);
+        Some(aliases.into_iter().map(alias).collect())
     }
-    members
-}
 
-fn names(endpoint: &file::Endpoint, findings: &mut Findings) -> Names {
-    let several = endpoint.upstreams.value().is_some_and(|names| names.len() > 1);
-    match &endpoint.names.0 {
-        Some(At { value: Names::Transparent, span }) if several => {
-            let message = "several upstreams cannot be transparent: choose `names = \"prefixed\"` or `names = \"bare\"`";
-            findings.error(span.clone(), message);
-            Names::Transparent
-        }
-        Some(names) => names.value,
-        None if several => Names::Prefixed,
-        None => Names::Transparent,
+    fn schema(definitions: &mut Definitions) -> Json {
+        Map::<Any>::schema(definitions)
     }
 }
 
-fn aliases(endpoint: &file::Endpoint, members: &[&Upstream], findings: &mut Findings) -> Vec<Alias> {
-    let no_aliases = BTreeMap::new();
-    let mut aliases = Vec::new();
-    for (public, target) in endpoint.aliases.value().unwrap_or(&no_aliases) {
-        if let Some(message) = alias_name_fault(&public.value, members) {
-            findings.error(public.span.clone(), message);
-        }
-        let (name, inner) = target.value.split_once(SEPARATOR).unwrap_or((&target.value, ""));
-        if members.iter().any(|member| member.name == name) && !inner.is_empty() {
-            aliases.push(Alias {
-                public: public.value.clone(),
-                upstream: name.to_owned(),
-                inner: inner.to_owned(),
-            });
-        } else {
-            findings.errors.push(alias_target_error(target, name, inner, members));
-        }
-    }
-    aliases
-}
-
-fn alias_name_fault(public: &str, members: &[&Upstream]) -> Option<String> {
-    if public.is_empty() || public.len() > PUBLIC_NAME_BYTES_MAX || public.chars().any(char::is_control) {
-        return Some(format!("an alias has 1 to {PUBLIC_NAME_BYTES_MAX} bytes and no control characters"));
-    }
-    let (prefix, _) = public.split_once(SEPARATOR)?;
-    let member = members.iter().find(|member| member.prefix == prefix)?;
-    Some(format!(
-        "alias `{public}` could be a name of upstream `{}`: choose one that does not begin with `{prefix}{SEPARATOR}`",
-        member.name
-    ))
-}
-
-fn alias_target_error(target: &At<String>, name: &str, inner: &str, members: &[&Upstream]) -> ConfigError {
-    let error = |message: String| ConfigError::new(target.span.clone(), message);
-    if inner.is_empty() {
-        return error(
-            "an alias stands for `UPSTREAM__NAME`: the upstream, two underscores, what it calls it".into(),
-        );
-    }
-    let suggestion = match members.iter().find(|member| member.prefix == name) {
-        Some(same) => Some(format!("`{name}` is its prefix: write `{}{SEPARATOR}{inner}`", same.name)),
-        None => nearest(name, members.iter().map(|member| member.name.as_str())),
+fn path(text: &str) -> Result<String, Fault> {
+    let fault = if !text.starts_with('/') {
+        "a path begins with `/`"
+    } else if text.contains(['?', '#']) {
+        "a path has no query and no fragment: remove `?` or `#` and what follows"
+    } else if text.len() > 1 && text.ends_with('/') {
+        "a path does not end with `/`"
+    } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        "a path is visible ASCII: write other characters as %XX"
+    } else {
+        return Ok(text.to_owned());
     };
-    error(format!("this endpoint has no upstream named `{name}`")).suggest(suggestion)
+    Err(fault.into())
 }
 
-/// The globs of a list, all of which must be valid.
-pub(super) fn globs(written: &Key<Vec<At<String>>>, findings: &mut Findings) -> Option<Vec<String>> {
-    let check = |glob: &str| match Glob::new(glob) {
-        Ok(_) => Ok(glob.to_owned()),
-        Err(error) => Err(format!("not a glob: {}", error.kind())),
-    };
-    all(written, check, findings)
-}
-
-fn auth(
-    written: &At<file::Endpoint>,
-    file: &File,
-    listeners: &[Listener],
-    findings: &mut Findings,
-) -> Vec<AuthMethod> {
-    let endpoint = &written.value;
-    let Some(At { value: methods, span }) = &endpoint.auth.0 else {
-        let configured = identity::default_methods(file);
-        if !configured.is_empty() {
-            return configured;
-        }
-        // A misspelt `auth` or [[api_key]] has been reported; it was meant to close the endpoint.
-        if !findings.damaged.root() && !findings.damaged.table(&written.span) {
-            open_only_on_loopback(written, &written.span, listeners, findings);
-        }
-        return Vec::new();
-    };
-    if methods.is_empty() {
-        open_only_on_loopback(written, span, listeners, findings);
-    }
-    for method in methods {
-        identity::check_method(method, file, listeners, findings);
-    }
-    let mut distinct: Vec<AuthMethod> = Vec::new();
-    for method in methods {
-        if !distinct.contains(&method.value) {
-            distinct.push(method.value);
-        }
-    }
-    distinct
-}
-
-/// An endpoint without authentication on a network is an error unless the operator says it is meant.
-fn open_only_on_loopback(
-    written: &At<file::Endpoint>,
-    span: &Range<usize>,
-    listeners: &[Listener],
-    findings: &mut Findings,
-) {
-    let allowed = written.value.allow_unauthenticated.value().copied().unwrap_or(false);
-    let public = listeners.iter().find(|listener| !listener.address.ip().to_canonical().is_loopback());
-    if let Some(Listener { address, .. }) = public
-        && !allowed
-    {
-        let message = format!(
-            "anyone who reaches {address} could call this endpoint: add an [[api_key]], listen on 127.0.0.1, \
-             or write `allow_unauthenticated = true`"
-        );
-        findings.error(span.clone(), message);
-    }
-}
-
-/// Every value of a list through `check`; the faults are reported where they stand.
-fn all(
-    written: &Key<Vec<At<String>>>,
-    check: impl Fn(&str) -> Result<String, String>,
-    findings: &mut Findings,
-) -> Option<Vec<String>> {
-    let mut values = Vec::new();
-    for At { value, span } in written.value()? {
-        match check(value) {
-            Ok(value) => values.push(value),
-            Err(fault) => findings.error(span.clone(), fault),
-        }
-    }
-    Some(values)
-}
-
-/// An origin as browsers send it: lower case, without the scheme's own port.
-fn origin(text: &str) -> Result<String, String> {
+fn origin(text: &str) -> Result<String, Fault> {
     let lower = text.to_ascii_lowercase();
     let shape =
         || format!("`{text}` is not an origin: write `scheme://host` or `scheme://host:port`, no wildcards");
     let (scheme, authority) = lower.split_once("://").ok_or_else(shape)?;
     if let Some((host, _)) = authority.split_once(['/', '?', '#']) {
-        return Err(format!("an origin has no path: write `{scheme}://{host}`"));
+        return Err(format!("an origin has no path: write `{scheme}://{host}`").into());
     }
     let scheme_is_valid = scheme.starts_with(|first: char| first.is_ascii_lowercase())
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     if !scheme_is_valid || !is_host_and_port(authority) {
-        return Err(shape());
+        return Err(shape().into());
     }
     let own_port = match scheme {
         "http" => ":80",
@@ -289,25 +195,6 @@ fn origin(text: &str) -> Result<String, String> {
         _ => "",
     };
     Ok(format!("{scheme}://{}", authority.strip_suffix(own_port).unwrap_or(authority)))
-}
-
-fn hosts(written: &Key<Vec<At<String>>>, findings: &mut Findings) -> Option<Vec<String>> {
-    if let Some(At { value, span }) = &written.0
-        && value.is_empty()
-    {
-        findings.error(
-            span.clone(),
-            "`hosts` is empty, so every request would be refused: leave it out for the default",
-        );
-    }
-    let check = |host: &str| {
-        if is_host_and_port(host) {
-            Ok(host.to_ascii_lowercase())
-        } else {
-            Err(format!("`{host}` is not a host: write `host` or `host:port`, no scheme, path or wildcard"))
-        }
-    };
-    all(written, check, findings)
 }
 
 /// `host` or `host:port`, where host is a name, an IPv4 address or an IPv6 address in brackets.
@@ -330,29 +217,178 @@ fn is_host_and_port(text: &str) -> bool {
     port_is_valid && host_is_valid
 }
 
-fn public_url(written: &Key<String>, findings: &mut Findings) -> Option<String> {
-    let At { value: url, span } = written.0.as_ref()?;
+fn public_url(url: &str) -> Result<String, Fault> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
     let is_web = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
     let is_plain = !url.contains(['?', '#']) && url.bytes().all(|byte| byte.is_ascii_graphic());
-    if !is_web || !is_plain || !is_host_and_port(authority) {
-        let message = "not the URL of an endpoint: write for example \"https://mcp.example.com/mcp\", \
-                       without user, query and fragment";
-        let error = ConfigError::new(span.clone(), message);
-        findings.errors.push(if url.contains('@') { error.secret() } else { error });
+    if is_web && is_plain && is_host_and_port(authority) {
+        return Ok(url.to_owned());
     }
-    Some(url.clone())
+    let message = "not the URL of an endpoint: write for example \"https://mcp.example.com/mcp\", without user, query \
+                   and fragment";
+    Err(message.into())
 }
 
-fn instructions(written: &Key<String>, findings: &mut Findings) -> Option<String> {
-    let At { value: text, span } = written.0.as_ref()?;
-    if text.len() > INSTRUCTIONS_BYTES_MAX {
+fn check_endpoint(mut endpoint: Endpoint, table: Table<'_>, findings: &mut Findings) -> Endpoint {
+    if endpoint.names == Names::Transparent && endpoint.upstreams.len() > 1 {
+        let message =
+            "several upstreams cannot be transparent: choose `names = \"prefixed\"` or `names = \"bare\"`";
+        findings.error_at(table, "names", message);
+    }
+    let mut distinct = Vec::new();
+    endpoint.auth.retain(|method| {
+        let is_new = !distinct.contains(method);
+        distinct.push(*method);
+        is_new
+    });
+    endpoint
+}
+
+/// What holds between endpoints, and between an endpoint and its upstreams. Fills in how clients authenticate.
+pub(super) fn check(config: &mut Config, root: Table<'_>, findings: &mut Findings) {
+    let mut endpoints = std::mem::take(&mut config.endpoints);
+    let mut paths = BTreeSet::new();
+    for (endpoint, table) in endpoints.iter_mut().zip(root.tables("endpoint")) {
+        if findings.span(table, "path").is_some() && !paths.insert(endpoint.path.clone()) {
+            findings.error_at(table, "path", "two endpoints have this path: choose another");
+        }
+        let members = members(config, root, table, findings);
+        check_aliases(endpoint, &members, table, findings);
+        check_auth(endpoint, config, root, table, findings);
+    }
+    config.endpoints = endpoints;
+}
+
+/// The upstreams of the endpoint that exist, each once.
+fn members<'u>(
+    config: &'u Config,
+    root: Table<'_>,
+    endpoint: Table<'_>,
+    findings: &mut Findings,
+) -> Vec<&'u Upstream> {
+    let mut members: Vec<&Upstream> = Vec::new();
+    for (name, span) in endpoint.texts("upstreams") {
+        let Some(upstream) = config.upstreams.iter().find(|upstream| upstream.name == name) else {
+            // A misspelt [upstream] table has been reported, and all its names would be unknown.
+            if !(config.upstreams.is_empty() && findings.is_damaged(root)) {
+                let names = config.upstreams.iter().map(|upstream| upstream.name.as_str());
+                let message = format!("no upstream is named `{name}`: add [upstream.{name}]");
+                findings.errors.push(ConfigError::new(span, message).suggest(nearest(name, names)));
+            }
+            continue;
+        };
+        if members.iter().any(|member| member.name == name) {
+            findings.error(span, format!("`{name}` is named twice"));
+            continue;
+        }
+        if let Some(other) = members.iter().find(|member| member.prefix == upstream.prefix) {
+            let message = format!(
+                "upstreams `{}` and `{name}` have the same prefix `{}`: give one of them another `prefix`",
+                other.name, upstream.prefix
+            );
+            findings.error(span, message);
+        }
+        members.push(upstream);
+    }
+    members
+}
+
+fn check_aliases(endpoint: &Endpoint, members: &[&Upstream], table: Table<'_>, findings: &mut Findings) {
+    for (public, target) in table.table("aliases").entries() {
+        let Some(alias) = endpoint.aliases.iter().find(|alias| alias.public == *public.get_ref()) else {
+            continue;
+        };
+        if let Some(message) = alias_name_fault(&alias.public, members) {
+            findings.error(public.span(), message);
+        }
+        if let Some(error) = alias_target_error(alias, target.span(), members) {
+            findings.errors.push(error);
+        }
+    }
+}
+
+fn alias_name_fault(public: &str, members: &[&Upstream]) -> Option<String> {
+    if public.is_empty() || public.len() > PUBLIC_NAME_BYTES_MAX || public.chars().any(char::is_control) {
+        return Some(format!("an alias has 1 to {PUBLIC_NAME_BYTES_MAX} bytes and no control characters"));
+    }
+    let (prefix, _) = public.split_once(SEPARATOR)?;
+    let member = members.iter().find(|member| member.prefix == prefix)?;
+    Some(format!(
+        "alias `{public}` could be a name of upstream `{}`: choose one that does not begin with `{prefix}{SEPARATOR}`",
+        member.name
+    ))
+}
+
+fn alias_target_error(alias: &Alias, span: Range<usize>, members: &[&Upstream]) -> Option<ConfigError> {
+    let Alias { upstream: name, inner, .. } = alias;
+    if inner.is_empty() {
+        let message = "an alias stands for `UPSTREAM__NAME`: the upstream, two underscores, what it calls it";
+        return Some(ConfigError::new(span, message));
+    }
+    if members.iter().any(|member| member.name == *name) {
+        return None;
+    }
+    let suggestion = match members.iter().find(|member| member.prefix == *name) {
+        Some(same) => Some(format!("`{name}` is its prefix: write `{}{SEPARATOR}{inner}`", same.name)),
+        None => nearest(name, members.iter().map(|member| member.name.as_str())),
+    };
+    let message = format!("this endpoint has no upstream named `{name}`");
+    Some(ConfigError::new(span, message).suggest(suggestion))
+}
+
+/// Fills in how clients authenticate where nothing is written of it, and checks that somebody could.
+fn check_auth(
+    endpoint: &mut Endpoint,
+    config: &Config,
+    root: Table<'_>,
+    table: Table<'_>,
+    findings: &mut Findings,
+) {
+    let span = table.get("auth").map_or_else(|| table.span(), toml::Spanned::span);
+    if !table.has("auth") {
+        endpoint.auth = default_methods(root);
+    }
+    // A misspelt `auth` or [[api_key]] has been reported; it was meant to close the endpoint.
+    let is_reported = findings.is_damaged(table) || !table.has("auth") && findings.is_damaged(root);
+    if endpoint.auth.is_empty()
+        && !endpoint.allow_unauthenticated
+        && !is_reported
+        && let Some(address) = open_address(config)
+    {
         let message = format!(
-            "{} bytes of instructions: at most 16KiB, as every client gives them to its model",
-            text.len()
+            "anyone who reaches {address} could call this endpoint: add an [[api_key]], listen on 127.0.0.1, \
+             or write `allow_unauthenticated = true`"
         );
         findings.error(span.clone(), message);
     }
-    Some(text.clone())
+    if !findings.is_damaged(root) {
+        for (method, span) in table.texts("auth") {
+            check_method(method, span, config, root, findings);
+        }
+    }
+    // A token says for whom it is, and so the endpoint must have a name. What is asked of callers must be of somebody.
+    if endpoint.auth.is_empty() && !endpoint.scopes.is_empty() {
+        findings.error_at(table, "scopes", "`scopes` are asked of nobody, as anyone may call: add `auth`");
+    }
+    if endpoint.auth.contains(&AuthMethod::Jwt) && !table.has("public_url") && !findings.is_damaged(table) {
+        let message = "tokens (JWT) are for one endpoint, named by its URL: add `public_url`, or leave \"jwt\" out \
+                       of `auth`";
+        findings.error(span, message);
+    }
+}
+
+/// Whether anybody could authenticate by `method`, or what to add.
+fn check_method(method: &str, span: Range<usize>, config: &Config, root: Table<'_>, findings: &mut Findings) {
+    let mut demands =
+        config.listeners.iter().filter_map(|listener| Some(listener.tls.as_ref()?.client_certificates));
+    let missing = match method {
+        "client_certificate" if demands.all(|demand| demand == CertificateDemand::None) => {
+            "`client_certificates = \"optional\"` to the [listener.tls] of a listener"
+        }
+        "api_key" if !root.has("api_key") => "an [[api_key]], made by `trunkline key NAME`",
+        "jwt" if !root.has("jwt") => "a [[jwt]] with an issuer and its keys",
+        _ => return,
+    };
+    findings.error(span, format!("no client could authenticate: add {missing}"));
 }

@@ -1,63 +1,115 @@
-//! `[[jwt]]`, `[client_certificate]` and what API keys say of their holders.
+//! `[[api_key]]`, `[[jwt]]` and `[client_certificate]`: who clients are.
 //!
-//! Whether an issuer's keys can be had is not known here: a file is read, and a URL fetched, by the gateway's `access::auth`.
+//! Whether an issuer's keys can be had is not known here: a file is read, and a URL fetched, by the gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use globset::Glob;
 use http::Uri;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
-use super::error::ConfigError;
-use super::file::{self, File};
-use super::resolve::{Findings, absolute};
-use super::value::{At, DAY_MS, HOUR_MS, Key, MINUTE_MS, Period, SECOND_MS};
-use super::{AuthMethod, CertificateDemand, Endpoint, Listener};
+use super::Config;
+use super::findings::Findings;
+use super::list::{List, Map};
+use super::schema::TableSchema;
+use super::section::{Group, section};
+use super::table::Table;
+use super::text::{AbsolutePath, Audience, Fault, Glob, KeyName, Scope, checked, is_plain, is_scope, texts};
+use super::value::{DAY_MS, MINUTE_MS, Period, SECOND_MS, choice};
 
-const ISSUER_BYTES_MAX: usize = 512;
-const WORD_BYTES_MAX: usize = 256;
-const ALL_ALGORITHMS: [Algorithm; 9] = [
-    Algorithm::RS256,
-    Algorithm::RS384,
-    Algorithm::RS512,
-    Algorithm::PS256,
-    Algorithm::PS384,
-    Algorithm::PS512,
-    Algorithm::ES256,
-    Algorithm::ES384,
-    Algorithm::EdDSA,
-];
+/// SHA-256 of nothing: a key that an empty credential would match.
+const SHA256_OF_EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// `[[jwt]]`: an issuer whose tokens clients may present.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Jwt {
-    /// Its name in metrics and logs; satisfies [`super::is_key_name`].
-    pub name: String,
-    /// What `iss` is, byte for byte.
-    pub issuer: String,
-    /// Where its public keys are.
-    pub keys: KeySource,
-    /// The certificates that its server's must be signed by; `None`: those that the system trusts.
-    pub ca: Option<PathBuf>,
-    /// The algorithms it may sign with; at least one.
-    pub algorithms: Vec<Algorithm>,
-    /// What `aud` may be at every endpoint, beside what each endpoint says.
-    pub audiences: Vec<String>,
-    /// By how much clocks may differ.
-    pub leeway: Duration,
-    /// The claim that names the principal.
-    pub subject_claim: String,
-    /// The claim with its groups.
-    pub groups_claim: String,
-    /// The claim with its scopes; `None`: `scope`, or else `scp`.
-    pub scope_claim: Option<String>,
-    /// Time after which keys are read again.
-    pub jwks_refresh_interval: Duration,
-    /// Time for which keys are used while they cannot be read again.
-    pub jwks_stale_max: Duration,
+section! {
+    /// A key clients may present as `Authorization: Bearer KEY`. `trunkline key NAME` makes one, and this entry; only the
+    /// digest is kept.
+    pub struct ApiKey {
+        /// The principal: who calls with this key.
+        #[example("ci")]
+        name: KeyName,
+        /// SHA-256 of the key, in hexadecimal.
+        #[example("ae56561dd02fb117cb5fd7c6bab4ffb1e09d40f5b19a0b75b2af07297e03aa20")]
+        sha256: KeyDigest,
+        /// The groups of the principal, for rules.
+        #[example(["ops"])]
+        groups: List<Scope> = [],
+        /// The scopes of the principal, for rules and for `scopes` of endpoints.
+        #[example(["mcp:read"])]
+        scopes: List<Scope> = [],
+    }
+}
+
+section! {
+    /// An issuer of tokens (JWT) that clients may present as `Authorization: Bearer TOKEN`. Its keys are at `jwks_url`, or
+    /// in `jwks_file`.
+    pub struct Jwt {
+        /// Its name in metrics and logs.
+        #[example("login")]
+        name: KeyName,
+        /// What the claim `iss` of its tokens is, byte for byte. Clients are told it as their authorization server.
+        #[example("https://login.example.com")]
+        issuer: Issuer,
+        /// PEM file of the certificates that the server of `jwks_url` must be signed by. Default: those that the system
+        /// trusts.
+        #[example("/etc/trunkline/issuer-ca.pem")]
+        ca: Option<AbsolutePath>,
+        /// The algorithms it may sign with. Default: all of these; secrets (HS256 and so on) are none.
+        #[example(["RS256", "ES256"])]
+        algorithms: List<Algorithm, 1> => Algorithm::ALL.to_vec(),
+        /// What the claim `aud` may be at every endpoint, beside the endpoint's `public_url` and `audiences`.
+        #[example(["api://mcp"])]
+        audiences: List<Audience> = [],
+        /// By how much the issuer's clock and this one may differ.
+        leeway: Period<0, { 5 * MINUTE_MS }> = "30s",
+        /// The claim that names the principal. A claim within another is written `outer.inner`.
+        subject_claim: Claim = "sub",
+        /// The claim with the groups of the principal: a text or an array.
+        groups_claim: Claim = "groups",
+        /// The claim with the scopes that were granted: a text with spaces between them, or an array. Default: `scope`,
+        /// or else `scp`.
+        #[example("scope")]
+        scope_claim: Option<Claim>,
+        /// Time after which the keys are read again. A token with an unknown key asks for it, too.
+        jwks_refresh_interval: Period<{ 10 * SECOND_MS }, DAY_MS> = "10m",
+        /// Time for which the last keys are used while new ones cannot be had.
+        jwks_stale_max: Period<MINUTE_MS, { 30 * DAY_MS }> = "24h",
+    }
+    groups {
+        /// Where its public keys are.
+        keys: KeySource
+    }
+}
+
+section! {
+    /// The keys of [`KeySource`].
+    struct KeySourceKeys {
+        /// The URL of its public keys (JWKS): `https`, or `http` on a loopback address.
+        #[example("https://login.example.com/.well-known/jwks.json")]
+        jwks_url: Option<JwksUrl>,
+        /// A file with its public keys (JWKS) instead; an absolute path.
+        #[example("/etc/trunkline/jwks.json")]
+        jwks_file: Option<AbsolutePath>,
+    }
+}
+
+section! {
+    /// Whom the certificates of clients name, where a listener checks them.
+    pub struct CertificateNames {
+        /// Which subject alternative name is the principal's. A certificate must have exactly one of that kind.
+        name: SubjectName = "uri",
+        /// Groups, each with globs over the names of its members.
+        #[example({ ops = ["spiffe://example.com/ops/*"] })]
+        groups: Map<List<Glob>> = {},
+        /// Scopes, each with globs over the names it is granted to.
+        #[example({ "mcp:read" = ["*"] })]
+        scopes: Map<List<Glob>> = {},
+    }
+    check check_certificate_names;
+}
+
+impl CertificateNames {
+    /// Of no certificate is anything known but its URI.
+    pub const NONE: Self = Self { name: SubjectName::Uri, groups: Vec::new(), scopes: Vec::new() };
 }
 
 /// Where the public keys of an issuer are.
@@ -69,323 +121,201 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// How a token may be signed: always with a private key, so that what checks it is no secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "they are the names of RFC 7518 and RFC 8037")]
-pub enum Algorithm {
-    RS256,
-    RS384,
-    RS512,
-    PS256,
-    PS384,
-    PS512,
-    ES256,
-    ES384,
-    EdDSA,
-}
-
-/// `[client_certificate]`: whom the certificates of clients name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CertificateNames {
-    /// Which of its alternative names is the principal's.
-    pub name: SubjectName,
-    /// Groups, and globs over the names of their members.
-    pub groups: Vec<(String, Vec<String>)>,
-    /// Scopes, and globs over the names they are granted to.
-    pub scopes: Vec<(String, Vec<String>)>,
-}
-
-/// A kind of subject alternative name.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum SubjectName {
-    /// A URI, such as a SPIFFE ID.
-    #[default]
-    Uri,
-    /// A DNS name.
-    Dns,
-    /// An e-mail address.
-    Email,
-}
-
-/// An issuer of tokens (JWT) that clients may present as `Authorization: Bearer TOKEN`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Jwt", extend(
-    "required" = ["name", "issuer"],
-    "oneOf" = [{ "required": ["jwks_url"] }, { "required": ["jwks_file"] }],
-))]
-pub(super) struct JwtFile {
-    /// Its name in metrics and logs.
-    #[schemars(extend("pattern" = "^[A-Za-z0-9._@-]{1,64}$"))]
-    pub(super) name: Key<String>,
-    /// What the claim `iss` of its tokens is, byte for byte. Clients are told it as their authorization server.
-    #[schemars(example = "https://login.example.com")]
-    pub(super) issuer: Key<String>,
-    /// The URL of its public keys (JWKS): `https`, or `http` on a loopback address.
-    #[schemars(example = "https://login.example.com/.well-known/jwks.json")]
-    pub(super) jwks_url: Key<String>,
-    /// A file (PEM) with the certificates that its server's must be signed by. Default: those that the system trusts.
-    pub(super) ca: Key<String>,
-    /// A file with its public keys (JWKS) instead; an absolute path.
-    #[schemars(example = "/etc/trunkline/jwks.json")]
-    pub(super) jwks_file: Key<String>,
-    /// The algorithms it may sign with. Default: all of these.
-    #[schemars(extend("minItems" = 1))]
-    pub(super) algorithms: Key<Vec<At<Algorithm>>>,
-    /// What the claim `aud` may be at every endpoint, beside the endpoint's `public_url` and `audiences`.
-    /// Default: none.
-    pub(super) audiences: Key<Vec<At<String>>>,
-    /// By how much the issuer's clock and this one may differ; 0s to 5m. Default: 30s.
-    pub(super) leeway: Key<Period<0, { 5 * MINUTE_MS }>>,
-    /// The claim that names the principal. A claim within another is written `outer.inner`. Default: `sub`.
-    pub(super) subject_claim: Key<String>,
-    /// The claim with the groups of the principal: a text or an array. Default: `groups`.
-    pub(super) groups_claim: Key<String>,
-    /// The claim with the scopes that were granted: a text with spaces between them, or an array. Default: `scope`, or
-    /// else `scp`.
-    pub(super) scope_claim: Key<String>,
-    /// Time after which the keys are read again; 10s to 24h. A token with an unknown key asks for it, too.
-    /// Default: 10m.
-    pub(super) jwks_refresh_interval: Key<Period<{ 10 * SECOND_MS }, DAY_MS>>,
-    /// Time for which the last keys are used while new ones cannot be had; 1m to 720h. Default: 24h.
-    pub(super) jwks_stale_max: Key<Period<MINUTE_MS, { 30 * 24 * HOUR_MS }>>,
-}
-
-/// Whom the certificates of clients name, where a listener checks them.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "ClientCertificate")]
-pub(super) struct ClientCertificateFile {
-    /// Which subject alternative name is the principal's. A certificate must have exactly one of that kind.
-    /// Default: `uri`.
-    pub(super) name: Key<SubjectName>,
-    /// Groups, each with globs over the names of its members. Default: none.
-    pub(super) groups: Key<BTreeMap<String, Vec<At<String>>>>,
-    /// Scopes, each with globs over the names it is granted to. Default: none.
-    pub(super) scopes: Key<BTreeMap<String, Vec<At<String>>>>,
-}
-
-/// All issuers, with distinct names and issuers.
-pub(super) fn issuers(file: &File, findings: &mut Findings) -> Vec<Jwt> {
-    let (mut names, mut identifiers) = (BTreeSet::new(), BTreeSet::new());
-    let mut issuers = Vec::new();
-    for At { value: jwt, span } in &file.jwt {
-        let message = "the issuer has no `name`: choose one for metrics and logs";
-        let name = findings.required(&jwt.name, span, message);
-        if let Some(At { value: name, span }) = name {
-            if !super::is_key_name(name) {
-                let message = "not a name: use 1 to 64 letters, digits and `.`, `_`, `@`, `-`";
-                findings.error(span.clone(), message);
-            } else if !names.insert(name) {
-                findings.error(span.clone(), format!("two [[jwt]] are named `{name}`: choose another name"));
-            }
-        }
-        let message = "no `issuer`: write what the claim `iss` of its tokens is";
-        let issuer = findings.required(&jwt.issuer, span, message);
-        if let Some(At { value: issuer, span }) = issuer {
-            if !is_plain(issuer, ISSUER_BYTES_MAX) {
-                let message = "not an issuer: 1 to 512 bytes of visible ASCII, mostly a URL";
-                findings.error(span.clone(), message);
-            } else if !identifiers.insert(issuer) {
-                let message = format!("two [[jwt]] have the issuer `{issuer}`: one set of keys decides");
-                findings.error(span.clone(), message);
-            }
-        }
-        let keys = key_source(jwt, span, findings);
-        let audiences = plain_words(&jwt.audiences, "an audience", findings);
-        if let (Some(name), Some(issuer), Some(keys)) = (name, issuer, keys) {
-            issuers.push(Jwt {
-                name: name.value.clone(),
-                issuer: issuer.value.clone(),
-                keys,
-                ca: absolute(&jwt.ca, "/etc/trunkline/issuer-ca.pem", findings),
-                algorithms: algorithms(jwt, findings),
-                audiences,
-                leeway: jwt.leeway.or(Duration::from_secs(30)),
-                subject_claim: claim(&jwt.subject_claim, findings).unwrap_or_else(|| "sub".into()),
-                groups_claim: claim(&jwt.groups_claim, findings).unwrap_or_else(|| "groups".into()),
-                scope_claim: claim(&jwt.scope_claim, findings),
-                jwks_refresh_interval: jwt.jwks_refresh_interval.or(Duration::from_mins(10)),
-                jwks_stale_max: jwt.jwks_stale_max.or(Duration::from_hours(24)),
-            });
-        }
-    }
-    issuers
-}
-
-fn algorithms(jwt: &JwtFile, findings: &mut Findings) -> Vec<Algorithm> {
-    let Some(At { value: written, span }) = &jwt.algorithms.0 else { return ALL_ALGORITHMS.to_vec() };
-    if written.is_empty() {
-        findings.error(span.clone(), "`algorithms` is empty, so every token would be refused");
-    }
-    written.iter().map(|algorithm| algorithm.value).collect()
-}
-
-fn key_source(jwt: &JwtFile, span: &std::ops::Range<usize>, findings: &mut Findings) -> Option<KeySource> {
-    match (&jwt.jwks_url.0, &jwt.jwks_file.0) {
-        (Some(url), None) => {
-            let uri = jwks_url(&url.value);
-            if uri.is_none() {
-                let message = "not a URL to fetch keys from: write `https://host/path`, or `http` on a loopback \
-                               address, without user and fragment";
-                let error = ConfigError::new(url.span.clone(), message);
-                findings.errors.push(if url.value.contains('@') { error.secret() } else { error });
-            }
-            uri.map(KeySource::Url)
-        }
-        (None, Some(_)) => {
-            absolute(&jwt.jwks_file, "/etc/trunkline/jwks.json", findings).map(KeySource::File)
-        }
-        (Some(_), Some(file)) => {
-            findings.error(file.span.clone(), "both `jwks_url` and `jwks_file`: keep one of them");
-            None
-        }
-        (None, None) => {
-            if !findings.damaged.table(span) {
-                let message = "no keys: write `jwks_url`, or `jwks_file`, with the issuer's public keys";
-                findings.error(span.clone(), message);
-            }
-            None
-        }
+choice! {
+    /// How a token may be signed (RFC 7518): always with a private key, so that what checks it is no secret.
+    pub enum Algorithm {
+        /// RSASSA-PKCS1-v1_5 with SHA-256.
+        RS256 = "RS256",
+        /// RSASSA-PKCS1-v1_5 with SHA-384.
+        RS384 = "RS384",
+        /// RSASSA-PKCS1-v1_5 with SHA-512.
+        RS512 = "RS512",
+        /// RSASSA-PSS with SHA-256.
+        PS256 = "PS256",
+        /// RSASSA-PSS with SHA-384.
+        PS384 = "PS384",
+        /// RSASSA-PSS with SHA-512.
+        PS512 = "PS512",
+        /// ECDSA with SHA-256.
+        ES256 = "ES256",
+        /// ECDSA with SHA-384.
+        ES384 = "ES384",
+        /// `EdDSA` (RFC 8037).
+        EdDSA = "EdDSA",
     }
 }
 
-/// Keys that somebody on the way could change would let anybody in.
-fn jwks_url(text: &str) -> Option<Uri> {
-    let uri: Uri = text.parse().ok()?;
-    let host = uri.host()?;
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    let is_safe = match uri.scheme_str()? {
-        "https" => true,
-        "http" => is_loopback,
-        _ => false,
-    };
-    (is_safe && !text.contains(['@', '#'])).then_some(uri)
-}
-
-fn claim(written: &Key<String>, findings: &mut Findings) -> Option<String> {
-    let At { value, span } = written.0.as_ref()?;
-    if value.is_empty() || value.len() > WORD_BYTES_MAX {
-        findings.error(span.clone(), "not the name of a claim: 1 to 256 bytes");
+choice! {
+    /// A kind of subject alternative name.
+    pub enum SubjectName {
+        /// A URI, such as a SPIFFE ID.
+        Uri = "uri",
+        /// A DNS name.
+        Dns = "dns",
+        /// An e-mail address.
+        Email = "email",
     }
-    Some(value.clone())
 }
 
-/// `[client_certificate]`, if it is there.
-pub(super) fn client_certificates(file: &File, findings: &mut Findings) -> Option<CertificateNames> {
-    let written = file.client_certificate.value()?;
-    Some(CertificateNames {
-        name: written.name.value().copied().unwrap_or_default(),
-        groups: globs(&written.groups, findings),
-        scopes: globs(&written.scopes, findings),
+choice! {
+    /// A way for a client to say who it is.
+    pub enum AuthMethod {
+        /// `Authorization: Bearer` with the key of an `[[api_key]]`.
+        ApiKey = "api_key",
+        /// `Authorization: Bearer` with a token of a `[[jwt]]`.
+        Jwt = "jwt",
+        /// The certificate of the connection.
+        ClientCertificate = "client_certificate",
+    }
+}
+
+texts! {
+    /// What a claim `iss` is.
+    pub Issuer -> String, "", |text: &str| checked(
+        text,
+        is_plain(text, 512),
+        "not an issuer: 1 to 512 bytes of visible ASCII, mostly a URL",
+    );
+    /// The name of a claim.
+    pub Claim -> String, "", |text: &str| checked(
+        text,
+        (1..=256).contains(&text.len()),
+        "not the name of a claim: 1 to 256 bytes",
+    );
+    /// The digest of a key. What is none may be the key itself, which must not be shown.
+    pub KeyDigest -> [u8; 32], "^[0-9A-Fa-f]{64}$", key_digest, secret: true;
+    /// Where keys are fetched.
+    JwksUrl -> Uri, "^https?://[^@#]+$", jwks_url;
+}
+
+fn key_digest(text: &str) -> Result<[u8; 32], Fault> {
+    if text.eq_ignore_ascii_case(SHA256_OF_EMPTY) {
+        return Err("the digest of nothing: `trunkline key NAME` makes a key and its entry".into());
+    }
+    decode_hex(text).ok_or_else(|| {
+        "not a SHA-256 in 64 hexadecimal digits: `trunkline key NAME` makes a key and its entry".into()
     })
 }
 
-fn globs(
-    written: &Key<BTreeMap<String, Vec<At<String>>>>,
+impl Group for KeySource {
+    type Out = Self;
+
+    fn keys(names: &mut Vec<&'static str>) {
+        KeySourceKeys::keys(names);
+    }
+
+    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Self> {
+        let KeySourceKeys { jwks_url, jwks_file } = KeySourceKeys::read(table, findings)?;
+        if table.has("jwks_url") {
+            findings.error_at(table, "jwks_file", "both `jwks_url` and `jwks_file`: keep one of them");
+        } else if !table.has("jwks_file") && !findings.is_misspelt(table) {
+            let message = "no keys: write `jwks_url`, or `jwks_file`, with the issuer's public keys";
+            findings.error(table.span(), message);
+        }
+        let file = || Self::File(jwks_file.unwrap_or_default());
+        Some(jwks_url.map_or_else(file, Self::Url))
+    }
+
+    fn describe(object: &mut TableSchema<'_>) {
+        KeySourceKeys::describe(object);
+        object.one_of(&["jwks_url", "jwks_file"]);
+    }
+}
+
+fn decode_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 2 * bytes.len() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let high = char::from(pair[0]).to_digit(16)?;
+        let low = char::from(pair[1]).to_digit(16)?;
+        *byte = u8::try_from(high * 16 + low).ok()?;
+    }
+    Some(bytes)
+}
+
+/// Keys that somebody on the way could change would let anybody in.
+fn jwks_url(text: &str) -> Result<Uri, Fault> {
+    let is_safe = |uri: &Uri| {
+        let host = uri.host().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+        match uri.scheme_str() {
+            Some("https") => !host.is_empty(),
+            Some("http") => is_loopback,
+            _ => false,
+        }
+    };
+    let uri = text.parse().ok().filter(|uri| is_safe(uri) && !text.contains(['@', '#']));
+    uri.ok_or_else(|| {
+        "not a URL to fetch keys from: write `https://host/path`, or `http` on a loopback address, without user and \
+         fragment"
+            .into()
+    })
+}
+
+fn check_certificate_names(
+    names: CertificateNames,
+    table: Table<'_>,
     findings: &mut Findings,
-) -> Vec<(String, Vec<String>)> {
-    let Some(At { value: table, span }) = &written.0 else { return Vec::new() };
-    if let Some(word) = table.keys().find(|word| !is_scope(word)) {
-        let message =
-            format!("`{word}` is no name: 1 to 256 visible ASCII characters, without quotes and `\\`");
-        findings.error(span.clone(), message);
-    }
-    for glob in table.values().flatten() {
-        if let Err(error) = Glob::new(&glob.value) {
-            findings.error(glob.span.clone(), format!("not a glob: {}", error.kind()));
+) -> CertificateNames {
+    for (key, words) in [("groups", &names.groups), ("scopes", &names.scopes)] {
+        if let Some((word, _)) = words.iter().find(|(word, _)| !is_scope(word)) {
+            let message =
+                format!("`{word}` is no name: 1 to 256 visible ASCII characters, without quotes and `\\`");
+            findings.error_at(table, key, message);
         }
     }
-    let globs = |globs: &Vec<At<String>>| globs.iter().map(|glob| glob.value.clone()).collect();
-    table.iter().map(|(word, written)| (word.clone(), globs(written))).collect()
+    names
 }
 
-/// Scopes as RFC 6749 §3.3 has them, without spaces.
-pub(super) fn scopes(written: &Key<Vec<At<String>>>, findings: &mut Findings) -> Vec<String> {
-    let mut scopes = Vec::new();
-    for At { value, span } in written.value().into_iter().flatten() {
-        if is_scope(value) {
-            scopes.push(value.clone());
-        } else {
-            let message = "not a scope: 1 to 256 visible ASCII characters, without quotes and `\\`";
-            findings.error(span.clone(), message);
+/// Names, digests and issuers are distinct.
+pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
+    let (mut names, mut digests) = (BTreeSet::new(), BTreeMap::new());
+    for (key, table) in config.api_keys.iter().zip(root.tables("api_key")) {
+        let has_name = findings.span(table, "name").is_some();
+        if has_name && !names.insert(&key.name) {
+            findings.error_at(
+                table,
+                "name",
+                format!("two keys are named `{}`: choose another name", key.name),
+            );
+        }
+        if has_name
+            && findings.span(table, "sha256").is_some()
+            && let Some(other) = digests.insert(key.sha256, &key.name)
+        {
+            let message =
+                format!("the same key as `{other}`: give each its own, made by `trunkline key NAME`");
+            findings.error_at(table, "sha256", message);
         }
     }
-    scopes
-}
-
-/// Words that tokens are compared with byte for byte.
-pub(super) fn plain_words(
-    written: &Key<Vec<At<String>>>,
-    what: &str,
-    findings: &mut Findings,
-) -> Vec<String> {
-    let mut words = Vec::new();
-    for At { value, span } in written.value().into_iter().flatten() {
-        if !is_plain(value, ISSUER_BYTES_MAX) {
-            findings.error(span.clone(), format!("not {what}: 1 to 512 bytes of visible ASCII"));
+    let (mut names, mut issuers) = (BTreeSet::new(), BTreeSet::new());
+    for (jwt, table) in config.jwt.iter().zip(root.tables("jwt")) {
+        if findings.span(table, "name").is_some() && !names.insert(&jwt.name) {
+            findings.error_at(
+                table,
+                "name",
+                format!("two [[jwt]] are named `{}`: choose another name", jwt.name),
+            );
         }
-        words.push(value.clone());
+        if findings.span(table, "issuer").is_some() && !issuers.insert(&jwt.issuer) {
+            let message = format!("two [[jwt]] have the issuer `{}`: one set of keys decides", jwt.issuer);
+            findings.error_at(table, "issuer", message);
+        }
     }
-    words
-}
-
-fn is_plain(text: &str, bytes_max: usize) -> bool {
-    (1..=bytes_max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-fn is_scope(text: &str) -> bool {
-    is_plain(text, WORD_BYTES_MAX) && !text.contains(['"', '\\'])
 }
 
 /// The methods of an endpoint that says none: all that are configured.
-pub(super) fn default_methods(file: &File) -> Vec<AuthMethod> {
-    let configured = [
-        (AuthMethod::ApiKey, !file.api_key.is_empty()),
-        (AuthMethod::Jwt, !file.jwt.is_empty()),
-        (AuthMethod::ClientCertificate, file.client_certificate.0.is_some()),
-    ];
-    configured.into_iter().filter(|(_, is_there)| *is_there).map(|(method, _)| method).collect()
-}
-
-/// Whether anybody could authenticate by `method`, or what to add.
-pub(super) fn check_method(
-    method: &At<AuthMethod>,
-    file: &File,
-    listeners: &[Listener],
-    findings: &mut Findings,
-) {
-    let asks = |listener: &Listener| {
-        listener.tls.as_ref().is_some_and(|tls| tls.client_certificates != CertificateDemand::None)
-    };
-    let missing = match method.value {
-        AuthMethod::ClientCertificate if !listeners.iter().any(asks) => {
-            "`client_certificates = \"optional\"` to the [listener.tls] of a listener"
-        }
-        AuthMethod::ApiKey if file.api_key.is_empty() => "an [[api_key]], made by `trunkline key NAME`",
-        AuthMethod::Jwt if file.jwt.is_empty() => "a [[jwt]] with an issuer and its keys",
-        _ => return,
-    };
-    if !findings.damaged.root() {
-        findings.error(method.span.clone(), format!("no client could authenticate: add {missing}"));
-    }
-}
-
-/// A token says for whom it is, and so the endpoint must have a name. What is asked of callers must be of somebody.
-pub(super) fn check_endpoint(written: &At<file::Endpoint>, endpoint: &Endpoint, findings: &mut Findings) {
-    if let Some(span) = written.value.scopes.span()
-        && endpoint.auth.is_empty()
-        && !endpoint.scopes.is_empty()
-    {
-        findings.error(span, "`scopes` are asked of nobody, as anyone may call: add `auth`");
-    }
-    let is_named = written.value.public_url.0.is_some();
-    if !is_named && endpoint.auth.contains(&AuthMethod::Jwt) && !findings.damaged.table(&written.span) {
-        let message = "tokens (JWT) are for one endpoint, named by its URL: add `public_url`, or leave \"jwt\" out \
-                       of `auth`";
-        let span = written.value.auth.span().unwrap_or_else(|| written.span.clone());
-        findings.error(span, message);
-    }
+pub(super) fn default_methods(root: Table<'_>) -> Vec<AuthMethod> {
+    [
+        (AuthMethod::ApiKey, "api_key"),
+        (AuthMethod::Jwt, "jwt"),
+        (AuthMethod::ClientCertificate, "client_certificate"),
+    ]
+    .into_iter()
+    .filter(|(_, key)| root.has(key))
+    .map(|(method, _)| method)
+    .collect()
 }

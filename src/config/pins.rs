@@ -1,46 +1,33 @@
 //! `pins`: what happens when the definition of a tool changes.
 
-use std::time::Duration;
+use super::section::section;
+use super::value::{DAY_MS, Period, SECOND_MS, choice};
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use super::file;
-
-/// What happens when a tool is no longer defined as it was first seen, or approved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PinMode {
-    /// Nothing: definitions are not looked at.
-    #[default]
-    Off,
-    /// It is counted and logged; the tool goes on.
-    Warn,
-    /// The tool is neither listed nor called until its definition is approved. New tools are pinned as they come.
-    Quarantine,
-    /// No tool of the server is listed or called until all is approved, new tools included.
-    Block,
-}
-
-impl PinMode {
-    /// Its name in the configuration.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Warn => "warn",
-            Self::Quarantine => "quarantine",
-            Self::Block => "block",
-        }
+section! {
+    /// How the definitions of an upstream's tools are watched.
+    #[derive(Copy)]
+    pub struct Pins {
+        /// What happens when the definition of a tool changes: nothing (`off`), a metric and a log line (`warn`), the
+        /// tool is withheld until it is approved with `trunkline pins approve` (`quarantine`), or all tools of the server
+        /// are, and new ones need approval as well (`block`).
+        mode as "pins": PinMode = "off",
+        /// Age of the list of tools beyond which it is fetched anew before a call, where `pins` withholds tools.
+        age_max as "pins_age_max": Period<SECOND_MS, DAY_MS> = "1m",
     }
 }
 
-/// How the definitions of an upstream's tools are watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pins {
-    /// What happens on a change.
-    pub mode: PinMode,
-    /// Age of the definitions beyond which they are looked at before a call.
-    pub age_max: Duration,
+choice! {
+    /// What happens when a tool is no longer defined as it was first seen, or approved.
+    pub enum PinMode {
+        /// Nothing: definitions are not looked at.
+        Off = "off",
+        /// It is counted and logged; the tool goes on.
+        Warn = "warn",
+        /// The tool is neither listed nor called until its definition is approved. New tools are pinned as they come.
+        Quarantine = "quarantine",
+        /// No tool of the server is listed or called until all is approved, new tools included.
+        Block = "block",
+    }
 }
 
 impl Pins {
@@ -52,12 +39,5 @@ impl Pins {
     /// True if calls depend on them.
     pub fn is_strict(self) -> bool {
         matches!(self.mode, PinMode::Quarantine | PinMode::Block)
-    }
-}
-
-pub(super) fn resolve(written: &file::Upstream) -> Pins {
-    Pins {
-        mode: written.pins.value().copied().unwrap_or_default(),
-        age_max: written.pins_age_max.or(Duration::from_mins(1)),
     }
 }

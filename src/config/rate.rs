@@ -1,19 +1,19 @@
-//! `[[limit]]` → [`RateLimit`]: how many calls who may make.
+//! `[[limit]]`: how many calls who may make, and how many an upstream gets at once.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use globset::Glob;
 use http::HeaderName;
-use schemars::JsonSchema;
-use serde::Deserialize;
+use serde_json::Value as Json;
 
-use super::endpoint::globs;
-use super::file::{self, File};
-use super::resolve::Findings;
-use super::value::{At, Count, DAY_MS, Key, Period};
-use super::{Endpoint, Upstream};
+use super::Config;
+use super::findings::{Findings, Node};
+use super::list::{List, Map};
+use super::schema::{Definitions, TableSchema};
+use super::section::{Group, section};
+use super::table::Table;
+use super::text::{Any, Fault, Glob, RuleName, texts};
+use super::value::{Count, DAY_MS, HOUR_MS, Period, Value, choice};
 
 /// What the name of a mirrored parameter's header begins with.
 const PARAM_HEADER: &str = "mcp-param-";
@@ -22,37 +22,58 @@ const LIMITS_MAX: usize = 64;
 /// The longest time that a burst may take to come back.
 const RECOVERY_MAX: Duration = Duration::from_hours(366 * 24);
 
-/// `[[limit]]`: how many calls may be made in a time, by each of those who are told apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RateLimit {
-    /// Its name: 1 to 64 letters, digits and `.`, `_`, `-`; distinct.
-    pub name: String,
-    /// Whose calls are counted together: those of which all these are equal. Sorted, distinct, at least one.
-    pub by: Vec<CountedBy>,
-    /// Calls in each period, at least one.
-    pub calls: u32,
-    /// The period.
-    pub period: Duration,
-    /// Calls that may come at once, at least one and no fewer than any weight.
-    pub burst: u32,
-    /// What a call of a tool counts as: the first glob that matches its name at its upstream; sorted by glob.
-    pub weights: Vec<(String, u32)>,
-    /// Paths of the endpoints it is about; empty: all.
-    pub endpoints: Vec<String>,
-    /// Names of the upstreams it is about; empty: all.
-    pub upstreams: Vec<String>,
-    /// Globs over the names of the tools it is about, as their upstreams call them; empty: all methods.
-    pub tools: Vec<String>,
-    /// Names of the principals it is about; with `groups` empty: all.
-    pub principals: Vec<String>,
-    /// Groups whose members it is about.
-    pub groups: Vec<String>,
-    /// Whether it is counted for all replicas of the gateway together.
-    pub shared: bool,
-    /// Whether every call asks for the shared count.
-    pub exact: bool,
-    /// What holds while the shared count cannot be had.
-    pub fallback: Fallback,
+section! {
+    /// How many calls may be made in a time, by each of those who are told apart; up to 64 of them. Beyond, 429 with
+    /// `Retry-After`. A limit that has `weights`, or names upstreams or tools in its keys or in `by`, counts calls on their
+    /// way to an upstream; any other counts every message.
+    pub struct RateLimit {
+        /// Its name, which refused clients and metrics show.
+        #[example("search")]
+        name: RuleName,
+        /// Whose calls are counted together: any of `principal` (without credentials, the address), `address` (of IPv6
+        /// its /64), `endpoint`, `upstream`, `tool`, and `param:NAME` for the value of the header `Mcp-Param-NAME`, for
+        /// each principal by itself and only where a limit by `principal` alone exists.
+        #[example(["principal", "tool"])]
+        by: DistinctBy,
+        /// Calls in a period.
+        #[example(60)]
+        calls: Count<1, 10_000_000, u32>,
+        /// The period.
+        #[example("1m")]
+        period: Period<1, { 30 * DAY_MS }>,
+        /// Calls that may come at once. Default: `calls`.
+        #[example(100)]
+        burst: Count<1, 10_000_000, u32> => calls,
+        /// What a call of a tool counts as, by globs over its name at its upstream; of several that match, the first in
+        /// order of the alphabet. What matches none counts as 1.
+        #[example({ "search_all*" = 5 })]
+        weights: Map<Count<1, 1_000_000, u32>> = {},
+        /// Paths of the endpoints it is about. Empty: all.
+        #[example(["/mcp"])]
+        endpoints: List<Any> = [],
+        /// Names of the upstreams it is about. Empty: all.
+        #[example(["weather"])]
+        upstreams: List<Any> = [],
+        /// Globs over the names of the tools it is about, as their upstreams call them. Empty: all tools, and everything
+        /// else.
+        #[example(["search*"])]
+        tools: List<Glob> = [],
+        /// Names of the principals it is about. Empty: all.
+        #[example(["ci"])]
+        principals: List<Any> = [],
+        /// Groups whose members it is about. Empty: all.
+        #[example(["ops"])]
+        groups: List<Any> = [],
+        /// Whether it is counted for all replicas of the gateway together; needs `[shared]`.
+        shared: bool = false,
+        /// For small limits that are shared: whether every call asks for the count, which is exact and costs a round
+        /// trip.
+        exact: bool = false,
+        /// What holds while the shared count cannot be had: each replica counts for itself (`local`), calls pass
+        /// uncounted (`allow`), or are refused (`deny`).
+        fallback: Fallback = "local",
+    }
+    check check_limit;
 }
 
 /// One of the things that calls are told apart by.
@@ -72,17 +93,39 @@ pub enum CountedBy {
     Param(String),
 }
 
-/// What holds while the shared count of a limit cannot be had.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Fallback {
-    /// Each replica counts for itself.
-    #[default]
-    Local,
-    /// Calls pass uncounted.
-    Allow,
-    /// Calls are refused.
-    Deny,
+choice! {
+    /// What holds while the shared count of a limit cannot be had.
+    pub enum Fallback {
+        /// Each replica counts for itself.
+        Local = "local",
+        /// Calls pass uncounted.
+        Allow = "allow",
+        /// Calls are refused.
+        Deny = "deny",
+    }
+}
+
+texts! {
+    /// One of the things that calls are told apart by.
+    By -> CountedBy, "^(principal|address|endpoint|upstream|tool|param:.+)$", counted_by;
+}
+
+/// Several of them, sorted, each once.
+#[derive(Debug)]
+pub struct DistinctBy;
+
+impl Value for DistinctBy {
+    type Out = Vec<CountedBy>;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Vec<CountedBy>> {
+        findings.once_each(node, "named twice: name each once");
+        let by: BTreeSet<CountedBy> = List::<By, 1>::read(node, findings)?.into_iter().collect();
+        Some(by.into_iter().collect())
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        List::<By, 1>::schema(definitions)
+    }
 }
 
 impl RateLimit {
@@ -105,198 +148,62 @@ impl RateLimit {
     }
 }
 
-/// How many calls may be made in a time, by each of those who are told apart.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Limit", extend("required" = ["name", "by", "calls", "period"]))]
-pub(super) struct WrittenLimit {
-    /// Its name, which refused clients and metrics show.
-    #[schemars(extend("pattern" = "^[A-Za-z0-9._-]{1,64}$"))]
-    pub(super) name: Key<String>,
-    /// Whose calls are counted together: any of `principal` (without credentials, the address), `address` (of IPv6 its
-    /// /64), `endpoint`, `upstream`, `tool`, and `param:NAME` for the value of the header `Mcp-Param-NAME`, for each
-    /// principal by itself.
-    #[schemars(extend("minItems" = 1))]
-    pub(super) by: Key<Vec<At<String>>>,
-    /// Calls in a period.
-    pub(super) calls: Key<Count<1, 10_000_000>>,
-    /// The period; 1ms to 720h.
-    pub(super) period: Key<Period<1, { 30 * DAY_MS }>>,
-    /// Calls that may come at once. Default: `calls`.
-    pub(super) burst: Key<Count<1, 10_000_000>>,
-    /// What a call of a tool counts as, by globs over its name at its upstream; of several that match, the first in
-    /// order of the alphabet. Default: 1.
-    pub(super) weights: Key<BTreeMap<At<String>, At<Count<1, 1_000_000>>>>,
-    /// Paths of the endpoints it is about. Default: all.
-    pub(super) endpoints: Key<Vec<At<String>>>,
-    /// Names of the upstreams it is about. Default: all.
-    pub(super) upstreams: Key<Vec<At<String>>>,
-    /// Globs over the names of the tools it is about, as their upstreams call them. Default: all tools, and everything
-    /// else.
-    pub(super) tools: Key<Vec<At<String>>>,
-    /// Names of the principals it is about. Default: all.
-    pub(super) principals: Key<Vec<At<String>>>,
-    /// Groups whose members it is about. Default: all.
-    pub(super) groups: Key<Vec<At<String>>>,
-    /// Whether it is counted for all replicas of the gateway together; needs `[shared]`. Default: false.
-    pub(super) shared: Key<bool>,
-    /// For small limits that are shared: whether every call asks for the count, which is exact and costs a round trip.
-    /// Default: false.
-    pub(super) exact: Key<bool>,
-    /// What holds while the shared count cannot be had: each replica counts for itself (`local`), calls pass uncounted
-    /// (`allow`), or are refused (`deny`). Default: `local`.
-    pub(super) fallback: Key<Fallback>,
+section! {
+    /// How many calls an upstream gets at once.
+    pub struct Concurrency {
+        /// Calls under way at once, of all clients, each until the end of its reply. Beyond, calls wait. Default: as many
+        /// as come.
+        #[example(64)]
+        calls_max: Count<1, 1_048_576> => usize::MAX,
+        /// With `calls_max`: calls that may wait for one of these to end. The principals that wait take turns, and none
+        /// holds more than half while another waits. Beyond, 429. Default: 1000.
+        #[example(1000)]
+        calls_waiting_max: Count<0, 1_048_576> => 1000,
+        /// With `calls_max`: time for which a call may wait. Default: 10s.
+        #[example("10s")]
+        calls_wait_max: Period<1, HOUR_MS> => Duration::from_secs(10),
+    }
 }
 
-/// How many calls an upstream gets at once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Concurrency {
-    /// Calls under way, at least one.
-    pub calls_max: usize,
-    /// Calls that wait.
-    pub calls_waiting_max: usize,
-    /// How long one waits.
-    pub calls_wait_max: Duration,
+/// [`Concurrency`], where there is a bound. Keys that only matter then are refused without, as they would do nothing.
+#[derive(Debug)]
+pub struct MaybeConcurrency;
+
+impl Group for MaybeConcurrency {
+    type Out = Option<Concurrency>;
+
+    fn keys(names: &mut Vec<&'static str>) {
+        Concurrency::keys(names);
+    }
+
+    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Option<Concurrency>> {
+        let concurrency = <Concurrency as Group>::read(table, findings)?;
+        if table.has("calls_max") {
+            return Some(Some(concurrency));
+        }
+        for key in ["calls_waiting_max", "calls_wait_max"] {
+            findings.error_at(table, key, format!("`{key}` is for upstreams with `calls_max`"));
+        }
+        Some(None)
+    }
+
+    fn describe(object: &mut TableSchema<'_>) {
+        Concurrency::describe(object);
+    }
 }
 
-/// How many calls the upstream gets at once; keys that only matter then are refused without, as they would do nothing.
-pub(super) fn concurrency(upstream: &file::Upstream, findings: &mut Findings) -> Option<Concurrency> {
-    if upstream.calls_max.0.is_none() {
-        for (key, span) in [
-            ("calls_waiting_max", upstream.calls_waiting_max.span()),
-            ("calls_wait_max", upstream.calls_wait_max.span()),
-        ] {
-            if let Some(span) = span {
-                findings.error(span, format!("`{key}` is for upstreams with `calls_max`"));
-            }
-        }
-        return None;
-    }
-    Some(Concurrency {
-        calls_max: upstream.calls_max.or(1),
-        calls_waiting_max: upstream.calls_waiting_max.or(1000),
-        calls_wait_max: upstream.calls_wait_max.or(Duration::from_secs(10)),
-    })
-}
-
-/// All limits, in the order of the text. `has_shared`: there is a place to share counts in.
-pub(super) fn resolve(
-    file: &File,
-    endpoints: &[Endpoint],
-    upstreams: &[Upstream],
-    has_shared: bool,
-    findings: &mut Findings,
-) -> Vec<RateLimit> {
-    let mut names = BTreeSet::new();
-    let mut limits = Vec::new();
-    for At { value: written, span } in &file.limit {
-        if let Some(At { value: name, span }) =
-            findings.required(&written.name, span, "the limit has no `name`: refused clients are told it")
-        {
-            if !is_name(name) {
-                let message = "not the name of a limit: use 1 to 64 letters, digits and `.`, `_`, `-`";
-                findings.error(span.clone(), message);
-            } else if !names.insert(name) {
-                findings.error(span.clone(), format!("two limits are named `{name}`: choose another name"));
-            }
-        }
-        let limit = one(written, span, findings);
-        for (filter, known, kind) in [
-            (&written.endpoints, endpoints.iter().map(|it| &it.path).collect::<Vec<_>>(), "endpoint"),
-            (&written.upstreams, upstreams.iter().map(|it| &it.name).collect(), "upstream"),
-        ] {
-            for At { value, span } in filter.value().into_iter().flatten() {
-                if !known.contains(&value) {
-                    findings.error(span.clone(), format!("there is no {kind} `{value}`"));
-                }
-            }
-        }
-        check_shared(written, has_shared, findings);
-        limits.push(limit);
-    }
-    if let Some(At { span, .. }) = file.limit.get(LIMITS_MAX) {
-        findings.error(span.clone(), format!("more than {LIMITS_MAX} limits: each costs every call"));
-    }
-    check_params(file, &limits, findings);
-    limits
-}
-
-fn one(written: &WrittenLimit, span: &Range<usize>, findings: &mut Findings) -> RateLimit {
-    let message = "the limit has no `by`: write for example `by = [\"principal\"]`";
-    let by = findings.required(&written.by, span, message).map(|by| counted_by(by, findings));
-    findings.required(&written.calls, span, "the limit has no `calls`: how many may be made in a period");
-    findings.required(
-        &written.period,
-        span,
-        "the limit has no `period`: write for example `period = \"1m\"`",
-    );
-    let calls = count(written.calls.or(1));
-    let burst = count(written.burst.or(written.calls.or(1)));
-    let period = written.period.or(Duration::from_secs(1));
-    if period.saturating_mul(burst) / calls > RECOVERY_MAX {
-        let span = written.burst.span().or_else(|| written.period.span()).unwrap_or_default();
-        findings.error(span, "a burst takes more than a year to come back: make it smaller");
-    }
-    let mut weights = Vec::new();
-    for (glob, weight) in written.weights.value().into_iter().flatten() {
-        if let Err(error) = Glob::new(&glob.value) {
-            findings.error(glob.span.clone(), format!("not a glob: {}", error.kind()));
-        }
-        let heavy = count(Key(Some(weight.clone())).or(1));
-        if heavy > burst {
-            let message = format!("heavier than the burst ({burst}), so that no such call could ever pass");
-            findings.error(weight.span.clone(), message);
-        }
-        weights.push((glob.value.clone(), heavy));
-    }
-    let texts = |key: &Key<Vec<At<String>>>| -> Vec<String> {
-        key.value().into_iter().flatten().map(|text| text.value.clone()).collect()
+fn counted_by(text: &str) -> Result<CountedBy, Fault> {
+    let by = match text {
+        "principal" => Some(CountedBy::Principal),
+        "address" => Some(CountedBy::Address),
+        "endpoint" => Some(CountedBy::Endpoint),
+        "upstream" => Some(CountedBy::Upstream),
+        "tool" => Some(CountedBy::Tool),
+        other => other.strip_prefix("param:").and_then(param),
     };
-    RateLimit {
-        name: written.name.value().cloned().unwrap_or_default(),
-        by: by.unwrap_or_default(),
-        calls,
-        period,
-        burst,
-        weights,
-        endpoints: texts(&written.endpoints),
-        upstreams: texts(&written.upstreams),
-        tools: globs(&written.tools, findings).unwrap_or_default(),
-        principals: texts(&written.principals),
-        groups: texts(&written.groups),
-        shared: written.shared.value().copied().unwrap_or(false),
-        exact: written.exact.value().copied().unwrap_or(false),
-        fallback: written.fallback.value().copied().unwrap_or_default(),
-    }
-}
-
-fn counted_by(written: &At<Vec<At<String>>>, findings: &mut Findings) -> Vec<CountedBy> {
-    let mut by = BTreeSet::new();
-    for At { value, span } in &written.value {
-        let one = match value.as_str() {
-            "principal" => Some(CountedBy::Principal),
-            "address" => Some(CountedBy::Address),
-            "endpoint" => Some(CountedBy::Endpoint),
-            "upstream" => Some(CountedBy::Upstream),
-            "tool" => Some(CountedBy::Tool),
-            other => other.strip_prefix("param:").and_then(param),
-        };
-        match one {
-            Some(one) => {
-                if !by.insert(one) {
-                    findings.error(span.clone(), "named twice: name each once");
-                }
-            }
-            None => findings.error(
-                span.clone(),
-                "use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `param:NAME` for the header Mcp-Param-NAME",
-            ),
-        }
-    }
-    if written.value.is_empty() {
-        findings.error(written.span.clone(), "`by` is empty: write for example `by = [\"principal\"]`");
-    }
-    by.into_iter().collect()
+    by.ok_or_else(|| {
+        "use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `param:NAME` for the header Mcp-Param-NAME".into()
+    })
 }
 
 fn param(name: &str) -> Option<CountedBy> {
@@ -304,45 +211,74 @@ fn param(name: &str) -> Option<CountedBy> {
     (!name.is_empty() && header.parse::<HeaderName>().is_ok()).then_some(CountedBy::Param(header))
 }
 
+fn check_limit(limit: RateLimit, table: Table<'_>, findings: &mut Findings) -> RateLimit {
+    if let Some(span) = findings.span(table, "burst").or_else(|| findings.span(table, "period"))
+        && limit.period.saturating_mul(limit.burst) / limit.calls > RECOVERY_MAX
+    {
+        findings.error(span, "a burst takes more than a year to come back: make it smaller");
+    }
+    for (glob, node) in table.table("weights").entries() {
+        if let Err(error) = globset::Glob::new(glob.get_ref()) {
+            findings.error(glob.span(), format!("not a glob: {}", error.kind()));
+        }
+        let weight = limit.weights.iter().find(|(name, _)| name == glob.get_ref());
+        if weight.is_some_and(|(_, weight)| *weight > limit.burst) {
+            let message =
+                format!("heavier than the burst ({}), so that no such call could ever pass", limit.burst);
+            findings.error(node.span(), message);
+        }
+    }
+    for (key, is_set) in [("exact", limit.exact), ("fallback", limit.fallback != Fallback::Local)] {
+        if is_set && !limit.shared {
+            findings.error_at(table, key, format!("`{key}` is for limits with `shared = true`"));
+        }
+    }
+    limit
+}
+
+/// What holds between limits, and between a limit and what it names.
+pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
+    let mut names = BTreeSet::new();
+    let tables = root.tables("limit");
+    for (limit, &table) in config.rate_limits.iter().zip(&tables) {
+        if findings.span(table, "name").is_some() && !names.insert(&limit.name) {
+            findings.error_at(
+                table,
+                "name",
+                format!("two limits are named `{}`: choose another name", limit.name),
+            );
+        }
+        for (key, known, kind) in [
+            ("endpoints", config.endpoints.iter().map(|it| &it.path).collect::<Vec<_>>(), "endpoint"),
+            ("upstreams", config.upstreams.iter().map(|it| &it.name).collect(), "upstream"),
+        ] {
+            for (text, span) in table.texts(key) {
+                if !known.iter().any(|name| *name == text) {
+                    findings.error(span, format!("there is no {kind} `{text}`"));
+                }
+            }
+        }
+        if limit.shared && !root.has("shared") {
+            findings.error_at(table, "shared", "there is nothing to share it through: add [shared]");
+        }
+    }
+    if let Some(table) = tables.get(LIMITS_MAX) {
+        findings.error(table.span(), format!("more than {LIMITS_MAX} limits: each costs every call"));
+    }
+    check_params(&config.rate_limits, &tables, findings);
+}
+
 /// Clients choose the values of parameters, and could choose another one for every call.
-fn check_params(file: &File, limits: &[RateLimit], findings: &mut Findings) {
+fn check_params(limits: &[RateLimit], tables: &[Table<'_>], findings: &mut Findings) {
     if limits.iter().any(RateLimit::is_each_principals_own) {
         return;
     }
     let by_param = |limit: &RateLimit| limit.by.iter().any(|by| matches!(by, CountedBy::Param(_)));
-    for (limit, written) in limits.iter().zip(&file.limit) {
-        if by_param(limit) {
-            let span = written.value.by.span().unwrap_or_default();
-            findings.error(
-                span,
-                "clients choose what stands in `param:`: add a [[limit]] with `by = [\"principal\"]` alone and no filter",
-            );
-        }
+    for (_, table) in limits.iter().zip(tables).filter(|(limit, _)| by_param(limit)) {
+        findings.error_at(
+            *table,
+            "by",
+            "clients choose what stands in `param:`: add a [[limit]] with `by = [\"principal\"]` alone and no filter",
+        );
     }
-}
-
-fn check_shared(written: &WrittenLimit, has_shared: bool, findings: &mut Findings) {
-    let is_shared = written.shared.value() == Some(&true);
-    if is_shared && !has_shared {
-        let span = written.shared.span().unwrap_or_default();
-        findings.error(span, "there is nothing to share it through: add [shared]");
-    }
-    let is_exact = written.exact.value() == Some(&true);
-    let has_fallback = written.fallback.value().is_some_and(|fallback| *fallback != Fallback::Local);
-    for (key, is_set, span) in
-        [("exact", is_exact, written.exact.span()), ("fallback", has_fallback, written.fallback.span())]
-    {
-        if let Some(span) = span.filter(|_| is_set && !is_shared) {
-            findings.error(span, format!("`{key}` is for limits with `shared = true`"));
-        }
-    }
-}
-
-fn is_name(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-}
-
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX).max(1)
 }

@@ -1,19 +1,19 @@
 //! `{ file = "…" }`, `{ env = "…" }`, `{ credential = "…" }`: where a secret is read from.
 //!
 //! A secret never stands in the configuration: it would end in backups, reviews and error messages. What stands in
-//! the place of a source is therefore never kept, not even to say what is wrong with it.
+//! the place of a source is therefore never shown, not even to say what is wrong with it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
 
-use super::ConfigError;
 use super::error::Warning;
-use super::resolve::Findings;
-use super::value::At;
+use super::findings::{Findings, Node};
+use super::schema::Definitions;
+use super::table::Table;
+use super::value::Value;
 
 /// Where a secret is read from, at start and at every reload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,19 +36,61 @@ impl fmt::Display for SecretSource {
     }
 }
 
-/// What is written where a source is expected. Reading it never fails, so that serde never shows what stood there.
-#[derive(Debug, Clone)]
-pub(super) enum WrittenSecret {
-    Source(SecretSource),
-    /// It is no source; what to do instead.
-    Refused(&'static str),
-}
+/// Where a secret is read from.
+#[derive(Debug)]
+pub struct Secret;
 
 /// A text that is not secret, or where a secret is read from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TextOrSecret {
+    /// Written in the configuration.
     Text(String),
-    Secret(WrittenSecret),
+    /// Read from elsewhere.
+    Secret(SecretSource),
+}
+
+impl Value for Secret {
+    type Out = SecretSource;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<SecretSource> {
+        source(node).map_err(|message| findings.secret_error(node.span(), message)).ok()
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        let one = |key: &str, about: &str| {
+            json!({
+                "type": "object",
+                "properties": { key: { "type": "string", "description": about } },
+                "required": [key],
+                "additionalProperties": false
+            })
+        };
+        let secret = json!({
+            "oneOf": [
+                one("file", "An absolute path. A newline at its end does not count."),
+                one("env", "An environment variable of the gateway."),
+                one("credential", "A credential that systemd passes: a file in `$CREDENTIALS_DIRECTORY`.")
+            ],
+            "description": "Where a secret is read from, at start and at every reload."
+        });
+        definitions.named("Secret", secret)
+    }
+}
+
+impl Value for TextOrSecret {
+    type Out = Self;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
+        match node.get_ref() {
+            DeValue::String(text) => Some(Self::Text(text.to_string())),
+            _ => Secret::read(node, findings).map(Self::Secret),
+        }
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        let any_of = json!({ "anyOf": [{ "type": "string" }, Secret::schema(definitions)] });
+        definitions.named("TextOrSecret", any_of)
+    }
 }
 
 /// What every API key begins with, so that keys that got somewhere are easy to search for.
@@ -82,132 +124,20 @@ const NOT_ABSOLUTE: &str = "`file` is not an absolute path";
 const NOT_A_VARIABLE: &str = "`env` is not the name of an environment variable";
 const NOT_A_CREDENTIAL: &str = "`credential` is the name of a credential, not a path";
 
-impl WrittenSecret {
-    /// The source at `written`, or an error that shows nothing of what stands there.
-    pub(super) fn resolve(written: &At<Self>, findings: &mut Findings) -> Option<SecretSource> {
-        match &written.value {
-            Self::Source(source) => Some(source.clone()),
-            Self::Refused(message) => {
-                findings.errors.push(ConfigError::new(written.span.clone(), *message).secret());
-                None
-            }
+fn source(node: &Node<'_>) -> Result<SecretSource, &'static str> {
+    let mut entries = Table::of(node).ok_or(INLINE)?.entries();
+    let (Some((key, value)), None) = (entries.next(), entries.next()) else { return Err(ONE_KEY) };
+    let value = value.get_ref().as_str().ok_or(ONE_KEY)?;
+    match key.get_ref().as_ref() {
+        "file" if !value.starts_with('/') || value.contains('\0') => Err(NOT_ABSOLUTE),
+        "file" => Ok(SecretSource::File(value.into())),
+        "env" if value.is_empty() || value.contains(['=', '\0']) => Err(NOT_A_VARIABLE),
+        "env" => Ok(SecretSource::Env(value.to_owned())),
+        "credential" if value.is_empty() || value.contains(['/', '\0']) || value.starts_with('.') => {
+            Err(NOT_A_CREDENTIAL)
         }
-    }
-
-    fn of(key: &str, value: String) -> Self {
-        match key {
-            "file" if !value.starts_with('/') || value.contains('\0') => Self::Refused(NOT_ABSOLUTE),
-            "file" => Self::Source(SecretSource::File(value.into())),
-            "env" if value.is_empty() || value.contains(['=', '\0']) => Self::Refused(NOT_A_VARIABLE),
-            "env" => Self::Source(SecretSource::Env(value)),
-            "credential" if value.is_empty() || value.contains(['/', '\0']) || value.starts_with('.') => {
-                Self::Refused(NOT_A_CREDENTIAL)
-            }
-            "credential" => Self::Source(SecretSource::Credential(value)),
-            _ => Self::Refused(ONE_KEY),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for WrittenSecret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Anything).map(|(_, secret)| secret)
-    }
-}
-
-impl<'de> Deserialize<'de> for TextOrSecret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (text, secret) = deserializer.deserialize_any(Anything)?;
-        Ok(text.map_or(Self::Secret(secret), Self::Text))
-    }
-}
-
-/// Takes whatever stands there: the text, if it is one, and what it is as a source.
-struct Anything;
-
-/// What a scalar is: it is not kept.
-macro_rules! refuse_scalars {
-    ($($name:ident: $type:ty),*) => {
-        $(fn $name<E: Error>(self, _: $type) -> Result<Self::Value, E> {
-            Ok((None, WrittenSecret::Refused(INLINE)))
-        })*
-    };
-}
-
-impl<'de> Visitor<'de> for Anything {
-    type Value = (Option<String>, WrittenSecret);
-
-    refuse_scalars!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128, visit_f64: f64);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("where a secret is read from")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok((Some(text.to_owned()), WrittenSecret::Refused(INLINE)))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
-        while elements.next_element::<IgnoredAny>()?.is_some() {}
-        Ok((None, WrittenSecret::Refused(INLINE)))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        let mut count = 0;
-        while let Some(key) = entries.next_key::<String>()? {
-            let TextOrSecret::Text(value) = entries.next_value::<TextOrSecret>()? else {
-                found = None;
-                count = usize::MAX;
-                continue;
-            };
-            found = Some(WrittenSecret::of(&key, value));
-            count = usize::saturating_add(count, 1);
-        }
-        let secret = found.filter(|_| count == 1).unwrap_or(WrittenSecret::Refused(ONE_KEY));
-        Ok((None, secret))
-    }
-}
-
-fn source_schema() -> Schema {
-    let one = |key: &str, about: &str| {
-        json_schema!({
-            "type": "object",
-            "properties": { key: { "type": "string", "description": about } },
-            "required": [key],
-            "additionalProperties": false
-        })
-    };
-    json_schema!({
-        "oneOf": [
-            one("file", "An absolute path. A newline at its end does not count."),
-            one("env", "An environment variable of the gateway."),
-            one("credential", "A credential that systemd passes: a file in `$CREDENTIALS_DIRECTORY`.")
-        ]
-    })
-}
-
-impl JsonSchema for WrittenSecret {
-    fn schema_name() -> Cow<'static, str> {
-        "Secret".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let mut schema = source_schema();
-        schema.insert(
-            "description".to_owned(),
-            "Where a secret is read from, at start and at every reload.".into(),
-        );
-        schema
-    }
-}
-
-impl JsonSchema for TextOrSecret {
-    fn schema_name() -> Cow<'static, str> {
-        "TextOrSecret".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let secret = generator.subschema_for::<WrittenSecret>();
-        json_schema!({ "anyOf": [{ "type": "string" }, secret] })
+        "credential" => Ok(SecretSource::Credential(value.to_owned())),
+        _ => Err(ONE_KEY),
     }
 }
 
@@ -215,14 +145,8 @@ impl JsonSchema for TextOrSecret {
 mod tests {
     use super::*;
 
-    #[derive(serde::Deserialize)]
-    struct Table {
-        secret: At<WrittenSecret>,
-    }
-
-    fn read(value: &str) -> WrittenSecret {
-        let table: Table = toml::from_str(&format!("secret = {value}")).expect(value);
-        table.secret.value
+    fn read(value: &str) -> Result<SecretSource, &'static str> {
+        source(&DeValue::parse(value).expect(value))
     }
 
     #[test]
@@ -233,19 +157,18 @@ mod tests {
             (r#"{ credential = "api.key" }"#, SecretSource::Credential("api.key".to_owned())),
         ];
         for (text, expected) in cases {
-            let WrittenSecret::Source(source) = read(text) else { panic!("{text} was refused") };
-            assert_eq!(source, expected, "{text}");
+            assert_eq!(read(text), Ok(expected), "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_source_is_refused_and_not_kept() {
+    fn what_is_no_source_is_refused() {
         let cases = [
             (r#""hunter2""#, INLINE),
             ("7355608", INLINE),
             ("true", INLINE),
             ("1.5", INLINE),
-            ("1979-05-27", ONE_KEY),
+            ("1979-05-27", INLINE),
             (r#"["hunter2"]"#, INLINE),
             ("{}", ONE_KEY),
             (r#"{ value = "hunter2" }"#, ONE_KEY),
@@ -259,10 +182,7 @@ mod tests {
             (r#"{ credential = ".." }"#, NOT_A_CREDENTIAL),
         ];
         for (text, expected) in cases {
-            let refused = read(text);
-            assert!(!format!("{refused:?}").contains("hunter2"), "{text}");
-            let WrittenSecret::Refused(message) = refused else { panic!("{text} was taken") };
-            assert_eq!(message, expected, "{text}");
+            assert_eq!(read(text), Err(expected), "{text}");
         }
     }
 }

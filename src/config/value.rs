@@ -1,17 +1,18 @@
-//! The values a configuration is made of: a value with its place in the text, a key that may be absent, and numbers,
-//! sizes and durations with the range they must lie in.
+//! What can stand behind a key: each type says how it is read, and how its JSON Schema looks.
 //!
-//! Each type says both how it is read and how its JSON Schema looks, so that the two cannot drift apart.
+//! A type is named where its key is declared, with its bounds: `Count<1, 256>`, `Option<Period<1, HOUR_MS>>`,
+//! `List<Glob>`. What the rest of the program gets is its [`Value::Out`]. Everything that is wrong with a value is
+//! reported at once, in each element of an array and each entry of a table.
 
-use std::borrow::Cow;
-use std::cmp::Ordering;
-use std::fmt;
-use std::ops::Range;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
-use toml::Spanned;
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
+
+use super::error::nearest;
+use super::findings::{Findings, Node};
+use super::schema::Definitions;
 
 pub(super) const KIB: u64 = 1 << 10;
 pub(super) const MIB: u64 = 1 << 20;
@@ -22,31 +23,47 @@ pub(super) const MINUTE_MS: u64 = 60 * SECOND_MS;
 pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub(super) const DAY_MS: u64 = 24 * HOUR_MS;
 
-const DURATION_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", SECOND_MS), ("m", MINUTE_MS), ("h", HOUR_MS)];
+const DURATION_UNITS_MS: [(&str, u64); 4] = [("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS), ("ms", 1)];
 const SIZE_UNITS: [(&str, u64); 5] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
 
-/// A value and the bytes of the text it was written in.
-#[derive(Debug, Clone)]
-pub(super) struct At<T> {
-    pub(super) value: T,
-    pub(super) span: Range<usize>,
+/// Something that can stand behind a key.
+pub trait Value {
+    /// What it becomes.
+    type Out;
+
+    /// Reads it; `None`: what is wrong has been reported.
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out>;
+
+    /// What holds where the key is left out; `None`: it must not be.
+    fn absent(_: &mut Findings) -> Option<Self::Out> {
+        None
+    }
+
+    /// Whether the key may be left out although no default is written.
+    const IS_OPTIONAL: bool = false;
+    /// The default of a key of this type, where none is written.
+    const DEFAULT: Option<&'static str> = None;
+
+    /// Its JSON Schema.
+    fn schema(definitions: &mut Definitions) -> Json;
+
+    /// Its bounds, where the schema cannot say them.
+    fn range() -> Option<String> {
+        None
+    }
 }
 
-/// A key that may be left out. Unlike an `Option` it is never `null` in the schema, as TOML has no null.
-#[derive(Debug, Clone)]
-pub(super) struct Key<T>(pub(super) Option<At<T>>);
-
 /// A whole number from `MIN` to `MAX`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Count<const MIN: u64, const MAX: u64>(u64);
+#[derive(Debug)]
+pub struct Count<const MIN: u64, const MAX: u64, N = usize>(std::marker::PhantomData<N>);
 
 /// A number of bytes from `MIN` to `MAX`: `"64KiB"`, or an integer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Size<const MIN: u64, const MAX: u64>(u64);
+#[derive(Debug)]
+pub struct Size<const MIN: u64, const MAX: u64>;
 
 /// A duration from `MIN_MS` to `MAX_MS` milliseconds: `"250ms"`, `"5s"`, `"10m"`, `"1h"`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Period<const MIN_MS: u64, const MAX_MS: u64>(Duration);
+#[derive(Debug)]
+pub struct Period<const MIN_MS: u64, const MAX_MS: u64>;
 
 /// A share, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,267 +87,255 @@ impl Ratio {
     }
 }
 
-impl<T> Key<T> {
-    pub(super) fn value(&self) -> Option<&T> {
-        self.0.as_ref().map(|at| &at.value)
-    }
-
-    pub(super) fn span(&self) -> Option<Range<usize>> {
-        self.0.as_ref().map(|at| at.span.clone())
-    }
-}
-
-impl<const MIN: u64, const MAX: u64> Key<Count<MIN, MAX>> {
-    pub(super) fn or(&self, default: usize) -> usize {
-        self.value().map_or(default, |count| to_usize(count.0))
-    }
-}
-
-impl<const MIN: u64, const MAX: u64> Key<Size<MIN, MAX>> {
-    pub(super) fn or(&self, default: usize) -> usize {
-        self.value().map_or(default, |size| to_usize(size.0))
-    }
-}
-
-impl<const MIN_MS: u64, const MAX_MS: u64> Key<Period<MIN_MS, MAX_MS>> {
-    pub(super) fn or(&self, default: Duration) -> Duration {
-        self.value().map_or(default, |period| period.0)
-    }
+/// The numbers that a count can become.
+pub trait Number: Sized {
+    /// The number, which lies within the bounds of the key.
+    fn of(number: u64) -> Option<Self>;
 }
 
 /// On a 32-bit machine a bound beyond its memory is no bound, and neither is the largest number.
-fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-/// Milliseconds as they would be written: `90000` is `90s`, `3600000` is `1h`.
-fn duration_text(milliseconds: u64) -> String {
-    in_largest_unit(milliseconds, DURATION_UNITS_MS.iter().rev().copied(), "ms")
-}
-
-/// Bytes as they would be written: `65536` is `64KiB`.
-fn size_text(bytes: u64) -> String {
-    in_largest_unit(bytes, SIZE_UNITS.iter().copied(), "B")
-}
-
-fn in_largest_unit(
-    number: u64,
-    largest_first: impl Iterator<Item = (&'static str, u64)>,
-    smallest: &str,
-) -> String {
-    let mut largest_first = largest_first;
-    largest_first
-        .find(|(_, factor)| number != 0 && number.is_multiple_of(*factor))
-        .map_or_else(|| format!("{number}{smallest}"), |(unit, factor)| format!("{}{unit}", number / factor))
-}
-
-/// `<digits><unit>`, without sign, fraction or space.
-fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits_end = text.find(|character: char| !character.is_ascii_digit())?;
-    let (digits, unit) = text.split_at(digits_end);
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    digits.parse::<u64>().ok()?.checked_mul(*factor)
-}
-
-impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Count<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expecting = format!("a whole number from {MIN} to {MAX}");
-        let number =
-            deserializer.deserialize_any(Number { expecting: &expecting, bare: true, units: &[] })?;
-        in_range(number, MIN, MAX).ok_or_else(|| D::Error::custom(format!("must be {expecting}"))).map(Self)
+impl Number for usize {
+    fn of(number: u64) -> Option<Self> {
+        Some(Self::try_from(number).unwrap_or(Self::MAX))
     }
 }
 
-impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Size<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expecting = "a size such as \"64KiB\", \"4MiB\" or \"1GiB\", or a number of bytes";
-        let number = deserializer.deserialize_any(Number { expecting, bare: true, units: &SIZE_UNITS })?;
-        in_range(number, MIN, MAX)
-            .ok_or_else(|| D::Error::custom(format!("must be from {} to {}", size_text(MIN), size_text(MAX))))
-            .map(Self)
+impl Number for u32 {
+    fn of(number: u64) -> Option<Self> {
+        Self::try_from(number).ok()
     }
 }
 
-impl<'de, const MIN_MS: u64, const MAX_MS: u64> Deserialize<'de> for Period<MIN_MS, MAX_MS> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expecting = "a duration such as \"250ms\", \"5s\", \"10m\" or \"1h\"";
-        let number =
-            deserializer.deserialize_any(Number { expecting, bare: false, units: &DURATION_UNITS_MS })?;
-        in_range(number, MIN_MS, MAX_MS)
-            .ok_or_else(|| {
-                D::Error::custom(format!(
-                    "must be from {} to {}",
-                    duration_text(MIN_MS),
-                    duration_text(MAX_MS)
-                ))
-            })
-            .map(|milliseconds| Self(Duration::from_millis(milliseconds)))
+impl Number for NonZeroUsize {
+    fn of(number: u64) -> Option<Self> {
+        usize::of(number).and_then(Self::new)
     }
 }
 
-impl<'de> Deserialize<'de> for Ratio {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let share = f64::deserialize(deserializer)?;
-        if (0.0..=1.0).contains(&share) {
-            Ok(Self(share))
-        } else {
-            Err(D::Error::custom("must be from 0 to 1"))
+impl<const MIN: u64, const MAX: u64, N: Number> Value for Count<MIN, MAX, N> {
+    type Out = N;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<N> {
+        let DeValue::Integer(_) = node.get_ref() else {
+            findings.is_not(node, &format!("a whole number from {MIN} to {MAX}"));
+            return None;
+        };
+        let number = integer(node).filter(|number| (MIN..=MAX).contains(number)).and_then(N::of);
+        if number.is_none() {
+            findings.value_error(node, &format!("must be a whole number from {MIN} to {MAX}"));
         }
+        number
+    }
+
+    fn schema(_: &mut Definitions) -> Json {
+        json!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 }
 
-fn in_range(number: Option<u64>, min: u64, max: u64) -> Option<u64> {
-    number.filter(|number| (min..=max).contains(number))
-}
+impl<const MIN: u64, const MAX: u64> Value for Size<MIN, MAX> {
+    type Out = usize;
 
-/// Reads a bare number, or one with a unit; `None` is a number beyond the range of `u64`.
-struct Number<'a> {
-    expecting: &'a str,
-    bare: bool,
-    units: &'a [(&'a str, u64)],
-}
-
-impl Visitor<'_> for Number<'_> {
-    type Value = Option<u64>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.expecting)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        if self.bare {
-            return Ok(u64::try_from(number).ok());
-        }
-        Err(E::custom(format!("a unit is missing: expected {}", self.expecting)))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        if self.bare {
-            return Ok(Some(number));
-        }
-        Err(E::custom(format!("a unit is missing: expected {}", self.expecting)))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        match parse_with_unit(text, self.units) {
-            Some(number) => Ok(Some(number)),
-            None => Err(E::custom(format!("expected {}", self.expecting))),
-        }
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<T>::deserialize(deserializer)?;
-        Ok(Self { span: spanned.span(), value: spanned.into_inner() })
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Key<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        At::deserialize(deserializer).map(|at| Self(Some(at)))
-    }
-}
-
-impl<T> Default for Key<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-// A key of a map is the same wherever it was written.
-impl<T: PartialEq> PartialEq for At<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.value == other.value
-    }
-}
-
-impl<T: Eq> Eq for At<T> {}
-
-impl<T: PartialOrd> PartialOrd for At<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        self.value.partial_cmp(&other.value)
-    }
-}
-
-impl<T: Ord> Ord for At<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.value.cmp(&other.value)
-    }
-}
-
-/// A wrapper that looks in the schema like what it wraps.
-macro_rules! same_schema {
-    ($wrapper:ident) => {
-        impl<T: JsonSchema> JsonSchema for $wrapper<T> {
-            fn inline_schema() -> bool {
-                T::inline_schema()
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<usize> {
+        let bytes = match node.get_ref() {
+            DeValue::Integer(_) => integer(node),
+            DeValue::String(text) if has_unit(text, &SIZE_UNITS) => parse_with_unit(text, &SIZE_UNITS),
+            _ => {
+                let expected =
+                    "expected a size such as \"64KiB\", \"4MiB\" or \"1GiB\", or a number of bytes";
+                findings.value_error(node, expected);
+                return None;
             }
-            fn schema_name() -> Cow<'static, str> {
-                T::schema_name()
+        };
+        let size = bytes.filter(|bytes| (MIN..=MAX).contains(bytes));
+        if size.is_none() {
+            findings.value_error(node, &format!("must be from {}", Self::range().unwrap_or_default()));
+        }
+        size.and_then(usize::of)
+    }
+
+    fn schema(_: &mut Definitions) -> Json {
+        json!({ "anyOf": [
+            { "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$" },
+            { "type": "integer", "minimum": MIN, "maximum": MAX }
+        ] })
+    }
+
+    fn range() -> Option<String> {
+        Some(format!("{} to {}", in_largest_unit(MIN, &SIZE_UNITS), in_largest_unit(MAX, &SIZE_UNITS)))
+    }
+}
+
+impl<const MIN_MS: u64, const MAX_MS: u64> Value for Period<MIN_MS, MAX_MS> {
+    type Out = Duration;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Duration> {
+        let expected = "expected a duration such as \"250ms\", \"5s\", \"10m\" or \"1h\"";
+        let milliseconds = match node.get_ref() {
+            DeValue::String(text) if has_unit(text, &DURATION_UNITS_MS) => {
+                parse_with_unit(text, &DURATION_UNITS_MS)
             }
-            fn schema_id() -> Cow<'static, str> {
-                T::schema_id()
+            DeValue::Integer(_) => {
+                findings.value_error(node, &format!("a unit is missing: {expected}"));
+                return None;
             }
-            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                T::json_schema(generator)
+            _ => {
+                findings.value_error(node, expected);
+                return None;
+            }
+        };
+        let period = milliseconds.filter(|milliseconds| (MIN_MS..=MAX_MS).contains(milliseconds));
+        if period.is_none() {
+            findings.value_error(node, &format!("must be from {}", Self::range().unwrap_or_default()));
+        }
+        period.map(Duration::from_millis)
+    }
+
+    fn schema(_: &mut Definitions) -> Json {
+        json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" })
+    }
+
+    fn range() -> Option<String> {
+        let [min, max] = [MIN_MS, MAX_MS].map(|bound| in_largest_unit(bound, &DURATION_UNITS_MS));
+        Some(format!("{min} to {max}"))
+    }
+}
+
+impl Value for Ratio {
+    type Out = Self;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
+        let ratio = match node.get_ref() {
+            DeValue::Float(float) => float.as_str().parse().ok(),
+            DeValue::Integer(integer) => integer.as_str().parse().ok(),
+            _ => {
+                findings.is_not(node, "a number from 0 to 1");
+                return None;
+            }
+        };
+        let ratio = ratio.and_then(Self::new);
+        if ratio.is_none() {
+            findings.value_error(node, "must be from 0 to 1");
+        }
+        ratio
+    }
+
+    fn schema(_: &mut Definitions) -> Json {
+        json!({ "type": "number", "minimum": 0, "maximum": 1 })
+    }
+}
+
+impl Value for bool {
+    type Out = Self;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
+        let value = node.get_ref().as_bool();
+        if value.is_none() {
+            findings.is_not(node, "`true` or `false`");
+        }
+        value
+    }
+
+    fn schema(_: &mut Definitions) -> Json {
+        json!({ "type": "boolean" })
+    }
+}
+
+/// A word of a few, and what it means.
+pub(super) type Choice<E> = (E, &'static str, &'static str);
+
+/// Declares an enum of the words that a key takes: `Variant = "word"`, each with what it means.
+macro_rules! choice {
+    (
+        $(#[doc = $about:literal])+
+        $(#[derive($($derive:ident),+)])?
+        pub enum $name:ident {
+            $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal ),+ $(,)?
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq $(, $($derive),+)?)]
+        pub enum $name { $( $(#[doc = $doc])+ $variant, )+ }
+
+        impl $name {
+            /// Every one, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The one that `word` means.
+            pub fn of(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.label() == word)
+            }
+
+            /// The word in the configuration.
+            pub fn label(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        $crate::value::choice!($name, [$((Self::$variant, $word, concat!($($doc),+))),+]);
+    };
+    ($name:ident, $choices:expr) => {
+        impl $crate::value::Value for $name {
+            type Out = Self;
+
+            fn read(node: &$crate::findings::Node<'_>, findings: &mut $crate::findings::Findings) -> Option<Self> {
+                $crate::value::read_choice(&$choices, node, findings)
+            }
+
+            fn schema(definitions: &mut $crate::schema::Definitions) -> serde_json::Value {
+                definitions.choice::<Self>(stringify!($name), &$choices)
             }
         }
     };
 }
+pub(super) use choice;
 
-same_schema!(At);
-same_schema!(Key);
-
-impl<const MIN: u64, const MAX: u64> JsonSchema for Count<MIN, MAX> {
-    fn inline_schema() -> bool {
-        true
+/// The one of `choices` that is written at `node`.
+pub(super) fn read_choice<E: Copy>(
+    choices: &[Choice<E>],
+    node: &Node<'_>,
+    findings: &mut Findings,
+) -> Option<E> {
+    let Some(text) = node.get_ref().as_str() else {
+        findings.is_not(node, "a string");
+        return None;
+    };
+    let choice = choices.iter().find(|(_, word, _)| *word == text).map(|(choice, ..)| *choice);
+    if choice.is_none() {
+        let words: Vec<String> = choices.iter().map(|(_, word, _)| format!("`{word}`")).collect();
+        findings.value_error(node, &format!("must be one of {}", words.join(", ")));
+        findings.suggest(nearest(text, choices.iter().map(|(_, word, _)| *word)));
     }
-    fn schema_name() -> Cow<'static, str> {
-        "Count".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
-    }
+    choice
 }
 
-impl JsonSchema for Ratio {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Ratio".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
-    }
+/// The number that is written at `node`, if it is not negative.
+fn integer(node: &Node<'_>) -> Option<u64> {
+    let integer = node.get_ref().as_integer()?;
+    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-impl<const MIN: u64, const MAX: u64> JsonSchema for Size<MIN, MAX> {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Size".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "anyOf": [
-                { "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$" },
-                { "type": "integer", "minimum": MIN, "maximum": MAX }
-            ]
-        })
-    }
+/// A number as it would be written: `90000` milliseconds are `90s`, `65536` bytes are `64KiB`.
+fn in_largest_unit(number: u64, largest_first: &[(&str, u64)]) -> String {
+    let fits = |(_, factor): &&(&str, u64)| *factor == 1 || number != 0 && number.is_multiple_of(*factor);
+    largest_first
+        .iter()
+        .find(fits)
+        .map(|(unit, factor)| format!("{}{unit}", number / factor))
+        .unwrap_or_default()
 }
 
-impl<const MIN_MS: u64, const MAX_MS: u64> JsonSchema for Period<MIN_MS, MAX_MS> {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Duration".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" })
-    }
+/// `<digits><unit>`, without sign, fraction or space.
+fn split_unit<'t>(text: &'t str, units: &[(&str, u64)]) -> Option<(&'t str, u64)> {
+    let digits_end = text.find(|character: char| !character.is_ascii_digit()).filter(|end| *end > 0)?;
+    let (digits, unit) = text.split_at(digits_end);
+    units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| (digits, *factor))
+}
+
+fn has_unit(text: &str, units: &[(&str, u64)]) -> bool {
+    split_unit(text, units).is_some()
+}
+
+fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (digits, factor) = split_unit(text, units)?;
+    digits.parse::<u64>().ok()?.checked_mul(factor)
 }

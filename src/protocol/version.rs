@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Revisions that carry version and capabilities in every request (2026-07-28 and later), newest first.
@@ -14,7 +13,7 @@ pub const MODERN: &[&str] = &["2026-07-28"];
 pub const LEGACY: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// The two kinds of revisions, which differ in how a conversation begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Era {
     /// Revisions of [`LEGACY`]: `initialize`, sessions, streams opened by GET.

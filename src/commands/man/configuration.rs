@@ -75,7 +75,7 @@ impl<'a> Reference<'a> {
         for (key, schema) in properties(table) {
             if let Some((inner, form)) = self.table(schema) {
                 let (path, heading) = form.name(path, key);
-                found.push((heading, text(schema, "description"), inner));
+                found.push((heading, text(inner, "description"), inner));
                 found.extend(self.sections(inner, &path));
             }
         }

@@ -10,7 +10,7 @@ pub(super) const CASES: &[Case] = &[
 "#,
         by: "",
         rendered: r#"
-f.toml:3:1: error: the endpoint has no `path`: write `path = "/mcp"`
+f.toml:3:1: error: [[endpoint]] has no `path`: write for example `path = "/mcp"`
   |
 3 | [[endpoint]]
   | ^^^^^^^^^^^^
@@ -21,12 +21,12 @@ f.toml:3:1: error: the endpoint has no `path`: write `path = "/mcp"`
         replace: r#"upstreams = ["a", "b"]
 "#,
         by: "",
-        rendered: "
-f.toml:3:1: error: the endpoint has no `upstreams`: name those behind it
+        rendered: r#"
+f.toml:3:1: error: [[endpoint]] has no `upstreams`: write for example `upstreams = ["weather"]`
   |
 3 | [[endpoint]]
   | ^^^^^^^^^^^^
-",
+"#,
     },
     Case {
         name: "path without slash",
@@ -368,7 +368,7 @@ f.toml:4:54: error: `mcp.example.com:0` is not a host: write `host` or `host:por
         by: "[[endpoint]]
 hosts = []",
         rendered: "
-f.toml:4:9: error: `hosts` is empty, so every request would be refused: leave it out for the default
+f.toml:4:9: error: `hosts` is empty: name at least one
   |
 4 | hosts = []
   |         ^^

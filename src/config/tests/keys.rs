@@ -174,7 +174,7 @@ f.toml:1:14: error: expected [upstream.c], followed by its keys
         replace: r#"upstreams = ["a", "b"]"#,
         by: r#"upstreams = "a""#,
         rendered: r#"
-f.toml:5:13: error: `upstreams`: invalid type: string "a", expected an array
+f.toml:5:13: error: `upstreams`: expected an array, found a string
   |
 5 | upstreams = "a"
   |             ^^^
@@ -186,7 +186,7 @@ f.toml:5:13: error: `upstreams`: invalid type: string "a", expected an array
         by: "workers = {}
 [listener]",
         rendered: "
-f.toml:1:11: error: `workers`: invalid type: table, expected a whole number from 1 to 256
+f.toml:1:11: error: `workers`: expected a whole number from 1 to 256, found a table
   |
 1 | workers = {}
   |           ^^
@@ -197,7 +197,7 @@ f.toml:1:11: error: `workers`: invalid type: table, expected a whole number from
         replace: r#"path = "/mcp""#,
         by: "path = []",
         rendered: "
-f.toml:4:8: error: `path`: invalid type: array, expected a string
+f.toml:4:8: error: `path`: expected a string, found an array
   |
 4 | path = []
   |        ^^
@@ -220,7 +220,7 @@ f.toml:1:12: error: expected [listener], followed by its keys
         replace: r#"path = "/mcp""#,
         by: "path = 1",
         rendered: "
-f.toml:4:8: error: `path`: invalid type: integer `1`, expected a string
+f.toml:4:8: error: `path`: expected a string, found an integer
   |
 4 | path = 1
   |        ^
@@ -231,7 +231,7 @@ f.toml:4:8: error: `path`: invalid type: integer `1`, expected a string
         replace: r#"upstreams = ["a", "b"]"#,
         by: r#"upstreams = ["a", 2]"#,
         rendered: r#"
-f.toml:5:19: error: `upstreams`: invalid type: integer `2`, expected a string
+f.toml:5:19: error: `upstreams`: expected a string, found an integer
   |
 5 | upstreams = ["a", 2]
   |                   ^
@@ -243,10 +243,10 @@ f.toml:5:19: error: `upstreams`: invalid type: integer `2`, expected a string
         by: r#"[[endpoint]]
 names = "prefix""#,
         rendered: r#"
-f.toml:4:9: error: `names`: unknown variant `prefix`, expected one of `transparent`, `prefixed`, `bare`
+f.toml:4:9: error: `names`: must be one of `transparent`, `prefixed`, `bare`
   |
 4 | names = "prefix"
-  |         ^^^^^^^^
+  |         ^^^^^^^^ did you mean `prefixed`?
 "#,
     },
     Case {
@@ -255,7 +255,7 @@ f.toml:4:9: error: `names`: unknown variant `prefix`, expected one of `transpare
         by: r#"[[endpoint]]
 auth = ["password"]"#,
         rendered: r#"
-f.toml:4:9: error: `auth`: unknown variant `password`, expected one of `api_key`, `jwt`, `client_certificate`
+f.toml:4:9: error: `auth`: must be one of `api_key`, `jwt`, `client_certificate`
   |
 4 | auth = ["password"]
   |         ^^^^^^^^^^
@@ -303,7 +303,7 @@ f.toml:1:11: error: `workers`: must be a whole number from 1 to 256
         by: "workers = 99999999999999999999999
 [listener]",
         rendered: "
-f.toml:1:11: error: `workers`: invalid type: integer `99999999999999999999999` as i128, expected a whole number from 1 to 256
+f.toml:1:11: error: `workers`: must be a whole number from 1 to 256
   |
 1 | workers = 99999999999999999999999
   |           ^^^^^^^^^^^^^^^^^^^^^^^
@@ -315,7 +315,7 @@ f.toml:1:11: error: `workers`: invalid type: integer `99999999999999999999999` a
         by: r#"workers = "2"
 [listener]"#,
         rendered: r#"
-f.toml:1:11: error: `workers`: expected a whole number from 1 to 256
+f.toml:1:11: error: `workers`: expected a whole number from 1 to 256, found a string
   |
 1 | workers = "2"
   |           ^^^
@@ -476,7 +476,7 @@ f.toml:4:8: error: a path begins with `/`
 4 | path = "mcp"
   |        ^^^^^
 
-f.toml:5:9: error: `names`: expected a string
+f.toml:5:9: error: `names`: expected a string, found an integer
   |
 5 | names = 1
   |         ^

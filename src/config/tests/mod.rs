@@ -16,9 +16,12 @@ mod upstreams;
 use std::fs;
 use std::path::Path;
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
+use protocol::version::Eras;
 
 use super::*;
 
@@ -159,7 +162,7 @@ fn a_small_configuration_gets_its_defaults() {
         api_keys: Vec::new(),
         rate_limits: Vec::new(),
         jwt: Vec::new(),
-        client_certificates: CertificateNames::default(),
+        client_certificates: CertificateNames::NONE,
         rules: Vec::new(),
         endpoints: vec![Endpoint {
             path: "/mcp".to_owned(),
@@ -224,8 +227,47 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
         first_byte_timeout: Duration::from_mins(1),
         answer_timeout: Duration::ZERO,
         replicas: replicas::defaults(),
-        bridge: bridge::defaults(),
+        bridge: Bridge {
+            is_on: true,
+            rounds_max: 16,
+            state_bytes_max: 256 << 10,
+            sessions_max: 2048,
+            session_idle_timeout: Duration::from_secs(30),
+            parked_max: 1000,
+            parked_per_principal_max: 100,
+            park_timeout: Duration::from_mins(5),
+        },
     }
+}
+
+#[test]
+fn what_is_wrong_in_nested_tables_and_arrays_is_all_reported() {
+    let text = base_with(
+        "[[endpoint]]",
+        "tls = { certificates = [{ chian = \"/c\", key = { env = \"K\" } }, { chain = \"c\" }], version_min = \"1\" }\n\
+         [log.access]\nsuccess_ratio = 2\nfields = [\"tim\", \"name\", 3]\nfle = \"/f\"\n[[endpoint]]",
+    ) + "health = { interval = \"x\", timeout = 0, breaker = 1 }\nbreaker = { open_time = \"5s\", open_time_max = \"1s\", x = 1 }\n";
+    let errors = parse(&text).expect_err("nine faults and more");
+    let said: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    for part in [
+        "unknown key `chian` in [[listener.tls.certificates]]",
+        "not an absolute path",
+        "[[listener.tls.certificates]] has no `key`",
+        "`version_min`: must be one of `1.2`, `1.3`",
+        "`success_ratio`: must be from 0 to 1",
+        "`fields`: must be one of `time`",
+        "`fields`: expected a string, found an integer",
+        "unknown key `fle` in [log.access]",
+        "`interval`: expected a duration",
+        "`timeout`: a unit is missing",
+        "unknown key `breaker` in [upstream.b.health]",
+        "unknown key `x` in [upstream.b.breaker]",
+        "`open_time_max` is less than `open_time`",
+    ] {
+        let times = said.iter().filter(|message| message.starts_with(part)).count();
+        assert_eq!(times, 1, "{part}: {}", errors.render("f.toml", &text));
+    }
+    assert_eq!(said.len(), 13, "{said:?}");
 }
 
 #[test]

@@ -11,17 +11,17 @@ pub(super) const CASES: &[Case] = &[
         replace: "[upstream.a]",
         by: "[[rule]]
 [upstream.a]",
-        rendered: "
-f.toml:6:1: error: the rule has no `name`: the audit log names it
+        rendered: r#"
+f.toml:6:1: error: [[rule]] has no `name`: write for example `name = "readers"`
   |
 6 | [[rule]]
   | ^^^^^^^^
 
-f.toml:6:1: error: the rule has no `effect`: write `effect = \"allow\"` or `effect = \"deny\"`
+f.toml:6:1: error: [[rule]] has no `effect`: write for example `effect = "allow"`
   |
 6 | [[rule]]
   | ^^^^^^^^
-",
+"#,
     },
     Case {
         name: "a rule that is not what it seems",
@@ -37,7 +37,7 @@ scopes = ["a b"]
 annotations = {}
 [upstream.a]"#,
         rendered: r#"
-f.toml:9:10: error: an empty list: leave the key out for no condition
+f.toml:9:10: error: `groups` is empty: name at least one
   |
 9 | groups = []
   |          ^^
@@ -57,7 +57,7 @@ f.toml:12:10: error: not a glob: unclosed character class; missing ']'
 12 | tools = ["["]
    |          ^^^
 
-f.toml:13:11: error: not a scope: visible ASCII without spaces, quotes and backslashes
+f.toml:13:11: error: not a scope: 1 to 256 visible ASCII characters, without quotes and `\`; name each by itself
    |
 13 | scopes = ["a b"]
    |           ^^^^^

@@ -67,7 +67,7 @@ f.toml:1:1: error: no upstream: add [upstream.NAME] with the `url` of an MCP ser
 "#,
         by: "",
         rendered: r#"
-f.toml:1:1: error: the listener has no `address`: write `address = "127.0.0.1:8080"`
+f.toml:1:1: error: [listener] has no `address`: write for example `address = "127.0.0.1:8080"`
   |
 1 | [listener]
   | ^^^^^^^^^^
@@ -81,7 +81,7 @@ f.toml:1:1: error: the listener has no `address`: write `address = "127.0.0.1:80
 [admin]
 "#,
         rendered: r#"
-f.toml:10:1: error: [admin] has no `address`: write `address = "127.0.0.1:9090"`
+f.toml:10:1: error: [admin] has no `address`: write for example `address = "127.0.0.1:9090"`
    |
 10 | [admin]
    | ^^^^^^^
@@ -220,7 +220,7 @@ f.toml:12:7: error: `max` (2s) ends before `quiet` (3s): make it at least as lon
         by: r#"state_directory = "state"
 [listener]"#,
         rendered: r#"
-f.toml:1:19: error: not an absolute path: write for example "/var/lib/trunkline"
+f.toml:1:19: error: not an absolute path: write one that begins with `/`, such as "/etc/trunkline/file"
   |
 1 | state_directory = "state"
   |                   ^^^^^^^
@@ -242,7 +242,7 @@ stream_queue_bytes_max = "1KiB"
 keep_alive_interval = "10m"
 "#,
         rendered: r#"
-f.toml:11:16: error: not an absolute path: write for example "/etc/trunkline/session.key"
+f.toml:11:16: error: not an absolute path: write one that begins with `/`, such as "/etc/trunkline/file"
    |
 11 | key = { file = "session.key" }
    |                ^^^^^^^^^^^^^
@@ -292,7 +292,7 @@ f.toml:18:23: error: `keep_alive_interval`: must be from 1s to 5m
 key = {}
 "#,
         rendered: r#"
-f.toml:11:7: error: `key` has no `file`: write `key = { file = "/etc/trunkline/session.key" }`
+f.toml:11:7: error: [session.key] has no `file`: write for example `file = "/etc/trunkline/session.key"`
    |
 11 | key = {}
    |       ^^
@@ -305,17 +305,17 @@ f.toml:11:7: error: `key` has no `file`: write `key = { file = "/etc/trunkline/s
         by: r#"9102/"
 [[api_key]]
 "#,
-        rendered: "
-f.toml:10:1: error: the key has no `name`: name who calls with it
+        rendered: r#"
+f.toml:10:1: error: [[api_key]] has no `name`: write for example `name = "ci"`
    |
 10 | [[api_key]]
    | ^^^^^^^^^^^
 
-f.toml:10:1: error: the key has no `sha256`: `trunkline key NAME` makes a key and its entry
+f.toml:10:1: error: [[api_key]] has no `sha256`: write for example `sha256 = "ae56561dd02fb117cb5fd7c6bab4ffb1e09d40f5b19a0b75b2af07297e03aa20"`
    |
 10 | [[api_key]]
    | ^^^^^^^^^^^
-",
+"#,
     },
     Case {
         name: "key name",
@@ -327,7 +327,7 @@ name = "two words"
 sha256 = "0000000000000000000000000000000000000000000000000000000000000001"
 "#,
         rendered: r#"
-f.toml:11:8: error: not a key name: use 1 to 64 letters, digits and `.`, `_`, `@`, `-`
+f.toml:11:8: error: not a name: use 1 to 64 letters, digits and `.`, `_`, `@`, `-`
    |
 11 | name = "two words"
    |        ^^^^^^^^^^^

@@ -9,22 +9,22 @@ pub(super) const CASES: &[Case] = &[
         replace: "[[endpoint]]",
         by: "[[limit]]\n[[endpoint]]",
         rendered: r#"
-f.toml:3:1: error: the limit has no `name`: refused clients are told it
+f.toml:3:1: error: [[limit]] has no `name`: write for example `name = "search"`
   |
 3 | [[limit]]
   | ^^^^^^^^^
 
-f.toml:3:1: error: the limit has no `by`: write for example `by = ["principal"]`
+f.toml:3:1: error: [[limit]] has no `by`: write for example `by = ["principal", "tool"]`
   |
 3 | [[limit]]
   | ^^^^^^^^^
 
-f.toml:3:1: error: the limit has no `calls`: how many may be made in a period
+f.toml:3:1: error: [[limit]] has no `calls`: write for example `calls = 60`
   |
 3 | [[limit]]
   | ^^^^^^^^^
 
-f.toml:3:1: error: the limit has no `period`: write for example `period = "1m"`
+f.toml:3:1: error: [[limit]] has no `period`: write for example `period = "1m"`
   |
 3 | [[limit]]
   | ^^^^^^^^^
@@ -50,12 +50,12 @@ calls = 1
 period = "1s"
 [[endpoint]]"#,
         rendered: r#"
-f.toml:4:8: error: not the name of a limit: use 1 to 64 letters, digits and `.`, `_`, `-`
+f.toml:4:8: error: not a name: use 1 to 64 letters, digits and `.`, `_`, `-`
   |
 4 | name = "a b"
   |        ^^^^^
 
-f.toml:5:6: error: `by` is empty: write for example `by = ["principal"]`
+f.toml:5:6: error: `by` is empty: name at least one
   |
 5 | by = []
   |      ^^

@@ -8,12 +8,12 @@ pub(super) const CASES: &[Case] = &[
         name: "shared, no address",
         replace: "[[endpoint]]",
         by: "[shared]\n[[endpoint]]",
-        rendered: "
-f.toml:3:1: error: [shared] has no `redis`: write `redis = \"redis://HOST:6379/0\"`
+        rendered: r#"
+f.toml:3:1: error: [shared] has no `redis`: write for example `redis = "rediss://redis.example.com:6380/0"`
   |
 3 | [shared]
   | ^^^^^^^^
-",
+"#,
     },
     Case {
         name: "shared, a password in the address",

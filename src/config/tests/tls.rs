@@ -38,14 +38,17 @@ fn tls_has_defaults() {
 #[test]
 fn what_does_not_go_together_is_an_error() {
     for (keys, expected) in [
-        ("[listener.tls]".to_owned(), "TLS has no `certificates`"),
+        (
+            "[listener.tls]".to_owned(),
+            "[listener.tls] has no `certificates`: write for example `certificates = [{ chain = ",
+        ),
         (
             "[listener.tls]\ncertificates = [{ key = { file = \"/k.pem\" } }]".to_owned(),
-            "the certificate has no `chain`",
+            "[[listener.tls.certificates]] has no `chain`",
         ),
         (
             "[listener.tls]\ncertificates = [{ chain = \"/c.pem\" }]".to_owned(),
-            "the certificate has no `key`",
+            "[[listener.tls.certificates]] has no `key`",
         ),
         (
             "[listener.tls]\ncertificates = [{ chain = \"c.pem\", key = { file = \"/k\" } }]".to_owned(),
@@ -65,7 +68,7 @@ fn what_does_not_go_together_is_an_error() {
         ),
         (
             format!("[listener.tls]\ncertificates = [{CERTIFICATE}]\nversion_min = \"1.1\""),
-            "unknown variant `1.1`",
+            "must be one of `1.2`, `1.3`",
         ),
         ("proxy_protocol = true".to_owned(), "nobody could connect"),
     ] {

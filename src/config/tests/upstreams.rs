@@ -36,12 +36,12 @@ f.toml:7:10: error: `9x` cannot be a prefix: use a lower-case letter, then up to
         replace: "[upstream.a]",
         by: "[upstream.a]
 eras = []",
-        rendered: r#"
-f.toml:7:8: error: `eras` is empty: name "modern", "legacy" or both, or leave it out
+        rendered: "
+f.toml:7:8: error: `eras` is empty: name at least one
   |
 7 | eras = []
   |        ^^
-"#,
+",
     },
     Case {
         name: "an era twice",
@@ -61,10 +61,10 @@ f.toml:7:19: error: the same era twice: name each once
 "#,
         by: "",
         rendered: r#"
-f.toml:6:11: error: upstream `a` has no `url`: write `url = "http://HOST:PORT/mcp"`, or the `command` that starts it
+f.toml:6:1: error: [upstream.a] has no `url`: write `url = "http://HOST:PORT/mcp"`, or the `command` that starts it
   |
 6 | [upstream.a]
-  |           ^
+  | ^^^^^^^^^^^^
 "#,
     },
     Case {
@@ -96,7 +96,7 @@ f.toml:8:7: error: `url` and `command` exclude each other: keep one
         replace: r#"url = "http://127.0.0.1:9101/""#,
         by: "command = []",
         rendered: "
-f.toml:7:11: error: `command` names no program
+f.toml:7:11: error: `command` is empty: name at least one
   |
 7 | command = []
   |           ^^
@@ -110,7 +110,7 @@ directory = "here"
 env = { "A=B" = "x" }
 env_pass = [""]"#,
         rendered: r#"
-f.toml:8:13: error: `directory` is not an absolute path
+f.toml:8:13: error: not an absolute path: write one that begins with `/`, such as "/etc/trunkline/file"
   |
 8 | directory = "here"
   |             ^^^^^^
@@ -143,7 +143,7 @@ f.toml:7:8: error: `args` is for upstreams that are started by a `command`
         replace: r#"url = "http://127.0.0.1:9101/""#,
         by: "urls = []",
         rendered: "
-f.toml:7:8: error: `urls` is empty: name at least one replica
+f.toml:7:8: error: `urls` is empty: name at least one
   |
 7 | urls = []
   |        ^^

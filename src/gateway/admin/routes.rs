@@ -69,7 +69,7 @@ pub(super) struct Desk {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WantedLevel {
-    level: LogLevel,
+    level: String,
 }
 
 impl Desk {
@@ -259,7 +259,8 @@ impl Desk {
 }
 
 fn set_level(body: &[u8]) -> Answer {
-    let Ok(WantedLevel { level }) = serde_json::from_slice(body) else {
+    let level = serde_json::from_slice(body).ok().and_then(|WantedLevel { level }| LogLevel::of(&level));
+    let Some(level) = level else {
         return page(StatusCode::BAD_REQUEST, TEXT, "send {\"level\":\"debug\"}\n");
     };
     logs::set_level(level);

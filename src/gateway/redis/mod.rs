@@ -100,7 +100,7 @@ impl Redis {
         if password.as_ref().is_some_and(|password| std::str::from_utf8(password.expose()).is_err()) {
             return Err(SharedError::PasswordNotText);
         }
-        let is_tls = matches!(config.address, config::RedisAddress::Tcp { is_tls: true, .. });
+        let is_tls = matches!(config.redis.address, config::RedisAddress::Tcp { is_tls: true, .. });
         let connector = is_tls.then(|| Connector::trusting(config.ca.as_deref())).transpose()?;
         Ok(Arc::new(Self {
             config: config.clone(),

@@ -163,7 +163,7 @@ impl Redis {
     }
 
     async fn stream(&self) -> Result<Box<dyn ByteStream>, ConnectError> {
-        Ok(match &self.config.address {
+        Ok(match &self.config.redis.address {
             RedisAddress::Tcp { host, port, .. } => {
                 let stream = dns::connect(host, *port).await?;
                 stream.set_nodelay(true)?;
@@ -179,7 +179,7 @@ impl Redis {
     fn login(&self) -> RedisConnectionInfo {
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
-            .set_db(i64::from(self.config.database))
+            .set_db(i64::from(self.config.redis.database))
             .set_skip_set_lib_name();
         if let Some(username) = &self.config.username {
             login = login.set_username(username);

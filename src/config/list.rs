@@ -1,0 +1,148 @@
+//! Several values behind a key: arrays, tables of tables, and the value that may be left out.
+//!
+//! Whatever is wrong with one of them, the others are read as well.
+
+use std::marker::PhantomData;
+
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
+
+use super::findings::{Findings, Node};
+use super::schema::Definitions;
+use super::table::Table;
+use super::value::Value;
+
+/// An array of at least `MIN` values.
+#[derive(Debug)]
+pub struct List<V, const MIN: usize = 0>(PhantomData<V>);
+
+/// An array of tables, of which `MIN` must be there.
+#[derive(Debug)]
+pub struct Tables<V, const MIN: usize = 0>(PhantomData<V>);
+
+/// One table, or an array of tables; one must be there. Whoever checks the file says so.
+#[derive(Debug)]
+pub struct OneOrMany<V>(PhantomData<V>);
+
+/// A table with keys of the operator's choice, sorted by them.
+#[derive(Debug)]
+pub struct Map<V>(PhantomData<V>);
+
+impl<V: Value> Value for Option<V> {
+    type Out = Option<V::Out>;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
+        V::read(node, findings).map(Some)
+    }
+
+    fn absent(_: &mut Findings) -> Option<Self::Out> {
+        Some(None)
+    }
+
+    const IS_OPTIONAL: bool = true;
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        V::schema(definitions)
+    }
+
+    fn range() -> Option<String> {
+        V::range()
+    }
+}
+
+impl<V: Value, const MIN: usize> Value for List<V, MIN> {
+    type Out = Vec<V::Out>;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
+        let DeValue::Array(elements) = node.get_ref() else {
+            findings.is_not(node, "an array");
+            return None;
+        };
+        if elements.len() < MIN {
+            let key = findings.path.last().cloned().unwrap_or_default();
+            findings.error(node.span(), format!("`{key}` is empty: name at least one"));
+            return None;
+        }
+        findings.is_element = true;
+        let values: Vec<_> = elements.iter().map(|element| V::read(element, findings)).collect();
+        findings.is_element = false;
+        values.into_iter().collect()
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        let items = V::schema(definitions);
+        match MIN {
+            0 => json!({ "type": "array", "items": items }),
+            _ => json!({ "type": "array", "items": items, "minItems": MIN }),
+        }
+    }
+}
+
+impl<V: Value, const MIN: usize> Value for Tables<V, MIN> {
+    type Out = Vec<V::Out>;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
+        let DeValue::Array(elements) = node.get_ref() else {
+            findings.error(node.span(), format!("expected [{}], followed by its keys", findings.heading()));
+            return None;
+        };
+        findings.is_element = true;
+        let tables: Vec<_> = elements.iter().map(|element| V::read(element, findings)).collect();
+        findings.is_element = false;
+        tables.into_iter().collect()
+    }
+
+    fn absent(_: &mut Findings) -> Option<Self::Out> {
+        Some(Vec::new())
+    }
+
+    const IS_OPTIONAL: bool = MIN == 0;
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        List::<V, MIN>::schema(definitions)
+    }
+}
+
+impl<V: Value> Value for OneOrMany<V> {
+    type Out = Vec<V::Out>;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
+        match node.get_ref() {
+            DeValue::Array(elements) => elements.iter().map(|element| V::read(element, findings)).collect(),
+            _ => V::read(node, findings).map(|value| vec![value]),
+        }
+    }
+
+    fn absent(_: &mut Findings) -> Option<Self::Out> {
+        Some(Vec::new())
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        let one = V::schema(definitions);
+        json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+    }
+}
+
+impl<V: Value> Value for Map<V> {
+    type Out = Vec<(String, V::Out)>;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
+        let Some(table) = Table::of(node) else {
+            findings.is_not(node, "a table");
+            return None;
+        };
+        let mut values = Vec::new();
+        for (key, node) in table.entries() {
+            findings.path.push(key.get_ref().to_string());
+            values.push(V::read(node, findings).map(|value| (key.get_ref().to_string(), value)));
+            findings.path.pop();
+        }
+        let mut values = values.into_iter().collect::<Option<Vec<_>>>()?;
+        values.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Some(values)
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        json!({ "type": "object", "additionalProperties": V::schema(definitions) })
+    }
+}

@@ -1,0 +1,192 @@
+//! `[listener]` with `[listener.tls]`, and who stands between clients and listeners: `trusted_proxies`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use serde_json::Value as Json;
+
+use super::Config;
+use super::findings::{Findings, Node};
+use super::list::List;
+use super::schema::Definitions;
+use super::secret::Secret;
+use super::section::section;
+use super::table::Table;
+use super::text::{AbsolutePath, texts};
+use super::value::{Value, choice};
+
+section! {
+    /// An address clients connect to.
+    pub struct Listener {
+        /// IP address and port; port 0 lets the system choose one.
+        #[example("127.0.0.1:8080")]
+        address: Address,
+        /// Whether every connection begins with a PROXY header of version 2, which only `trusted_proxies` may send.
+        /// Connections from others, or without it, are closed.
+        proxy_protocol: bool = false,
+        /// TLS. Default: none.
+        tls: Option<ListenerTls>,
+    }
+}
+
+section! {
+    /// TLS towards clients. Files are read again with every reload (SIGHUP); open connections go on.
+    pub struct ListenerTls {
+        /// Certificates with their keys. A client gets the first that has the name it asks for (SNI; exact, or with `*`
+        /// for the first label), or else the first of all.
+        #[example([{ chain = "/etc/trunkline/cert.pem", key = { file = "/etc/trunkline/key.pem" } }])]
+        certificates: List<CertificateFiles, 1>,
+        /// Whether clients show certificates: "none" does not ask, "optional" takes valid ones, "required" insists.
+        #[example("required")]
+        client_certificates: CertificateDemand = "none",
+        /// PEM file of the authorities that sign clients' certificates. An absolute path. Needed where clients show any.
+        #[example("/etc/trunkline/client-ca.pem")]
+        client_ca: Option<AbsolutePath>,
+        /// The oldest version of TLS that is spoken, "1.2" or "1.3".
+        version_min: TlsVersion = "1.2",
+    }
+    check check_tls;
+}
+
+section! {
+    /// A certificate with its key.
+    pub struct CertificateFiles {
+        /// PEM file of the certificate, followed by those between it and its authority. An absolute path.
+        #[example("/etc/trunkline/cert.pem")]
+        chain: AbsolutePath,
+        /// Its private key in PEM form.
+        #[example({ file = "/etc/trunkline/key.pem" })]
+        key: Secret,
+    }
+}
+
+choice! {
+    /// Whether clients of a listener show certificates.
+    pub enum CertificateDemand {
+        /// They are not asked.
+        None = "none",
+        /// They may; one that is shown must be valid.
+        Optional = "optional",
+        /// They must.
+        Required = "required",
+    }
+}
+
+choice! {
+    /// A version of TLS.
+    pub enum TlsVersion {
+        /// RFC 5246, with forward secrecy and authenticated encryption only.
+        V1_2 = "1.2",
+        /// RFC 8446.
+        V1_3 = "1.3",
+    }
+}
+
+texts! {
+    /// An address to listen at.
+    pub Address -> SocketAddr, "", |text: &str| text.parse().map_err(|_| {
+        "not an IP address and port: write for example \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \"[::]:8080\"".into()
+    });
+    /// An address, or all addresses with the same beginning.
+    Network -> IpNet, "", |text: &str| network(text).ok_or_else(|| {
+        "not a network: write for example \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"".into()
+    });
+}
+
+/// Networks of addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Networks(Vec<IpNet>);
+
+impl Networks {
+    /// Whether `address` is in one of them; an IPv4 address is the same however it is written.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(&address))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Value for Networks {
+    type Out = Self;
+    const IS_OPTIONAL: bool = true;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
+        List::<Network>::read(node, findings).map(Self)
+    }
+
+    fn absent(_: &mut Findings) -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        List::<Network>::schema(definitions)
+    }
+}
+
+fn network(text: &str) -> Option<IpNet> {
+    let whole = text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
+    text.parse::<IpNet>().ok().or(whole).map(|network| network.trunc())
+}
+
+fn check_tls(tls: ListenerTls, table: Table<'_>, findings: &mut Findings) -> ListenerTls {
+    match (tls.client_certificates, &tls.client_ca) {
+        (CertificateDemand::None, Some(_)) => {
+            let message = "`client_ca` says nothing while clients are not asked for certificates: write \
+                 `client_certificates = \"required\"` or `\"optional\"`";
+            findings.error_at(table, "client_ca", message);
+        }
+        (CertificateDemand::Optional | CertificateDemand::Required, None) if !table.has("client_ca") => {
+            let message = "`client_ca` is missing: name the authorities that sign the certificates";
+            findings.error_at(table, "client_certificates", message);
+        }
+        _ => {}
+    }
+    tls
+}
+
+/// No address is listened at twice, and no listener insists on what nobody may send.
+pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
+    let mut taken = std::collections::BTreeSet::new();
+    for (listener, table) in config.listeners.iter().zip(root.tables("listener")) {
+        check_address(listener.address, table, &mut taken, findings);
+        if listener.proxy_protocol && config.trusted_proxies.is_empty() && !root.has("trusted_proxies") {
+            let message =
+                "nobody could connect: name those who send PROXY headers in the top-level `trusted_proxies`";
+            findings.error_at(table, "proxy_protocol", message);
+        }
+    }
+    if let Some(super::AdminPlace::Address(address)) = config.admin.as_ref().map(|admin| &admin.place) {
+        check_address(*address, root.table("admin"), &mut taken, findings);
+    }
+    for (text, span) in root.texts("trusted_proxies") {
+        if network(text).is_some_and(|network| network.prefix_len() == 0) {
+            let message =
+                "everybody is believed to be a proxy, and may claim any address: name your proxies' networks";
+            findings.warning(span, message);
+        }
+    }
+}
+
+fn check_address(
+    address: SocketAddr,
+    table: Table<'_>,
+    taken: &mut std::collections::BTreeSet<SocketAddr>,
+    findings: &mut Findings,
+) {
+    if let Some(span) = findings.span(table, "address")
+        && address.port() != 0
+        && !taken.insert(address)
+    {
+        findings.error(span, format!("{address} is used twice: choose another port"));
+    }
+}
+
+/// The first address that others than this machine can reach.
+pub(super) fn open_address(config: &Config) -> Option<SocketAddr> {
+    let mut addresses = config.listeners.iter().map(|listener| listener.address);
+    addresses.find(|address| !address.ip().to_canonical().is_loopback())
+}

@@ -1,0 +1,254 @@
+//! The declaration of a table of the file: one place for each key.
+//!
+//! ```text
+//! section! {
+//!     /// How the process stops.                       the table's description
+//!     pub struct Drain {
+//!         /// Time in which connections are still …    the key's description
+//!         quiet: Period<0, HOUR_MS> = "2s",            its type with bounds, and its default
+//!         /// Time after which what is left is cut.
+//!         #[example("30s")]                            for the reference, where there is no default
+//!         max: Option<Period<1, HOUR_MS>>,             may be left out
+//!         /// …
+//!         share: Count<1, 9> => max.is_some().into(),  its default depends on the keys before it
+//!     }
+//!     groups { … }      keys of this table that are declared elsewhere
+//!     computed { … }    fields that are no keys; whoever checks the file fills them
+//! }
+//! ```
+//!
+//! A key without default that is no `Option` must be written; its example stands in for it while the rest is checked.
+//! From this come the struct that the program uses, its reader with all errors, the JSON Schema, and from the schema
+//! the manual page and the reference file.
+
+use toml::de::DeValue;
+
+use super::credentials::looks_secret;
+use super::error::{ConfigError, nearest};
+use super::findings::{Findings, Node};
+use super::schema::TableSchema;
+use super::table::Table;
+use super::value::Value;
+
+/// Keys of a table, and what they become.
+pub trait Group {
+    /// What they become.
+    type Out;
+
+    /// Their names.
+    fn keys(names: &mut Vec<&'static str>);
+
+    /// Reads them from a table; `None`: what is wrong has been reported.
+    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Self::Out>;
+
+    /// Describes each of them.
+    fn describe(object: &mut TableSchema<'_>);
+}
+
+/// What holds where a key is left out.
+pub(super) enum Absent<'a, T> {
+    /// The type knows.
+    None,
+    /// This TOML.
+    Default(&'static str),
+    /// What others say.
+    Computed(&'a dyn Fn() -> T),
+    /// An error, unless the type knows; the rest is checked with this TOML.
+    Example(&'static str),
+}
+
+/// Keys under which somebody may have written a secret.
+const MAY_HOLD_SECRETS: [&str; 9] =
+    ["basic", "bearer", "env", "forward_headers", "headers", "key", "oauth", "password", "tls"];
+
+/// The value of the key `name`, or what holds without it. `None` only of a declaration that contradicts itself.
+pub(super) fn key<V: Value>(
+    table: Table<'_>,
+    name: &'static str,
+    fallback: &Absent<'_, V::Out>,
+    findings: &mut Findings,
+) -> Option<V::Out> {
+    let outside = (findings.is_element, findings.may_hold_secret);
+    findings.path.push(name.to_owned());
+    findings.is_element = false;
+    findings.may_hold_secret |= MAY_HOLD_SECRETS.contains(&name);
+    let mut value = None;
+    if let Some(node) = table.get(name) {
+        value = V::read(node, findings);
+        if value.is_none() {
+            findings.unreadable(table, &node.span());
+        }
+    }
+    if value.is_none() {
+        value = match fallback {
+            Absent::Computed(value) => Some(value()),
+            Absent::Default(toml) => constant::<V>(toml),
+            Absent::None | Absent::Example(_) => V::absent(findings),
+        };
+    }
+    findings.path.pop();
+    (findings.is_element, findings.may_hold_secret) = outside;
+    if let (None, Absent::Example(example)) = (&value, fallback) {
+        if !table.has(name) && !findings.is_misspelt(table) {
+            let heading = findings.heading();
+            let example = one_line(example);
+            findings.error(
+                table.span(),
+                format!("{heading} has no `{name}`: write for example `{name} = {example}`"),
+            );
+        }
+        value = constant::<V>(example);
+    }
+    value
+}
+
+/// TOML as `stringify!` makes it has more lines and spaces than a person would write.
+fn one_line(toml: &str) -> String {
+    let words: Vec<&str> = toml.split_whitespace().collect();
+    words.join(" ").replace("[{", "[{ ").replace("}]", " }]").replace("{  ", "{ ").replace("  }", " }")
+}
+
+/// Whether `toml`, which is written in a declaration, is such a value.
+pub(super) fn is_valid<V: Value>(toml: &'static str) -> bool {
+    constant::<V>(toml).is_some()
+}
+
+/// A value that is written in a declaration.
+fn constant<V: Value>(toml: &'static str) -> Option<V::Out> {
+    V::read(&DeValue::parse(toml).ok()?, &mut Findings::default())
+}
+
+/// Reads a table, and reports the keys that it does not have.
+pub(super) fn read<G: Group>(node: &Node<'_>, findings: &mut Findings) -> Option<G::Out> {
+    let Some(table) = Table::of(node) else {
+        let heading = findings.heading();
+        findings.error(node.span(), format!("expected {heading}, followed by its keys"));
+        return None;
+    };
+    read_table::<G>(table, findings)
+}
+
+pub(super) fn read_table<G: Group>(table: Table<'_>, findings: &mut Findings) -> Option<G::Out> {
+    let mut known = Vec::new();
+    G::keys(&mut known);
+    for (name, _) in table.entries() {
+        if !known.contains(&name.get_ref().as_ref()) {
+            findings.misspelt(table);
+            let error = unknown_key(name.get_ref(), name.span(), &known, findings);
+            findings.errors.push(error);
+        }
+    }
+    G::read(table, findings)
+}
+
+fn unknown_key(name: &str, span: std::ops::Range<usize>, known: &[&str], findings: &Findings) -> ConfigError {
+    let message = match findings.path.as_slice() {
+        [] => format!("unknown key `{name}`"),
+        _ => format!("unknown key `{name}` in {}", findings.heading()),
+    };
+    let suggestion = nearest(name, known.iter().copied())
+        .unwrap_or_else(|| format!("the keys here are: {}", known.join(", ")));
+    let error = ConfigError::new(span, message).suggest(Some(suggestion));
+    if looks_secret(name) || findings.may_hold_secret { error.secret() } else { error }
+}
+
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $(#[derive($($derive:ident),+)])?
+        $vis:vis struct $name:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $(#[example($($example:tt)+)])?
+                $field:ident $(as $key:literal)? : $type:ty $(= $default:expr)? $(=> $computed:expr)?
+            ),* $(,)?
+        }
+        $(groups { $( $(#[doc = $group_doc:literal])+ $group:ident: $group_type:ty ),+ $(,)? })?
+        $(computed { $( $(#[doc = $own_doc:literal])+ $own:ident: $own_type:ty ),+ $(,)? })?
+        $(check $check:path;)?
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq, Eq $(, $($derive),+)?)]
+        $vis struct $name {
+            $( $(#[doc = $doc])+ $vis $field: <$type as $crate::value::Value>::Out, )*
+            $($( $(#[doc = $group_doc])+ $vis $group: <$group_type as $crate::section::Group>::Out, )+)?
+            $($( $(#[doc = $own_doc])+ $vis $own: $own_type, )+)?
+        }
+
+        impl $crate::section::Group for $name {
+            type Out = Self;
+
+            fn keys(names: &mut Vec<&'static str>) {
+                names.extend([$( $crate::section::section!(@key $field $($key)?) ),*]);
+                $($( <$group_type as $crate::section::Group>::keys(names); )+)?
+            }
+
+            fn read(
+                table: $crate::table::Table<'_>,
+                findings: &mut $crate::findings::Findings,
+            ) -> Option<Self> {
+                $(
+                    let $field = $crate::section::key::<$type>(
+                        table,
+                        $crate::section::section!(@key $field $($key)?),
+                        &$crate::section::section!(@fallback [$($default)?] [$($computed)?] [$($($example)+)?]),
+                        findings,
+                    )?;
+                )*
+                $($( let $group = <$group_type as $crate::section::Group>::read(table, findings)?; )+)?
+                let section = Self {
+                    $($field,)*
+                    $($($group,)+)?
+                    $($($own: Default::default(),)+)?
+                };
+                $( let section = $check(section, table, findings); )?
+                Some(section)
+            }
+
+            fn describe(object: &mut $crate::schema::TableSchema<'_>) {
+                $(
+                    object.key::<$type>(
+                        $crate::section::section!(@key $field $($key)?),
+                        concat!($($doc),+),
+                        $crate::section::section!(@text $($default)?),
+                        $crate::section::section!(@text $($($example)+)?),
+                        $crate::section::section!(@must_be_there $($default)? $($computed)?),
+                    );
+                )*
+                $($( <$group_type as $crate::section::Group>::describe(object); )+)?
+            }
+        }
+
+        impl $crate::value::Value for $name {
+            type Out = Self;
+            const IS_OPTIONAL: bool = true;
+            const DEFAULT: Option<&'static str> = Some("{}");
+
+            fn read(
+                node: &$crate::findings::Node<'_>,
+                findings: &mut $crate::findings::Findings,
+            ) -> Option<Self> {
+                $crate::section::read::<Self>(node, findings)
+            }
+
+            fn absent(findings: &mut $crate::findings::Findings) -> Option<Self> {
+                <Self as $crate::section::Group>::read($crate::table::Table::ABSENT, findings)
+            }
+
+            fn schema(definitions: &mut $crate::schema::Definitions) -> serde_json::Value {
+                definitions.table::<Self>(stringify!($name), concat!($($about),+))
+            }
+        }
+    };
+    (@key $field:ident) => { stringify!($field) };
+    (@key $field:ident $key:literal) => { $key };
+    (@must_be_there) => { true };
+    (@must_be_there $($fallback:tt)+) => { false };
+    (@text) => { None };
+    (@text $($toml:tt)+) => { Some(stringify!($($toml)+)) };
+    (@fallback [] [] []) => { $crate::section::Absent::None };
+    (@fallback [$default:expr] [] [$($example:tt)*]) => { $crate::section::Absent::Default(stringify!($default)) };
+    (@fallback [] [$computed:expr] [$($example:tt)*]) => { $crate::section::Absent::Computed(&|| $computed) };
+    (@fallback [] [] [$($example:tt)+]) => { $crate::section::Absent::Example(stringify!($($example)+)) };
+}
+pub(super) use section;
