@@ -10,7 +10,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gateway::session::{SessionRequest, Sessions};
-use gateway::telemetry::streams::StreamSeries;
+use gateway::telemetry::metrics::Metrics;
 use prometheus::IntCounter;
 use protocol::envelope::Envelope;
 use protocol::header::{decode_value, encode_value};
@@ -159,11 +159,7 @@ fn sessions(criterion: &mut Criterion) {
     let text = "[listener]\naddress = '127.0.0.1:0'\n[[endpoint]]\npath = '/mcp'\nupstreams = ['a']\n\
         [upstream.a]\nurl = 'http://127.0.0.1:1/'";
     let counter = |name: &str| IntCounter::new(name, name).unwrap();
-    let series = StreamSeries {
-        taken_over: counter("taken_over"),
-        unread: counter("unread"),
-        dropped: counter("dropped"),
-    };
+    let series = Metrics::new(1).unwrap().streams;
     let config = config::parse(text).unwrap();
     let sessions = Sessions::open_store(&config, counter("lost"), series, None).unwrap();
     let opening = SessionRequest {

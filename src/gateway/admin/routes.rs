@@ -139,7 +139,7 @@ impl Desk {
     }
 
     async fn refuse(&self, refused: Refused) -> Answer {
-        self.state.metrics.admin_refused.with_label_values(&[refused.label()]).inc();
+        self.state.metrics.gateway.admin_refused.with_label_values(&[refused.label()]).inc();
         let mut answer = page(refused.status(), TEXT, refused.text());
         if refused == Refused::Token {
             let now = Instant::now();

@@ -12,7 +12,7 @@ use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
 use crate::tables::lists::part::ListPart;
-use crate::telemetry::bridge::BridgeSeries;
+use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::totals::{Figures, Total};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
@@ -91,7 +91,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             "tools": known.map(|known| known.count),
             "list_bytes": known.map(|known| known.bytes),
             "connections": series.connections.get(),
-            "connects_failed": series.connect_failed.get(),
+            "connects_failed": series.connects.error.get(),
             "retries": series.retries.get(),
             "breaker_openings": series.breaker_openings.get(),
             "sessions_opened": series.sessions_opened.get(),
@@ -105,7 +105,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             let children = children.series();
             told["children"] = json!({
                 "running": children.running.get(),
-                "starts": children.started.get(),
+                "starts": children.starts.ok.get(),
                 "crashes": children.crashes.get(),
                 "crash_loop": children.crash_loop.get() == 1,
             });
@@ -123,12 +123,11 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             told["bridge"] = bridge(&upstream.bridge.series);
         }
         if let Some(pins) = &upstream.pins {
-            let series = state.metrics.pins.of(name);
-            let [pinned, changed, new] = series.counts();
+            let series = state.metrics.pins.of(name).states;
             told["pins"] = json!({
-                "pinned": pinned,
-                "changed": changed,
-                "new": new,
+                "pinned": series.pinned.get(),
+                "changed": series.changed.get(),
+                "new": series.new.get(),
                 "unreadable": series.unreadable.get() == 1,
                 "unwritten": series.unwritten.get() == 1,
                 "waiting": pins.waiting(WAITING_MAX),
@@ -141,10 +140,10 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
 
 fn bridge(series: &BridgeSeries) -> Value {
     json!({
-        "requests": series.calls.iter().map(IntCounter::get).sum::<u64>(),
-        "rounds": series.rounds.iter().map(IntCounter::get).sum::<u64>(),
-        "sessions": series.sessions.iter().map(IntGauge::get).sum::<i64>(),
-        "parked": series.parked.get(),
+        "requests": series.requests.each().map(IntCounter::get).sum::<u64>(),
+        "rounds": series.rounds.each().map(IntCounter::get).sum::<u64>(),
+        "sessions": series.sessions.each().map(IntGauge::get).sum::<i64>(),
+        "parked": series.suspended.get(),
     })
 }
 

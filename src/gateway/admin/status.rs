@@ -39,7 +39,7 @@ fn of(state: &State, process: &Process, sampler: &Sampler) -> Value {
         "uptime_s": process.since.elapsed().as_secs(),
         "workers": process.workers,
         "drain": state.drain.phase(),
-        "panics": state.metrics.panics.get(),
+        "panics": state.metrics.gateway.panics.get(),
         "config": config(state, process, &snapshot.digest),
         "listeners": state.listeners.load().iter().map(|(address, is_tls)| {
             json!({ "address": address.to_string(), "tls": is_tls })
@@ -90,24 +90,24 @@ fn config(state: &State, process: &Process, digest: &str) -> Value {
 }
 
 fn connections(state: &State) -> Value {
-    let refused = |bound| state.metrics.connections_refused.with_label_values(&[bound]).get();
+    let refused = |bound| state.metrics.connections.refused.with_label_values(&[bound]).get();
     json!({
         "open": state.connections.open(),
         "max": state.connections.max(),
-        "accepted": state.metrics.connections_accepted.get(),
+        "accepted": state.metrics.connections.accepted.get(),
         "refused": CONNECTION_BOUNDS.into_iter().map(refused).sum::<u64>(),
         "buffered_bytes": state.buffered.held_bytes(),
     })
 }
 
 fn cache(state: &State) -> Value {
-    let lists = &state.metrics.lists;
+    let lists = &state.metrics.lists.cache;
     json!({
         "bytes": state.catalog.bytes(),
-        "hits": lists.hits.get(),
+        "hits": lists.hit.get(),
         "stale": lists.stale.get(),
-        "misses": lists.misses.get(),
-        "errors": lists.errors.get(),
+        "misses": lists.miss.get(),
+        "errors": lists.error.get(),
     })
 }
 
@@ -137,7 +137,7 @@ fn shared(state: &State) -> Value {
 }
 
 fn traces(state: &State) -> Value {
-    let spans = &state.metrics.trace_spans;
+    let spans = &state.metrics.gateway.trace_spans;
     let told = state.traces.as_ref().map(|_| {
         json!({
             "exported": spans.exported.get(),

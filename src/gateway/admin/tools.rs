@@ -264,7 +264,7 @@ impl Reader {
     ) -> Option<Value> {
         let upstream = snapshot.upstreams.get(row.upstream)?;
         let About { title, description } = self.about(row);
-        let is_counted = is_measured && upstream.series.tools.tells_apart(&row.name);
+        let is_counted = is_measured && upstream.tools.tells_apart(&row.name);
         let calls_per_s = row.calls_per_s(history);
         let hints = row.item.map(|(_, item)| item.hints);
         let is_read_only = hints.map(|hints| says(hints, Hint::ReadOnly));

@@ -24,7 +24,8 @@ use crate::snapshot::{Snapshot, SnapshotError};
 use crate::tables::lists::Catalog;
 use crate::tables::sse_sessions::SseSessions;
 use crate::tables::subscriptions::Hub;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::families::ReplicaMetrics;
+use crate::telemetry::metrics::{Metrics, gauge};
 use crate::telemetry::pulse::Pulses;
 use crate::telemetry::trace::{self, Traces};
 use crate::upstream::changes::Changed;
@@ -131,8 +132,8 @@ impl State {
         metrics.shared.replicas.set(shared.is_some().into());
         let sessions = Sessions::open_store(
             config,
-            metrics.journal_records_lost.clone(),
-            metrics.streams.series.clone(),
+            metrics.sessions.journal_records_lost.clone(),
+            metrics.streams.clone(),
             shared.clone(),
         )?;
         expiry::show(&tls, &metrics);
@@ -151,7 +152,7 @@ impl State {
             pipes: pipe::host::SharedHost::new(config, &buffered),
             buffered,
             pins_due: Notify::new(),
-            traces: Traces::open(config.trace.as_ref(), &metrics.trace_spans)?,
+            traces: Traces::open(config.trace.as_ref(), &metrics.gateway.trace_spans)?,
             reloads: ReloadRequests::default(),
             listeners: ArcSwap::default(),
             drain: Drain::default(),
@@ -209,25 +210,23 @@ impl State {
 
     /// All metrics as text, gauges brought up to date. To be called by one at a time.
     pub fn render_metrics(&self) -> Result<Vec<u8>, prometheus::Error> {
-        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.process.read();
-        self.metrics.connections_open.set(gauge(self.connections.open()));
-        self.metrics.connections_max.set(gauge(self.connections.max()));
-        self.metrics.buffered_bytes_max.set(gauge(self.buffered.bytes_max()));
-        self.metrics.subscriptions.set(gauge(self.hub.open()));
-        self.metrics.sse_streams.set(gauge(self.lines.open()));
-        self.metrics.lists.bytes.set(i64::try_from(self.catalog.bytes()).unwrap_or(i64::MAX));
-        self.metrics.buffered_bytes.set(gauge(self.buffered.held_bytes()));
+        self.metrics.connections.open.set(gauge(self.connections.open()));
+        self.metrics.connections.max.set(gauge(self.connections.max()));
+        self.metrics.connections.buffered_bytes_max.set(gauge(self.buffered.bytes_max()));
+        self.metrics.subscriptions.open.set(gauge(self.hub.open()));
+        self.metrics.subscriptions.sse_streams.set(gauge(self.lines.open()));
+        self.metrics.lists.cache_bytes.set(gauge(self.catalog.bytes()));
+        self.metrics.connections.buffered_bytes.set(gauge(self.buffered.held_bytes()));
         let counts = self.sessions.counts();
-        for (state, sessions) in [("live", counts.sessions), ("revoked", counts.revoked)] {
-            self.metrics.sessions.with_label_values(&[state]).set(gauge(sessions));
-        }
-        self.metrics.upstream_sessions.set(gauge(counts.upstream_sessions));
+        self.metrics.sessions.states.live.set(gauge(counts.sessions));
+        self.metrics.sessions.states.revoked.set(gauge(counts.revoked));
+        self.metrics.sessions.upstream_sessions.set(gauge(counts.upstream_sessions));
         self.metrics.streams.open.set(gauge(self.sessions.open_streams()));
-        self.metrics.upstream_streams.set(gauge(counts.upstream_streams));
+        self.metrics.sessions.upstream_streams.set(gauge(counts.upstream_streams));
         let tasks = self.sessions.task_counts();
-        self.metrics.tasks.set(gauge(tasks.known));
-        let forgotten = &self.metrics.tasks_forgotten;
+        self.metrics.sessions.tasks.set(gauge(tasks.known));
+        let forgotten = &self.metrics.sessions.tasks_forgotten;
         forgotten.inc_by(tasks.forgotten.saturating_sub(forgotten.get()));
         let snapshot = self.snapshot.load();
         snapshot.rates.observe();
@@ -241,11 +240,11 @@ impl State {
     }
 
     fn count_replicas(&self) {
-        let Metrics { breakers, replica_in_flight, upstream_replicas, .. } = &self.metrics;
+        let ReplicaMetrics { breakers, in_flight, replicas: all, .. } = &self.metrics.replicas;
         // Without those that are gone.
         breakers.reset();
-        replica_in_flight.reset();
-        upstream_replicas.reset();
+        in_flight.reset();
+        all.reset();
         for upstream in &self.snapshot.load().upstreams {
             let name = upstream.config.name.as_str();
             let replicas = upstream.replicas.load();
@@ -254,8 +253,7 @@ impl State {
                 replicas.iter().filter(|replica| replica.breaker.0.is_fit(&replica.rules, now_ms)).count();
             for (state, count) in [("fit", fit), ("unfit", replicas.len() - fit)] {
                 if !replicas.is_empty() {
-                    let count = i64::try_from(count).unwrap_or(i64::MAX);
-                    upstream_replicas.with_label_values(&[name, state]).set(count);
+                    all.with_label_values(&[name, state]).set(gauge(count));
                 }
             }
             for replica in replicas.iter() {
@@ -264,8 +262,8 @@ impl State {
                     let labels = [name, &*replica.label, each.label()];
                     breakers.with_label_values(&labels).set((each == state).into());
                 }
-                let in_flight = i64::try_from(replica.load.0.in_flight()).unwrap_or(i64::MAX);
-                replica_in_flight.with_label_values(&[name, &*replica.label]).set(in_flight);
+                let count = gauge(replica.load.0.in_flight());
+                in_flight.with_label_values(&[name, &*replica.label]).set(count);
             }
         }
     }

@@ -94,13 +94,13 @@ impl std::fmt::Debug for Worker {
 impl Worker {
     /// A worker on the current thread.
     pub fn new(state: Arc<State>, pulse: Arc<Pulse>, log: &Log, upstream_connections_max: usize) -> Rc<Self> {
-        let tasks = Tasks::new(state.metrics.panics.clone());
+        let tasks = Tasks::new(state.metrics.gateway.panics.clone());
         let lines_max = log.refusals_per_second_max;
-        let failures = FailureLog::new(lines_max, state.metrics.log_lines_dropped.clone());
-        let access = AccessLog::new(log, state.metrics.log_lines_dropped.clone());
+        let failures = FailureLog::new(lines_max, state.metrics.gateway.log_lines_dropped.clone());
+        let access = AccessLog::new(log, state.metrics.gateway.log_lines_dropped.clone());
         let tracer = state.traces.as_deref().map(Tracer::new);
         let observers = Observers { failures, access, request_ids: RequestIds::default(), tracer, pulse };
-        let audit = AuditLog::new(log.audit, lines_max, state.metrics.log_lines_dropped.clone());
+        let audit = AuditLog::new(log.audit, lines_max, state.metrics.gateway.log_lines_dropped.clone());
         let view = Rc::new(View::new(state.snapshot.load_full()));
         Rc::new(Self {
             client: Client {
@@ -108,7 +108,7 @@ impl Worker {
                 tasks,
                 open: Rc::default(),
                 open_max: upstream_connections_max,
-                pipes: Host::new(&state.pipes, state.metrics.panics.clone()),
+                pipes: Host::new(&state.pipes, state.metrics.gateway.panics.clone()),
             },
             handshakes: Rc::default(),
             scratch: RefCell::default(),

@@ -117,7 +117,7 @@ fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) 
         Ok(slot) => slot,
         Err(refused) => return listener.refuse(refused),
     };
-    metrics.connections_accepted.inc();
+    metrics.connections.accepted.inc();
     if socket::tune(&stream).is_err() {
         return;
     }
@@ -130,7 +130,7 @@ fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) 
             () = listener.drain.cut() => CloseReason::ByPeer,
         };
         if let CloseReason::Clock(clock) = ended {
-            listener.worker.state.metrics.connections_cut.with_label_values(&[clock]).inc();
+            listener.worker.state.metrics.connections.cut.with_label_values(&[clock]).inc();
             tracing::debug!(%client, clock, "connection cut");
         }
         // Counted to here, after the socket was dropped.
@@ -203,7 +203,7 @@ impl WorkerListener {
                 error.label()
             }
         };
-        worker.state.metrics.handshakes.with_label_values(&[result]).inc();
+        worker.state.metrics.connections.handshakes.with_label_values(&[result]).inc();
         secured.ok()
     }
 
@@ -212,11 +212,11 @@ impl WorkerListener {
     }
 
     fn refuse(&self, refused: ConnectionLimit) {
-        self.worker.state.metrics.connections_refused.with_label_values(&[refused.label()]).inc();
+        self.worker.state.metrics.connections.refused.with_label_values(&[refused.label()]).inc();
     }
 
     fn refuse_proxied(&self, peer: SocketAddr, error: &ProxiedError) {
         tracing::debug!(%peer, %error, "not a proxy's connection");
-        self.worker.state.metrics.proxied_refused.with_label_values(&[error.label()]).inc();
+        self.worker.state.metrics.connections.proxied_refused.with_label_values(&[error.label()]).inc();
     }
 }

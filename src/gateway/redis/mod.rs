@@ -35,8 +35,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Script, Serv
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
-use crate::telemetry::shared::Series;
-use crate::telemetry::shared::Unavailable;
+use crate::telemetry::metrics::families::{SharedFailures, SharedMetrics};
 use config;
 use net::secret::{Secret, SecretError};
 use net::tls::{Connector, SettingsError};
@@ -68,7 +67,7 @@ pub struct Redis {
     pub leases: lease::LeaseServer,
     connector: Option<Arc<Connector>>,
     /// What is counted.
-    pub series: Series,
+    pub series: SharedMetrics,
 }
 
 /// A connection that can be used.
@@ -93,9 +92,23 @@ pub enum SharedError {
     Trust(#[from] SettingsError),
 }
 
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// There is no connection.
+    #[error("there is no connection")]
+    Away,
+    /// It took too long.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The server refused, or answered something else.
+    #[error("the server refused")]
+    Refused,
+}
+
 impl Redis {
     /// Reads the password and whom to trust; connects nowhere yet.
-    pub fn new(config: &config::Shared, series: Series) -> Result<Arc<Self>, SharedError> {
+    pub fn new(config: &config::Shared, series: SharedMetrics) -> Result<Arc<Self>, SharedError> {
         let password = config.password.as_ref().map(Secret::read).transpose()?;
         if password.as_ref().is_some_and(|password| std::str::from_utf8(password.expose()).is_err()) {
             return Err(SharedError::PasswordNotText);
@@ -180,7 +193,7 @@ impl Redis {
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, Unavailable> {
         let Some(link) = self.link.load_full() else {
-            self.series.failed(Unavailable::Away);
+            self.failed(Unavailable::Away);
             return Err(Unavailable::Away);
         };
         let started = Instant::now();
@@ -200,11 +213,20 @@ impl Redis {
             }
             Err(_) => Unavailable::TimedOut,
         };
-        self.series.failed(failure);
+        self.failed(failure);
         if link.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX {
             self.give_up(&link, &failure.to_string());
         }
         Err(failure)
+    }
+
+    fn failed(&self, why: Unavailable) {
+        let SharedFailures { away, timeout, refused } = &self.series.failures;
+        match why {
+            Unavailable::Away => away.inc(),
+            Unavailable::TimedOut => timeout.inc(),
+            Unavailable::Refused => refused.inc(),
+        }
     }
 
     /// From now on operations fail at once.

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use redis::{RedisResult, Script};
 
 use super::Redis;
+use crate::telemetry::metrics::gauge;
 
 /// Says that this replica is there, and returns whether it had not said so before, and what the others said lately. That
 /// it writes shows that the server can.
@@ -65,8 +66,8 @@ impl Redis {
     /// Tells the operator where that is news.
     pub(super) fn meet(&self, before: Option<Peers>, peers: Peers) {
         let all = peers.count + 1;
-        self.series.replicas.set(i64::try_from(all).unwrap_or(i64::MAX));
-        self.series.strangers.set(i64::try_from(peers.strangers).unwrap_or(i64::MAX));
+        self.series.replicas.set(gauge(all));
+        self.series.strangers.set(gauge(peers.strangers));
         if before == Some(peers) {
             return;
         }

@@ -68,7 +68,7 @@ impl Findings {
             SharedError::Password(error) => Some(error),
             _ => None,
         });
-        findings.part("", Traces::open(config.trace.as_ref(), &metrics.trace_spans), |_| None);
+        findings.part("", Traces::open(config.trace.as_ref(), &metrics.gateway.trace_spans), |_| None);
         // With its reason, which is another error.
         let logs = logs::look(&config.log).into_iter().map(anyhow::Error::from);
         findings.errors.extend(logs.map(|error| format!("{error:#}")));

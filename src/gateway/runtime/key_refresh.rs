@@ -18,6 +18,7 @@ use tokio::time::sleep_until;
 use crate::access::auth::jwt::issuer::{DOCUMENT_BYTES_MAX, FileError, Issuer, read_file};
 use crate::access::auth::jwt::keys::{JwksError, KeySet};
 use crate::context::state::State;
+use crate::telemetry::metrics::gauge;
 use config::KeySource;
 use net::fetch::{FetchError, Fetcher};
 use net::tasks::Tasks;
@@ -74,8 +75,9 @@ async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
         KeySource::File(path) => reread(path.clone(), fetcher).await,
     };
     let name = &issuer.config.name;
-    let metrics = &state.metrics.identity;
-    metrics.key_fetches(name, read.is_ok());
+    let metrics = &state.metrics.credentials;
+    let result = if read.is_ok() { "ok" } else { "error" };
+    metrics.key_fetches.with_label_values(&[name, result]).inc();
     let keys = match read {
         Ok(keys) => Some(keys),
         Err(error) => {
@@ -86,7 +88,7 @@ async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
     if issuer.end(keys, Instant::now()) {
         tracing::info!(issuer = name, keys = issuer.key_count(), "the keys of an issuer changed");
     }
-    metrics.keys(name, issuer.key_count());
+    metrics.keys.with_label_values(&[name]).set(gauge(issuer.key_count()));
 }
 
 async fn fetch(url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {

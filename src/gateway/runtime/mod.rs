@@ -153,7 +153,7 @@ impl Gateway {
             .map_err(StartError::Signals)?;
         open_files::raise_limit()?;
         let metrics = Metrics::of(&config.metrics)?;
-        logs::count_in(&metrics.log_lines_dropped);
+        logs::count_in(&metrics.gateway.log_lines_dropped);
         let state = State::new(&config, metrics)?;
         let Sockets { addresses, workers: sockets, admin, outlive_us: sockets_outlive_us } =
             Sockets::open(&config, passed, worker_count(&config))?;
@@ -204,10 +204,10 @@ impl Gateway {
         let signals = Signals::new()?;
         let notifier = Rc::new(Notifier::from_environment());
         let watchdog = watchdog.filter(|_| notifier.is_heard());
-        let tasks = Tasks::new(state.metrics.panics.clone());
+        let tasks = Tasks::new(state.metrics.gateway.panics.clone());
         let (beating, interval) = (Arc::clone(&state), watchdog::beat_interval(watchdog));
         tasks.spawn(async move { beating.pulses.control.beat(interval).await });
-        let pipes = Host::new(&state.pipes, state.metrics.panics.clone());
+        let pipes = Host::new(&state.pipes, state.metrics.gateway.panics.clone());
         let client = |open_max| Client {
             pools: Rc::default(),
             tasks: tasks.clone(),

@@ -93,7 +93,7 @@ impl Reloader {
             }
         };
         let is_ok = outcome.is_ok();
-        self.state.metrics.reloads.count(is_ok);
+        self.state.metrics.count_reload(is_ok);
         self.state.reloads.end(outcome);
         self.not_before = Instant::now() + INTERVAL_MIN;
         is_ok
@@ -115,7 +115,7 @@ impl Reloader {
                 ready
             }
             Err(error) => {
-                self.state.metrics.panics.inc();
+                self.state.metrics.gateway.panics.inc();
                 Err(anyhow::anyhow!("the reload ended with a panic, which is a bug: {error}"))
             }
         }
@@ -124,7 +124,7 @@ impl Reloader {
     async fn take_up(&mut self, ready: Ready) -> ReloadOutcome {
         let Ready { config, plan, logs, prepared, mut changes } = ready;
         if catch_unwind(AssertUnwindSafe(|| self.state.take_up(&config, prepared))).is_err() {
-            self.state.metrics.panics.inc();
+            self.state.metrics.gateway.panics.inc();
             // Half of it may be in force: nobody should go on with that for long.
             let why = "the reload ended with a panic half-way, which is a bug; stopping";
             tracing::error!("{why}");

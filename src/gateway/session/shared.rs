@@ -33,10 +33,10 @@ use super::table::SEEN_PER_SHARD_MAX;
 use super::{SessionId, SessionOwner, Sessions, place_for};
 use crate::access::limit::quota::SharedQuotaPermit;
 use crate::clock::now_s;
+use crate::redis::Unavailable;
 use crate::redis::news::News;
 use crate::redis::{Redis, Urgency};
 use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
-use crate::telemetry::shared::Unavailable;
 
 /// What the field of an upstream session, the log level and a subscription begin with.
 const OPENED: &str = "o";

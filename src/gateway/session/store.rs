@@ -27,7 +27,7 @@ use crate::clock::now_s;
 use crate::directory::open_own;
 use crate::redis::Redis;
 use crate::sealing::SealingKeys;
-use crate::telemetry::streams::StreamSeries;
+use crate::telemetry::metrics::families::SessionStreamMetrics;
 use config::{self, Config};
 
 /// Of the keys of sessions, in the state directory.
@@ -80,7 +80,7 @@ impl Sessions {
     pub fn open_store(
         config: &Config,
         lost: IntCounter,
-        series: StreamSeries,
+        series: SessionStreamMetrics,
         shared: Option<Arc<Redis>>,
     ) -> Result<Arc<Self>, StoreError> {
         let Some(folder) = &config.state_directory else {
@@ -150,7 +150,7 @@ impl Sessions {
         keys: SealingKeys,
         journal: JournalSender,
         (store, shared): (Store, Option<Arc<Redis>>),
-        series: StreamSeries,
+        series: SessionStreamMetrics,
     ) -> Self {
         let sessions = Self {
             keys: ArcSwap::from_pointee(keys),

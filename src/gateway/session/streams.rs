@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::grant::Grant;
 use crate::access::limit::buffered::Buffered;
-use crate::telemetry::streams::StreamSeries;
+use crate::telemetry::metrics::families::SessionStreamMetrics;
 
 /// As much may wait for all streams together as if so many queues were full.
 const FULL_QUEUES_MAX: usize = 256;
@@ -28,7 +28,7 @@ pub struct StreamBounds {
     queue_bytes_max: AtomicUsize,
     /// What waits for all streams together.
     pub(super) queued: Arc<Buffered>,
-    pub(super) series: StreamSeries,
+    pub(super) series: SessionStreamMetrics,
 }
 
 /// One stream, counted.
@@ -41,7 +41,7 @@ pub struct StreamPlace {
 
 impl StreamBounds {
     /// No streams, and no room for any.
-    pub fn new(series: StreamSeries) -> Arc<Self> {
+    pub fn new(series: SessionStreamMetrics) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             open_max: AtomicUsize::new(0),
@@ -120,15 +120,13 @@ impl Drop for StreamPlace {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use prometheus::IntCounter;
-
     use super::*;
     use crate::session::{ClientInfo, SessionId};
+    use crate::telemetry::metrics::registry::Registry;
     use protocol::version::LegacyVersion;
 
-    pub(in crate::session) fn series() -> StreamSeries {
-        let counter = || IntCounter::new("a", "b").expect("a counter");
-        StreamSeries { taken_over: counter(), unread: counter(), dropped: counter() }
+    pub(in crate::session) fn series() -> SessionStreamMetrics {
+        SessionStreamMetrics::register(&Registry::new()).expect("metrics")
     }
 
     pub(in crate::session) fn grant(principal: &str) -> Grant {

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc, Metric};
 use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{Histogram, HistogramOpts, IntCounter, Opts, Result};
+use prometheus::{Histogram, HistogramOpts, IntCounter, Result};
 
-use super::vec::{HistogramVec, IntCounterVec};
+use super::metrics::declare::{Declaration, Registered};
+use super::metrics::registry::Registry;
+use super::metrics::vec::{HistogramVec, IntCounterVec};
 
 /// Handles copied while the lock is held.
 const COPIED_MAX: usize = 64;
@@ -55,10 +57,9 @@ struct Book<H> {
 }
 
 impl Durations {
-    /// With these buckets; there is no series yet.
-    pub fn new(name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> Result<Self> {
-        let vec = HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?;
-        Ok(Self { vec, book: Arc::default() })
+    /// There is no series yet.
+    pub fn new(options: HistogramOpts, labels: &[&str]) -> Result<Self> {
+        Ok(Self { vec: HistogramVec::new(options, labels)?, book: Arc::default() })
     }
 
     /// The series with these labels.
@@ -76,8 +77,8 @@ impl Durations {
 
 impl Counters {
     /// There is no series yet.
-    pub fn new(name: &str, help: &str, labels: &[&str]) -> Result<Self> {
-        Ok(Self { vec: IntCounterVec::new(Opts::new(name, help), labels)?, book: Arc::default() })
+    pub fn new(options: impl Into<HistogramOpts>, labels: &[&str]) -> Result<Self> {
+        Ok(Self { vec: IntCounterVec::new(options, labels)?, book: Arc::default() })
     }
 
     /// The series with these labels.
@@ -90,6 +91,18 @@ impl Counters {
     /// Visits the series that were noted after the first `known` ones.
     pub fn each_since(&self, known: usize, visit: impl FnMut(Noted<IntCounter>)) {
         each_since(&self.book, known, visit);
+    }
+}
+
+impl Registered for Durations {
+    fn register(registry: &Registry, declaration: Declaration) -> Result<Self> {
+        registry.add(Self::new(declaration.options, &declaration.labels)?)
+    }
+}
+
+impl Registered for Counters {
+    fn register(registry: &Registry, declaration: Declaration) -> Result<Self> {
+        registry.add(Self::new(declaration.options, &declaration.labels)?)
     }
 }
 
@@ -157,14 +170,15 @@ fn collect<H: Metric>(descs: Vec<&Desc>, kind: MetricType, book: &Mutex<Book<H>>
 
 #[cfg(test)]
 mod tests {
+    use prometheus::Opts;
+
     use super::*;
 
     #[test]
     fn what_is_shown_is_what_was_counted() {
-        let durations = Durations::new("d_seconds", "D.", &["a", "b", "c"], &[1.0]).expect("a metric");
-        let plain =
-            HistogramVec::new(HistogramOpts::new("d_seconds", "D.").buckets(vec![1.0]), &["a", "b", "c"]);
-        let plain = plain.expect("a metric");
+        let options = HistogramOpts::new("d_seconds", "D.").buckets(vec![1.0]);
+        let durations = Durations::new(options.clone(), &["a", "b", "c"]).expect("a metric");
+        let plain = HistogramVec::new(options, &["a", "b", "c"]).expect("a metric");
         for series in 0..3 * COPIED_MAX {
             let number = series.to_string();
             // The last two are the same text, strung together.
@@ -201,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_new_series_waits_for_nobody_who_reads_all() {
-        let failures = Counters::new("f_total", "F.", &["a", "b"]).expect("a metric");
+        let failures = Counters::new(Opts::new("f_total", "F."), &["a", "b"]).expect("a metric");
         for series in 0..=COPIED_MAX {
             failures.series(["old", &series.to_string()]).inc();
         }

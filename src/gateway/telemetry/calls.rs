@@ -10,8 +10,8 @@ use prometheus::{Histogram, IntCounter};
 
 use super::book::{Counters, Durations};
 use super::cells::Cells;
+use super::metrics::vec::IntCounterVec;
 use super::tools::Tool;
-use super::vec::IntCounterVec;
 use protocol::error::{Error, Reason};
 use protocol::method::Method;
 use protocol::version::{LegacyVersion, MODERN};

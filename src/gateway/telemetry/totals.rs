@@ -251,13 +251,17 @@ impl FromIterator<(String, Total)> for Totals {
 
 #[cfg(test)]
 mod tests {
+    use prometheus::{HistogramOpts, Opts};
+
     use super::*;
 
     fn sums() -> Sums {
         let labels = ["place", "method", "gen_ai_tool_name", "error_type"];
-        let durations = |name| Durations::new(name, "D.", &labels, &[0.1, 1.0, 10.0]).expect("a metric");
-        let failures = Counters::new("f", "F.", &["endpoint", "gen_ai_tool_name"]).expect("a metric");
-        let broken = Counters::new("b", "B.", &["upstream", "error_type"]).expect("a metric");
+        let options = |name| HistogramOpts::new(name, "D.").buckets(vec![0.1, 1.0, 10.0]);
+        let durations = |name| Durations::new(options(name), &labels).expect("a metric");
+        let failures = Counters::new(Opts::new("f", "F."), &["endpoint", "gen_ai_tool_name"]);
+        let broken = Counters::new(Opts::new("b", "B."), &["upstream", "error_type"]);
+        let (failures, broken) = (failures.expect("a metric"), broken.expect("a metric"));
         Sums::new(durations("s"), durations("c"), broken, failures)
     }
 

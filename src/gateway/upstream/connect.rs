@@ -52,17 +52,17 @@ impl Client {
         let line = match connected.await {
             Ok(Ok(line)) => line,
             Ok(Err(NotConnected::Io(error))) => {
-                upstream.series.connect_failed.inc();
+                upstream.series.connects.error.inc();
                 tracing::debug!(upstream = upstream.config.name, %error, "cannot connect");
                 return Err(UpstreamError::Unreachable);
             }
             Ok(Err(NotConnected::Tls(fault))) => {
-                upstream.series.connect_failed.inc();
+                upstream.series.connects.error.inc();
                 upstream.access.remark(&upstream.config.name, fault);
                 return Err(UpstreamError::Unreachable);
             }
             Err(_) => {
-                upstream.series.connect_failed.inc();
+                upstream.series.connects.error.inc();
                 tracing::debug!(upstream = upstream.config.name, "connecting took too long");
                 return Err(UpstreamError::Unreachable);
             }
@@ -92,7 +92,7 @@ impl Client {
         }
         let (sender, connection) =
             builder.handshake(TokioIo::new(io)).await.map_err(|_| UpstreamError::Unreachable)?;
-        upstream.series.connected.inc();
+        upstream.series.connects.ok.inc();
         self.tasks.spawn(async move {
             let _open = open;
             if let Err(error) = connection.await {

@@ -118,7 +118,7 @@ impl Client {
             Some(era) => Box::pin(bridge::send(self, upstream, era, request, deadline)).await,
         };
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
-        upstream.series.observe(delivery.asked, reason, now.elapsed().as_secs_f64());
+        upstream.durations.observe(delivery.asked, reason, now.elapsed().as_secs_f64());
         result
     }
 

@@ -47,7 +47,10 @@ pub use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
 use crate::access::policy::hints::Hinted;
-use crate::telemetry::metrics::{Metrics, UpstreamSeries};
+use crate::telemetry::calls::UpstreamDurations;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::families::UpstreamSeries;
+use crate::telemetry::tools::UpstreamTools;
 use crate::upstream::pins::Pins;
 use config::{self, Isolation};
 use protocol::error::UpstreamError;
@@ -86,6 +89,10 @@ pub struct Upstream {
     pub replicas: Replicas,
     /// What is counted about it.
     pub series: UpstreamSeries,
+    /// How long requests to it take.
+    pub durations: Arc<UpstreamDurations>,
+    /// Its tools that metrics tell apart.
+    pub tools: Arc<UpstreamTools>,
     /// Which eras it speaks.
     pub facts: Arc<Facts>,
     /// How often its lists have changed.
@@ -149,7 +156,7 @@ impl Upstream {
         access: Access,
         metrics: &Metrics,
     ) -> Result<Self, http::Error> {
-        let series = metrics.upstream(&config.name);
+        let series = metrics.upstreams.of(&config.name);
         let common = replica::ReplicaCommon {
             upstream: config.name.as_str().into(),
             rules: Rules::of(&config.replicas),
@@ -160,6 +167,7 @@ impl Upstream {
         let session_key = session_key(&config);
         let gate =
             config.concurrency.as_ref().map(|bounds| Gate::new(bounds, metrics.gates.of(&config.name)));
+        let (durations, tools) = (metrics.upstream_durations(&config.name), metrics.tools.of(&config.name));
         let transport = match &config.command {
             Some(command) => {
                 Transport::Stdio(Children::new(&config, command, access.material.env.clone(), metrics))
@@ -176,6 +184,8 @@ impl Upstream {
             access,
             replicas,
             series,
+            durations,
+            tools,
             facts: Arc::default(),
             changes: Arc::default(),
             is_sessionless: Arc::default(),

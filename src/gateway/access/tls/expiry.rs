@@ -11,9 +11,9 @@ const DAY_S: u64 = 24 * 60 * 60;
 /// Brings the metric up to date, and warns.
 pub fn show(servers: &TlsServers, metrics: &Metrics) {
     let expiries = servers.expiries();
-    metrics.certificate_expiry.reset();
+    metrics.connections.certificate_expiry.reset();
     for Expiry { path, ends_s } in &expiries {
-        let gauge = metrics.certificate_expiry.with_label_values(&[&path.display().to_string()]);
+        let gauge = metrics.connections.certificate_expiry.with_label_values(&[&path.display().to_string()]);
         gauge.set(i64::try_from(*ends_s).unwrap_or(i64::MAX));
     }
     warn(&expiries);

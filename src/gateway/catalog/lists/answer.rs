@@ -85,7 +85,7 @@ impl<'r> Request<'r> {
         if let Some(merged) = state.catalog.merged.get(&self.key) {
             let ttl_ms = self.ttl_ms(&merged);
             if ttl_ms > 0 && self.leads_by(&merged) {
-                state.metrics.lists.hits.inc();
+                state.metrics.lists.cache.hit.inc();
                 return Ok((merged, ttl_ms));
             }
         }
@@ -214,7 +214,7 @@ impl<'r> Request<'r> {
             self.worker.client.tasks.compute(move || merge.run()).await
         };
         let bytes = merged.0.iter().map(MergedPage::bytes).sum();
-        self.worker.state.metrics.lists.merged(&self.endpoint.config.path, list.method(), bytes);
+        self.worker.state.metrics.list_merged(&self.endpoint.config.path, list.method(), bytes);
         Ok(merged)
     }
 
@@ -260,20 +260,20 @@ impl<'r> Request<'r> {
         for (upstream, had) in members.iter().zip(had) {
             if let (Some(upstream), CachedPart::Missing(error)) = (upstream, had) {
                 let name = &upstream.config.name;
-                metrics.lists_partial.with_label_values(&[name]).inc();
+                metrics.lists.partial.with_label_values(&[name]).inc();
                 upstream.listing.note_missing(self.key.kind.index());
                 // Once a list would be too often for more than this; the metric and the learning of names warn.
                 tracing::debug!(upstream = name, list = self.key.kind.method().label(), %error, "list answered without this upstream");
             }
         }
         let result = if had.iter().any(|had| matches!(had, CachedPart::Missing(_))) {
-            &metrics.lists.errors
+            &metrics.lists.cache.error
         } else if had.iter().any(|had| matches!(had, CachedPart::Stale(..))) {
-            &metrics.lists.stale
+            &metrics.lists.cache.stale
         } else if had.iter().any(|had| matches!(had, CachedPart::Fetched(_))) {
-            &metrics.lists.misses
+            &metrics.lists.cache.miss
         } else {
-            &metrics.lists.hits
+            &metrics.lists.cache.hit
         };
         result.inc();
     }

@@ -21,6 +21,7 @@ use crate::session::{ListLease, Payer};
 use crate::tables::lists::cache::PartKey;
 use crate::tables::lists::flight::{Flight, FlightRole, Landing};
 use crate::tables::lists::part::{Cut, ListPart};
+use crate::telemetry::metrics::families::ByResult;
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
 
@@ -224,7 +225,7 @@ impl PartRequest {
             None => self.lease(hands, asked + self.upstream.config.list_timeout / 2).await?,
         };
         let fetched = Fetch::new(hands, &self.upstream, self.key.kind, &self.tongue, asked).run().await;
-        let [ok, failed] = &self.upstream.series.list_fetches;
+        let ByResult { ok, error: failed } = &self.upstream.series.list_fetches;
         match fetched {
             Ok(mut fetched) => {
                 ok.inc();

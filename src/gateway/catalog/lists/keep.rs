@@ -11,7 +11,7 @@ use crate::tables::lists::List;
 use crate::tables::lists::cache::{DialectKey, PartKey};
 use crate::tables::lists::part::{Content, Cut, Excluded, ListPart, Why};
 use crate::telemetry::logs::shorten;
-use crate::telemetry::vec::IntCounterVec;
+use crate::telemetry::metrics::vec::IntCounterVec;
 use protocol::mapping::Field;
 use protocol::version::Era;
 
@@ -81,7 +81,7 @@ impl PartRequest {
             })
         });
         self.upstream.annotated.publish(names.clone(), &content.annotated);
-        self.upstream.series.tools.publish(names);
+        self.upstream.tools.publish(names);
         self.upstream.hinted.publish(content.hints());
         self.upstream.bridge.as_modern.tools.publish(content.task_only());
     }

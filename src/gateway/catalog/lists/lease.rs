@@ -36,7 +36,7 @@ impl PartRequest {
         let upstream = &self.upstream;
         let sessions_max = upstream.list_sessions_max();
         let claim = ListClaim { upstream: &upstream.session_key, session, payer: &self.payer, sessions_max };
-        let [_, refused] = &upstream.series.list_sessions;
+        let refused = &upstream.series.list_sessions_refused;
         let leased = lease(hands, upstream, &claim, deadline).await;
         leased.map(|lease| Some(Arc::new(lease))).map_err(|error| {
             refused.inc();
@@ -81,7 +81,7 @@ async fn lease(
 
 /// Closes a session that made room, in a task of its own.
 fn close(hands: &Hands, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
-    let [closed, _] = &upstream.series.list_sessions;
+    let closed = &upstream.series.list_sessions_closed;
     closed.inc();
     tracing::debug!(upstream = upstream.config.name, "a session for lists makes room for another");
     let (hands, upstream) = (hands.clone(), Arc::clone(upstream));

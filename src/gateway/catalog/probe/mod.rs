@@ -202,7 +202,7 @@ impl Prober {
     fn note_checked(&mut self, checked: CheckResult) {
         if let Some((upstream, is_fit)) = self.checks.note(checked, Instant::now()) {
             let series = &upstream.series.health_checks;
-            series[usize::from(!is_fit)].inc();
+            if is_fit { series.ok.inc() } else { series.error.inc() }
         }
     }
 
@@ -218,7 +218,7 @@ impl Prober {
             if !lives && snapshot.upstreams.iter().all(|upstream| upstream.config.name != *name) {
                 for era in Era::ALL {
                     // It has a series, or never had one.
-                    let _ = metrics.upstream_eras.remove_label_values(&[name, era.label()]);
+                    let _ = metrics.replicas.eras.remove_label_values(&[name, era.label()]);
                 }
             }
             lives
@@ -247,7 +247,7 @@ impl Prober {
         let Some(entry) = entries.get_mut(&id) else { return false };
         let upstream = Arc::clone(&entry.upstream);
         let name = &upstream.config.name;
-        state.metrics.upstream_probes.with_label_values(&[name, finding.label(era)]).inc();
+        state.metrics.replicas.probes.with_label_values(&[name, finding.label(era)]).inc();
         let before = EraFacts::clone(&upstream.facts.known());
         let mut known = before.clone();
         let is_quiet = entry.failures() > 0;
@@ -311,7 +311,7 @@ impl Prober {
         let eras = upstream.config.eras.unwrap_or_else(|| upstream.facts.known().eras());
         for era in Era::ALL {
             let labels = [upstream.config.name.as_str(), era.label()];
-            self.state.metrics.upstream_eras.with_label_values(&labels).set(eras.contains(era).into());
+            self.state.metrics.replicas.eras.with_label_values(&labels).set(eras.contains(era).into());
         }
     }
 }

@@ -276,18 +276,18 @@ impl ClientSubscription {
     /// Writes what has happened.
     fn tell(&self, lists: Lists, updates: &Updates) -> Bytes {
         let mut events = BytesMut::new();
-        let counted = &self.state.metrics.notices;
+        let counted = &self.state.metrics.subscriptions.notices;
         for index in lists.and(self.lists).indexes() {
-            counted.lists[index].inc();
+            counted.lists()[index].inc();
             events.extend_from_slice(&data_event(Bytes::from(subscription::list_changed(&self.id, index))));
         }
         for (target, notice) in &updates.notices {
             if let Some(message) = self.cross(*target, notice) {
                 let is_task = matches!(target, UpdateTarget::Task(_));
                 if is_task {
-                    counted.tasks.inc();
+                    counted.task.inc();
                 } else {
-                    counted.resources.inc();
+                    counted.resource.inc();
                 }
                 events.extend_from_slice(&data_event(message));
             }
@@ -295,7 +295,7 @@ impl ClientSubscription {
         for (index, name) in self.names.iter().enumerate() {
             let has_changed = updates.everything || updates.has_changed(index);
             if has_changed && name.is_honoured && !name.is_task {
-                counted.resources.inc();
+                counted.resource.inc();
                 let message = subscription::updated(&self.id, &name.literal);
                 events.extend_from_slice(&data_event(Bytes::from(message)));
             }

@@ -68,7 +68,7 @@ impl ListNews {
         }
         let (lists, _) = self.inbox.take();
         for index in lists.indexes() {
-            self.state.metrics.notices.lists[index].inc();
+            self.state.metrics.subscriptions.notices.lists()[index].inc();
         }
         lists
     }

@@ -63,7 +63,7 @@ pub fn go_on(
     session_ended: CancellationToken,
     future: impl Future<Output = ()> + 'static,
 ) {
-    let counter = |result| worker.state.metrics.exchanges_detached.with_label_values(&[result]);
+    let counter = |result| worker.state.metrics.calls.exchanges_detached.with_label_values(&[result]);
     if Rc::strong_count(&worker.detached) > DETACHED_MAX {
         return counter("dropped").inc();
     }

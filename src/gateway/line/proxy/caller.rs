@@ -106,7 +106,7 @@ impl Proxy {
             Err(AuthError::AskIssuer(_)) => CredentialFault::UnknownKey,
             Err(AuthError::Wrong(refusal)) => refusal,
         };
-        self.worker.state.metrics.identity.refused(refusal);
+        self.worker.state.metrics.credentials.refused.count(refusal);
         tracing::debug!(client = %peer.address, why = refusal.label(), "credentials refused");
         Err(PolicyError::BadCredentials.into())
     }

@@ -68,7 +68,7 @@ impl Proxy {
     fn open_session(&self, endpoint: &Endpoint, token: &str, principal: &str) -> Result<Session, Error> {
         let session = self.worker.state.sessions.open(token, &endpoint.config.path, principal, now_s());
         session.map_err(|no_session| {
-            self.worker.state.metrics.sessions_refused.with_label_values(&[no_session.label()]).inc();
+            self.worker.state.metrics.sessions.ids_refused.with_label_values(&[no_session.label()]).inc();
             ClientError::SessionGone.into()
         })
     }

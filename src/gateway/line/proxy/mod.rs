@@ -707,11 +707,11 @@ fn check_http_method(method: &HttpMethod, head: &Head<'_>, served: Eras) -> Resu
 
 /// The tool that a call is counted as, at the endpoint and at its upstream.
 fn note_tool(endpoint: &Endpoint, upstream: &Upstream, route: &Route<'_>) -> Tool {
-    let tool = upstream.series.tools.find(&route.inner);
+    let tool = upstream.tools.find(&route.inner);
     endpoint
         .series
         .note_tool(tool, || endpoint.naming.spell(Kind::Tool, route.member, &route.inner).into_owned());
-    upstream.series.durations.note_tool(tool, &route.inner);
+    upstream.durations.note_tool(tool, &route.inner);
     tool
 }
 

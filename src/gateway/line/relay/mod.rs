@@ -111,7 +111,7 @@ pub async fn relay(
     };
     response.inspect_err(|error| {
         if matches!(error, Error::Upstream(_)) {
-            upstream.series.durations.note_broken(error);
+            upstream.durations.note_broken(error);
         }
     })
 }

@@ -110,7 +110,7 @@ impl Ties {
             in_flight: plan.in_flight.take(),
             permit: plan.permit.take(),
             session_ended,
-            durations: Arc::clone(&plan.upstream.series.durations),
+            durations: Arc::clone(&plan.upstream.durations),
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::{LeaseTerms, RateLease};
 use crate::redis::Redis;
-use crate::telemetry::shared::Unavailable;
+use crate::redis::Unavailable;
 
 /// Questions that may wait to be asked, and that are asked at once.
 const WAITING_MAX: usize = 16 << 10;

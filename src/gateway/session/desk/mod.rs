@@ -227,7 +227,7 @@ impl SessionOutbox {
         if !inner.queue.has_room_for(&parcel, bytes_max) {
             ended = inner.reader.take();
             let dropped = inner.make_room_for(&parcel, bytes_max);
-            self.streams.series.dropped.inc_by(dropped);
+            self.streams.series.messages_dropped.inc_by(dropped);
         }
         let result = inner.put(parcel, &self.streams);
         let waker = match &mut ended {
@@ -236,11 +236,11 @@ impl SessionOutbox {
         };
         drop(inner);
         if result.is_err() {
-            self.streams.series.dropped.inc();
+            self.streams.series.messages_dropped.inc();
         }
         if ended.is_some() {
             self.room.notify_waiters();
-            self.streams.series.unread.inc();
+            self.streams.series.ended.unread.inc();
             tracing::debug!("a client does not read its stream; it is ended");
         }
         if let Some(waker) = waker {
@@ -287,7 +287,7 @@ impl SessionOutbox {
         let is_attached = inner.reader.is_some();
         drop(inner);
         if let Some(waker) = old {
-            self.streams.series.taken_over.inc();
+            self.streams.series.ended.taken_over.inc();
             if let Some(waker) = waker {
                 waker.wake();
             }

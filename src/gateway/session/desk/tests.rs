@@ -70,7 +70,8 @@ fn read(ticket: &ReaderGuard) -> Vec<String> {
 
 fn counted(desk: &SessionOutbox) -> [u64; 3] {
     let series = &desk.streams.series;
-    [&series.taken_over, &series.unread, &series.dropped].map(prometheus::IntCounter::get)
+    [&series.ended.taken_over, &series.ended.unread, &series.messages_dropped]
+        .map(prometheus::IntCounter::get)
 }
 
 #[test]

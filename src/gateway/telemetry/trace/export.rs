@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::otlp::{self, Receiver};
 use super::sampler::Sampler;
-use super::series::Series;
 use super::settings::{Settings, SettingsError};
+use crate::telemetry::metrics::families::SpanResults;
 use config;
 use net::fetch::Fetcher;
 use net::jitter::jittered;
@@ -48,7 +48,7 @@ pub struct Queue {
     /// A batch is full.
     due: Arc<Notify>,
     batch_max: usize,
-    series: Series,
+    series: SpanResults,
 }
 
 /// When losses were last told, and what was not told since.
@@ -61,7 +61,10 @@ struct Remarks {
 
 impl Traces {
     /// Where traces go by the configuration and the environment, if anywhere.
-    pub fn open(config: Option<&config::Trace>, series: &Series) -> Result<Option<Arc<Self>>, SettingsError> {
+    pub fn open(
+        config: Option<&config::Trace>,
+        series: &SpanResults,
+    ) -> Result<Option<Arc<Self>>, SettingsError> {
         let (settings, warnings) =
             Settings::resolve(&config.cloned().unwrap_or_default(), &|name| std::env::var(name).ok());
         for warning in warnings {

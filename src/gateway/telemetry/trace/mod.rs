@@ -21,7 +21,6 @@ mod export;
 mod finished;
 mod otlp;
 mod sampler;
-mod series;
 mod settings;
 mod trail;
 
@@ -34,7 +33,6 @@ use super::ended::Ended;
 
 pub use self::call_span::CallSpan;
 pub use self::export::{Queue, Traces};
-pub use self::series::Series;
 pub use self::settings::SettingsError;
 pub use self::trail::Trail;
 

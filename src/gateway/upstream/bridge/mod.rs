@@ -31,7 +31,7 @@ use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Client, Reply, RequestBody};
 use super::incoming::Broken;
 use super::{ReplicaSelection, Upstream, stdio};
-use crate::telemetry::bridge::BridgeSeries;
+use crate::telemetry::metrics::families::BridgeSeries;
 use protocol::error::UpstreamError;
 use protocol::version::{Era, Version};
 

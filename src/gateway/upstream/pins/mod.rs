@@ -30,7 +30,8 @@ use tokio::time::timeout_at;
 use self::book::{ListSource, ListVerdict, Listed, PinBook, PinChange, PinFinding};
 use self::file::PinnedTools;
 use crate::telemetry::logs::shorten;
-use crate::telemetry::pins::PinSeries;
+use crate::telemetry::metrics::families::{PinSeries, PinStates};
+use crate::telemetry::metrics::gauge;
 use crate::upstream::changes::Changed;
 use crate::upstream::{Upstream, UpstreamId};
 use config::PinMode;
@@ -141,7 +142,7 @@ impl Pins {
     pub fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
         let mut inner = self.inner();
         let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
-        self.series.unreadable.set(i64::from(kept.is_none()));
+        self.series.states.unreadable.set(i64::from(kept.is_none()));
         if let Some(PinnedTools { tools, is_complete }) = kept {
             inner.book = PinBook::new(bytes_max).restore(tools, is_complete);
         }
@@ -252,7 +253,7 @@ impl Pins {
 
     /// Whether what is pinned cannot be written down, for operators.
     pub fn set_unwritten(&self, is_unwritten: bool) {
-        self.series.unwritten.set(i64::from(is_unwritten));
+        self.series.states.unwritten.set(i64::from(is_unwritten));
     }
 
     /// The text of its file.
@@ -281,7 +282,10 @@ impl Pins {
         }
         current.is_complete = book.is_complete();
         change(&mut current);
-        self.series.set(book.counts());
+        let PinStates { pinned, changed: other, new, .. } = &self.series.states;
+        for (state, count) in [pinned, other, new].into_iter().zip(book.counts()) {
+            state.set(gauge(count));
+        }
         self.current.store(Arc::new(current));
         self.changed.notify_waiters();
     }

@@ -29,7 +29,8 @@ use self::shared::SharedChildren;
 use self::starts::Starts;
 use crate::access::limit::quota::Quota;
 use crate::telemetry::logs::may_be_logged;
-use crate::telemetry::metrics::{ChildSeries, Metrics};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
 use crate::upstream::pipe::MuxConnection;
 use crate::upstream::pipe::exchange::{Connect, ConnectRequest, MuxPost, open_session, pass};
@@ -92,7 +93,7 @@ impl Children {
             command: command.clone(),
             secrets,
             reply_timeout: upstream.reply_timeout,
-            series: metrics.children(&upstream.name),
+            series: metrics.children.of(&upstream.name),
             sessions: MuxSessions::default(),
             modern: Mutex::default(),
             shared: SharedChildren::default(),
@@ -159,13 +160,13 @@ impl Children {
         };
         match process::start(&self.command, &self.secrets, places) {
             Ok(started) => {
-                self.series.started.inc();
+                self.series.starts.ok.inc();
                 let (pipe, wire, ear) = MuxConnection::new(host.shared.limits().bounds());
                 host.run(process::run(Arc::clone(self), std::rc::Rc::clone(host), started, wire, ear));
                 Ok(pipe)
             }
             Err(error) => {
-                self.series.not_started.inc();
+                self.series.starts.error.inc();
                 let wait = self.note_vain_start(now, now);
                 tracing::warn!(upstream = self.name, %error, "a child process cannot be started");
                 Err(not_started(wait))

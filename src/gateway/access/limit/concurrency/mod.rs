@@ -21,7 +21,8 @@ use tokio::time::timeout_at;
 
 use self::queue::{WaitQueue, WaiterId};
 use crate::access::limit::digest::{Digest, Digester};
-use crate::telemetry::gates::GateSeries;
+use crate::telemetry::metrics::families::GateSeries;
+use crate::telemetry::metrics::gauge;
 use config::Concurrency;
 
 /// The way to one upstream.
@@ -115,7 +116,6 @@ impl Gate {
 
     /// Brings gauges up to date.
     pub fn observe(&self) {
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let GateCounts { in_use, waiting } = self.counts();
         self.series.in_use.set(gauge(in_use));
         self.series.waiting.set(gauge(waiting));

@@ -3,11 +3,12 @@ use std::sync::atomic::AtomicUsize;
 use proptest::prelude::*;
 
 use super::*;
+use crate::telemetry::metrics::Metrics;
 
 fn gate(calls_max: usize, calls_waiting_max: usize) -> Arc<Gate> {
     Gate::new(
         &Concurrency { calls_max, calls_waiting_max, calls_wait_max: Duration::from_mins(1) },
-        GateSeries::unread(),
+        Metrics::new(1).unwrap().gates.of("u"),
     )
 }
 
@@ -109,7 +110,7 @@ fn who_leaves_is_out_of_the_queue_even_when_its_turn_has_come() {
 fn nobody_waits_for_ever() {
     let gate = Gate::new(
         &Concurrency { calls_max: 1, calls_waiting_max: 10, calls_wait_max: Duration::from_millis(5) },
-        GateSeries::unread(),
+        Metrics::new(1).unwrap().gates.of("u"),
     );
     let held = pass(&gate, "a");
     let (_, waiting) = wait(&gate, "b");

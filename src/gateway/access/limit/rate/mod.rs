@@ -29,7 +29,7 @@ pub use self::table::CellKey;
 use self::table::CellTable;
 use crate::access::limit::digest::Digester;
 use crate::identity::Principal;
-use crate::telemetry::rates::LimitSeries;
+use crate::telemetry::metrics::families::LimitSeries;
 use config::RateLimit;
 use protocol::error::Limited;
 use protocol::route::filter;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::shared::{LimitUse, SharedLimits, SharedMet, Stop};
 use super::{CellKey, LimitSubject, Limiter};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, gauge};
 use config::Config;
 use protocol::error::PolicyError;
 
@@ -85,7 +85,7 @@ impl RateLimits {
     /// Brings gauges up to date.
     pub fn observe(&self) {
         for limiter in self.all() {
-            limiter.series.keys.set(i64::try_from(limiter.keys()).unwrap_or(i64::MAX));
+            limiter.series.keys.set(gauge(limiter.keys()));
         }
     }
 

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue};
 use super::shared::Stop;
 use super::*;
 use crate::identity::VerifiedIdentity;
+use crate::telemetry::metrics::Metrics;
 use config::{CountedBy, parse};
 use protocol::error::PolicyError;
 
@@ -17,7 +18,7 @@ fn limiters(text: &str, keys_max: usize) -> Vec<Limiter> {
     "#;
     let text = format!("{base}\n{text}");
     let config = parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f.toml", &text)));
-    let limiter = |limit| Limiter::new(limit, keys_max, LimitSeries::unread()).unwrap();
+    let limiter = |limit| Limiter::new(limit, keys_max, Metrics::new(1).unwrap().rates.of("l")).unwrap();
     config.rate_limits.into_iter().map(limiter).collect()
 }
 

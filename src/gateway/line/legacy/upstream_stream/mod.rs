@@ -60,7 +60,7 @@ pub fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Bytes>) {
         return;
     }
     let Some(place) = worker.state.sessions.place_for_stream() else {
-        worker.state.metrics.upstream_streams_refused.inc();
+        worker.state.metrics.sessions.upstream_streams_refused.inc();
         heard.release();
         return;
     };

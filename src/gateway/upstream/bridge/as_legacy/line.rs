@@ -259,7 +259,7 @@ impl MrtrLoop {
     /// The server wants to know more.
     fn ask_client(&mut self, input: Input) -> Result<Option<MrtrEvent>, UpstreamError> {
         let (upstream, session) = (&self.call.upstream, &self.call.session);
-        upstream.bridge.series.rounds[0].inc();
+        upstream.bridge.series.rounds.legacy.inc();
         self.rounds += 1;
         if self.rounds > upstream.config.bridge.rounds_max {
             return Err(UpstreamError::TooManyRounds);

@@ -41,7 +41,8 @@ use self::session::{LegacySession, random_name};
 use self::tools::ListTurn;
 use self::unasked::NotificationStream;
 use super::Translated;
-use crate::telemetry::bridge::BridgeSeries;
+use crate::telemetry::metrics::families::BridgeSeries;
+use crate::telemetry::metrics::gauge;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
@@ -149,7 +150,7 @@ pub async fn answer(
     match envelope.kind {
         MessageKind::Request => {
             if parts.extensions.get::<Own>().is_none() {
-                upstream.bridge.series.calls[0].inc();
+                upstream.bridge.series.requests.legacy.inc();
             }
             let sending = sending.as_deref();
             let post =
@@ -184,7 +185,7 @@ fn open(
 
 /// Counted where they are held, so that of two threads the later one has the last word.
 fn count(sessions: &HashMap<Box<[u8]>, Arc<LegacySession>>, series: &BridgeSeries) {
-    series.sessions[0].set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
+    series.sessions.legacy.set(gauge(sessions.len()));
 }
 
 /// A notification or a response. What a modern server cannot be told goes nowhere: that roots changed, how far the client

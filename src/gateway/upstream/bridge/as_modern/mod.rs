@@ -46,9 +46,6 @@ use crate::upstream::pipe::exchange::empty;
 use protocol::error::UpstreamError;
 use protocol::method::Method;
 
-/// The place of modern clients among the series of both eras.
-const MODERN_CLIENTS: usize = 1;
-
 /// The sessions with the server.
 #[derive(Debug)]
 pub struct ModernFacade {
@@ -130,7 +127,7 @@ pub async fn answer(
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
         return Ok(empty(StatusCode::ACCEPTED));
     }
-    upstream.bridge.series.calls[MODERN_CLIENTS].inc();
+    upstream.bridge.series.requests.modern.inc();
     match call.method {
         Method::Listen => listen::open(client, upstream, call).await,
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {

@@ -125,7 +125,7 @@ pub async fn resume(
         (taken, answers(call.input_responses.as_ref(), &mut scratch, depth_max))
     };
     let Some(commands) = taken else {
-        upstream.bridge.series.parks.rejected.inc();
+        upstream.bridge.series.suspensions.rejected.inc();
         return Ok(rejected(&call).into_reply());
     };
     let deadline = call.deadline;
@@ -134,7 +134,7 @@ pub async fn resume(
         Ok(()) => CallReply::reply(waiting, deadline).await,
         // Its thread is gone, and the call with it.
         Err(error) => {
-            upstream.bridge.series.parks.lost.inc();
+            upstream.bridge.series.suspensions.lost.inc();
             match error.into_inner() {
                 Command::Resume(attached, _) => Ok(rejected(&attached.call).into_reply()),
                 _ => Err(UpstreamError::Reset),

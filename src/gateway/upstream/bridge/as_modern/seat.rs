@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::MODERN_CLIENTS;
 use super::attached::{Answers, CallReplySink};
 use super::exclusive::{Resting, SessionKey};
 use super::heard::{self, IncomingMessage};
@@ -22,7 +21,7 @@ use super::hearing::SessionName;
 use super::line::{self, ServerInitiated, SessionClient};
 use super::turn::{self, CallEnd};
 use crate::access::limit::quota::QuotaPermit;
-use crate::telemetry::bridge::BridgeSeries;
+use crate::telemetry::metrics::families::BridgeSeries;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Client;
 use crate::upstream::initialize::InitializeOffer;
@@ -91,14 +90,14 @@ struct SessionGauge {
 
 impl SessionGauge {
     fn new(series: &BridgeSeries, place: QuotaPermit) -> Self {
-        series.sessions[MODERN_CLIENTS].inc();
+        series.sessions.modern.inc();
         Self { series: series.clone(), _place: place }
     }
 }
 
 impl Drop for SessionGauge {
     fn drop(&mut self) {
-        self.series.sessions[MODERN_CLIENTS].dec();
+        self.series.sessions.modern.dec();
     }
 }
 

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::hearing::{SessionName, with_asker};
 use super::multiplexed::with_memory;
 use super::position::{self, StreamPosition};
-use super::{MODERN_CLIENTS, telling};
+use super::telling;
 use crate::access::limit::quota::QuotaPermit;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
@@ -107,7 +107,7 @@ pub struct SharedSessionGauge(IntGauge);
 impl SharedSessionGauge {
     /// Counts it.
     pub fn new(upstream: &Upstream) -> Self {
-        let gauge = &upstream.bridge.series.sessions[MODERN_CLIENTS];
+        let gauge = &upstream.bridge.series.sessions.modern;
         gauge.inc();
         Self(gauge.clone())
     }

@@ -17,7 +17,6 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use http::StatusCode;
 use tokio::time::{sleep_until, timeout};
 
-use super::MODERN_CLIENTS;
 use super::answers::{self, CallAnswer};
 use super::attached::{Answers, CallReplySink};
 use super::heard::{self, IncomingMessage};
@@ -83,7 +82,7 @@ struct Suspension {
 
 impl Suspension {
     fn new(bridge: &Arc<Bridge>, number: u64, until: Instant) -> Self {
-        bridge.series.parked.inc();
+        bridge.series.suspended.inc();
         Self { bridge: Arc::clone(bridge), number, until }
     }
 
@@ -96,7 +95,7 @@ impl Suspension {
 impl Drop for Suspension {
     fn drop(&mut self) {
         self.leave();
-        self.bridge.series.parked.dec();
+        self.bridge.series.suspended.dec();
     }
 }
 
@@ -394,7 +393,7 @@ impl CallDriver<'_> {
             return Some(CallEnd::Spoilt);
         };
         let whose = (&self.seat.key.principal, binding);
-        let parks = &upstream.bridge.series.parks;
+        let parks = &upstream.bridge.series.suspensions;
         let entered = upstream.bridge.as_modern.parked.enter(bounds, whose, self.seat.own_commands.clone());
         let Ok((number, state)) = entered else {
             parks.refused.inc();
@@ -403,7 +402,7 @@ impl CallDriver<'_> {
         };
         let message = self.input_required(&attached.call.id, &state);
         self.parked = Some(Suspension::new(&upstream.bridge, number, Instant::now() + bounds.park_timeout));
-        upstream.bridge.series.rounds[MODERN_CLIENTS].inc();
+        upstream.bridge.series.rounds.modern.inc();
         if !attached.finish(CallAnswer { status: StatusCode::OK, message }) {
             return Some(self.unpark());
         }
@@ -430,7 +429,7 @@ impl CallDriver<'_> {
         self.parked = None;
         self.may_be_asked = attached.call.may_be_asked;
         let series = &self.seat.link.bridge.series;
-        series.parks.resumed.inc();
+        series.suspensions.resumed.inc();
         self.take_answers(answers);
         if let Some((message, _)) = self.answered.take() {
             self.finish(*attached, &message);
@@ -476,7 +475,7 @@ impl CallDriver<'_> {
             return None;
         }
         self.parked = None;
-        self.seat.link.bridge.series.parks.expired.inc();
+        self.seat.link.bridge.series.suspensions.expired.inc();
         Some(CallEnd::Spoilt)
     }
 
@@ -484,7 +483,7 @@ impl CallDriver<'_> {
     fn unpark(&mut self) -> CallEnd {
         if let Some(parking) = self.parked.take() {
             self.is_taken = !parking.leave();
-            parking.bridge.series.parks.lost.inc();
+            parking.bridge.series.suspensions.lost.inc();
         }
         CallEnd::Spoilt
     }

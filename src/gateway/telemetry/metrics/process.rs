@@ -6,18 +6,27 @@ use std::fs;
 
 use prometheus::{Counter, Gauge, IntGauge};
 
-use super::registry::Registry;
+use super::declare::metrics;
+use super::gauge;
 
-/// Metrics of the process.
-#[derive(Clone, Debug)]
-pub struct Process {
-    cpu: Counter,
-    started: Gauge,
-    resident: IntGauge,
-    virtual_memory: IntGauge,
-    open_files: IntGauge,
-    open_files_max: IntGauge,
-    threads: IntGauge,
+metrics! {
+    /// Metrics of the process.
+    pub struct Process {
+        /// Time on CPUs, in seconds.
+        cpu: Counter = "process_cpu_seconds_total";
+        /// Start of the process, in seconds since 1970.
+        started: Gauge = "process_start_time_seconds";
+        /// Resident memory, in bytes.
+        resident: IntGauge = "process_resident_memory_bytes";
+        /// Virtual memory, in bytes.
+        virtual_memory: IntGauge = "process_virtual_memory_bytes";
+        /// Open file descriptors.
+        open_files: IntGauge = "process_open_fds";
+        /// Maximum number of open file descriptors.
+        open_files_max: IntGauge = "process_max_fds";
+        /// Threads.
+        threads: IntGauge = "process_threads";
+    }
 }
 
 /// Fields of `/proc/self/stat`, counted from the one after the name: the state is the first.
@@ -31,27 +40,6 @@ mod field {
 }
 
 impl Process {
-    /// Registers them. Fails only if there is one of the same name.
-    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let cpu = Counter::new("process_cpu_seconds_total", "Time on CPUs, in seconds.")?;
-        registry.register(Box::new(cpu.clone()))?;
-        let started =
-            Gauge::new("process_start_time_seconds", "When the process began, in seconds since 1970.")?;
-        registry.register(Box::new(started.clone()))?;
-        let process = Self {
-            cpu,
-            started,
-            resident: registry.gauge("process_resident_memory_bytes", "Memory held, in bytes.")?,
-            virtual_memory: registry
-                .gauge("process_virtual_memory_bytes", "Address space in use, in bytes.")?,
-            open_files: registry.gauge("process_open_fds", "Open files.")?,
-            open_files_max: registry.gauge("process_max_fds", "Files that may be open.")?,
-            threads: registry.gauge("process_threads", "Threads.")?,
-        };
-        process.read();
-        Ok(process)
-    }
-
     /// Brings them up to date.
     pub fn read(&self) {
         if let Ok(stat) = fs::read_to_string("/proc/self/stat") {
@@ -59,10 +47,10 @@ impl Process {
         }
         if let Ok(files) = fs::read_dir("/proc/self/fd") {
             // One of them is the directory that is being read.
-            self.open_files.set(i64::try_from(files.count()).unwrap_or(i64::MAX).saturating_sub(1));
+            self.open_files.set(gauge(files.count()).saturating_sub(1));
         }
         let max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        self.open_files_max.set(max.and_then(|max| i64::try_from(max).ok()).unwrap_or(i64::MAX));
+        self.open_files_max.set(max.map_or(i64::MAX, gauge));
     }
 
     #[expect(clippy::cast_precision_loss, reason = "times of a process are exact enough in floating point")]
@@ -71,7 +59,6 @@ impl Process {
         let Some((_, fields)) = stat.rsplit_once(')') else { return };
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
         let number = |index: usize| -> Option<u64> { fields.get(index)?.parse().ok() };
-        let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
         if let (Some(user), Some(system)) = (number(field::USER_TICKS), number(field::SYSTEM_TICKS)) {
             self.cpu.inc_by(((user + system) as f64 / ticks_per_s - self.cpu.get()).max(0.0));
@@ -98,11 +85,12 @@ fn booted_s() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::registry::Registry;
     use super::*;
 
     #[test]
     fn a_name_with_parentheses_is_no_obstacle() {
-        let process = Process::new(&Registry::new()).unwrap();
+        let process = Process::register(&Registry::new()).unwrap();
         process.read_stat(
             "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 900000 100000 0 0 20 0 17 0 5 4096 3 18446744073709551615",
         );
@@ -114,7 +102,8 @@ mod tests {
 
     #[test]
     fn this_process_is_known() {
-        let process = Process::new(&Registry::new()).unwrap();
+        let process = Process::register(&Registry::new()).unwrap();
+        process.read();
         let gauges = [&process.resident, &process.open_files, &process.open_files_max, &process.threads];
         for gauge in gauges {
             assert!(gauge.get() > 0, "{gauge:?}");

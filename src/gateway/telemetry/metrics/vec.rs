@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::{RwLock, RwLockReadGuard};
 use prometheus::core::{Collector, Desc, Metric};
 use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{Error, Histogram, HistogramOpts, IntCounter, IntGauge, Result};
+use prometheus::{Counter, Error, Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Result};
 
 /// Counters that differ in labels.
 pub type IntCounterVec = MetricVec<IntCounter>;
@@ -119,6 +119,22 @@ impl Series for IntCounter {
 }
 
 impl Series for IntGauge {
+    const KIND: MetricType = MetricType::GAUGE;
+
+    fn with_options(options: HistogramOpts) -> Result<Self> {
+        Self::with_opts(options.common_opts)
+    }
+}
+
+impl Series for Counter {
+    const KIND: MetricType = MetricType::COUNTER;
+
+    fn with_options(options: HistogramOpts) -> Result<Self> {
+        Self::with_opts(options.common_opts)
+    }
+}
+
+impl Series for Gauge {
     const KIND: MetricType = MetricType::GAUGE;
 
     fn with_options(options: HistogramOpts) -> Result<Self> {

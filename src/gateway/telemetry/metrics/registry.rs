@@ -5,11 +5,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use prometheus::Result;
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{IntCounter, IntGauge, Opts, Result};
-
-use super::vec::{IntCounterVec, IntGaugeVec};
 
 /// The metrics of the process.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +35,8 @@ impl Registry {
         Self::default()
     }
 
-    /// Registers a metric. Fails only if there is one of the same name.
-    pub fn register(&self, collector: Box<dyn Collector>) -> Result<()> {
+    /// Registers a metric, and gives it back. Fails only if there is one of the same name.
+    pub fn add<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C> {
         let mut families: Vec<Family> = Vec::new();
         for (family, desc) in collector.collect().iter().zip(collector.desc()) {
             families.push(Family {
@@ -48,33 +46,9 @@ impl Registry {
                 help: desc.help.clone(),
             });
         }
-        self.inner.register(collector)?;
+        self.inner.register(Box::new(collector.clone()))?;
         self.families.lock().extend(families);
-        Ok(())
-    }
-
-    /// Counters that differ in these labels.
-    pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec> {
-        let vec = IntCounterVec::new(Opts::new(name, help), labels)?;
-        self.register(Box::new(vec.clone())).map(|()| vec)
-    }
-
-    /// A counter.
-    pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter> {
-        let counter = IntCounter::new(name, help)?;
-        self.register(Box::new(counter.clone())).map(|()| counter)
-    }
-
-    /// Gauges that differ in these labels.
-    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec> {
-        let vec = IntGaugeVec::new(Opts::new(name, help), labels)?;
-        self.register(Box::new(vec.clone())).map(|()| vec)
-    }
-
-    /// A gauge.
-    pub fn gauge(&self, name: &str, help: &str) -> Result<IntGauge> {
-        let gauge = IntGauge::new(name, help)?;
-        self.register(Box::new(gauge.clone())).map(|()| gauge)
+        Ok(collector)
     }
 
     /// Every metric that is registered, by name.
@@ -102,20 +76,24 @@ fn kind_of(family: &MetricFamily) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use prometheus::{HistogramOpts, IntGauge, Opts};
+
+    use super::super::vec::IntCounterVec;
     use super::*;
     use crate::telemetry::book::Durations;
 
     #[test]
     fn a_metric_is_listed_before_it_has_series() {
         let registry = Registry::new();
-        registry.counters("a_total", "A.", &["x", "y"]).unwrap();
-        registry.register(Box::new(Durations::new("b_seconds", "B.", &[], &[1.0]).unwrap())).unwrap();
-        registry.gauge("c", "C.").unwrap();
+        registry.add(IntCounterVec::new(Opts::new("a_total", "A."), &["x", "y"]).unwrap()).unwrap();
+        registry.add(Durations::new(HistogramOpts::new("b_seconds", "B."), &[]).unwrap()).unwrap();
+        let c = || IntGauge::new("c", "C.").unwrap();
+        registry.add(c()).unwrap();
         let families = registry.families();
         let listed: Vec<_> = families.iter().map(|family| (&*family.name, family.kind)).collect();
         assert_eq!(listed, [("a_total", "counter"), ("b_seconds", "histogram"), ("c", "gauge")]);
         assert_eq!(families[0].labels, ["x", "y"]);
-        assert!(registry.gauge("c", "C.").is_err());
+        assert!(registry.add(c()).is_err());
         assert_eq!(registry.families().len(), 3);
     }
 }
