@@ -9,7 +9,7 @@ use clap::Args;
 use config::{Config, Endpoint, nearest};
 use gateway::access::policy::permissions::EndpointRules;
 use gateway::access::policy::rule::ANONYMOUS;
-use gateway::identity::{VerifiedIdentity, Principal};
+use gateway::identity::{Principal, VerifiedIdentity};
 use protocol::route::Kind;
 use protocol::text;
 use tools::terminal::put_text;

@@ -64,10 +64,8 @@ fn drawn(app: &App, columns: u16, rows: u16) -> Vec<String> {
     terminal.draw(|frame| view::draw(frame, app, Palette::new(true))).unwrap();
     let cells = terminal.backend().buffer().content();
     let rows = cells.chunks(usize::from(columns).max(1));
-    rows.map(|row| {
-        row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned()
-    })
-    .collect()
+    rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned())
+        .collect()
 }
 
 fn screen(app: &App) -> String {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::rule::Rule;
-use super::{Class, NameScope, Policy, Reach, PolicyVerdict};
+use super::{Class, NameScope, Policy, PolicyVerdict, Reach};
 use crate::identity::Principal;
 use config::{Config, Endpoint, Names};
 use protocol::route::directory::{Directory, MemberNames};
