@@ -2,7 +2,7 @@
 //!
 //! [`parse`] turns text into a [`Config`] in which every default is filled in and everything that can be checked
 //! without the outside world has been checked, or into [`ConfigErrors`] that hold *all* errors with their places in
-//! the text. [`json_schema`] describes the same text to editors, and [`reference`] is a file with every key.
+//! the text. [`json_schema`] describes the same text to editors, and [`reference()`] is a file with every key.
 //!
 //! A key is declared in one place: in the `section!` of its table, with its name, its type and bounds, its default, an
 //! example and what it is for. The struct, the reader with its errors, the schema, the manual page and the reference

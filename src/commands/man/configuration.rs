@@ -98,7 +98,7 @@ impl<'a> Reference<'a> {
                 meaning.push_str(&value);
             }
             if let Some(example) = schema["examples"].get(0) {
-                let _ = write!(meaning, " Example: `{example}`.");
+                let _ = write!(meaning, " Example: `{}`.", spaced(example));
             }
             page.entry(&format!("`{key}` ({facts})"), &meaning);
         }
@@ -190,6 +190,19 @@ fn properties(table: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 fn text<'a>(schema: &'a Value, key: &str) -> &'a str {
     schema[key].as_str().unwrap_or_default()
+}
+
+/// A value of several parts with blanks between them, where a line can be broken.
+fn spaced(value: &Value) -> String {
+    match value {
+        Value::Array(all) => format!("[{}]", all.iter().map(spaced).collect::<Vec<_>>().join(", ")),
+        Value::Object(all) => {
+            let members =
+                all.iter().map(|(name, value)| format!("{}: {}", Value::from(name.as_str()), spaced(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+        plain => plain.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //!
 //! hyper leaves one of two framings away without a word and takes bare line feeds. [`Framing`] follows the bytes from head
 //! to body to next head, and says which byte is the first that must not be read; [`Framed`] makes that byte one that no
-//! head and no chunk may hold, and ends the stream after it. hyper then answers 400, or the call with the upstream fails,
+//! head and no chunk may hold, and ends the head and the stream after it. hyper then answers 400, or the call with the upstream fails,
 //! and the connection ends.
 //!
 //! It checks no more of a head than that: hyper refuses the rest. Bodies are skipped by count. Nothing is allocated: of a
@@ -23,6 +23,8 @@ const KEPT_BYTES: usize = 64;
 const LINE_BYTES_MAX: usize = KEPT_BYTES - 2;
 /// Neither a head nor the size of a chunk may hold it.
 const REFUSED: u8 = 0;
+/// Comes after it: of a head in pieces hyper looks for the end alone before it parses again.
+const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Who sends the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,13 +244,14 @@ impl Line {
 pub struct Framed<S> {
     inner: S,
     framing: Framing,
-    is_over: bool,
+    /// Something was refused: what is left to be read.
+    left: Option<&'static [u8]>,
 }
 
 impl<S> Framed<S> {
     /// From its beginning on.
     pub fn new(inner: S, sender: Sender) -> Self {
-        Self { inner, framing: Framing::new(sender), is_over: false }
+        Self { inner, framing: Framing::new(sender), left: None }
     }
 }
 
@@ -258,7 +261,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Framed<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.is_over {
+        if let Some(left) = self.left {
+            let (piece, left) = left.split_at(left.len().min(buf.remaining()));
+            buf.put_slice(piece);
+            self.left = Some(left);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
@@ -267,7 +273,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Framed<S> {
         if let Err(at) = self.framing.follow(fresh) {
             fresh[at] = REFUSED;
             buf.set_filled(before + at + 1);
-            self.is_over = true;
+            self.left = Some(HEAD_END);
         }
         result
     }

@@ -132,8 +132,8 @@ fn message() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// The bodies of the requests that hyper sees, over bytes that come in pieces of this size.
-fn seen(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
+/// The bodies of the requests that hyper sees, over bytes that come in pieces of this size, and what it answers.
+fn served(bytes: &[u8], size: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let bodies = Rc::new(RefCell::new(Vec::new()));
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
@@ -145,7 +145,7 @@ fn seen(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
             Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::default()))
         }
     });
-    runtime.block_on(async {
+    let replied = runtime.block_on(async {
         let (near, far) = tokio::io::duplex(size);
         let io = TokioIo::new(Framed::new(far, Sender::Client));
         let serving =
@@ -155,10 +155,22 @@ fn seen(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
             let _ = requests.write_all(bytes).await;
             let _ = requests.shutdown().await;
         };
-        let mut heard = Vec::new();
-        let _ = tokio::join!(serving, writing, replies.read_to_end(&mut heard));
+        let mut replied = Vec::new();
+        let _ = tokio::join!(serving, writing, replies.read_to_end(&mut replied));
+        replied
     });
-    bodies.take()
+    (bodies.take(), replied)
+}
+
+#[test]
+fn what_is_refused_is_answered_in_whatever_pieces_it_comes() {
+    let bytes =
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    for size in 1..=bytes.len() {
+        let (bodies, replied) = served(bytes, size);
+        assert!(bodies.is_empty(), "in pieces of {size}");
+        assert!(replied.starts_with(b"HTTP/1.1 400 "), "in pieces of {size}: {:?}", replied.escape_ascii());
+    }
 }
 
 proptest! {
@@ -188,7 +200,7 @@ proptest! {
         }
         let all: Vec<u8> = messages.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
         let bodies: Vec<Vec<u8>> = messages.into_iter().map(|(_, body)| body).collect();
-        prop_assert_eq!(seen(&all, sizes[0]), bodies);
+        prop_assert_eq!(served(&all, sizes[0]).0, bodies);
     }
 
     /// A verdict does not depend on pieces.
