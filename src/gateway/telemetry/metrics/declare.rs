@@ -1,4 +1,4 @@
-//! How metrics are declared: [`metrics!`](crate::telemetry::metrics::declare::metrics) makes the field, the registration
+//! How metrics are declared: `metrics!` makes the field, the registration
 //! and the handles of a metric from one entry, whose documentation is its help.
 //!
 //! ```text
