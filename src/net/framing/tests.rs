@@ -145,7 +145,7 @@ fn served(bytes: &[u8], size: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
             Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::default()))
         }
     });
-    let replied = runtime.block_on(async {
+    let answer = runtime.block_on(async {
         let (near, far) = tokio::io::duplex(size);
         let io = TokioIo::new(Framed::new(far, Sender::Client));
         let serving =
@@ -155,11 +155,11 @@ fn served(bytes: &[u8], size: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
             let _ = requests.write_all(bytes).await;
             let _ = requests.shutdown().await;
         };
-        let mut replied = Vec::new();
-        let _ = tokio::join!(serving, writing, replies.read_to_end(&mut replied));
-        replied
+        let mut answer = Vec::new();
+        let _ = tokio::join!(serving, writing, replies.read_to_end(&mut answer));
+        answer
     });
-    (bodies.take(), replied)
+    (bodies.take(), answer)
 }
 
 #[test]
