@@ -89,9 +89,3 @@ impl AuditLog {
 pub fn act(act: &str, outcome: &str) {
     tracing::info!(target: "audit", act, outcome, "act");
 }
-
-/// Tells what an operator did to something, how it was asked for, and what came of it. `by` and `what` are words of ours
-/// or were made fit for a log line.
-pub fn act_on(act: &str, what: &str, by: &str, outcome: &str) {
-    tracing::info!(target: "audit", act, what, by, outcome, "act");
-}
