@@ -12,10 +12,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
 
 use config::nearest;
-use gateway::upstream::pins::book::PinnedTool;
 use gateway::upstream::pins::diff::{DiffLine, difference, lines, printable};
 use gateway::upstream::pins::file::{Approval, Folder};
 use gateway::upstream::pins::pending::{self, PendingDefinition};
+use gateway::upstream::pins::pin_book::PinnedTool;
 use protocol::canonical::Hash;
 use tools::terminal;
 use tools::terminal::{paint, put};

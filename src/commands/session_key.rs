@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gateway::session::key_file::{Rotated, rotate};
+use gateway::session::key_file::{Rotation, rotate};
 use protocol::text::shown;
 use tools::terminal;
 
@@ -10,8 +10,8 @@ use tools::terminal;
 pub(super) fn session_key(path: &Path) -> anyhow::Result<()> {
     let name = shown(&path.display().to_string());
     match rotate(path)? {
-        Rotated::Created => terminal::put(format_args!("{name}: made, with one key")),
-        Rotated::Added { kept, dropped } => {
+        Rotation::Created => terminal::put(format_args!("{name}: made, with one key")),
+        Rotation::Added { kept, dropped } => {
             terminal::put(format_args!("{name}: a new key; old keys kept: {kept}, removed: {dropped}"));
             terminal::put("A running gateway reads it on SIGHUP.");
         }

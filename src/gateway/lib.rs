@@ -31,7 +31,7 @@
 //! 3. The body is taken in under limits ([`line::intake`]), checked by simd-json ([`protocol::json`]) and compared
 //!    with the headers ([`line::message`], [`protocol::agreement`]). Nothing reaches an upstream that was not checked.
 //! 4. The very bytes that came in go out ([`upstream::exchange`]): over HTTP, or to a process of the gateway's own
-//!    ([`upstream::stdio`]), which looks like a server over HTTP from here ([`upstream::pipe`]). On endpoints over
+//!    ([`upstream::stdio`]), which looks like a server over HTTP from here ([`upstream::mux`]). On endpoints over
 //!    several upstreams names are replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
 //! 5. The reply is handed on as it comes ([`line::relay`]); where names must be mapped, [`mapper`] does it.
 //!
@@ -42,8 +42,8 @@
 //!
 //! A client of the legacy era has a session whose id holds what `initialize` settled ([`session`]); with each upstream
 //! it calls, the gateway has one for it ([`line::legacy`]). What upstreams say beside their replies comes in on streams of
-//! their own ([`line::legacy::upstream_stream`]), crosses in one place ([`line::legacy::crossing`]), waits on the session's desk
-//! ([`session::desk`]) and goes out on the client's stream ([`line::legacy::client_stream`], or [`line::sse_stream`] for HTTP+SSE).
+//! their own ([`line::legacy::upstream_stream`]), is routed in one place ([`line::legacy::notification_routing`]), waits in the
+//! session's outbox ([`session::outbox`]) and goes out on the client's stream ([`line::legacy::client_stream`], or [`line::sse_stream`] for HTTP+SSE).
 //!
 //! # Two eras
 //!
@@ -51,6 +51,41 @@
 //! between them as a server of the client's era that lives in this process, so that nothing above it differs; what the
 //! messages are in the other era is in [`protocol::translation`]. Lists and introductions do not pass by there: the
 //! [`catalog::lists`] asks for them in an era that the upstream speaks.
+//!
+//! # Glossary
+//!
+//! One word stands for one thing, here, in the configuration and in metrics.
+//!
+//! | word | what it is |
+//! |---|---|
+//! | endpoint | a path that clients connect to: one upstream, or several whose names it merges ([`snapshot::Endpoint`]) |
+//! | upstream | a named MCP server behind the gateway ([`upstream::Upstream`]) |
+//! | replica | one address of an upstream ([`upstream::Replica`]); of the gateway itself, one process ([`redis`]) |
+//! | member | an upstream of an endpoint, by its place there |
+//! | principal | who calls, whatever credential says so ([`identity::Principal`]); a *caller* is a principal at an endpoint |
+//! | class | callers to whom the rules of an endpoint give the same ([`access::policy`]) |
+//! | worker | a thread that serves connections ([`context::worker`]) |
+//! | snapshot | the configuration, resolved and in force ([`snapshot`]) |
+//! | era | *modern*: 2026-07-28, without sessions; *legacy*: the revisions before it ([`protocol::version`]) |
+//! | dialect | an era with what its requests must say ([`tables::lists`]); the one an upstream is asked in is an *upstream dialect* |
+//! | session | what `initialize` began: of a client ([`session`]), or of the gateway with an upstream for it (*upstream session*) |
+//! | outbox | messages of one session's upstreams that wait for its client's stream ([`session::outbox`]) |
+//! | addressee | the upstream session that a client's answer goes to |
+//! | in flight | sent, and without its answer |
+//! | bridge | what stands between a client of one era and a server of the other ([`upstream::bridge`]) |
+//! | suspended call | a modern call whose client is to answer a question of the server first ([`upstream::bridge`]) |
+//! | MRTR | multi round-trip requests: a modern call is sent again with its client's answers, one *round* each |
+//! | mux connection | a connection that many calls share, as to a child process ([`upstream::mux`]) |
+//! | exclusive, shared session | a bridged session that one call has to itself; one that a principal's plain calls share |
+//! | part, list | what one upstream gave for a list ([`tables::lists`]); what an endpoint makes of its parts ([`catalog::lists`]) |
+//! | directory | which names lead to which member; also a directory of files ([`directory`]) |
+//! | pin | the definition of a tool as an operator let it pass ([`upstream::pins`]) |
+//! | quota, permit | a bounded count, and one of it for as long as something lives ([`access::limit::quota`]) |
+//! | lease | a share of something that is given back: a connection, a limit's budget ([`redis::lease`]), a session for lists |
+//! | breaker | keeps requests from a replica that failed in a row ([`upstream::health`]) |
+//! | probe, health check | asks which eras an upstream speaks; asks whether a replica answers ([`catalog::probe`]) |
+//! | notification stream | where a server speaks to a session beside its replies: the answer to a GET |
+//! | relay | the reply on its way back to the client ([`line::relay`]) |
 //!
 //! # Who owns what
 //!

@@ -16,7 +16,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::catalog::lists::fetch::Hands;
+use crate::catalog::lists::fetch::FetchContext;
 use crate::catalog::lists::look_at_tools;
 use crate::catalog::lists::pinned::OWN_DIALECTS;
 use crate::context::state::State;
@@ -24,7 +24,7 @@ use crate::snapshot::Snapshot;
 use crate::tables::lists::Dialect;
 use crate::telemetry::logs::shorten;
 use crate::upstream::Upstream;
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Client;
 use crate::upstream::pins::file::{Approval, Folder, PinnedTools};
 use crate::upstream::pins::{Pins, Round};
@@ -51,7 +51,7 @@ pub struct PinWatcher {
     state: Arc<State>,
     client: Client,
     folder: Option<Folder>,
-    watched: HashMap<String, Watched>,
+    watched: HashMap<String, PinnedUpstream>,
     /// The configuration that `watched` goes by.
     followed: Arc<Snapshot>,
     files_looked_at: Option<Instant>,
@@ -59,13 +59,13 @@ pub struct PinWatcher {
     /// written before.
     settled: HashMap<OsString, Option<String>>,
     /// What was told of looking for approvals and of removing them.
-    approvals_read: Complaint,
-    approvals_removed: Complaint,
+    approvals_read: LastWarning,
+    approvals_removed: LastWarning,
 }
 
 /// What of an approval there is to do.
-enum Handled {
-    /// Nothing yet.
+enum ApprovalStep {
+    /// Its upstream, or the pins of it, cannot be had now.
     Later,
     /// Its file is of no use any more.
     Done,
@@ -75,9 +75,9 @@ enum Handled {
 
 /// What was last complained of, so that the log does not repeat itself.
 #[derive(Default)]
-struct Complaint(Option<String>);
+struct LastWarning(Option<String>);
 
-impl Complaint {
+impl LastWarning {
     /// Whether this is something new.
     fn is_news(&mut self, error: &io::Error) -> bool {
         let error = error.to_string();
@@ -99,7 +99,7 @@ impl std::fmt::Debug for PinWatcher {
 }
 
 /// An upstream that has pins.
-struct Watched {
+struct PinnedUpstream {
     upstream: Arc<Upstream>,
     pins: Arc<Pins>,
     is_under_way: bool,
@@ -109,7 +109,7 @@ struct Watched {
     pause_until: Option<Instant>,
     /// How often its file could not be written, and what was said of it.
     writes_failed: u32,
-    complaint: Complaint,
+    complaint: LastWarning,
     write_again: Option<Instant>,
 }
 
@@ -130,7 +130,7 @@ impl PinWatcher {
             }
             let name = &upstream.config.name;
             pins.open(read(folder.as_ref(), name), snapshot.limits.pins_bytes_max);
-            watched.insert(name.clone(), Watched::new(upstream, pins));
+            watched.insert(name.clone(), PinnedUpstream::new(upstream, pins));
         }
         Self {
             state,
@@ -140,8 +140,8 @@ impl PinWatcher {
             followed: snapshot,
             files_looked_at: None,
             settled: HashMap::new(),
-            approvals_read: Complaint::default(),
-            approvals_removed: Complaint::default(),
+            approvals_read: LastWarning::default(),
+            approvals_removed: LastWarning::default(),
         }
     }
 
@@ -165,7 +165,7 @@ impl PinWatcher {
                     watched.begun = Some(now);
                     let (state, client) = (Arc::clone(&self.state), self.client.clone());
                     let snapshot = state.snapshot.load_full();
-                    let hands = Hands { state, client, snapshot };
+                    let hands = FetchContext { state, client, snapshot };
                     let upstream = Arc::clone(&watched.upstream);
                     let (name, pins) = (name.clone(), Arc::clone(&watched.pins));
                     let is_lenient = watched.failures + 1 >= ROUNDS_WHOLE;
@@ -219,7 +219,7 @@ impl PinWatcher {
             let name = &upstream.config.name;
             match self.watched.get_mut(name) {
                 Some(known) => known.upstream = Arc::clone(upstream),
-                None => drop(self.watched.insert(name.clone(), Watched::new(upstream, pins))),
+                None => drop(self.watched.insert(name.clone(), PinnedUpstream::new(upstream, pins))),
             }
             if pins.is_open() {
                 pins.set_bytes_max(snapshot.limits.pins_bytes_max);
@@ -229,7 +229,7 @@ impl PinWatcher {
             let (folder, own) = (self.folder.clone(), name.clone());
             let kept = self.client.tasks.compute(move || read(folder.as_ref(), &own)).await;
             pins.open(kept, snapshot.limits.pins_bytes_max);
-            upstream.changes.note(Changed::Tools);
+            upstream.changes.note(ChangedList::Tools);
         }
     }
 
@@ -262,9 +262,9 @@ impl PinWatcher {
                 continue;
             }
             match self.approve(&file, read) {
-                Handled::Later => {}
-                Handled::Done => drop(self.settled.insert(file, None)),
-                Handled::Approved { upstream } => drop(self.settled.insert(file, Some(upstream))),
+                ApprovalStep::Later => {}
+                ApprovalStep::Done => drop(self.settled.insert(file, None)),
+                ApprovalStep::Approved { upstream } => drop(self.settled.insert(file, Some(upstream))),
             }
         }
         let names: Vec<String> = self.watched.keys().cloned().collect();
@@ -301,33 +301,33 @@ impl PinWatcher {
     }
 
     /// Approves what was read.
-    fn approve(&self, file: &OsStr, read: io::Result<Approval>) -> Handled {
+    fn approve(&self, file: &OsStr, read: io::Result<Approval>) -> ApprovalStep {
         let Approval { upstream, tool, hash } = match read {
             Ok(approval) => approval,
             Err(error) => {
                 tracing::warn!(file = %file.display(), %error, "an approval that cannot be read is dropped");
-                return Handled::Done;
+                return ApprovalStep::Done;
             }
         };
         let Some(watched) = self.watched.get(&upstream) else {
             // It may be configured again before anybody looks.
             let snapshot = self.state.snapshot.load();
             let is_known = snapshot.upstreams.iter().any(|known| known.config.name == upstream);
-            return if is_known { Handled::Later } else { Handled::Done };
+            return if is_known { ApprovalStep::Later } else { ApprovalStep::Done };
         };
         if !watched.pins.is_open() {
-            return Handled::Later;
+            return ApprovalStep::Later;
         }
         let is_approved = hash.parse().is_ok_and(|hash| watched.pins.approve(&tool, hash));
         let tool = shorten(&tool);
         if is_approved {
             tracing::info!(target: "audit", act = "approve", by = "trunkline pins", outcome = "done", upstream, tool, sha256 = hash, "the definition of a tool was approved");
-            watched.upstream.changes.note(Changed::Tools);
-            self.state.hub.tell(&watched.upstream, Changed::Tools);
-            return Handled::Approved { upstream };
+            watched.upstream.changes.note(ChangedList::Tools);
+            self.state.hub.tell(&watched.upstream, ChangedList::Tools);
+            return ApprovalStep::Approved { upstream };
         }
         tracing::warn!(target: "audit", act = "approve", by = "trunkline pins", outcome = "refused", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
-        Handled::Done
+        ApprovalStep::Done
     }
 
     /// Writes down what is pinned of an upstream, if it was not. False if it could not be.
@@ -354,7 +354,7 @@ impl PinWatcher {
     }
 }
 
-impl Watched {
+impl PinnedUpstream {
     fn new(upstream: &Arc<Upstream>, pins: &Arc<Pins>) -> Self {
         Self {
             upstream: Arc::clone(upstream),
@@ -364,7 +364,7 @@ impl Watched {
             failures: 0,
             pause_until: None,
             writes_failed: 0,
-            complaint: Complaint::default(),
+            complaint: LastWarning::default(),
             write_again: None,
         }
     }
@@ -406,9 +406,13 @@ impl Watched {
     }
 }
 
-/// One round.
-async fn look(hands: &Hands, upstream: &Arc<Upstream>, is_lenient: bool) -> Result<Round, UpstreamError> {
-    let count = upstream.changes.count(Changed::Tools);
+/// Fetches the lists of tools of one upstream once, in each era it speaks, which pins what they bring.
+async fn look(
+    hands: &FetchContext,
+    upstream: &Arc<Upstream>,
+    is_lenient: bool,
+) -> Result<Round, UpstreamError> {
+    let count = upstream.changes.count(ChangedList::Tools);
     let round = Round { upstream: upstream.id, begun: Instant::now(), count };
     let eras = upstream.eras().ok_or(UpstreamError::OtherEra)?;
     let speaks = |dialect: &Dialect<'_>| match dialect {

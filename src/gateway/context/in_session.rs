@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::session::desk::SessionOutbox;
+use crate::session::outbox::SessionOutbox;
 use crate::session::{Session, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;

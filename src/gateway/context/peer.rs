@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use rustls::pki_types::CertificateDer;
 
+use crate::access::auth::caller_cache::CallerCache;
 use crate::access::auth::certificate::ClientCertificate;
-use crate::access::auth::remembered::CallerCache;
 use crate::access::tls::names::CertificateNames;
 use crate::access::tls::{TlsServer, TlsServers};
 use config::Limits;
@@ -19,7 +19,7 @@ use config::Limits;
 pub struct Peer {
     /// The client's address, or that of the proxy whose requests say for whom they are.
     pub address: SocketAddr,
-    proof: Option<Proof>,
+    proof: Option<ClientProof>,
     /// Who called last on it.
     pub remembered: CallerCache,
     /// True if the listener is bound to a loopback address.
@@ -44,7 +44,7 @@ pub struct ServedCertificate {
 
 /// A client's certificate, and who believed it.
 #[derive(Debug)]
-pub(crate) struct Proof {
+pub(crate) struct ClientProof {
     certificate: ClientCertificate,
     chain: Box<[CertificateDer<'static>]>,
     /// The listener's number.
@@ -52,7 +52,7 @@ pub(crate) struct Proof {
     believed_by: RefCell<Arc<TlsServer>>,
 }
 
-impl Proof {
+impl ClientProof {
     /// `chain` was believed by `server`, the TLS of the listener with the number `place`; `certificate` is the first of it.
     pub(crate) fn new(
         certificate: ClientCertificate,
@@ -84,7 +84,7 @@ impl Peer {
     pub(crate) fn new(
         address: SocketAddr,
         on_loopback: bool,
-        proof: Option<Proof>,
+        proof: Option<ClientProof>,
         shown: Option<ServedCertificate>,
     ) -> Rc<Self> {
         Rc::new(Self {

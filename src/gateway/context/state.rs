@@ -8,7 +8,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use crate::access::limit::buffered::Buffered;
+use crate::access::limit::byte_budget::ByteBudget;
 use crate::access::limit::connections::Connections;
 use crate::access::limit::open_files;
 use crate::access::limit::per_address::PerAddress;
@@ -28,10 +28,10 @@ use crate::telemetry::metrics::families::ReplicaMetrics;
 use crate::telemetry::metrics::{Metrics, gauge};
 use crate::telemetry::pulse::Pulses;
 use crate::telemetry::trace::{self, Traces};
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
-use crate::upstream::pipe;
+use crate::upstream::mux;
 use config::Config;
 use net::drain::Drain;
 
@@ -49,7 +49,7 @@ pub struct State {
     /// What the listeners speak.
     pub tls: TlsServers,
     /// Bytes of messages held.
-    pub buffered: Arc<Buffered>,
+    pub buffered: Arc<ByteBudget>,
     /// Lists of upstreams and endpoints.
     pub catalog: Catalog,
     /// Change notices.
@@ -61,7 +61,7 @@ pub struct State {
     /// Streams of clients that speak HTTP+SSE.
     pub lines: SseSessions,
     /// Upstream connections that many calls share.
-    pub pipes: Arc<pipe::host::SharedHost>,
+    pub pipes: Arc<mux::host::SharedHost>,
     /// The definitions of some upstream's tools have to be looked at.
     pub pins_due: Notify,
     /// Where traces go, if anywhere.
@@ -84,7 +84,7 @@ pub enum StateError {
     Snapshot(#[from] SnapshotError),
     /// It promises more connections than the system allows.
     #[error(transparent)]
-    OpenFiles(#[from] open_files::TooFew),
+    OpenFiles(#[from] open_files::TooFewFiles),
     /// A listener cannot speak TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -104,7 +104,7 @@ pub enum StateError {
 
 /// A new configuration, resolved against the one in force.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct NextState {
     connections_max: usize,
     servers: BTreeMap<usize, ListenerProtocols>,
     session_keys: Option<SealingKeys>,
@@ -112,7 +112,7 @@ pub struct Prepared {
     snapshot: Snapshot,
 }
 
-impl Prepared {
+impl NextState {
     /// The snapshot in force, and the one that is to be.
     pub fn snapshots(&self) -> (&Snapshot, &Snapshot) {
         (&self.old, &self.snapshot)
@@ -138,7 +138,7 @@ impl State {
         )?;
         expiry::show(&tls, &metrics);
         let limits = &config.limits;
-        let buffered = Buffered::new(limits.buffered_bytes_max);
+        let buffered = ByteBudget::new(limits.buffered_bytes_max);
         Ok(Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             connections: Connections::new(connections_max, limits.connections_per_address_max),
@@ -149,7 +149,7 @@ impl State {
             sessions,
             shared,
             lines: SseSessions::default(),
-            pipes: pipe::host::SharedHost::new(config, &buffered),
+            pipes: mux::host::SharedHost::new(config, &buffered),
             buffered,
             pins_due: Notify::new(),
             traces: Traces::open(config.trace.as_ref(), &metrics.gateway.trace_spans)?,
@@ -162,9 +162,9 @@ impl State {
     }
 
     /// All of a reload that can fail: `listeners` are the numbers of the listeners of `config`. Nothing is replaced yet.
-    pub fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<Prepared, StateError> {
+    pub fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<NextState, StateError> {
         let old = self.snapshot.load_full();
-        Ok(Prepared {
+        Ok(NextState {
             connections_max: open_files::connections_max(config.limits.connections_max)?,
             servers: self.tls.reread(config, listeners)?,
             session_keys: self.sessions.read_keys(config)?,
@@ -174,8 +174,8 @@ impl State {
     }
 
     /// Replaces the configuration by `config`, for which everything is prepared.
-    pub fn take_up(&self, config: &Config, prepared: Prepared) {
-        let Prepared { connections_max, servers, session_keys, old, snapshot: new } = prepared;
+    pub fn take_up(&self, config: &Config, prepared: NextState) {
+        let NextState { connections_max, servers, session_keys, old, snapshot: new } = prepared;
         let limits = &config.limits;
         self.connections.set_max(connections_max, limits.connections_per_address_max);
         self.handshakes.set_max(limits.handshakes_per_address_max);
@@ -194,7 +194,7 @@ impl State {
             }
             let same = new.upstreams.iter().find(|upstream| upstream.id == gone.id);
             if same.is_some_and(|same| same.keeps_lists_unlike(gone)) {
-                for changed in Changed::ALL {
+                for changed in ChangedList::ALL {
                     gone.changes.note(changed);
                 }
             }

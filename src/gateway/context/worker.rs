@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::access::auth::remembered::Callers;
+use crate::access::auth::caller_cache::Callers;
 use crate::access::caller::Caller;
 use crate::access::limit::handshakes::Handshakes;
 use crate::context::audit::AuditLog;
@@ -23,7 +23,7 @@ use crate::telemetry::trace::Tracer;
 use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
-use crate::upstream::pipe::host::Host;
+use crate::upstream::mux::host::Host;
 use config::{self, Limits, Log};
 use net::tasks::Tasks;
 use protocol::json::Scratch;

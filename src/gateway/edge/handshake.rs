@@ -18,7 +18,7 @@ use super::stream::{ClientSocket, Tls, TryWrite};
 use crate::access::tls::TlsServer;
 use crate::access::tls::certificate;
 use crate::clock::now_s;
-use crate::context::peer::{Proof, ServedCertificate};
+use crate::context::peer::{ClientProof, ServedCertificate};
 use crate::context::worker::Worker;
 use config::Limits;
 
@@ -26,14 +26,14 @@ use config::Limits;
 const HELLO_BYTES_MAX: usize = 16 << 10;
 
 /// A connection of which everything is known that comes before HTTP.
-pub(super) struct Secured {
+pub(super) struct SecuredStream {
     pub(super) stream: ClientSocket,
     pub(super) protocol: Option<Protocol>,
-    pub(super) proof: Option<Proof>,
+    pub(super) proof: Option<ClientProof>,
     pub(super) shown: Option<ServedCertificate>,
 }
 
-impl Secured {
+impl SecuredStream {
     /// A connection without TLS.
     pub(super) fn in_clear(stream: TcpStream) -> Self {
         Self { stream: ClientSocket::Clear(stream), protocol: None, proof: None, shown: None }
@@ -77,7 +77,7 @@ pub(super) async fn secure(
     (place, server): (usize, Arc<TlsServer>),
     limits: &Limits,
     deadline: Instant,
-) -> Result<Secured, HandshakeError> {
+) -> Result<SecuredStream, HandshakeError> {
     let share = if is_proxy {
         None
     } else {
@@ -104,7 +104,7 @@ fn describe(
     stream: TlsStream<TcpStream>,
     place: usize,
     server: &Arc<TlsServer>,
-) -> Result<Secured, HandshakeError> {
+) -> Result<SecuredStream, HandshakeError> {
     let (_, connection) = stream.get_ref();
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let mut proof = None;
@@ -114,7 +114,7 @@ fn describe(
         if certificate.expires_s <= now_s() {
             return Err(invalid("the certificate has expired").into());
         }
-        proof = Some(Proof::new(certificate, chain, place, server));
+        proof = Some(ClientProof::new(certificate, chain, place, server));
     }
     let protocol = connection.alpn_protocol().map(|protocol| match protocol {
         b"h2" => Protocol::Http2,
@@ -124,7 +124,7 @@ fn describe(
         name: connection.server_name().map(|name| name.to_ascii_lowercase().into()),
         names: Arc::clone(&server.names),
     });
-    Ok(Secured { protocol, proof, shown, stream: ClientSocket::Tls(Tls(Box::new(stream))) })
+    Ok(SecuredStream { protocol, proof, shown, stream: ClientSocket::Tls(Tls(Box::new(stream))) })
 }
 
 /// Whether the handshake took up a session that the client had before.
@@ -138,7 +138,7 @@ pub(super) fn is_resumed(stream: &ClientSocket) -> bool {
 /// The client's first message, whole. What is wrong with it is told to the client.
 async fn read_hello(stream: &TcpStream) -> io::Result<Accepted> {
     let mut acceptor = Acceptor::default();
-    let mut limited = Limited { stream, left: HELLO_BYTES_MAX };
+    let mut limited = LimitedPeek { stream, left: HELLO_BYTES_MAX };
     loop {
         stream.readable().await?;
         match acceptor.read_tls(&mut limited) {
@@ -160,12 +160,12 @@ async fn read_hello(stream: &TcpStream) -> io::Result<Accepted> {
 }
 
 /// What has come, up to a number of bytes.
-struct Limited<'s> {
+struct LimitedPeek<'s> {
     stream: &'s TcpStream,
     left: usize,
 }
 
-impl Read for Limited<'_> {
+impl Read for LimitedPeek<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message is too long"));

@@ -13,7 +13,7 @@
 
 mod connection;
 mod handshake;
-mod proxied;
+mod proxy_protocol;
 mod stream;
 
 use std::io;
@@ -36,8 +36,8 @@ use net::drain::Drain;
 use net::socket::{self, Listening};
 
 use self::connection::CloseReason;
-use self::handshake::Secured;
-use self::proxied::ProxiedError;
+use self::handshake::SecuredStream;
+use self::proxy_protocol::ProxyProtocolError;
 
 /// How long to wait when the process has no more file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
@@ -110,7 +110,7 @@ fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) 
     let is_proxy = listener.is_proxy(client.ip());
     let Some(spoken) = worker.state.tls.get(listener.place) else { return };
     if spoken.proxy_protocol && !is_proxy {
-        return listener.refuse_proxied(client, &ProxiedError::Untrusted);
+        return listener.refuse_proxied(client, &ProxyProtocolError::Untrusted);
     }
     let connections = &worker.state.connections;
     let slot = match if is_proxy { connections.admit_proxy() } else { connections.admit(client.ip()) } {
@@ -152,10 +152,10 @@ impl WorkerListener {
         let mut client = peer;
         if spoken.proxy_protocol {
             let header = tokio::select! {
-                header = timeout_at(deadline, proxied::read(&mut stream)) => header,
+                header = timeout_at(deadline, proxy_protocol::read(&mut stream)) => header,
                 () = self.drain.closing() => return CloseReason::ByPeer,
             };
-            match header.unwrap_or(Err(ProxiedError::TimedOut)) {
+            match header.unwrap_or(Err(ProxyProtocolError::TimedOut)) {
                 Ok(handed_on) => client = handed_on.unwrap_or(peer),
                 Err(error) => {
                     self.refuse_proxied(peer, &error);
@@ -169,8 +169,8 @@ impl WorkerListener {
                 return CloseReason::ByPeer;
             }
         }
-        let Secured { stream, protocol, proof, shown } = match spoken.tls {
-            None => Secured::in_clear(stream),
+        let SecuredStream { stream, protocol, proof, shown } = match spoken.tls {
+            None => SecuredStream::in_clear(stream),
             Some(server) => match Box::pin(self.secure(stream, client, server, limits, deadline)).await {
                 Some(secured) => secured,
                 None => return CloseReason::ByPeer,
@@ -188,7 +188,7 @@ impl WorkerListener {
         server: Arc<TlsServer>,
         limits: &Limits,
         deadline: Instant,
-    ) -> Option<Secured> {
+    ) -> Option<SecuredStream> {
         let worker = &self.worker;
         let (from, server) = ((client.ip(), self.is_proxy(client.ip())), (self.place, server));
         let secured = tokio::select! {
@@ -215,7 +215,7 @@ impl WorkerListener {
         self.worker.state.metrics.connections.refused.with_label_values(&[refused.label()]).inc();
     }
 
-    fn refuse_proxied(&self, peer: SocketAddr, error: &ProxiedError) {
+    fn refuse_proxied(&self, peer: SocketAddr, error: &ProxyProtocolError) {
         tracing::debug!(%peer, %error, "not a proxy's connection");
         self.worker.state.metrics.connections.proxied_refused.with_label_values(&[error.label()]).inc();
     }

@@ -12,7 +12,7 @@ use http::Response;
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 
-use crate::access::limit::buffered::{Buffered, Reservation};
+use crate::access::limit::byte_budget::{ByteBudget, Reservation};
 use crate::context::call::Call;
 use crate::line::relay::ReplyBody;
 use net::chunks::Chunks;
@@ -45,7 +45,7 @@ pub struct BatchBounds<'a> {
     /// A JSON reply, or one event.
     pub bytes_max: usize,
     /// What waits is counted against.
-    pub budget: &'a Arc<Buffered>,
+    pub budget: &'a Arc<ByteBudget>,
 }
 
 /// The body that answers a batch.

@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use crate::access::limit::buffered::{Buffered, Reservation};
+use crate::access::limit::byte_budget::{ByteBudget, Reservation};
 use config::Limits;
 use net::chunks::Chunks;
 use protocol::error::{ClientError, Error, GatewayError};
@@ -41,7 +41,7 @@ impl Intake {
     }
 
     /// The whole message.
-    pub async fn collect(&mut self, limits: &Limits, budget: &Arc<Buffered>) -> Result<Bytes, Error> {
+    pub async fn collect(&mut self, limits: &Limits, budget: &Arc<ByteBudget>) -> Result<Bytes, Error> {
         let bytes_max = limits.body_bytes_max;
         let Some(incoming) = self.incoming.as_ref() else {
             return Ok(self.bytes.clone().unwrap_or_default());
@@ -82,7 +82,7 @@ impl Intake {
     }
 
     /// Counts what has arrived: what is only announced costs its sender nothing.
-    fn count(&mut self, length: usize, budget: &Arc<Buffered>) -> Result<(), Error> {
+    fn count(&mut self, length: usize, budget: &Arc<ByteBudget>) -> Result<(), Error> {
         if length <= UNCOUNTED_BYTES {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl Intake {
         &mut self,
         announced: usize,
         bytes_max: usize,
-        budget: Option<&Arc<Buffered>>,
+        budget: Option<&Arc<ByteBudget>>,
     ) -> Result<Bytes, Error> {
         let mut pieces = Chunks::default();
         while let Some(incoming) = self.incoming.as_mut() {

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
 
-use crate::access::limit::buffered::Reservation;
+use crate::access::limit::byte_budget::Reservation;
 use crate::catalog::subscriptions::session::ListNews;
 use crate::context::call::Call;
 use crate::context::state::State;
 use crate::session::Session;
-use crate::session::desk::{NotAttached, ReaderGuard};
+use crate::session::outbox::{NotAttached, ReaderGuard};
 use crate::session::streams::StreamPlace;
-use crate::tables::sse_sessions::line::SseSession;
 use crate::tables::sse_sessions::public_path;
+use crate::tables::sse_sessions::session::SseSession;
 use protocol::splice::Segments;
 use protocol::sse::data_event;
 use protocol::subscription::session_list_changed;

@@ -32,7 +32,7 @@ pub enum Urgency {
 }
 
 #[derive(Debug)]
-enum Told {
+enum OutboxItem {
     Commands(Vec<Cmd>, Urgency),
     /// To be answered once all before it is said.
     Said(oneshot::Sender<()>),
@@ -41,8 +41,8 @@ enum Told {
 /// Where it waits.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    sender: mpsc::Sender<Told>,
-    receiver: Mutex<Option<mpsc::Receiver<Told>>>,
+    sender: mpsc::Sender<OutboxItem>,
+    receiver: Mutex<Option<mpsc::Receiver<OutboxItem>>>,
 }
 
 impl Outbox {
@@ -55,7 +55,7 @@ impl Outbox {
 impl Redis {
     /// Says something later, in the order in which it is told. Never waits. False: there is no room for it.
     pub fn tell(&self, commands: Vec<Cmd>, urgency: Urgency) -> bool {
-        let has_room = self.outbox.sender.try_send(Told::Commands(commands, urgency)).is_ok();
+        let has_room = self.outbox.sender.try_send(OutboxItem::Commands(commands, urgency)).is_ok();
         if !has_room {
             self.series.lost.inc();
         }
@@ -68,7 +68,7 @@ impl Redis {
             return;
         }
         let (sender, said) = oneshot::channel();
-        if self.outbox.sender.try_send(Told::Said(sender)).is_ok() {
+        if self.outbox.sender.try_send(OutboxItem::Said(sender)).is_ok() {
             let _ = tokio::time::timeout(self.timeout(), said).await;
         }
     }
@@ -96,19 +96,19 @@ impl Redis {
         }
     }
 
-    async fn say_batch(&self, batch: &mut Vec<Told>, kept: &mut VecDeque<Vec<Cmd>>) {
+    async fn say_batch(&self, batch: &mut Vec<OutboxItem>, kept: &mut VecDeque<Vec<Cmd>>) {
         let mut pipeline = Pipeline::new();
         let mut waiting = Vec::new();
         let mut told = Vec::with_capacity(batch.len());
         for one in batch.drain(..) {
             match one {
-                Told::Commands(commands, urgency) => {
+                OutboxItem::Commands(commands, urgency) => {
                     for command in &commands {
                         pipeline.add_command(command.clone()).ignore();
                     }
                     told.push((commands, urgency));
                 }
-                Told::Said(sender) => waiting.push(sender),
+                OutboxItem::Said(sender) => waiting.push(sender),
             }
         }
         if !told.is_empty() && self.pipeline::<()>(&pipeline).await.is_err() {

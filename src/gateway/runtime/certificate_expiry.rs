@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::access::tls::expiry::warn;
 use crate::context::state::State;
 
-/// How often.
+/// How often certificates are looked at.
 const INTERVAL: Duration = Duration::from_hours(24);
 
 /// Looks again every day: a process may run for longer than a certificate.

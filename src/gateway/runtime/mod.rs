@@ -20,10 +20,10 @@ mod certificate_expiry;
 mod control;
 mod difference;
 mod files;
+mod inherited_sockets;
 mod key_refresh;
 mod listeners;
 mod notify;
-mod passed;
 mod reload;
 mod replicas;
 mod serving;
@@ -57,22 +57,22 @@ use crate::context::worker::Worker;
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::exchange::Client;
-use crate::upstream::pipe::host::Host;
+use crate::upstream::mux::host::Host;
 use config::{self, Config, Listener};
 use net::socket::Listening;
 use net::tasks::Tasks;
 
 use self::control::{Control, Signals};
+use self::inherited_sockets::InheritedSockets;
 use self::listeners::{CHANGES_WAITING_MAX, Listeners};
 use self::notify::Notifier;
-use self::passed::InheritedSockets;
 use self::reload::Reloader;
 use self::sockets::Sockets;
 use self::supervisor::{JournalThread, LEAVE_MAX, Supervisor};
 
 pub use self::control::ExitCause;
 pub use self::files::Findings;
-pub use self::passed::InheritError;
+pub use self::inherited_sockets::InheritError;
 pub use self::reload::warn_about;
 pub use self::sockets::SocketsError;
 pub use self::supervisor::EXIT_BUG;
@@ -97,7 +97,7 @@ pub struct Gateway {
 /// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It cannot listen.
+    /// A socket cannot be opened.
     #[error(transparent)]
     Sockets(#[from] SocketsError),
     /// The configuration cannot take effect.

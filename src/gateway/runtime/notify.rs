@@ -39,7 +39,7 @@ impl Notifier {
         self.socket.is_some()
     }
 
-    /// We serve.
+    /// Tells the service manager that clients are served.
     pub(super) fn ready(&self, state: &State) {
         self.tell_with_status(&["READY=1".into()], &self.serving(state));
     }

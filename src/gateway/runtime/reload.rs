@@ -18,7 +18,7 @@ use super::load;
 use super::watch::FileWatch;
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
-use crate::context::state::{Prepared, State};
+use crate::context::state::{NextState, State};
 use crate::telemetry::logs;
 use config::Config;
 
@@ -43,7 +43,7 @@ struct Ready {
     config: Config,
     plan: ListenPlan,
     logs: logs::Opened,
-    prepared: Prepared,
+    prepared: NextState,
     changes: Vec<String>,
 }
 

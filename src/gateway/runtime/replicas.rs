@@ -18,7 +18,7 @@ use crate::context::state::State;
 use crate::redis::news::News;
 use crate::redis::run::PeerEvent;
 use crate::redis::{self, Redis, Urgency};
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::{Upstream, UpstreamId};
 
 /// How often changes of lists are looked for.
@@ -95,7 +95,7 @@ impl AnnouncedChanges {
     fn hear(&self, upstream: &Upstream, kinds: u8) {
         let mut known = self.0.borrow_mut();
         let counted = known.entry(upstream.id).or_insert_with(|| counts(upstream));
-        for changed in Changed::ALL {
+        for changed in ChangedList::ALL {
             if kinds & 1 << changed as u8 != 0 {
                 upstream.changes.note(changed);
                 counted[changed as usize] += 1;
@@ -111,5 +111,5 @@ impl AnnouncedChanges {
 }
 
 fn counts(upstream: &Upstream) -> [u64; 3] {
-    Changed::ALL.map(|changed| upstream.changes.count(changed))
+    ChangedList::ALL.map(|changed| upstream.changes.count(changed))
 }

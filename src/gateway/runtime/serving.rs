@@ -105,7 +105,7 @@ async fn sweep(worker: &Rc<Worker>) {
         interval.tick().await;
         let view = worker.view();
         worker.client.pools.sweep(Instant::now());
-        legacy::owed::sweep(worker);
+        legacy::pending_answers::sweep(worker);
         view.snapshot.rates.sweep(Instant::now());
         let (state, snapshot) = (Arc::clone(&worker.state), Arc::clone(&view.snapshot));
         // There may be very many sessions.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 
-use super::passed::{InheritError, InheritedSockets};
+use super::inherited_sockets::{InheritError, InheritedSockets};
 use crate::admin::socket as admin;
 use config::{AdminPlace, Config, Listener};
 use net::socket::{self, Listening};

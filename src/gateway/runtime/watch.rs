@@ -22,16 +22,16 @@ const UNSETTLED_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub(super) struct FileWatch {
     paths: Arc<BTreeSet<PathBuf>>,
-    read: Prints,
+    read: Fingerprints,
     is_on: bool,
 }
 
 /// What the files were at some time, each by its place among them.
-pub(super) type Prints = Vec<Option<Print>>;
+pub(super) type Fingerprints = Vec<Option<Fingerprint>>;
 
 /// What tells one state of a file from another. Symbolic links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Print {
+pub(super) struct Fingerprint {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -58,7 +58,7 @@ impl FileWatch {
     /// As [`FileWatch::new`], for a new configuration. What is known of files that were watched before stays.
     pub(super) fn follow(&self, config: &Config, source: Option<&Path>) -> Self {
         let mut new = Self::new(config, source);
-        let known: HashMap<&PathBuf, &Option<Print>> = self.paths.iter().zip(&self.read).collect();
+        let known: HashMap<&PathBuf, &Option<Fingerprint>> = self.paths.iter().zip(&self.read).collect();
         for (path, read) in new.paths.iter().zip(&mut new.read) {
             if let Some(known) = known.get(path) {
                 *read = **known;
@@ -68,12 +68,12 @@ impl FileWatch {
     }
 
     /// What the files are now.
-    pub(super) fn look(&self) -> Prints {
+    pub(super) fn look(&self) -> Fingerprints {
         look(&self.paths)
     }
 
     /// This is what the files were when they were read, whatever came of it.
-    pub(super) fn note(&mut self, prints: Prints) {
+    pub(super) fn note(&mut self, prints: Fingerprints) {
         self.read = prints;
     }
 
@@ -99,8 +99,8 @@ impl FileWatch {
     }
 }
 
-fn look(paths: &BTreeSet<PathBuf>) -> Prints {
-    paths.iter().map(|path| Print::of(path)).collect()
+fn look(paths: &BTreeSet<PathBuf>) -> Fingerprints {
+    paths.iter().map(|path| Fingerprint::of(path)).collect()
 }
 
 fn path_of(source: &SecretSource) -> Option<PathBuf> {
@@ -113,7 +113,7 @@ fn path_of(source: &SecretSource) -> Option<PathBuf> {
     }
 }
 
-impl Print {
+impl Fingerprint {
     /// `None`: there is no file, or it cannot be reached.
     fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;

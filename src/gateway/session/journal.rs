@@ -16,8 +16,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
 
 use super::SessionId;
-use super::entry::UpstreamSession;
-use super::subscribed::SubscribedUris;
+use super::session_state::UpstreamSession;
+use super::subscribed_uris::SubscribedUris;
 use super::tasks::{self, Origin, TaskKey, TaskOwner};
 use crate::upstream::ReplicaKey;
 use protocol::level::Level;
@@ -121,7 +121,7 @@ fn with_checksum(mut line: String) -> Option<String> {
 /// What a journal says in the end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Replay {
-    pub(super) sessions: HashMap<SessionId, Replayed>,
+    pub(super) sessions: HashMap<SessionId, ReplayedSession>,
     pub(super) revoked: HashMap<SessionId, u64>,
     pub(super) tasks: HashMap<TaskKey, tasks::TaskRecord>,
     /// Lines that said nothing.
@@ -130,7 +130,7 @@ pub(super) struct Replay {
 
 /// The state of one session.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Replayed {
+pub(super) struct ReplayedSession {
     pub(super) expires_s: u64,
     pub(super) level: Option<Level>,
     pub(super) upstreams: HashMap<Box<str>, UpstreamSession>,
@@ -286,7 +286,7 @@ impl Replay {
     }
 
     /// The session's state, unless it was ended.
-    fn live(&mut self, session: SessionId, expires_s: u64) -> Option<&mut Replayed> {
+    fn live(&mut self, session: SessionId, expires_s: u64) -> Option<&mut ReplayedSession> {
         if self.revoked.contains_key(&session) {
             return None;
         }
@@ -332,9 +332,13 @@ mod tests {
         Replay::read(text.as_ref(), now_s).expect("memory")
     }
 
-    fn session(expires_s: u64, level: Option<Level>, upstreams: &[(&str, UpstreamSession)]) -> Replayed {
+    fn session(
+        expires_s: u64,
+        level: Option<Level>,
+        upstreams: &[(&str, UpstreamSession)],
+    ) -> ReplayedSession {
         let upstreams = upstreams.iter().map(|(name, opened)| ((*name).into(), opened.clone())).collect();
-        Replayed { expires_s, level, upstreams, subscribed: SubscribedUris::default() }
+        ReplayedSession { expires_s, level, upstreams, subscribed: SubscribedUris::default() }
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub enum KeyFileError {
 
 /// What [`rotate`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rotated {
+pub enum Rotation {
     /// There was no file; now there is, with one key.
     Created,
     /// There is a new key before so many old ones.
@@ -79,13 +79,13 @@ pub fn load_or_create(path: &Path) -> Result<SealingKeys, KeyFileError> {
 }
 
 /// Puts a new key on top of a file, and keeps the newest of the old ones; or makes the file.
-pub fn rotate(path: &Path) -> Result<Rotated, KeyFileError> {
+pub fn rotate(path: &Path) -> Result<Rotation, KeyFileError> {
     // Of a symbolic link the file it leads to is replaced, not the link.
     let (directory, name) = place(path)?;
     let read_failed = |reason| KeyFileError::Read { path: path.to_owned(), reason };
     let file = match directory.file(&name).map_err(read_failed)? {
         Some(file) => file,
-        None if create(&directory, &name, path)? => return Ok(Rotated::Created),
+        None if create(&directory, &name, path)? => return Ok(Rotation::Created),
         None => return Err(read_failed(io::ErrorKind::NotFound.into())),
     };
     let text = file.text(FILE_BYTES_MAX).map_err(read_failed)?;
@@ -97,7 +97,7 @@ pub fn rotate(path: &Path) -> Result<Rotated, KeyFileError> {
     directory
         .replace(&name, text_of(&all).as_bytes(), Some(&file))
         .map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })?;
-    Ok(Rotated::Added { kept, dropped: old.len() - kept })
+    Ok(Rotation::Added { kept, dropped: old.len() - kept })
 }
 
 /// Where the file is, or will be.
@@ -182,10 +182,10 @@ mod tests {
     fn rotation_keeps_the_three_newest() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("keys");
-        assert_eq!(rotate(&path).expect("made"), Rotated::Created);
+        assert_eq!(rotate(&path).expect("made"), Rotation::Created);
         let mut generations = vec![load(&path).expect("keys")];
         for (kept, dropped) in [(1, 0), (2, 0), (3, 0), (3, 1), (3, 1)] {
-            assert_eq!(rotate(&path).expect("rotated"), Rotated::Added { kept, dropped });
+            assert_eq!(rotate(&path).expect("rotated"), Rotation::Added { kept, dropped });
             generations.push(load(&path).expect("keys"));
             assert_eq!(mode(&path), 0o600);
         }
@@ -201,7 +201,7 @@ mod tests {
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));
         rotate(&target).expect("made");
         std::os::unix::fs::symlink(&target, &link).expect("link");
-        assert_eq!(rotate(&link).expect("rotated"), Rotated::Added { kept: 1, dropped: 0 });
+        assert_eq!(rotate(&link).expect("rotated"), Rotation::Added { kept: 1, dropped: 0 });
         assert!(fs::symlink_metadata(&link).expect("link").is_symlink());
     }
 

@@ -10,8 +10,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::entry::ClosedSession;
 use super::list_pool::{ListPool, ListSlot};
+use super::session_state::ClosedSession;
 use super::{SessionId, Sessions};
 use crate::access::limit::quota::QuotaPermit;
 

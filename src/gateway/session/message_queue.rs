@@ -17,8 +17,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::entry::UpstreamSession;
-use crate::access::limit::buffered::Reservation;
+use super::session_state::UpstreamSession;
+use crate::access::limit::byte_budget::Reservation;
 
 /// What waits for one upstream in one session.
 #[derive(Debug, Default)]

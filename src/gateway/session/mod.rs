@@ -22,22 +22,23 @@
 //! Invariants: no shard or entry is locked across an await; a session that was ended gets no new state; an
 //! upstream session is either kept in one entry, or was handed out to be closed.
 
-pub mod cancelled;
-pub mod desk;
-pub mod entry;
+pub mod cancellations;
+pub mod eviction;
 pub mod grant;
-pub mod heard;
 pub mod journal;
+mod journal_writer;
 pub mod key_file;
 pub mod list_lease;
 mod list_pool;
 pub mod message_queue;
-pub mod oust;
+pub mod outbox;
 mod rate;
-pub mod shared;
+pub mod replication;
+pub mod session_state;
 pub mod store;
+pub mod stream_state;
 pub mod streams;
-mod subscribed;
+mod subscribed_uris;
 mod sweep;
 mod table;
 pub mod task_id;
@@ -46,7 +47,6 @@ pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod token;
-mod writer;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -56,21 +56,21 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::entry::{ClosedSession, UpstreamSession};
 pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Session, SessionId, SessionRequest};
+pub use self::journal_writer::JournalWriter;
 pub use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
-pub use self::subscribed::NotSubscribed;
-pub use self::writer::JournalWriter;
+pub use self::session_state::{ClosedSession, UpstreamSession};
+pub use self::subscribed_uris::NotSubscribed;
 pub use protocol::level::Level;
 
-use self::desk::SessionOutbox;
-use self::entry::{SessionState, UpstreamSlot};
 use self::journal::JournalRecord;
+use self::journal_writer::JournalSender;
 use self::list_lease::ListPools;
+use self::outbox::SessionOutbox;
 use self::rate::Rate;
+use self::session_state::{SessionState, UpstreamSlot};
 use self::streams::{StreamBounds, StreamPlace};
 use self::table::SessionTable;
-use self::writer::JournalSender;
 use crate::access::limit::quota::{PrincipalQuotas, Quota, QuotaPermit, SharedQuotaPermit};
 use crate::redis::Redis;
 use crate::sealing::{NONCE_BYTES, SealingKeys};
@@ -149,7 +149,7 @@ pub struct Sessions {
     /// Opened for sessions that were gone by then; closed by the next sweep.
     stranded: Mutex<Vec<(ClosedSession, Option<SharedQuotaPermit>)>>,
     /// Cancelled at other gateways.
-    cancelled: cancelled::PeerCancellations,
+    cancelled: cancellations::PeerCancellations,
     /// Idle here, and perhaps used elsewhere; asked for by and by.
     unsure: Mutex<Vec<SessionId>>,
     expiry_s: AtomicU64,

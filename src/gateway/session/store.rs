@@ -13,14 +13,14 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 
-use super::entry::SessionState;
 use super::journal::Replay;
+use super::journal_writer::{JournalSender, JournalWriter};
 use super::key_file::{self, KeyFileError};
 use super::list_lease::ListPools;
 use super::rate::Rate;
+use super::session_state::SessionState;
 use super::streams::StreamBounds;
 use super::table::SessionTable;
-use super::writer::{JournalSender, JournalWriter};
 use super::{Sessions, place_for};
 use crate::access::limit::quota::{PrincipalQuotas, Quota, SharedQuotaPermit};
 use crate::clock::now_s;
@@ -164,7 +164,7 @@ impl Sessions {
             initialize_rate: Rate::default(),
             list_pools: ListPools::default(),
             stranded: Mutex::default(),
-            cancelled: super::cancelled::PeerCancellations::default(),
+            cancelled: super::cancellations::PeerCancellations::default(),
             unsure: Mutex::default(),
             expiry_s: AtomicU64::new(0),
             idle_s: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::grant::Grant;
-use crate::access::limit::buffered::Buffered;
+use crate::access::limit::byte_budget::ByteBudget;
 use crate::telemetry::metrics::families::SessionStreamMetrics;
 
 /// As much may wait for all streams together as if so many queues were full.
@@ -27,7 +27,7 @@ pub struct StreamBounds {
     hasher: RandomState,
     queue_bytes_max: AtomicUsize,
     /// What waits for all streams together.
-    pub(super) queued: Arc<Buffered>,
+    pub(super) queued: Arc<ByteBudget>,
     pub(super) series: SessionStreamMetrics,
 }
 
@@ -49,7 +49,7 @@ impl StreamBounds {
             by_principal: Mutex::default(),
             hasher: RandomState::new(),
             queue_bytes_max: AtomicUsize::new(0),
-            queued: Buffered::new(0),
+            queued: ByteBudget::new(0),
             series,
         })
     }

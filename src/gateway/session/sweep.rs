@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::entry::{ClosedSession, SessionState};
 use super::journal::JournalRecord;
-use super::shared::PeerQueries;
+use super::replication::PeerQueries;
+use super::session_state::{ClosedSession, SessionState};
 use super::{SessionId, Sessions};
 
 /// Of how many idle sessions others are asked after one sweep.
@@ -21,7 +21,7 @@ const JUMP_S: u64 = 10;
 
 /// What becomes of an idle session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Becomes {
+pub(super) enum IdleFate {
     /// What its client asked for is kept.
     Resting,
     /// Its state is gone.
@@ -92,10 +92,10 @@ impl Sessions {
                     return true;
                 }
                 let becomes = self.leave(*session, entry, now_s, &is_irreplaceable, &mut closed);
-                if becomes == Becomes::Ended {
+                if becomes == IdleFate::Ended {
                     ended.push((*session, entry.expires_s));
                 }
-                becomes == Becomes::Resting
+                becomes == IdleFate::Resting
             });
             for (session, expires_s) in ended {
                 if shard.revoke(session, expires_s) {
@@ -158,20 +158,20 @@ impl Sessions {
         now_s: u64,
         is_irreplaceable: impl Fn(&str) -> bool,
         closed: &mut Vec<ClosedSession>,
-    ) -> Becomes {
+    ) -> IdleFate {
         if !session.is_own() && entry.lock().has_opened(is_irreplaceable) {
             let ours = entry.close();
             self.note_end(session, entry.expires_s, &ours);
             closed.extend(ours);
-            return Becomes::Ended;
+            return IdleFate::Ended;
         }
         if self.room.is_half_empty() && entry.lock().has_wishes() {
             closed.extend(self.rest(session, entry, now_s));
-            return Becomes::Resting;
+            return IdleFate::Resting;
         }
         closed.extend(entry.close());
         self.note(&JournalRecord::Dropped { session });
-        Becomes::Dropped
+        IdleFate::Dropped
     }
 
     /// Takes the upstream sessions of an idle session, and leaves what its client asked for.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::SessionId;
-use super::entry::SessionState;
+use super::session_state::SessionState;
 
 const SHARDS: usize = 64;
 /// Ended sessions that a shard remembers: half a million in all, which is 30 MiB of journal.

@@ -22,7 +22,7 @@ use redis::{cmd, pipe};
 use sha2::{Digest as _, Sha256};
 
 use super::journal::{read_task, task_line};
-use super::shared::{open, seal};
+use super::replication::{open, seal};
 use super::{SessionId, Sessions};
 use crate::clock::now_s;
 use crate::redis::{Redis, Urgency};

@@ -350,7 +350,7 @@ fn a_stream_keeps_its_session_until_that_expires() {
         desk.attach(false, |streams| streams.admit(&grant("key:ci"))).expect("a stream")
     };
     let [of_left, of_held, of_ended] = [left, held, ended].map(attach);
-    let is_over = |ticket: &desk::ReaderGuard| {
+    let is_over = |ticket: &outbox::ReaderGuard| {
         matches!(ticket.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(None))
     };
     sessions.end(ended, EXPIRES_S);

@@ -17,11 +17,11 @@ use tokio::time::timeout_at;
 
 use super::exchange::{Client, FireAndForget, Reply, RequestBody, SendOptions};
 use super::incoming::Incoming;
+use super::mux::OwnRequest;
 use super::own_id::{self, OwnId, SessionTag};
-use super::pipe::Own;
 use super::pool;
 use super::{ReplicaKey, ReplicaSelection, Upstream};
-use crate::access::limit::buffered::Buffered;
+use crate::access::limit::byte_budget::ByteBudget;
 use crate::upstream::body::collect;
 use config::Limits;
 use protocol::answer_id::{AnswerId, Verdict};
@@ -50,10 +50,10 @@ pub struct Asker<'a> {
     pub client: &'a Client,
     /// Memory for checking JSON.
     pub scratch: &'a RefCell<Scratch>,
-    /// Bounds.
+    /// Bounds of bytes, time and depth.
     pub limits: &'a Limits,
     /// What answers are counted against while they are read.
-    pub budget: &'a Arc<Buffered>,
+    pub budget: &'a Arc<ByteBudget>,
     /// Which replica is asked what is part of no session.
     pub aim: ReplicaSelection,
 }
@@ -103,7 +103,7 @@ pub struct OneWayMessage {
     pub is_question: bool,
 }
 
-/// An answer.
+/// The whole answer to a request of the gateway.
 #[derive(Debug)]
 pub struct AskReply {
     /// Its status.
@@ -125,7 +125,7 @@ impl Asker<'_> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let mut request = Request::new(RequestBody::from(Segments::from(body)));
-        request.extensions_mut().insert(Own);
+        request.extensions_mut().insert(OwnRequest);
         if !is_question {
             request.extensions_mut().insert(FireAndForget);
         }

@@ -9,7 +9,7 @@ use hyper::body::Body as _;
 use tokio::time::timeout_at;
 
 use super::incoming::Incoming;
-use crate::access::limit::buffered::{Buffered, Reservation};
+use crate::access::limit::byte_budget::{ByteBudget, Reservation};
 use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
 
@@ -18,7 +18,7 @@ pub async fn collect(
     body: &mut Incoming,
     bytes_max: usize,
     deadline: Instant,
-    budget: &Arc<Buffered>,
+    budget: &Arc<ByteBudget>,
 ) -> Result<(Bytes, Reservation), Error> {
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(UpstreamError::TooLarge.into());

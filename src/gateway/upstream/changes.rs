@@ -17,7 +17,7 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a `list_changed` notification speaks of; resource templates change with the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Changed {
+pub enum ChangedList {
     /// `notifications/tools/list_changed`
     Tools,
     /// `notifications/prompts/list_changed`
@@ -26,7 +26,7 @@ pub enum Changed {
     Resources,
 }
 
-impl Changed {
+impl ChangedList {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
 
@@ -73,14 +73,14 @@ impl Default for Changes {
 
 impl Changes {
     /// Makes every list of this kind invalid that was fetched so far.
-    pub fn note(&self, changed: Changed) {
+    pub fn note(&self, changed: ChangedList) {
         self.counts[changed as usize].fetch_add(1, Ordering::AcqRel);
     }
 
     /// From now on exactly these are watched.
     pub fn watch(&self, kinds: Lists) {
         let before = Lists::from_bits(self.watched.swap(kinds.bits(), Ordering::AcqRel));
-        for changed in Changed::ALL {
+        for changed in ChangedList::ALL {
             if before.has(changed as usize) && !kinds.has(changed as usize) {
                 self.note(changed);
             }
@@ -90,13 +90,13 @@ impl Changes {
     /// The upstream may change its lists without telling.
     pub fn unwatch(&self) {
         self.watched.store(0, Ordering::Release);
-        for changed in Changed::ALL {
+        for changed in ChangedList::ALL {
             self.note(changed);
         }
     }
 
     /// Whether the upstream would tell now of such a change.
-    pub fn is_watched(&self, changed: Changed) -> bool {
+    pub fn is_watched(&self, changed: ChangedList) -> bool {
         Lists::from_bits(self.watched.load(Ordering::Acquire)).has(changed as usize)
     }
 
@@ -113,14 +113,14 @@ impl Changes {
                 .compare_exchange(from_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if counts {
-            for changed in Changed::ALL {
+            for changed in ChangedList::ALL {
                 self.note(changed);
             }
         }
     }
 
     /// The count now.
-    pub fn count(&self, changed: Changed) -> u64 {
+    pub fn count(&self, changed: ChangedList) -> u64 {
         self.counts[changed as usize].load(Ordering::Acquire)
     }
 }
@@ -141,23 +141,23 @@ mod tests {
             (REFUSAL_INTERVAL * 3, 3),
         ] {
             changes.note_refusal(start + after);
-            assert_eq!(changes.count(Changed::Tools), count, "{after:?}");
-            assert_eq!(changes.count(Changed::Resources), count, "{after:?}");
+            assert_eq!(changes.count(ChangedList::Tools), count, "{after:?}");
+            assert_eq!(changes.count(ChangedList::Resources), count, "{after:?}");
         }
-        changes.note(Changed::Prompts);
-        assert_eq!((changes.count(Changed::Prompts), changes.count(Changed::Tools)), (4, 3));
+        changes.note(ChangedList::Prompts);
+        assert_eq!((changes.count(ChangedList::Prompts), changes.count(ChangedList::Tools)), (4, 3));
     }
 
     #[test]
     fn what_is_no_longer_watched_is_invalid() {
         let changes = Changes::default();
-        assert!(!changes.is_watched(Changed::Tools));
+        assert!(!changes.is_watched(ChangedList::Tools));
         changes.watch(Lists::ALL);
-        changes.watch(Lists::one(Changed::Resources as usize));
-        assert_eq!(Changed::ALL.map(|changed| changes.is_watched(changed)), [false, false, true]);
-        assert_eq!(changes.count(Changed::Resources), 0);
+        changes.watch(Lists::one(ChangedList::Resources as usize));
+        assert_eq!(ChangedList::ALL.map(|changed| changes.is_watched(changed)), [false, false, true]);
+        assert_eq!(changes.count(ChangedList::Resources), 0);
         changes.unwatch();
-        assert!(!changes.is_watched(Changed::Resources));
-        assert_eq!(Changed::ALL.map(|changed| changes.count(changed)), [2, 2, 1]);
+        assert!(!changes.is_watched(ChangedList::Resources));
+        assert_eq!(ChangedList::ALL.map(|changed| changes.count(changed)), [2, 2, 1]);
     }
 }

@@ -19,11 +19,11 @@ use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
 use super::bridge;
-use super::fresh_id::{self, FreshId, Restored};
+use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::incoming::Incoming;
-use super::pipe;
-use super::pipe::host::Host;
+use super::mux;
+use super::mux::host::Host;
 use super::pool::{ConnectionLease, ConnectionPools, ReplicaRequest};
 use super::sending::Sending;
 use super::{ReplicaKey, ReplicaSelection, Transport, Upstream};
@@ -59,7 +59,7 @@ pub struct DedicatedConnection;
 pub struct Reply {
     /// Status and headers.
     pub head: http::response::Parts,
-    /// The rest.
+    /// The body, which may still be arriving.
     pub body: Incoming,
     /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
     pub lease: Option<ConnectionLease>,
@@ -95,8 +95,8 @@ pub struct SendOptions {
 
 /// Where a request has to go.
 #[derive(Clone, Copy, Debug)]
-pub struct To<'a> {
-    /// The replica.
+pub struct Destination<'a> {
+    /// The replica that it must reach.
     pub replica: ReplicaKey,
     /// The request target, where it is not the replica's own.
     pub target: Option<&'a Uri>,
@@ -133,7 +133,7 @@ impl Client {
     ) -> Result<Reply, UpstreamError> {
         match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
-                let exchange = Box::pin(pipe::exchange::send(self, upstream, &**streams, request, deadline));
+                let exchange = Box::pin(mux::exchange::send(self, upstream, &**streams, request, deadline));
                 timeout_at(deadline.into(), exchange).await.unwrap_or(Err(UpstreamError::TimedOut))
             }
             Transport::Http(_) => {
@@ -145,7 +145,7 @@ impl Client {
                 }
             }
             Transport::Stdio(children) => {
-                let exchange = Box::pin(pipe::exchange::send(self, upstream, children, request, deadline));
+                let exchange = Box::pin(mux::exchange::send(self, upstream, children, request, deadline));
                 timeout_at(deadline.into(), exchange).await.unwrap_or(Err(UpstreamError::TimedOut))
             }
         }
@@ -155,7 +155,7 @@ impl Client {
     pub async fn send_to(
         &self,
         upstream: &Upstream,
-        to: To<'_>,
+        to: Destination<'_>,
         request: Request<RequestBody>,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
@@ -212,7 +212,9 @@ impl Client {
                     let replica = Some(lease.in_flight.key());
                     let body = match fresh_id {
                         None => Incoming::Http(body),
-                        Some(id) => Incoming::Restored(Box::new(Restored::new(Incoming::Http(body), id))),
+                        Some(id) => {
+                            Incoming::Restored(Box::new(RestoringBody::new(Incoming::Http(body), id)))
+                        }
                     };
                     return Ok(Reply { head, body, lease: Some(lease), replica });
                 }

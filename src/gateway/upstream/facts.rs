@@ -48,9 +48,9 @@ pub enum Fact {
     /// It was never asked, or did not say.
     #[default]
     Unknown,
-    /// It does not.
+    /// The upstream does not speak the era.
     Absent,
-    /// It does.
+    /// The upstream speaks the era.
     Present(Arc<Introduction>),
 }
 

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use memchr::memmem;
 
-use super::incoming::{Broken, Incoming};
+use super::incoming::{BrokenReply, Incoming};
 use protocol::envelope::Envelope;
 use protocol::json::Scratch;
 use protocol::splice::{Edit, Segments, splice};
@@ -28,7 +28,7 @@ pub struct FreshId {
 
 /// A reply in which the client's id takes the place of the other.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoringBody {
     reply: Incoming,
     id: FreshId,
     /// The end of what has come, as far as it may be the beginning of the id.
@@ -46,14 +46,14 @@ pub fn replace(message: &Segments) -> Option<(Segments, FreshId)> {
     Some((edited, FreshId { sent, client }))
 }
 
-impl Restored {
+impl RestoringBody {
     /// The reply to a request that was sent with another id.
     pub fn new(reply: Incoming, id: FreshId) -> Self {
         Self { reply, id, begun: BytesMut::new() }
     }
 
     /// The next piece.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
         loop {
             let frame = ready!(Pin::new(&mut self.reply).poll_frame(cx));
             let restored = match frame {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn restored(id: &FreshId, pieces: &[&[u8]]) -> Vec<u8> {
-        let mut restored = Restored::new(Incoming::Whole(None), id.clone());
+        let mut restored = RestoringBody::new(Incoming::Whole(None), id.clone());
         let mut whole: Vec<u8> = pieces.iter().flat_map(|piece| restored.restore(piece)).collect();
         whole.extend_from_slice(&restored.begun);
         whole

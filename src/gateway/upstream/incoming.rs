@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::bridge::Translated;
-use super::fresh_id::Restored;
-use super::pipe::exchange::Body as Pieces;
+use super::bridge::EventBody;
+use super::fresh_id::RestoringBody;
+use super::mux::exchange::Body as Pieces;
 use protocol::error::UpstreamError;
 
 /// The body of a reply while it arrives.
@@ -16,23 +16,23 @@ use protocol::error::UpstreamError;
 pub enum Incoming {
     /// Over HTTP.
     Http(hyper::body::Incoming),
-    /// Complete.
+    /// A reply that was complete when it began.
     Whole(Option<Bytes>),
     /// From a process or another connection that many calls share, piece by piece.
     Pieces(Box<Pieces>),
     /// The reply to a request that was sent again.
-    Restored(Box<Restored>),
+    Restored(Box<RestoringBody>),
     /// Server-sent events of the other era, translated as they come.
-    Translated(Translated),
+    Translated(EventBody),
 }
 
 /// The reply broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the reply broke off")]
-pub struct Broken;
+pub struct BrokenReply;
 
-impl From<Broken> for UpstreamError {
-    fn from(_: Broken) -> Self {
+impl From<BrokenReply> for UpstreamError {
+    fn from(_: BrokenReply) -> Self {
         Self::Reset
     }
 }
@@ -50,16 +50,16 @@ impl Incoming {
 
 impl Body for Incoming {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BrokenReply;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
         match &mut *self {
-            Self::Http(incoming) => {
-                Pin::new(incoming).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Broken)))
-            }
+            Self::Http(incoming) => Pin::new(incoming)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.map_err(|_| BrokenReply))),
             Self::Whole(whole) => Poll::Ready(whole.take().map(|whole| Ok(Frame::data(whole)))),
             Self::Pieces(pieces) => {
                 pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))

@@ -12,10 +12,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::{AskReply, AskRequest, Asker, SESSION_ID, legacy_headers};
 use super::exchange::Client;
-use super::pipe::exchange::CALLER;
+use super::mux::exchange::CALLER;
 use super::stdio;
 use super::{ReplicaKey, ReplicaSelection, Upstream};
-use crate::access::limit::buffered::Buffered;
+use crate::access::limit::byte_budget::ByteBudget;
 use config::Limits;
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
@@ -105,7 +105,7 @@ pub async fn open(
         headers.insert(CALLER, caller);
     }
     let answer = asker.ask(upstream, question(asker, (headers, None), body, deadline)).await?;
-    let mut unfinished = Unfinished::new(asker, upstream, &answer, offer.initialize.version);
+    let mut unfinished = UnclaimedSession::new(asker, upstream, &answer, offer.initialize.version);
     let opened = read(asker, &answer)?;
     unfinished.agree_on(opened.version);
     if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
@@ -124,20 +124,20 @@ pub async fn open(
 
 /// A session that an upstream has opened and that nobody uses yet. Dropped, it is closed there, by a task of its own:
 /// whoever opens it may be out of time, or gone.
-struct Unfinished(Option<Closing>);
+struct UnclaimedSession(Option<Closing>);
 
 /// What it takes to close a session.
 struct Closing {
     client: Client,
     limits: Limits,
-    budget: Arc<Buffered>,
+    budget: Arc<ByteBudget>,
     aim: ReplicaSelection,
     upstream: Arc<Upstream>,
     version: LegacyVersion,
     session: (HeaderValue, Option<ReplicaKey>),
 }
 
-impl Unfinished {
+impl UnclaimedSession {
     /// `answer` is to `initialize`.
     fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &AskReply, version: LegacyVersion) -> Self {
         let closing = || {
@@ -168,7 +168,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnclaimedSession {
     fn drop(&mut self) {
         if let Some(closing) = self.0.take() {
             let tasks = closing.client.tasks.clone();

@@ -12,21 +12,21 @@ pub mod credentials;
 pub mod exchange;
 pub mod facts;
 pub mod fresh_id;
+pub mod get_stream;
 pub mod headers;
 pub mod health;
 pub mod incoming;
 pub mod initialize;
 pub mod listing;
 pub mod message_turns;
+pub mod mux;
 pub mod own_id;
 pub mod pins;
-pub mod pipe;
 pub mod pool;
 pub mod replica;
 pub mod sending;
 pub mod sse;
 pub mod stdio;
-pub mod unasked;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,7 +46,7 @@ use self::message_turns::MessageTurns;
 pub use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
-use crate::access::policy::hints::Hinted;
+use crate::access::policy::hints::HintCell;
 use crate::telemetry::calls::UpstreamDurations;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::UpstreamSeries;
@@ -77,7 +77,7 @@ pub struct UpstreamId {
 /// A named MCP server.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Its identity.
+    /// Tells the upstream apart, also from those of other configurations.
     pub id: UpstreamId,
     /// Its settings.
     pub config: config::Upstream,
@@ -105,7 +105,7 @@ pub struct Upstream {
     /// The mirrored parameters of its tools, as they were last listed.
     pub annotated: Arc<Annotated>,
     /// What the annotations of its tools say, as they were last listed.
-    pub hinted: Arc<Hinted>,
+    pub hinted: Arc<HintCell>,
     /// How its tools are defined; `None`: nobody looks.
     pub pins: Option<Arc<Pins>>,
     /// What its lists have come to.

@@ -106,7 +106,7 @@ pub struct ReplicaRequest {
 }
 
 impl ReplicaRequest {
-    /// A request begins.
+    /// Counts a request to this replica until it is settled or dropped.
     pub fn begin(replica: Rc<Arc<Replica>>, pass: Pass, is_counted: bool) -> Self {
         if is_counted {
             replica.load.0.begin();
@@ -114,12 +114,12 @@ impl ReplicaRequest {
         Self { replica, pass, is_counted, is_settled: false, is_answered: false }
     }
 
-    /// Where it is.
+    /// The replica that has the request.
     pub fn key(&self) -> ReplicaKey {
         self.replica.key
     }
 
-    /// Where it is.
+    /// The replica that has the request.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }

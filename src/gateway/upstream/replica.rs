@@ -26,7 +26,7 @@ pub struct ReplicaKey(pub u64);
 /// One address of an upstream.
 #[derive(Debug)]
 pub struct Replica {
-    /// Its identity.
+    /// Tells the replica apart from all others of its upstream.
     pub key: ReplicaKey,
     /// The name of its host.
     pub host: String,

@@ -5,10 +5,10 @@
 
 pub mod api_key;
 pub mod authenticator;
+pub mod caller_cache;
 pub mod certificate;
 pub mod challenge;
 pub mod jwt;
 pub mod operator;
 pub mod origin;
-pub mod remembered;
 pub mod resource;

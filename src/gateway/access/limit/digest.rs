@@ -26,9 +26,9 @@ impl Hash for Digest {
 
 /// Digests are as good as any hash of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AsItIs(u64);
+pub struct IdentityHash(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHash {
     fn write(&mut self, _: &[u8]) {}
 
     fn write_u64(&mut self, number: u64) {
@@ -40,7 +40,7 @@ impl Hasher for AsItIs {
     }
 }
 
-impl BuildHasher for AsItIs {
+impl BuildHasher for IdentityHash {
     type Hasher = Self;
 
     fn build_hasher(&self) -> Self {

@@ -4,7 +4,7 @@
 //! Process-wide, for any worker to touch, but for the turns of handshakes, which are a worker's. Only handshakes wait, and
 //! calls for an upstream that has as many as it may.
 
-pub mod buffered;
+pub mod byte_budget;
 pub mod concurrency;
 pub mod connections;
 pub mod digest;

@@ -17,7 +17,7 @@ const LISTENING_MAX: u64 = 1024;
 #[error(
     "limits.connections_max = {connections_max} needs {needed} open files, but the hard limit is {hard_limit}: lower it, or raise LimitNOFILE"
 )]
-pub struct TooFew {
+pub struct TooFewFiles {
     connections_max: usize,
     needed: u64,
     hard_limit: u64,
@@ -41,16 +41,16 @@ fn listening_max(hard_limit: u64) -> u64 {
 }
 
 /// How many connections may be open, given what is configured and what the system allows.
-pub fn connections_max(configured: Option<usize>) -> Result<usize, TooFew> {
+pub fn connections_max(configured: Option<usize>) -> Result<usize, TooFewFiles> {
     let hard_limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     choose(configured, hard_limit)
 }
 
-fn choose(configured: Option<usize>, hard_limit: u64) -> Result<usize, TooFew> {
+fn choose(configured: Option<usize>, hard_limit: u64) -> Result<usize, TooFewFiles> {
     let other = OTHER_FILES + listening_max(hard_limit);
     let possible = hard_limit.saturating_sub(other) / FILES_PER_CONNECTION;
     match configured {
-        Some(connections_max) if connections_max as u64 > possible => Err(TooFew {
+        Some(connections_max) if connections_max as u64 > possible => Err(TooFewFiles {
             connections_max,
             needed: connections_max as u64 * FILES_PER_CONNECTION + other,
             hard_limit,

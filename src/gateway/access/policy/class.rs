@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 
-use super::Compiled;
-use super::rule::{Rule, Thing};
+use super::PolicyBase;
+use super::rule::{Rule, RuleTarget};
 use crate::access::policy::hints::ToolHints;
 use config::Effect;
 use protocol::hints::Hints;
@@ -27,7 +27,7 @@ pub struct Class {
     rules: Vec<Arc<Rule>>,
     /// Those that allow, had the callers one of their scopes.
     beyond: Vec<Arc<Rule>>,
-    compiled: Arc<Compiled>,
+    compiled: Arc<PolicyBase>,
     reach: Box<[Reach]>,
     is_unrestricted: bool,
     reads_annotations: bool,
@@ -88,7 +88,7 @@ impl Class {
         id: u64,
         mut rules: Vec<Arc<Rule>>,
         beyond: Vec<Arc<Rule>>,
-        compiled: Arc<Compiled>,
+        compiled: Arc<PolicyBase>,
     ) -> Self {
         rules.sort_by_key(|rule| rule.effect == Effect::Allow);
         let members = compiled.hints.len();
@@ -117,7 +117,7 @@ impl Class {
             && are_alike(&self.beyond, &other.beyond)
     }
 
-    pub(super) fn is_of(&self, compiled: &Arc<Compiled>) -> bool {
+    pub(super) fn is_of(&self, compiled: &Arc<PolicyBase>) -> bool {
         Arc::ptr_eq(&self.compiled, compiled)
     }
 
@@ -207,7 +207,7 @@ impl Class {
         let names = names.iter().map(|name| &**name).chain(alike).chain(denies.then_some(inner));
         let names: Vec<&str> = names.collect();
         let readings: Vec<_> = names.iter().flat_map(|name| readings(kind, name)).collect();
-        let thing = Thing { kind, member, inner, readings: &readings, hints };
+        let thing = RuleTarget { kind, member, inner, readings: &readings, hints };
         // Those that deny come first.
         if let Some(rule) = self.rules.iter().find(|rule| rule.matches(&thing)) {
             let name = Some(Arc::clone(&rule.name));
@@ -282,7 +282,7 @@ impl VisibleNames {
     }
 }
 
-fn reach(rules: &[Arc<Rule>], compiled: &Compiled, member: usize) -> Reach {
+fn reach(rules: &[Arc<Rule>], compiled: &PolicyBase, member: usize) -> Reach {
     let mut about = rules.iter().filter(|rule| rule.is_about(member)).peekable();
     let is_denied = |rule: &Arc<Rule>| rule.effect == Effect::Deny;
     let denies_some = about.peek().is_some_and(|rule| is_denied(rule));

@@ -16,9 +16,9 @@ pub type ToolHints = HashMap<Box<str>, Hints>;
 
 /// What the annotations of an upstream's tools say, as they were last listed.
 #[derive(Debug, Default)]
-pub struct Hinted(ArcSwap<ToolHints>);
+pub struct HintCell(ArcSwap<ToolHints>);
 
-impl Hinted {
+impl HintCell {
     /// What they say of a tool, by the upstream's name for it.
     pub fn of(&self, tool: &str) -> Hints {
         self.0.load().get(tool).copied().unwrap_or_default()

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use self::rule::{Applies, Rule};
-use crate::access::policy::hints::Hinted;
+use crate::access::policy::hints::HintCell;
 use crate::identity::Principal;
 use config::{self, Effect};
 
@@ -41,7 +41,7 @@ const LEARNED_AT_ONCE_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Policy {
     rules: Vec<Arc<Rule>>,
-    compiled: Arc<Compiled>,
+    compiled: Arc<PolicyBase>,
     everybody: Arc<Class>,
     classes: Mutex<HashMap<Box<[Applies]>, Arc<Class>>>,
     next_id: AtomicU64,
@@ -49,16 +49,16 @@ pub struct Policy {
 
 /// What all classes of an endpoint share.
 #[derive(Debug, Default)]
-pub(crate) struct Compiled {
+pub(crate) struct PolicyBase {
     /// Whatever no rule allows is denied.
     denies_by_default: bool,
     /// The annotations of each upstream's tools.
-    hints: Box<[Arc<Hinted>]>,
+    hints: Box<[Arc<HintCell>]>,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self::of(Vec::new(), Compiled::default())
+        Self::of(Vec::new(), PolicyBase::default())
     }
 }
 
@@ -75,7 +75,7 @@ impl Policy {
     pub fn new(
         rules: &[config::Rule],
         path: &str,
-        upstreams: &[(&str, Arc<Hinted>)],
+        upstreams: &[(&str, Arc<HintCell>)],
     ) -> Result<Self, globset::Error> {
         let names: Vec<&str> = upstreams.iter().map(|(name, _)| *name).collect();
         let mut held = Vec::new();
@@ -86,10 +86,10 @@ impl Policy {
         }
         let denies_by_default = held.iter().any(|rule| rule.effect == Effect::Allow);
         let hints = upstreams.iter().map(|(_, hints)| Arc::clone(hints)).collect();
-        Ok(Self::of(held, Compiled { denies_by_default, hints }))
+        Ok(Self::of(held, PolicyBase { denies_by_default, hints }))
     }
 
-    fn of(rules: Vec<Arc<Rule>>, compiled: Compiled) -> Self {
+    fn of(rules: Vec<Arc<Rule>>, compiled: PolicyBase) -> Self {
         let compiled = Arc::new(compiled);
         let everybody = Arc::new(Class::new(0, Vec::new(), Vec::new(), Arc::clone(&compiled)));
         Self { rules, compiled, everybody, classes: Mutex::default(), next_id: AtomicU64::new(1) }

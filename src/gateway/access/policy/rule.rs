@@ -53,7 +53,7 @@ pub enum Applies {
 
 /// A thing that a rule may be about.
 #[derive(Debug)]
-pub struct Thing<'t> {
+pub struct RuleTarget<'t> {
     /// What it is.
     pub kind: Kind,
     /// The upstream's place in the endpoint.
@@ -147,7 +147,7 @@ impl Rule {
     }
 
     /// Whether it is about this.
-    pub fn matches(&self, thing: &Thing<'_>) -> bool {
+    pub fn matches(&self, thing: &RuleTarget<'_>) -> bool {
         if !self.is_about(thing.member) {
             return false;
         }

@@ -16,7 +16,7 @@ struct Bed {
     policy: Policy,
     naming: Naming,
     directory: Arc<Directory>,
-    hinted: [Arc<Hinted>; 2],
+    hinted: [Arc<HintCell>; 2],
 }
 
 fn own(names: &[&str]) -> Vec<String> {
@@ -31,7 +31,7 @@ impl Bed {
              [upstream.a]\nurl = \"http://127.0.0.1:1/\"\n[upstream.b]\nurl = \"http://127.0.0.1:2/\"\n{rules}"
         );
         let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
-        let hinted: [Arc<Hinted>; 2] = Default::default();
+        let hinted: [Arc<HintCell>; 2] = Default::default();
         let members = [("a", Arc::clone(&hinted[0])), ("b", Arc::clone(&hinted[1]))];
         let alias = Alias { public: "today".into(), member: 0, inner: "x".into() };
         let filter = Filter::new(&own(&["*"]), &[]).unwrap();

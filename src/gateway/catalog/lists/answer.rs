@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::gather::{CachedPart, PartRequest};
 use super::merge::Merge;
-use super::tongue::UpstreamDialects;
+use super::upstream_dialect::UpstreamDialects;
 use super::{discover, hands, wanted};
 use crate::access::policy::Class;
 use crate::context::call::Call;

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::tongue::{NO_CAPABILITIES, UpstreamDialect, own_session};
+use super::upstream_dialect::{NO_CAPABILITIES, UpstreamDialect, own_session};
 use crate::catalog::own_session;
 use crate::context::state::State;
 use crate::session::UpstreamSession;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::CatalogQuery;
-use crate::tables::lists::part::{Content, Cut, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, read};
+use crate::tables::lists::part::{
+    Content, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, Truncation, read,
+};
 use crate::upstream::ReplicaSelection;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers, modern_headers};
@@ -41,7 +43,7 @@ const SESSIONS_TRIED_MAX: usize = 2;
 
 /// What a thread needs to ask upstreams.
 #[derive(Clone, Debug)]
-pub struct Hands {
+pub struct FetchContext {
     /// What all threads share.
     pub state: Arc<State>,
     /// The thread's connections.
@@ -50,7 +52,7 @@ pub struct Hands {
     pub snapshot: Arc<Snapshot>,
 }
 
-impl Hands {
+impl FetchContext {
     /// A way to ask upstreams on the gateway's own behalf.
     pub fn asker<'h>(&'h self, scratch: &'h RefCell<Scratch>) -> Asker<'h> {
         Asker {
@@ -65,7 +67,7 @@ impl Hands {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchResult {
     /// The list.
     pub content: Content,
     /// The least `ttlMs` of any page.
@@ -89,7 +91,7 @@ impl From<UpstreamError> for FetchFault {
 
 /// One fetch.
 pub struct Fetch<'f> {
-    hands: &'f Hands,
+    hands: &'f FetchContext,
     upstream: &'f Upstream,
     kind: CatalogQuery,
     tongue: &'f UpstreamDialect,
@@ -101,7 +103,7 @@ pub struct Fetch<'f> {
 impl<'f> Fetch<'f> {
     /// A fetch that has `list_timeout` from `now`.
     pub fn new(
-        hands: &'f Hands,
+        hands: &'f FetchContext,
         upstream: &'f Upstream,
         kind: CatalogQuery,
         tongue: &'f UpstreamDialect,
@@ -112,7 +114,7 @@ impl<'f> Fetch<'f> {
     }
 
     /// Asks for all pages.
-    pub async fn run(&self) -> Result<Fetched, UpstreamError> {
+    pub async fn run(&self) -> Result<FetchResult, UpstreamError> {
         let UpstreamDialect::Legacy(version, capabilities) = self.tongue else {
             return self.pages(None).await.map_err(|trouble| match trouble {
                 FetchFault::Upstream(error) => error,
@@ -140,13 +142,13 @@ impl<'f> Fetch<'f> {
 
     /// What the upstream said at `initialize`, which it is asked now and then anyway: nobody knows for how long it
     /// holds.
-    fn introduction(&self) -> Result<Fetched, UpstreamError> {
+    fn introduction(&self) -> Result<FetchResult, UpstreamError> {
         let known = self.upstream.facts.known();
         let result = &known.legacy.introduction().ok_or(UpstreamError::Unreachable)?.result;
         let scratch = &mut self.scratch.borrow_mut();
         let result = introduction::to_modern(result, (scratch, self.hands.snapshot.limits.json_depth_max));
         let content = Content { result: result.ok_or(UpstreamError::Nonsense)?, ..Content::default() };
-        Ok(Fetched { content, ttl: Duration::ZERO, arrived: Instant::now() })
+        Ok(FetchResult { content, ttl: Duration::ZERO, arrived: Instant::now() })
     }
 
     async fn session(
@@ -162,7 +164,7 @@ impl<'f> Fetch<'f> {
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
 
-    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<Fetched, FetchFault> {
+    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<FetchResult, FetchFault> {
         let limits = &self.hands.snapshot.limits;
         let reading = reading(self.upstream, self.kind, self.tongue.era(), limits.json_depth_max);
         let mut content = Content { is_public: true, ..Content::default() };
@@ -174,7 +176,7 @@ impl<'f> Fetch<'f> {
             let body = match self.ask(session, cursors.last(), bytes_left).await {
                 Ok(body) => body,
                 Err(FetchFault::Upstream(UpstreamError::TooLarge)) if !content.pages.is_empty() => {
-                    content.cut = Some(Cut::Bytes);
+                    content.cut = Some(Truncation::Bytes);
                     break;
                 }
                 Err(trouble) => return Err(trouble),
@@ -184,7 +186,7 @@ impl<'f> Fetch<'f> {
             let page = match self.read(&body, &reading).await? {
                 PartRead::Page(page) => page,
                 PartRead::Absent => {
-                    return Ok(Fetched { content: Content::absent(), ttl: TTL_ABSENT, arrived });
+                    return Ok(FetchResult { content: Content::absent(), ttl: TTL_ABSENT, arrived });
                 }
             };
             ttl = ttl.min(Duration::from_millis(page.ttl_ms));
@@ -202,7 +204,7 @@ impl<'f> Fetch<'f> {
         }
         content.annotated = Arc::new(annotated);
         let ttl = if content.cut.is_some() { Duration::ZERO } else { ttl };
-        Ok(Fetched { content, ttl, arrived: arrived.unwrap_or_else(Instant::now) })
+        Ok(FetchResult { content, ttl, arrived: arrived.unwrap_or_else(Instant::now) })
     }
 
     async fn ask(
@@ -300,11 +302,11 @@ fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -
 }
 
 /// Why the page after these is not asked for.
-fn cut(cursors: &[String], next: &String, pages: usize, pages_max: usize) -> Option<Cut> {
+fn cut(cursors: &[String], next: &String, pages: usize, pages_max: usize) -> Option<Truncation> {
     if cursors.contains(next) {
-        Some(Cut::Cursor)
+        Some(Truncation::Cursor)
     } else if pages >= pages_max {
-        Some(Cut::Pages)
+        Some(Truncation::Pages)
     } else {
         None
     }
@@ -347,10 +349,10 @@ mod tests {
         for (next, pages, expected) in [
             ("c", 3, None),
             ("", 3, None),
-            ("a", 3, Some(Cut::Cursor)),
-            ("b", 3, Some(Cut::Cursor)),
-            ("c", 5, Some(Cut::Pages)),
-            ("a", 5, Some(Cut::Cursor)),
+            ("a", 3, Some(Truncation::Cursor)),
+            ("b", 3, Some(Truncation::Cursor)),
+            ("c", 5, Some(Truncation::Pages)),
+            ("a", 5, Some(Truncation::Cursor)),
         ] {
             assert_eq!(cut(&cursors, &next.to_owned(), pages, 5), expected, "{next} {pages}");
         }

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep_until, timeout_at};
 
-use super::fetch::{Fetch, Hands};
-use super::tongue::UpstreamDialect;
+use super::fetch::{Fetch, FetchContext};
+use super::upstream_dialect::UpstreamDialect;
 use crate::session::{ListLease, Payer};
 use crate::tables::lists::cache::PartKey;
 use crate::tables::lists::flight::{Flight, FlightRole, Landing};
-use crate::tables::lists::part::{Cut, ListPart};
+use crate::tables::lists::part::{ListPart, Truncation};
 use crate::telemetry::metrics::families::ByResult;
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
@@ -40,7 +40,7 @@ pub enum CachedPart {
     Fetched(Arc<ListPart>),
     /// It is old: being fetched anew, or the fetch failed.
     Stale(Arc<ListPart>, Option<UpstreamError>),
-    /// There is none.
+    /// Nothing is cached that may still be used.
     Missing(UpstreamError),
     /// The caller may use nothing of its upstream.
     Hidden,
@@ -51,9 +51,9 @@ type PartResult = Result<Arc<ListPart>, UpstreamError>;
 /// A part that somebody needs.
 #[derive(Clone, Debug)]
 pub struct PartRequest {
-    /// Whose.
+    /// The upstream that is asked for it.
     pub upstream: Arc<Upstream>,
-    /// Which.
+    /// The list, its scope and its dialect.
     pub key: PartKey,
     /// How to ask for it.
     pub tongue: UpstreamDialect,
@@ -81,7 +81,7 @@ impl CachedPart {
 
 impl PartRequest {
     /// The part, within the upstream's `list_timeout`.
-    pub async fn get(&self, hands: &Hands) -> CachedPart {
+    pub async fn get(&self, hands: &FetchContext) -> CachedPart {
         let parts = &hands.state.catalog.parts;
         let entered_at = Instant::now();
         let deadline = entered_at + self.upstream.config.list_timeout;
@@ -132,7 +132,7 @@ impl PartRequest {
     /// What came of that; `None`: no fetch was under way.
     pub async fn renew(
         &self,
-        hands: &Hands,
+        hands: &FetchContext,
         may_begin: bool,
     ) -> Option<Result<Arc<ListPart>, UpstreamError>> {
         let deadline = Instant::now() + self.upstream.config.list_timeout;
@@ -161,7 +161,7 @@ impl PartRequest {
         changed.is_some_and(|changed| self.upstream.changes.is_watched(changed))
     }
 
-    fn last_good(&self, hands: &Hands, error: UpstreamError) -> CachedPart {
+    fn last_good(&self, hands: &FetchContext, error: UpstreamError) -> CachedPart {
         let kept = hands.state.catalog.parts.get(&self.key);
         match kept.filter(|part| Instant::now() < part.stale_until) {
             Some(part) => CachedPart::Stale(part, Some(error)),
@@ -172,7 +172,7 @@ impl PartRequest {
     /// The fetch under way, or a new one. `Err`: one that just ended brought this.
     fn join(
         &self,
-        hands: &Hands,
+        hands: &FetchContext,
         lease: Option<Arc<ListLease>>,
     ) -> Result<Arc<Flight<PartResult>>, Arc<ListPart>> {
         let catalog = &hands.state.catalog;
@@ -193,7 +193,7 @@ impl PartRequest {
 
     fn begin(
         &self,
-        hands: &Hands,
+        hands: &FetchContext,
         landing: Landing<PartKey, PartResult>,
         lease: Option<Arc<ListLease>>,
     ) -> Arc<Flight<PartResult>> {
@@ -208,7 +208,7 @@ impl PartRequest {
 
     async fn fetch(
         &self,
-        hands: &Hands,
+        hands: &FetchContext,
         flight: &Flight<PartResult>,
         lease: Option<Arc<ListLease>>,
     ) -> PartResult {
@@ -238,7 +238,7 @@ impl PartRequest {
             Err(error) => {
                 failed.inc();
                 if error == UpstreamError::TooLarge {
-                    self.note_cut(hands, Cut::Bytes, true);
+                    self.note_cut(hands, Truncation::Bytes, true);
                 }
                 tracing::debug!(upstream = self.upstream.config.name, list = self.key.kind.method().label(), %error, "cannot list");
                 Err(error)

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::fetch::{Fetched, Hands};
+use super::fetch::{FetchContext, FetchResult};
 use super::gather::PartRequest;
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
 use crate::tables::lists::cache::{DialectKey, PartKey};
-use crate::tables::lists::part::{Content, Cut, Excluded, ListPart, Why};
+use crate::tables::lists::part::{Content, ExcludeReason, Excluded, ListPart, Truncation};
 use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::vec::IntCounterVec;
 use protocol::mapping::Field;
@@ -24,8 +24,8 @@ impl PartRequest {
     /// Keeps what was fetched, and tells whoever should know that it is not what it was.
     pub(super) async fn keep(
         &self,
-        hands: &Hands,
-        fetched: Fetched,
+        hands: &FetchContext,
+        fetched: FetchResult,
         count: u64,
         asked: Instant,
     ) -> Arc<ListPart> {
@@ -87,7 +87,7 @@ impl PartRequest {
     }
 
     /// Tells clients of a change that nobody told them of.
-    fn tell(&self, hands: &Hands, is_change: bool) {
+    fn tell(&self, hands: &FetchContext, is_change: bool) {
         let Some(changed) = self.key.kind.changed() else { return };
         let listing = &self.upstream.listing;
         let has_returned = listing.note_returned(self.key.kind.index());
@@ -96,7 +96,7 @@ impl PartRequest {
         }
     }
 
-    fn report(&self, hands: &Hands, content: &Content, is_same: bool) {
+    fn report(&self, hands: &FetchContext, content: &Content, is_same: bool) {
         if let Some(cut) = content.cut {
             self.note_cut(hands, cut, !is_same);
         }
@@ -104,7 +104,7 @@ impl PartRequest {
             return;
         }
         let (ambiguous, invalid): (Vec<&Excluded>, Vec<&Excluded>) =
-            content.excluded.iter().partition(|entry| entry.why == Why::Ambiguous);
+            content.excluded.iter().partition(|entry| entry.why == ExcludeReason::Ambiguous);
         let (name, list) = (&self.upstream.config.name, self.key.kind.method().label());
         let lists = &hands.state.metrics.lists;
         let count = |counter: &IntCounterVec, labels: &[&str], excluded: &[&Excluded]| {
@@ -139,7 +139,7 @@ impl PartRequest {
     }
 
     /// A list was not followed to its end.
-    pub(super) fn note_cut(&self, hands: &Hands, cut: Cut, is_new: bool) {
+    pub(super) fn note_cut(&self, hands: &FetchContext, cut: Truncation, is_new: bool) {
         let name = &self.upstream.config.name;
         hands.state.metrics.lists.cut.with_label_values(&[name, cut.label()]).inc();
         if is_new && self.upstream.listing.log.admits(Instant::now()) {
@@ -167,7 +167,11 @@ fn named(excluded: &[&Excluded], more: impl Fn(&Excluded) -> String) -> String {
 }
 
 /// The content that was there if the new one says the same, and whether it does.
-async fn shared(hands: &Hands, before: Option<&Arc<ListPart>>, content: Content) -> (Arc<Content>, bool) {
+async fn shared(
+    hands: &FetchContext,
+    before: Option<&Arc<ListPart>>,
+    content: Content,
+) -> (Arc<Content>, bool) {
     let content = Arc::new(content);
     let Some(before) = before.map(|part| Arc::clone(&part.content)) else { return (content, false) };
     let is_same = if content.bytes() <= COMPARED_INLINE_BYTES_MAX {

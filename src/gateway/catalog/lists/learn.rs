@@ -12,9 +12,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use super::fetch::Hands;
+use super::fetch::FetchContext;
 use super::gather::CachedPart;
-use super::tongue::UpstreamDialect;
+use super::upstream_dialect::UpstreamDialect;
 use super::wanted;
 use crate::access::policy::NameScope;
 use crate::context::state::State;
@@ -23,7 +23,7 @@ use crate::snapshot::Snapshot;
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
 use crate::tables::lists::part::Content;
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Client;
 use crate::upstream::{Upstream, UpstreamId};
 use protocol::error::UpstreamError;
@@ -48,7 +48,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Learns until the process ends.
 pub async fn run(state: Arc<State>, client: Client) {
     let mut known: HashMap<UpstreamId, LearnState> = HashMap::new();
-    let mut asked: FuturesUnordered<LocalBoxFuture<'static, Learned>> = FuturesUnordered::new();
+    let mut asked: FuturesUnordered<LocalBoxFuture<'static, LearnResult>> = FuturesUnordered::new();
     let mut interval = tokio::time::interval(TICK);
     let mut published: Option<Arc<Snapshot>> = None;
     loop {
@@ -70,7 +70,7 @@ pub async fn run(state: Arc<State>, client: Client) {
                 entry.is_asked = true;
                 entry.changes = changes(upstream);
                 let (state, client) = (Arc::clone(&state), client.clone());
-                let hands = Hands { state, client, snapshot: Arc::clone(&snapshot) };
+                let hands = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
                 let upstream = Arc::clone(upstream);
                 let learn = async move {
                     let names = names_of(&hands, &upstream).await;
@@ -96,7 +96,7 @@ pub async fn run(state: Arc<State>, client: Client) {
     }
 }
 
-type Learned = (Arc<Upstream>, Result<MemberNames, UpstreamError>);
+type LearnResult = (Arc<Upstream>, Result<MemberNames, UpstreamError>);
 
 struct LearnState {
     names: Option<MemberNames>,
@@ -141,10 +141,10 @@ fn needed(snapshot: &Snapshot) -> Vec<&Arc<Upstream>> {
 }
 
 fn changes(upstream: &Upstream) -> u64 {
-    Changed::ALL.into_iter().map(|changed| upstream.changes.count(changed)).sum()
+    ChangedList::ALL.into_iter().map(|changed| upstream.changes.count(changed)).sum()
 }
 
-async fn names_of(hands: &Hands, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
+async fn names_of(hands: &FetchContext, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
     let mut names = MemberNames::default();
     for list in List::ALL {
         let part = match wanted(upstream, CatalogQuery::List(list), UpstreamDialect::own(upstream).keyed())

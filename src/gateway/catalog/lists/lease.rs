@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout_at;
 
-use super::fetch::Hands;
+use super::fetch::FetchContext;
 use super::gather::PartRequest;
-use super::tongue::{UpstreamDialect, own_session};
+use super::upstream_dialect::{UpstreamDialect, own_session};
 use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForList};
 use crate::tables::lists::CatalogQuery;
 use crate::upstream::Upstream;
@@ -25,7 +25,7 @@ impl PartRequest {
     /// none, or that which the gateway has anyway.
     pub(super) async fn lease(
         &self,
-        hands: &Hands,
+        hands: &FetchContext,
         deadline: Instant,
     ) -> Result<Option<Arc<ListLease>>, UpstreamError> {
         let UpstreamDialect::Legacy(version, capabilities) = &self.tongue else { return Ok(None) };
@@ -46,7 +46,7 @@ impl PartRequest {
 }
 
 async fn lease(
-    hands: &Hands,
+    hands: &FetchContext,
     upstream: &Arc<Upstream>,
     claim: &ListClaim<'_>,
     deadline: Instant,
@@ -80,7 +80,7 @@ async fn lease(
 }
 
 /// Closes a session that made room, in a task of its own.
-fn close(hands: &Hands, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
+fn close(hands: &FetchContext, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
     let closed = &upstream.series.list_sessions_closed;
     closed.inc();
     tracing::debug!(upstream = upstream.config.name, "a session for lists makes room for another");

@@ -35,7 +35,7 @@ pub struct Merge {
     pub class: Arc<Class>,
     /// What names lead to.
     pub directory: Arc<Directory>,
-    /// Which list.
+    /// The list whose parts are merged.
     pub list: List,
     /// The era of the result.
     pub era: Era,

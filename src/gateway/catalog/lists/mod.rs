@@ -8,7 +8,7 @@
 //! ([`merge`], [`discover`](mod@discover)) and the result is kept too: most requests are answered with bytes that are
 //! at hand, and a head with the request's id and the freshness that is left ([`answer`](cache::Merged::answer)).
 //!
-//! An upstream is asked in an era that it speaks ([`tongue`]), in the legacy era in one of a few sessions (`lease`), and
+//! An upstream is asked in an era that it speaks ([`upstream_dialect`]), in the legacy era in one of a few sessions (`lease`), and
 //! its part is written for the client's. What an entry
 //! says that the other era does not know is left out of it there, and nothing else is ever changed.
 //!
@@ -36,16 +36,16 @@ pub mod pinned;
 pub mod summary;
 #[cfg(test)]
 mod tests;
-pub mod tongue;
+pub mod upstream_dialect;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::answer::Request;
-use self::fetch::Hands;
+use self::fetch::FetchContext;
 use self::gather::PartRequest;
-use self::tongue::UpstreamDialect;
+use self::upstream_dialect::UpstreamDialect;
 use crate::access::policy::Class;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
@@ -60,9 +60,9 @@ use protocol::splice::Segments;
 /// A client's request for a list.
 #[derive(Clone, Copy, Debug)]
 pub struct ListRequest<'a> {
-    /// Which list.
+    /// The list that is asked for.
     pub list: List,
-    /// In which protocol.
+    /// The era and the revision in which the client asks.
     pub dialect: Dialect<'a>,
     /// `params.cursor`, decoded; an empty one is one.
     pub cursor: Option<&'a str>,
@@ -125,8 +125,8 @@ pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upst
     let _ = wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
 }
 
-fn hands(worker: &Worker, view: &View) -> Hands {
-    Hands {
+fn hands(worker: &Worker, view: &View) -> FetchContext {
+    FetchContext {
         state: Arc::clone(&worker.state),
         client: worker.client.clone(),
         snapshot: Arc::clone(&view.snapshot),
@@ -136,7 +136,7 @@ fn hands(worker: &Worker, view: &View) -> Hands {
 /// Fetches an upstream's tools in one of the gateway's own ways, after this moment; they are compared with the pins
 /// as they arrive.
 pub async fn look_at_tools(
-    hands: &Hands,
+    hands: &FetchContext,
     upstream: &Arc<Upstream>,
     dialect: Dialect<'static>,
 ) -> Result<(), UpstreamError> {

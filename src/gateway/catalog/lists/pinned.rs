@@ -2,17 +2,17 @@
 //!
 //! A tool that was left out for another reason is judged as well: a change must not hide behind a mistake.
 
-use super::fetch::Hands;
+use super::fetch::FetchContext;
 use super::gather::PartRequest;
 use super::learn::CAPABILITIES;
-use super::tongue::NO_CAPABILITIES;
+use super::upstream_dialect::NO_CAPABILITIES;
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::Dialect;
 use crate::tables::lists::List;
 use crate::tables::lists::cache::DialectKey;
 use crate::tables::lists::part::{Content, Item, PartPage};
-use crate::upstream::changes::Changed;
-use crate::upstream::pins::book::{Definition, ListSource, Listed, OWN_LISTS};
+use crate::upstream::changes::ChangedList;
+use crate::upstream::pins::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
 use protocol::canonical::canonical;
 use protocol::json::Scratch;
 use protocol::mapping::Field;
@@ -31,7 +31,7 @@ pub const OWN_DIALECTS: [Dialect<'static>; OWN_LISTS] = [
 
 impl PartRequest {
     /// Leaves out what must not be shown. True if other lists of this upstream are in doubt by what was found.
-    pub(super) async fn compare_with_pins(&self, hands: &Hands, content: &mut Content) -> bool {
+    pub(super) async fn compare_with_pins(&self, hands: &FetchContext, content: &mut Content) -> bool {
         let Some(pins) =
             self.upstream.pins.as_ref().filter(|_| self.key.kind == CatalogQuery::List(List::Tools))
         else {
@@ -52,8 +52,8 @@ impl PartRequest {
             hands.state.pins_due.notify_one();
         }
         if looked.is_turn {
-            self.upstream.changes.note(Changed::Tools);
-            hands.state.hub.tell(&self.upstream, Changed::Tools);
+            self.upstream.changes.note(ChangedList::Tools);
+            hands.state.hub.tell(&self.upstream, ChangedList::Tools);
         }
         looked.is_turn
     }
@@ -65,12 +65,12 @@ fn source(dialect: DialectKey) -> ListSource {
 }
 
 /// The tools of a list in its order, and after them those that were left out already.
-fn listed(content: &Content, depth_max: usize) -> Vec<Listed> {
+fn listed(content: &Content, depth_max: usize) -> Vec<ListedTool> {
     let mut scratch = Scratch::default();
     let mut define = |name: Option<String>, text: &[u8]| {
         // Part of a text that was checked, it has a form.
         let form = canonical(text, &mut scratch, depth_max).unwrap_or_default();
-        Listed { name, definition: Definition::new(form) }
+        ListedTool { name, definition: Definition::new(form) }
     };
     let mut listed = Vec::new();
     for page in &content.pages {
@@ -82,7 +82,7 @@ fn listed(content: &Content, depth_max: usize) -> Vec<Listed> {
     for tool in &content.excluded {
         let first = define(tool.names.first().cloned(), &tool.definition);
         let others = tool.names.iter().skip(1);
-        listed.extend(others.map(|name| Listed { name: Some(name.clone()), ..first.clone() }));
+        listed.extend(others.map(|name| ListedTool { name: Some(name.clone()), ..first.clone() }));
         listed.push(first);
     }
     listed
@@ -93,7 +93,7 @@ fn name_of(page: &PartPage, item: &Item) -> Option<String> {
     site.literal.decode(&page.body).map(String::from)
 }
 
-fn leave_out(content: &mut Content, listed: &[Listed], shown: &[bool]) {
+fn leave_out(content: &mut Content, listed: &[ListedTool], shown: &[bool]) {
     let mut verdicts = listed.iter().zip(shown);
     let mut withheld = Vec::new();
     for page in &mut content.pages {

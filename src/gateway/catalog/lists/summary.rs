@@ -35,7 +35,7 @@ impl Capability {
     pub const ALL: [Self; 5] =
         [Self::Tools, Self::Prompts, Self::Resources, Self::Completions, Self::Logging];
 
-    /// Its key.
+    /// The member of `capabilities` that declares it.
     pub fn key(self) -> &'static str {
         match self {
             Self::Tools => "tools",

@@ -25,7 +25,7 @@ use crate::tables::lists::Dialect;
 use crate::tables::lists::List;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::facts::EraFacts;
 use config;
 use protocol::error::{Error, UpstreamError};
@@ -175,7 +175,7 @@ impl Bench {
     fn change(&self) {
         let version = &self.server.script.version;
         version.set(version.get() + 1);
-        self.worker.state.hub.list_changed(&self.upstream(), Changed::Tools);
+        self.worker.state.hub.list_changed(&self.upstream(), ChangedList::Tools);
     }
 }
 
@@ -192,9 +192,9 @@ fn what_changed_is_fetched_before_it_is_given_out() {
         assert_eq!(bench.tool().await.0, "t0");
         bench.server.script.version.set(1);
         assert_eq!(bench.tool().await.0, "t0", "fresh, and nobody said that it changed");
-        bench.worker.state.hub.list_changed(&bench.upstream(), Changed::Prompts);
+        bench.worker.state.hub.list_changed(&bench.upstream(), ChangedList::Prompts);
         assert_eq!(bench.tool().await.0, "t0", "another list changed");
-        bench.worker.state.hub.list_changed(&bench.upstream(), Changed::Tools);
+        bench.worker.state.hub.list_changed(&bench.upstream(), ChangedList::Tools);
         let (name, ttl_ms) = bench.tool().await;
         assert_eq!((&*name, ttl_ms > 0), ("t1", true));
         assert_eq!(bench.server.count("tools/list"), 2);

@@ -48,7 +48,7 @@ pub(super) enum EraFinding {
         /// How long the answer holds.
         fresh_for: Duration,
     },
-    /// It does not.
+    /// The upstream does not speak the era.
     Lacks,
     /// The answer says nothing.
     Unknown {

@@ -35,7 +35,7 @@ const STALL_MAX: Duration = Duration::from_secs(1);
 const STALL_PART: u32 = 4;
 const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// A replica.
+/// A replica among those of all upstreams.
 type ReplicaAddress = (UpstreamId, ReplicaKey);
 
 /// When each replica is asked.
@@ -55,9 +55,9 @@ struct ReplicaSchedule {
     due: Instant,
     asked: Instant,
     is_asking: bool,
-    /// In a row.
+    /// Counted in a row: one of the other kind begins anew.
     failures: usize,
-    /// In a row.
+    /// Counted in a row: one of the other kind begins anew.
     answers: usize,
     /// Calls it had answered when that was last looked at, and since when there are calls and it is the same.
     stalled: (u64, Instant),
@@ -233,7 +233,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Asks.
+    /// Sends one health check.
     pub(super) fn ask(
         self,
         asking: std::rc::Rc<ProbeContext>,

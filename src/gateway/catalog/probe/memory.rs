@@ -49,7 +49,7 @@ struct MemoryFile {
     upstreams: Vec<RememberedUpstream>,
 }
 
-/// One upstream.
+/// What was learned of one upstream.
 #[derive(Debug, Serialize, Deserialize)]
 struct RememberedUpstream {
     name: String,

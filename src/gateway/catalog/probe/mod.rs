@@ -34,7 +34,7 @@ use self::health::{CheckResult, Checks};
 use self::memory::Memory;
 use self::names::NameLookups;
 use self::schedule::Schedule;
-use crate::access::limit::buffered::Buffered;
+use crate::access::limit::byte_budget::ByteBudget;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::upstream::ReplicaSelection;
@@ -73,7 +73,7 @@ pub struct Prober {
 struct ProbeContext {
     client: Client,
     scratch: RefCell<Scratch>,
-    budget: Arc<Buffered>,
+    budget: Arc<ByteBudget>,
 }
 
 /// One upstream; each era that is asked for has its schedule.

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
 
 use crate::access::caller::Caller;
-use crate::access::limit::buffered::Reservation;
+use crate::access::limit::byte_budget::Reservation;
 use crate::access::policy::Class;
 use crate::context::call::Call;
 use crate::context::state::State;

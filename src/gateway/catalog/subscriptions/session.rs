@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use crate::access::caller::Caller;
 use crate::context::state::State;
-use crate::session::desk::SessionOutbox;
+use crate::session::outbox::SessionOutbox;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::subscriptions::feed::Feed;
 use crate::tables::subscriptions::inbox::Inbox;
@@ -25,7 +25,7 @@ pub struct ListNews {
 }
 
 /// Begins to listen for a session of `endpoint`, which belongs to `snapshot`: to what `caller` may use anything of.
-/// `desk` is the session's; what the caller may use is kept up to date there.
+/// `outbox` is the session's; what the caller may use is kept up to date there.
 pub fn join(
     state: &Arc<State>,
     snapshot: &Snapshot,

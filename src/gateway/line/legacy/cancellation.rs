@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::messages::{room_for, send, send_if_room, upstream_of};
 use crate::context::worker::Worker;
-use crate::session::cancelled::Cancelled;
-use crate::session::desk::{Addressee, InFlightCall};
+use crate::session::cancellations::Cancellation;
+use crate::session::outbox::{Addressee, InFlightCall};
 use protocol::error::GatewayError;
 
 /// Cancels what clients have cancelled at other gateways and is in flight here, for as long as the worker runs.
@@ -26,7 +26,7 @@ pub async fn run(worker: &Rc<Worker>) {
 
 /// Cancels a call. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end. Gives
 /// back what is not in flight here.
-pub fn cancel(worker: &Rc<Worker>, cancelled: Cancelled) -> Result<Option<Cancelled>, GatewayError> {
+pub fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Option<Cancellation>, GatewayError> {
     let desk = worker.state.sessions.desk_if_any(cancelled.session);
     let call = desk.and_then(|desk| Some((desk.pending_call(&cancelled.id)?, desk)));
     let Some((call, desk)) = call else { return Ok(Some(cancelled)) };

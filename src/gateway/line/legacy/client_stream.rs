@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::catalog::subscriptions::session::ListNews;
 use crate::context::call::Call;
-use crate::session::desk::{ReaderGuard, SentEvent};
+use crate::session::outbox::{ReaderGuard, SentEvent};
 use protocol::sse;
 use protocol::subscription::session_list_changed;
 use protocol::version::LegacyVersion;

@@ -20,13 +20,13 @@ use bytes::Bytes;
 use futures_util::poll;
 use tokio::time::{timeout, timeout_at};
 
-use super::crossing::answers_a_call;
+use super::notification_routing::answers_a_call;
 use super::{MESSAGE_ANSWER_BYTES_MAX, MESSAGE_TIMEOUT};
-use crate::access::limit::buffered::Reservation;
+use crate::access::limit::byte_budget::Reservation;
 use crate::context::worker::{View, Worker};
 use crate::session::UpstreamSession;
-use crate::session::desk::SessionOutbox;
 use crate::session::message_queue::{QueueDelivery, QueuePlace, QueuedMessage};
+use crate::session::outbox::SessionOutbox;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{OneWayMessage, legacy_headers};
 use crate::upstream::body::collect;

@@ -8,10 +8,10 @@
 pub mod answers;
 pub mod cancellation;
 pub mod client_stream;
-pub mod crossing;
 pub mod detached;
 pub mod messages;
-pub mod owed;
+pub mod notification_routing;
+pub mod pending_answers;
 mod processes;
 pub mod upstream_stream;
 

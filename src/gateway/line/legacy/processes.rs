@@ -1,7 +1,7 @@
 //! Opening a session that takes a child process where as many run as may: the process of an idle session makes room.
 //!
 //! Looked at are sessions that have a process for themselves, and whose servers keep nothing that cannot be opened again.
-//! Which of them goes is decided in [`session::oust`](crate::session::oust).
+//! Which of them goes is decided in [`session::eviction`](crate::session::oust).
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::{SessionHolder, close};
 use crate::context::worker::{View, Worker};
-use crate::session::oust::ProcessUse;
+use crate::session::eviction::ProcessUse;
 use crate::session::{ClosedSession, UpstreamSession};
 use crate::upstream::Upstream;
 use crate::upstream::initialize::{self, InitializeError, InitializedSession};

@@ -14,7 +14,7 @@ use crate::line::legacy::cancellation;
 use crate::line::legacy::messages::{self, upstream_of};
 use crate::line::message::Message;
 use crate::mapper::Mapper;
-use crate::session::cancelled::{Cancelled, ID_BYTES_MAX, REASON_BYTES_MAX};
+use crate::session::cancellations::{Cancellation, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
@@ -125,7 +125,7 @@ impl Proxy {
     }
 
     /// Which call is cancelled, and why.
-    fn cancelled(&self, message: &Message, session: &Session, depth_max: usize) -> Option<Cancelled> {
+    fn cancelled(&self, message: &Message, session: &Session, depth_max: usize) -> Option<Cancellation> {
         let mut scratch = self.worker.scratch.borrow_mut();
         let params = scratch.index(&message.body, depth_max).ok()?.root().get("params")?;
         let text = |value: Value<'_>| std::str::from_utf8(value.raw()).ok().map(String::from);
@@ -133,7 +133,7 @@ impl Proxy {
             .filter(|id| id.len() <= ID_BYTES_MAX && !id.starts_with(['{', '[']))?;
         let reason = params.get("reason").filter(|reason| reason.as_literal().is_some()).and_then(text);
         let reason = reason.filter(|reason| reason.len() <= REASON_BYTES_MAX).unwrap_or_default();
-        Some(Cancelled { session: session.grant.id, id, reason })
+        Some(Cancellation { session: session.grant.id, id, reason })
     }
 
     /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.

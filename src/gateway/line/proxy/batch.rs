@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::legacy::no_state;
 use super::{Proxy, RequestDecision, accepted};
-use crate::access::limit::buffered::Reservation;
+use crate::access::limit::byte_budget::Reservation;
 use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::line::batch::{self, Batch, BatchBounds, BufferedEvents};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Proxy;
 use crate::access::auth::authenticator::{AuthError, Authenticated};
-use crate::access::auth::remembered::{CachedCaller, digest};
+use crate::access::auth::caller_cache::{CachedCaller, digest};
 use crate::access::caller::Caller;
 use crate::clock::now_s;
 use crate::context::call::Call;

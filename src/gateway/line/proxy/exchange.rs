@@ -9,7 +9,7 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
 
 use super::legacy::no_state;
-use super::subscribed::{ResourceSubscription, is_refused};
+use super::resource_subscriptions::{ResourceSubscription, is_refused};
 use super::{Outbound, Proxy, note_end};
 use crate::access::limit::concurrency::Permit;
 use crate::context::call::Call;
@@ -21,14 +21,14 @@ use crate::line::message::Message;
 use crate::line::relay::{NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
 use crate::session::UpstreamSession;
-use crate::session::desk::{Addressee, InFlightCall};
+use crate::session::outbox::{Addressee, InFlightCall};
 use crate::telemetry::calls::Asked;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::exchange::{RequestBody, SendOptions};
+use crate::upstream::get_stream;
 use crate::upstream::headers::forward;
 use crate::upstream::own_id::OwnId;
-use crate::upstream::unasked;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::version::Era;
 
@@ -85,7 +85,7 @@ impl Proxy {
         let sessions = &self.worker.state.sessions;
         let desk = sessions.desk(grant.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&desk, upstream).await;
-        let permit = Self::turn(upstream, call).await?;
+        let permit = Self::acquire_slot(upstream, call).await?;
         forward(&mut headers, inner_name.clone(), &upstream.access.forward);
         if !endpoint.policy.is_trivial() {
             desk.set_class(&call.caller()?.class);
@@ -161,7 +161,7 @@ impl Proxy {
 
     pub(super) async fn is_known(&self, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
         let asker = self.worker.asker(view);
-        Box::pin(unasked::is_session_known(&asker, upstream, session.named())).await == Some(true)
+        Box::pin(get_stream::is_session_known(&asker, upstream, session.named())).await == Some(true)
     }
 }
 

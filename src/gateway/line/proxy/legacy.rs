@@ -11,7 +11,7 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{Proxy, RequestDecision, accepted, answer};
-use crate::catalog::lists::tongue::NO_CAPABILITIES;
+use crate::catalog::lists::upstream_dialect::NO_CAPABILITIES;
 use crate::catalog::lists::{self, ListRequest};
 use crate::clock::now_s;
 use crate::context::call::Call;
@@ -19,7 +19,7 @@ use crate::context::worker::View;
 use crate::line::legacy;
 use crate::line::message::{Message, UNNAMED_VERSION};
 use crate::line::relay::{ReplyBody, json_response};
-use crate::session::desk::CallInFlight;
+use crate::session::outbox::CallInFlight;
 use crate::session::{NoState, Session, SessionRequest};
 use crate::snapshot::Endpoint;
 use crate::tables::lists::Dialect;

@@ -12,9 +12,9 @@ mod legacy;
 mod metadata;
 mod params;
 mod permit;
+mod resource_subscriptions;
 mod sse;
 mod stream;
-mod subscribed;
 mod tasks;
 
 use std::borrow::Cow;
@@ -38,7 +38,7 @@ use crate::line::message::{Message, MessageReader};
 use crate::line::relay::{self, RelayPlan, ReplyBody, json_response, relay};
 use crate::mapper::{Completion, Mapper, Restriction};
 use crate::session::Session;
-use crate::session::desk::CallInFlight;
+use crate::session::outbox::CallInFlight;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::Dialect;
 use crate::tables::lists::List;
@@ -50,8 +50,8 @@ use crate::telemetry::tools::Tool;
 use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::{RequestBody, SendOptions};
 use crate::upstream::headers::forward;
+use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::own_id::{OwnId, SessionTag};
-use crate::upstream::pipe::exchange::CALLER;
 use crate::upstream::stdio;
 use crate::upstream::{ReplicaSelection, Upstream};
 use net::drain::Drain;
@@ -589,7 +589,7 @@ impl Proxy {
             Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
         }
         upstream.era_for(Era::Modern)?;
-        let permit = Self::turn(upstream, call).await?;
+        let permit = Self::acquire_slot(upstream, call).await?;
         forward(&mut headers, inner_name, &upstream.access.forward);
         if upstream.is_child()
             && let Some(caller) = stdio::caller(call.principal().id())

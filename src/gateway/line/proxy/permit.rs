@@ -9,7 +9,7 @@ use http::HeaderMap;
 use super::Proxy;
 use crate::access::caller::Caller;
 use crate::access::limit::concurrency::{Admission, Permit};
-use crate::access::limit::rate::shared::{SharedLimits, Stop};
+use crate::access::limit::rate::shared::{RateError, SharedLimits};
 use crate::access::limit::rate::{CallTarget, LimitSubject};
 use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::context::audit::AuditedDecision;
@@ -96,20 +96,20 @@ impl Proxy {
     /// Asks limits, and waits where a shared one must be asked for elsewhere; then, no longer than that may take.
     async fn admit(
         &self,
-        ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), Stop>,
+        ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), RateError>,
     ) -> Result<(), Error> {
         let shared = self.worker.state.shared.as_deref();
         let asked = ask(Instant::now(), shared.map(|shared| SharedLimits { shared, is_late: false }));
         match (asked, shared) {
             (Ok(()), _) => Ok(()),
-            (Err(Stop::Wait(lease)), Some(shared)) => Box::pin(wait(lease, shared, ask)).await,
+            (Err(RateError::Wait(lease)), Some(shared)) => Box::pin(wait(lease, shared, ask)).await,
             (Err(stop), _) => Err(stopped(stop)),
         }
     }
 
     /// One of the calls that an upstream may have at once; waits for it where it has as many as it may. After the body
     /// was read: who sends slowly keeps nobody from calling, and who leaves is noticed.
-    pub(super) async fn turn(upstream: &Upstream, call: &Call) -> Result<Option<Rc<Permit>>, Error> {
+    pub(super) async fn acquire_slot(upstream: &Upstream, call: &Call) -> Result<Option<Rc<Permit>>, Error> {
         let Some(gate) = &upstream.gate else { return Ok(None) };
         let now = Instant::now();
         let permit = match gate.enter(call.client().as_bytes(), now) {
@@ -205,7 +205,7 @@ impl Proxy {
 async fn wait(
     mut lease: Arc<RateLease>,
     shared: &Redis,
-    ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), Stop>,
+    ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), RateError>,
 ) -> Result<(), Error> {
     let deadline = Instant::now() + shared.timeout();
     loop {
@@ -213,16 +213,16 @@ async fn wait(
         let now = Instant::now();
         let is_late = is_late || now >= deadline;
         match ask(now, Some(SharedLimits { shared, is_late })) {
-            Err(Stop::Wait(other)) if !is_late => lease = other,
+            Err(RateError::Wait(other)) if !is_late => lease = other,
             asked => return asked.map_err(stopped),
         }
     }
 }
 
-fn stopped(stop: Stop) -> Error {
+fn stopped(stop: RateError) -> Error {
     match stop {
-        Stop::Refused(error) => error.into(),
-        Stop::Unknown | Stop::Wait(_) => GatewayError::SharedLimits.into(),
+        RateError::Refused(error) => error.into(),
+        RateError::Unknown | RateError::Wait(_) => GatewayError::SharedLimits.into(),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::line::legacy::client_stream::ClientStream;
 use crate::line::legacy::upstream_stream;
 use crate::line::relay::{self, NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
-use crate::session::desk::{NotAttached, SessionOutbox};
+use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
 use crate::snapshot::Endpoint;
 use crate::upstream::ask::legacy_headers;

@@ -23,7 +23,7 @@ use tokio::time::timeout_at;
 
 use super::{Proxy, RequestDecision};
 use crate::access::caller::Caller;
-use crate::access::limit::buffered::Reservation;
+use crate::access::limit::byte_budget::Reservation;
 use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::context::call::Call;
 use crate::context::worker::View;
@@ -61,29 +61,29 @@ pub(super) fn check_method(endpoint: &Endpoint, message: &Message) -> Result<(),
 
 /// What a caller may do with a tool.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Judged {
+enum ToolAccess {
     Usable,
     NotYetLearned,
     Hidden,
 }
 
 /// Whether the caller may use the tool that made a task. One that is not known is not hidden from who used it.
-fn judge_tool(endpoint: &Endpoint, caller: &Caller, member: usize, tool: &str) -> Judged {
+fn judge_tool(endpoint: &Endpoint, caller: &Caller, member: usize, tool: &str) -> ToolAccess {
     if tool.is_empty() {
-        return Judged::Usable;
+        return ToolAccess::Usable;
     }
     if endpoint.naming.public(Kind::Tool, member, tool).is_none() {
-        return Judged::Hidden;
+        return ToolAccess::Hidden;
     }
     let directory = endpoint.names.directory();
     let place = NameScope { naming: &endpoint.naming, directory: &directory };
     let class = &caller.class;
     if class.is_unrestricted() || class.allows(place, Kind::Tool, member, tool) {
-        return Judged::Usable;
+        return ToolAccess::Usable;
     }
     match class.judge(place, Kind::Tool, member, tool) {
-        PolicyVerdict::NotYetLearned => Judged::NotYetLearned,
-        _ => Judged::Hidden,
+        PolicyVerdict::NotYetLearned => ToolAccess::NotYetLearned,
+        _ => ToolAccess::Hidden,
     }
 }
 
@@ -186,9 +186,9 @@ impl Proxy {
             (opened.tool.into(), opened.id.into())
         };
         match judge_tool(endpoint, caller, route.member, &tool) {
-            Judged::Usable => Ok(Route { member: route.member, inner }),
-            Judged::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
-            Judged::Hidden => Err(unknown().into()),
+            ToolAccess::Usable => Ok(Route { member: route.member, inner }),
+            ToolAccess::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
+            ToolAccess::Hidden => Err(unknown().into()),
         }
     }
 
@@ -243,7 +243,7 @@ impl Proxy {
         }
         let route = Route { member, inner: "".into() };
         self.admit_call(view, endpoint, call, (Method::TasksList, headers), &route).await?;
-        let _permit = Self::turn(upstream, call).await?;
+        let _permit = Self::acquire_slot(upstream, call).await?;
         let mut may_reopen = true;
         loop {
             let had_session = upstream.is_irreplaceable() && is_open();
@@ -419,7 +419,7 @@ impl Proxy {
             let origin = sessions.task(task_of(endpoint, caller, member, &id));
             let is_own = origin.is_some_and(|origin| {
                 let is_his = !is_nobody || origin.session == Some(session.grant.id);
-                is_his && judge_tool(endpoint, caller, member, &origin.tool) == Judged::Usable
+                is_his && judge_tool(endpoint, caller, member, &origin.tool) == ToolAccess::Usable
             });
             if is_own {
                 own.push(text);

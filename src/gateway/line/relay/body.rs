@@ -9,8 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use tokio::time::{Sleep, sleep_until};
 
-use super::attached::ClientAttachment;
-use crate::access::limit::buffered::Reservation;
+use super::client_attachment::ClientAttachment;
+use crate::access::limit::byte_budget::Reservation;
 use crate::catalog::subscriptions::client::ClientSubscription;
 use crate::context::call::Call;
 use crate::line::batch::Batch;

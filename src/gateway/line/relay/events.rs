@@ -19,7 +19,7 @@ use super::reopen::{self, Reopening};
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::legacy::answers;
-use crate::line::legacy::crossing::{self, Awaited, NotificationRouting};
+use crate::line::legacy::notification_routing::{self, AwaitedAnswer, NotificationRouting};
 use crate::mapper::Mapper;
 use crate::session::streams::StreamPlace;
 use crate::upstream::exchange::Reply;
@@ -289,14 +289,19 @@ impl EventStream {
         };
         let own_id = self.own_id.as_ref();
         let sent_id = own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent());
-        let awaited = if self.id.is_empty() { Awaited::AnyAnswer } else { Awaited::Answer(sent_id, own_id) };
+        let awaited = if self.id.is_empty() {
+            AwaitedAnswer::AnyAnswer
+        } else {
+            AwaitedAnswer::Answer(sent_id, own_id)
+        };
         let mapper = self.mapper.as_ref();
         let note_task = || {
             if let Some(new_task) = &self.new_task {
                 new_task.read(&mut worker.scratch.borrow_mut(), data);
             }
         };
-        let (crossing, is_answer) = crossing::in_reply(worker, session, mapper, data, awaited, note_task)?;
+        let (crossing, is_answer) =
+            notification_routing::in_reply(worker, session, mapper, data, awaited, note_task)?;
         // Only what was dealt with is not asked for again.
         self.last_id = next_id(self.last_id.take(), event);
         self.fruitless = 0;

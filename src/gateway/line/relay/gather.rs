@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 
-use super::stream::Polled;
+use super::stream::BytesPoll;
 
 /// As much as is put together; longer pieces are not copied.
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
@@ -23,7 +23,7 @@ pub(super) struct Gather {
     /// How often nothing new had come.
     looks_in_vain: u8,
     /// What comes after what is held: an error or the end.
-    end: Option<Polled>,
+    end: Option<BytesPoll>,
 }
 
 impl Gather {
@@ -31,8 +31,8 @@ impl Gather {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        mut next: impl FnMut(&mut Context<'_>) -> Polled,
-    ) -> Polled {
+        mut next: impl FnMut(&mut Context<'_>) -> BytesPoll,
+    ) -> BytesPoll {
         while self.end.is_none() && self.held.len() < GATHERED_BYTES_MAX {
             match next(cx) {
                 Poll::Ready(Some(Ok(piece))) => {
@@ -70,12 +70,12 @@ mod tests {
     use super::*;
     use protocol::error::UpstreamError;
 
-    fn piece(text: &'static str) -> Polled {
+    fn piece(text: &'static str) -> BytesPoll {
         Poll::Ready(Some(Ok(Bytes::from_static(text.as_bytes()))))
     }
 
     /// What comes of these polls, in as many polls.
-    fn gathered(script: Vec<Polled>) -> Vec<Polled> {
+    fn gathered(script: Vec<BytesPoll>) -> Vec<BytesPoll> {
         let mut script = VecDeque::from(script);
         let mut gather = Gather::default();
         let mut cx = Context::from_waker(Waker::noop());

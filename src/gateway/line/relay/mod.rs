@@ -6,8 +6,8 @@
 //!
 //! Invariant: a connection is given back to its pool only after the reply ended cleanly.
 
-mod attached;
 mod body;
+mod client_attachment;
 mod events;
 mod gather;
 mod limited;
@@ -35,7 +35,7 @@ use crate::line::batch::Batch;
 use crate::line::legacy::client_stream::ClientStream;
 use crate::line::sse_stream;
 use crate::mapper::{Mapper, NotMapped, is_same_text};
-use crate::session::desk::CallInFlight;
+use crate::session::outbox::CallInFlight;
 use crate::session::streams::StreamPlace;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
@@ -53,8 +53,8 @@ use protocol::media::{Media, media_of};
 use protocol::splice::{Segments, splice};
 use protocol::version::Era;
 
-use attached::ClientAttachment;
 pub use body::{BodyGuard, ReplyBody};
+use client_attachment::ClientAttachment;
 pub use new_task::NewTask;
 use stream::{JsonHead, RelayedReply};
 

@@ -22,7 +22,7 @@ use super::new_task::NewTask;
 use crate::access::limit::concurrency::Permit;
 use crate::context::call::Call;
 use crate::context::worker::Worker;
-use crate::session::desk::CallInFlight;
+use crate::session::outbox::CallInFlight;
 use crate::telemetry::calls::UpstreamDurations;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
@@ -47,7 +47,7 @@ pub(super) struct RelayedReply {
     /// In the legacy era.
     in_flight: Option<CallInFlight>,
     permit: Option<Rc<Permit>>,
-    /// Likewise.
+    /// In the legacy era.
     session_ended: Option<CancellationToken>,
     durations: Arc<UpstreamDurations>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
@@ -92,7 +92,7 @@ pub(super) struct JsonHead {
 }
 
 /// What ends with a reply.
-struct Ties {
+struct ReplyGuards {
     deadline: Instant,
     answer_by: Option<Instant>,
     in_flight: Option<CallInFlight>,
@@ -101,7 +101,7 @@ struct Ties {
     durations: Arc<UpstreamDurations>,
 }
 
-impl Ties {
+impl ReplyGuards {
     fn of(plan: &mut RelayPlan<'_>, deadline: Instant) -> Self {
         let session_ended = plan.session.as_ref().map(|session| session.upstream_session.ended.clone());
         Self {
@@ -128,7 +128,7 @@ enum Arrival {
     NotReopened,
 }
 
-pub(super) type Polled = Poll<Option<Result<Bytes, UpstreamError>>>;
+pub(super) type BytesPoll = Poll<Option<Result<Bytes, UpstreamError>>>;
 
 impl RelayedReply {
     /// A JSON reply that has begun; all of it before the plan's deadline.
@@ -140,7 +140,7 @@ impl RelayedReply {
         mut plan: RelayPlan<'_>,
     ) -> Box<Self> {
         let deadline = plan.deadline;
-        let ties = Ties::of(&mut plan, deadline);
+        let ties = ReplyGuards::of(&mut plan, deadline);
         let JsonHead { pieces: first, check, held } = begun;
         let check = check.map(|check| (check, plan.sent_id().into()));
         let mut new_task = plan.new_task.take();
@@ -164,7 +164,7 @@ impl RelayedReply {
         let answer_timeout = Some(config.answer_timeout).filter(|timeout| !timeout.is_zero());
         let answer_by = answer_timeout.map(|timeout| now + timeout);
         let deadline = now + config.stream_idle_timeout;
-        let ties = Ties { answer_by, ..Ties::of(&mut plan, at_most(deadline, answer_by)) };
+        let ties = ReplyGuards { answer_by, ..ReplyGuards::of(&mut plan, at_most(deadline, answer_by)) };
         let events = EventStream::new(plan, worker.limits().reply_bytes_max);
         Self::boxed(worker, incoming, lease, ties, ReplySource::Events(Box::new(events)))
     }
@@ -173,10 +173,10 @@ impl RelayedReply {
         worker: &Rc<Worker>,
         incoming: Incoming,
         lease: Option<ConnectionLease>,
-        ties: Ties,
+        ties: ReplyGuards,
         source: ReplySource,
     ) -> Box<Self> {
-        let Ties { deadline, answer_by, in_flight, permit, session_ended, durations } = ties;
+        let ReplyGuards { deadline, answer_by, in_flight, permit, session_ended, durations } = ties;
         Box::new(Self {
             worker: Rc::clone(worker),
             incoming,
@@ -232,7 +232,7 @@ impl RelayedReply {
     }
 
     /// The next piece, or several events.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> BytesPoll {
         if let Some(given) = self.given.take() {
             self.is_client_slow |= given.elapsed() >= SLOW_CLIENT_MIN;
         }
@@ -243,7 +243,7 @@ impl RelayedReply {
         polled
     }
 
-    fn poll_pieces(&mut self, cx: &mut Context<'_>) -> Polled {
+    fn poll_pieces(&mut self, cx: &mut Context<'_>) -> BytesPoll {
         if matches!(self.source, ReplySource::Json { .. }) {
             return self.poll_piece(cx);
         }
@@ -253,7 +253,7 @@ impl RelayedReply {
         polled
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Polled {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> BytesPoll {
         loop {
             if let Some(ready) = self.take_ready() {
                 return match ready {
@@ -312,7 +312,7 @@ impl RelayedReply {
     }
 
     /// Takes a piece of the reply. `None`: nothing of it can be handed on at once.
-    fn take(&mut self, data: Bytes) -> Option<Polled> {
+    fn take(&mut self, data: Bytes) -> Option<BytesPoll> {
         match &mut self.source {
             ReplySource::Json { .. } if data.is_empty() => None,
             ReplySource::Json { check, .. } => {
@@ -412,7 +412,7 @@ impl RelayedReply {
     }
 
     /// Tells the client what happened if it stands between two events, else cuts its connection.
-    fn fail(&mut self, error: UpstreamError) -> Polled {
+    fn fail(&mut self, error: UpstreamError) -> BytesPoll {
         if self.has_answered() {
             // It has what it asked for.
             self.lease = None;

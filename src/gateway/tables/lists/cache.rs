@@ -48,7 +48,7 @@ pub struct Catalog {
 pub struct PartKey {
     /// Whose list it is.
     pub upstream: UpstreamId,
-    /// Which.
+    /// What the upstream was asked for.
     pub kind: CatalogQuery,
     /// Whose credential it was asked with.
     pub scope: Scope,

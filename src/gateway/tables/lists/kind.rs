@@ -1,6 +1,6 @@
 //! What can be asked of every upstream at once.
 
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use protocol::mapping;
 use protocol::method::Method;
 
@@ -36,11 +36,11 @@ impl CatalogQuery {
     }
 
     /// The notices that make it invalid.
-    pub fn changed(self) -> Option<Changed> {
+    pub fn changed(self) -> Option<ChangedList> {
         match self {
-            Self::List(List::Tools) => Some(Changed::Tools),
-            Self::List(List::Prompts) => Some(Changed::Prompts),
-            Self::List(List::Resources | List::Templates) => Some(Changed::Resources),
+            Self::List(List::Tools) => Some(ChangedList::Tools),
+            Self::List(List::Prompts) => Some(ChangedList::Prompts),
+            Self::List(List::Resources | List::Templates) => Some(ChangedList::Resources),
             Self::Discover => None,
         }
     }

@@ -62,7 +62,7 @@ pub struct Content {
     /// True if the upstream has no such list.
     pub is_absent: bool,
     /// Why it is not all that the upstream would have given.
-    pub cut: Option<Cut>,
+    pub cut: Option<Truncation>,
     /// Entries that were left out, each with the reason.
     pub excluded: Vec<Excluded>,
     /// The mirrored parameters of its tools.
@@ -122,14 +122,14 @@ pub struct Excluded {
     /// Its name; all of them where readers differ in which it is.
     pub names: Vec<String>,
     /// Why.
-    pub why: Why,
+    pub why: ExcludeReason,
     /// How it is defined: its entry as it stands.
     pub definition: Box<[u8]>,
 }
 
 /// Why an entry is left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum ExcludeReason {
     /// A member stands twice: whatever is said of the entry here, a client may read it otherwise.
     #[error("a member stands twice, or its key is not Unicode")]
     Ambiguous,
@@ -140,7 +140,7 @@ pub enum Why {
 
 /// Why the pages of a list were not followed to their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum Truncation {
     /// There are more than `list_pages_max`.
     Pages,
     /// They are longer than `list_bytes_max`.
@@ -149,7 +149,7 @@ pub enum Cut {
     Cursor,
 }
 
-impl Cut {
+impl Truncation {
     /// The metric label.
     pub fn label(self) -> &'static str {
         match self {
@@ -329,7 +329,11 @@ impl ReadPage {
     fn add(&mut self, entry: Value<'_>, list: List, reading: &Reading) {
         if ambiguity::repeats(entry) {
             let names = names(entry, list.own_field());
-            self.excluded.push(Excluded { names, why: Why::Ambiguous, definition: entry.raw().into() });
+            self.excluded.push(Excluded {
+                names,
+                why: ExcludeReason::Ambiguous,
+                definition: entry.raw().into(),
+            });
             return;
         }
         if list == List::Tools && reading.counts_annotations {
@@ -558,7 +562,7 @@ mod tests {
         assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (1, 1, 0));
         assert_eq!(
             (&read.excluded[0].why, read.excluded[0].names.join(" ")),
-            (&Why::Ambiguous, "a b c".into())
+            (&ExcludeReason::Ambiguous, "a b c".into())
         );
         assert_eq!(&*read.excluded[0].definition, two.as_bytes());
         let many: Vec<String> = (0..1000).map(|index| format!(r#""name":"{index}""#)).collect();

@@ -9,14 +9,14 @@
 //! Invariants: a line is found by its id as long as it is open and no longer; only who knows the id, which is random,
 //! and is the principal who opened the stream may use it.
 
-pub mod line;
+pub mod session;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use self::line::SseSession;
+use self::session::SseSession;
 use config;
 
 /// The name of the id in the query of the address.

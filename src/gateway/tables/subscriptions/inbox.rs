@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::access::caller::Caller;
 use crate::access::policy::Class;
 use crate::identity::Principal;
-use crate::session::desk::SessionOutbox;
+use crate::session::outbox::SessionOutbox;
 use crate::snapshot::{Endpoint, Snapshot};
 use protocol::subscription::{Lists, Notice};
 
@@ -71,7 +71,7 @@ pub(crate) enum UpdateTarget {
 }
 
 impl Inbox {
-    /// `desk` is that of the stream's session, if it is one's.
+    /// `outbox` is that of the stream's session, if it is one's.
     pub(crate) fn new(
         endpoint: &Arc<Endpoint>,
         caller: &Caller,

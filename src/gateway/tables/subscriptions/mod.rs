@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use self::feed::{Feed, WantedName};
 use self::inbox::Inbox;
 use crate::snapshot::Snapshot;
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::{Upstream, UpstreamId};
 use config::Limits;
 use protocol::error::{Error, GatewayError, PolicyError};
@@ -53,13 +53,13 @@ struct Clients {
 
 impl Hub {
     /// An upstream's list has changed. Its cached lists are invalid before anybody is told.
-    pub fn list_changed(&self, upstream: &Upstream, changed: Changed) {
+    pub fn list_changed(&self, upstream: &Upstream, changed: ChangedList) {
         upstream.changes.note(changed);
         self.tell(upstream, changed);
     }
 
     /// Tells clients that an upstream's list has changed, where that is already known here.
-    pub fn tell(&self, upstream: &Upstream, changed: Changed) {
+    pub fn tell(&self, upstream: &Upstream, changed: ChangedList) {
         let feed = self.feeds().by_upstream.get(&upstream.id).cloned();
         if let Some(feed) = feed {
             feed.list_changed(changed as usize, Instant::now());

@@ -33,7 +33,7 @@ pub struct Replicas {
 pub enum NotChosen {
     /// Those that were not tried already are not fit. When one is tried next, in milliseconds.
     Unfit {
-        /// From now.
+        /// Counted from now.
         retry_after_ms: u64,
     },
     /// Every one was tried.

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Client, Reply, RequestBody};
-use super::incoming::Broken;
+use super::incoming::BrokenReply;
 use super::{ReplicaSelection, Upstream, stdio};
 use crate::telemetry::metrics::families::BridgeSeries;
 use protocol::error::UpstreamError;
@@ -143,12 +143,12 @@ pub async fn send(
 }
 
 /// Server-sent events that are made while they are read.
-pub struct Translated {
+pub struct EventBody {
     events: LocalBoxStream<'static, Result<Bytes, UpstreamError>>,
     fault: Option<UpstreamError>,
 }
 
-impl Translated {
+impl EventBody {
     /// The events of this stream, each piece one or several of them, whole. An error is its end.
     pub fn new<E: Into<UpstreamError>>(events: impl Stream<Item = Result<Bytes, E>> + 'static) -> Self {
         let events = events.map(|event| event.map_err(Into::into));
@@ -156,12 +156,12 @@ impl Translated {
     }
 
     /// The next piece.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
         let piece = ready!(self.events.as_mut().poll_next(cx));
         Poll::Ready(piece.map(|piece| {
             piece.map(Frame::data).map_err(|error| {
                 self.fault = Some(error);
-                Broken
+                BrokenReply
             })
         }))
     }
@@ -172,7 +172,7 @@ impl Translated {
     }
 }
 
-impl std::fmt::Debug for Translated {
+impl std::fmt::Debug for EventBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Translated").finish_non_exhaustive()
     }

@@ -92,13 +92,13 @@ pub enum RequestFault {
     TimedOut,
 }
 
-/// Of one replica.
+/// Decides which requests one replica gets.
 #[derive(Debug, Default)]
 pub struct Breaker {
     state: AtomicU8,
-    /// In a row.
+    /// Counted in a row: one success begins anew.
     failures: AtomicU32,
-    /// In a row.
+    /// Counted in a row: one success begins anew.
     openings: AtomicU32,
     /// When it is over, while open.
     until_ms: AtomicU64,

@@ -17,7 +17,7 @@ impl Load {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is over.
+    /// The request is no longer in flight.
     pub fn end(&self, is_answered: bool) {
         let change = if is_answered { ANSWERED - 1 } else { u64::MAX };
         // Wraps: minus one is the largest number.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::book::{Definition, Pending, PinBook, PinnedTool};
+use super::pin_book::{Definition, Pending, PinBook, PinnedTool};
 use crate::directory::Directory;
 use protocol::canonical::{Hash, canonical};
 use protocol::json::Scratch;
@@ -51,7 +51,7 @@ pub struct PinnedTools {
 pub struct Approval {
     /// Whose tool.
     pub upstream: String,
-    /// Which.
+    /// The upstream's own name of the tool.
     pub tool: String,
     /// The definition, by its hash.
     pub hash: String,
@@ -225,7 +225,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::super::book::{ListSource, Listed};
+    use super::super::pin_book::{ListSource, ListedTool};
     use super::*;
     use config::PinMode;
 
@@ -248,11 +248,11 @@ mod tests {
 
     fn book(definitions: &[(&str, &str)]) -> PinBook {
         let mut book = PinBook::new(1 << 20);
-        let listed: Vec<Listed> = definitions
+        let listed: Vec<ListedTool> = definitions
             .iter()
             .map(|(name, text)| {
                 let form = canonical(text.as_bytes(), &mut Scratch::default(), 128).expect("JSON");
-                Listed { name: Some((*name).to_owned()), definition: Definition::new(form) }
+                ListedTool { name: Some((*name).to_owned()), definition: Definition::new(form) }
             })
             .collect();
         book.look(ListSource::Own(0), PinMode::Block, &listed, true);

@@ -1,6 +1,6 @@
 //! Definitions of tools as they were first seen, and what happens when they change.
 //!
-//! Every tools list that is fetched is compared, as it arrives, with what is pinned ([`book`]): each definition whole, by
+//! Every tools list that is fetched is compared, as it arrives, with what is pinned ([`pin_book`]): each definition whole, by
 //! the hash of its canonical form ([`protocol::canonical`]). What may not be shown is left out before anything is merged, so that
 //! no cache holds it. The gateway fetches the lists of its own at intervals and after every notice (`catalog::pin_watch`), and keeps
 //! what is pinned in the state directory ([`mod@file`]).
@@ -12,8 +12,8 @@
 //!
 //! Invariant: with `pins = "off"` there is no [`Pins`], and nothing here runs.
 
-pub mod book;
 pub mod diff;
+pub mod pin_book;
 
 pub mod file;
 pub mod pending;
@@ -27,12 +27,12 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
-use self::book::{ListSource, ListVerdict, Listed, PinBook, PinChange, PinFinding};
 use self::file::PinnedTools;
+use self::pin_book::{ListSource, ListVerdict, ListedTool, PinBook, PinChange, PinFinding};
 use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::families::{PinSeries, PinStates};
 use crate::telemetry::metrics::gauge;
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::{Upstream, UpstreamId};
 use config::PinMode;
 use protocol::canonical::Hash;
@@ -104,13 +104,13 @@ pub struct Round {
 impl Round {
     /// Whether these are the lists of this very upstream, and no change of them was noticed since.
     pub fn is_of(&self, upstream: &Upstream) -> bool {
-        self.upstream == upstream.id && self.count == upstream.changes.count(Changed::Tools)
+        self.upstream == upstream.id && self.count == upstream.changes.count(ChangedList::Tools)
     }
 }
 
 /// What a list comes to.
 #[derive(Debug)]
-pub struct Looked {
+pub struct Review {
     /// For each tool whether it may be shown.
     pub shown: Vec<bool>,
     /// True if other tools may be called and listed than before.
@@ -175,13 +175,19 @@ impl Pins {
     }
 
     /// Judges a list as it came from `upstream`. `is_whole`: nothing is missing at its end.
-    pub fn look(&self, upstream: &Upstream, source: ListSource, listed: &[Listed], is_whole: bool) -> Looked {
+    pub fn look(
+        &self,
+        upstream: &Upstream,
+        source: ListSource,
+        listed: &[ListedTool],
+        is_whole: bool,
+    ) -> Review {
         let pins = upstream.config.pins;
         let standing = self.current.load().standing;
         if standing != PinFileState::Open {
             // There is nothing to compare with, and nothing may be taken on trust.
             let shown = vec![!pins.is_strict(); listed.len()];
-            return Looked { shown, is_turn: false, is_doubt: false };
+            return Review { shown, is_turn: false, is_doubt: false };
         }
         let mut inner = self.inner();
         let ListVerdict { shown, findings, is_turn, is_dirty, is_doubt } =
@@ -193,7 +199,7 @@ impl Pins {
                 current.round = current.round.filter(|_| !is_doubt);
             });
         }
-        Looked { shown, is_turn: is_turn && pins.is_strict(), is_doubt }
+        Review { shown, is_turn: is_turn && pins.is_strict(), is_doubt }
     }
 
     /// Approves a definition that waits. False if this one does not.
@@ -291,7 +297,7 @@ impl Pins {
     }
 }
 
-fn state(tool: &book::PinnedTool) -> &'static str {
+fn state(tool: &pin_book::PinnedTool) -> &'static str {
     match (tool.approved.is_empty(), tool.pending.is_empty()) {
         (false, true) => "pinned",
         (false, false) => "changed",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::book::{Definition, PinnedTool};
+use super::pin_book::{Definition, PinnedTool};
 use protocol::canonical::Hash;
 
 /// A definition that waits.

@@ -17,12 +17,12 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::upstream::exchange::{Client, DedicatedConnection, Reply, RequestBody, To};
-use crate::upstream::pipe::host::Host;
-use crate::upstream::pipe::{Disposition, MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::exchange::{Client, DedicatedConnection, Destination, Reply, RequestBody};
+use crate::upstream::get_stream::Messages;
+use crate::upstream::mux::host::Host;
+use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
 use crate::upstream::pool::{self, ConnectionLease};
 use crate::upstream::sending::Sending;
-use crate::upstream::unasked::Messages;
 use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
@@ -139,7 +139,7 @@ async fn open_at(
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let Reply { head, body, lease, .. } =
-        client.send_to(upstream, To { replica, target: None }, request, deadline).await?;
+        client.send_to(upstream, Destination { replica, target: None }, request, deadline).await?;
     if let Some(error) = inconclusive(head.status) {
         return Err(error.into());
     }
@@ -181,7 +181,7 @@ pub(super) async fn run(
 ) {
     let SseConnection { client, upstream, replica, target, mut events, lease: _lease } = opened;
     let (pipe, name) = (ear.pipe().clone(), &upstream.config.name);
-    let to = To { replica, target: Some(&target) };
+    let to = Destination { replica, target: Some(&target) };
     let mut over = pin!(async {
         tokio::select! {
             () = pipe.closing() => {}
@@ -277,7 +277,7 @@ async fn overtake_none(earlier: Vec<Arc<Sending>>) {
 async fn post(
     client: &Client,
     upstream: &Upstream,
-    to: To<'_>,
+    to: Destination<'_>,
     message: RequestBody,
     id: Option<Bytes>,
 ) -> PostResult {

@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use self::connection::SseOpenError;
 use super::Upstream;
 use super::exchange::{Client, Reply};
-use super::pipe::MuxConnection;
-use super::pipe::exchange::{Connect, ConnectRequest, MuxPost, open_session};
-use super::pipe::sessions::MuxSessions;
+use super::mux::MuxConnection;
+use super::mux::exchange::{Connect, ConnectRequest, MuxPost, open_session};
+use super::mux::sessions::MuxSessions;
 use protocol::error::UpstreamError;
 
 /// The streams of one upstream, and whether it has any.
@@ -29,7 +29,7 @@ pub struct SseUpstream {
     is_configured: bool,
     is_spoken: AtomicBool,
     sessions: MuxSessions,
-    /// Whose they are.
+    /// The upstream that the streams lead to.
     upstream: Mutex<Weak<Upstream>>,
     retired: CancellationToken,
 }

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use self::pace::{Pace, Say};
+use self::pace::{LogPace, Say};
 use self::shared::SharedChildren;
 use self::starts::Starts;
 use crate::access::limit::quota::Quota;
@@ -32,9 +32,9 @@ use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
-use crate::upstream::pipe::MuxConnection;
-use crate::upstream::pipe::exchange::{Connect, ConnectRequest, MuxPost, open_session, pass};
-use crate::upstream::pipe::sessions::{MuxSessions, SessionHandle};
+use crate::upstream::mux::MuxConnection;
+use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, open_session, pass};
+use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
 use config::{self, Command, Isolation};
 use net::jitter;
 use net::secret::Secret;
@@ -57,17 +57,17 @@ pub struct Children {
     modern: Mutex<HashMap<Box<[u8]>, MuxConnection>>,
     shared: SharedChildren,
     starts: Mutex<Starts>,
-    paces: Mutex<Paces>,
+    paces: Mutex<LogPaces>,
     room: Arc<Quota>,
     retired: CancellationToken,
 }
 
 /// How often its lines are logged.
 #[derive(Debug, Default)]
-struct Paces {
-    stderr: Pace,
-    garbage: Pace,
-    ends: Pace,
+struct LogPaces {
+    stderr: LogPace,
+    garbage: LogPace,
+    ends: LogPace,
 }
 
 /// What names a caller where children are not for everybody. `None` for those that nobody asks who they are.

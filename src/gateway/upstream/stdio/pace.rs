@@ -7,7 +7,7 @@ const LINES_MAX: u32 = 20;
 
 /// One kind of lines.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct LogPace {
     since: Option<Instant>,
     said: u32,
     left_out: u64,
@@ -18,14 +18,14 @@ pub(super) struct Pace {
 pub(super) enum Say {
     /// It is; so many before it were not.
     Line {
-        /// How many.
+        /// How many lines were left out since the last one.
         left_out: u64,
     },
-    /// It is not.
+    /// The line is left out.
     Nothing,
 }
 
-impl Pace {
+impl LogPace {
     /// Asks for one line.
     pub(super) fn next(&mut self, now: Instant) -> Say {
         let is_new = self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1));
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn says_a_few_lines_a_second() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (LogPace::default(), Instant::now());
         for _ in 0..LINES_MAX {
             assert_eq!(pace.next(now), Say::Line { left_out: 0 });
         }

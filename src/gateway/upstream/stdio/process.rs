@@ -17,10 +17,10 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
 use super::{Children, program};
-use crate::access::limit::buffered::Reservation;
+use crate::access::limit::byte_budget::Reservation;
 use crate::access::limit::quota::QuotaPermit;
-use crate::upstream::pipe::host::Host;
-use crate::upstream::pipe::{Disposition, MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::mux::host::Host;
+use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
 use net::guardian::{self, Guarded};
 use net::lines::{LineBuffer, discard};
 use net::secret::Secret;
@@ -69,7 +69,7 @@ impl ChildEnd {
 }
 
 /// A child that runs, with its place among all.
-pub(super) struct Started {
+pub(super) struct RunningChild {
     child: Guarded,
     _places: (QuotaPermit, QuotaPermit),
 }
@@ -79,7 +79,7 @@ pub(super) fn start(
     command: &config::Command,
     secrets: &[(String, Secret)],
     places: (QuotaPermit, QuotaPermit),
-) -> io::Result<Started> {
+) -> io::Result<RunningChild> {
     let file = program::find(command).map_err(io::Error::other)?;
     let mut building = guardian::command(file.as_os_str())?;
     building
@@ -90,18 +90,18 @@ pub(super) fn start(
     if let Some(directory) = &command.directory {
         building.current_dir(directory);
     }
-    Ok(Started { child: Guarded::spawn(&mut building)?, _places: places })
+    Ok(RunningChild { child: Guarded::spawn(&mut building)?, _places: places })
 }
 
 /// Runs a child to its end.
 pub(super) async fn run(
     children: Arc<Children>,
     host: Rc<Host>,
-    started: Started,
+    started: RunningChild,
     wire: WriteHalf,
     ear: ReadHalf,
 ) {
-    let Started { mut child, _places } = started;
+    let RunningChild { mut child, _places } = started;
     let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
     let since = Instant::now();
     let counted = ChildGauge::new(&children);

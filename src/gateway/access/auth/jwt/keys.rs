@@ -60,7 +60,7 @@ struct Document {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct Jwk {
     kty: String,
     kid: Option<Box<str>>,
     #[serde(rename = "use")]
@@ -120,7 +120,7 @@ impl KeySet {
 }
 
 impl VerificationKey {
-    fn new(written: Written) -> Option<Self> {
+    fn new(written: Jwk) -> Option<Self> {
         let may_check = written.purpose.as_deref().is_none_or(|purpose| purpose == "sig")
             && written.key_ops.as_ref().is_none_or(|operations| operations.iter().any(|op| op == "verify"));
         if !may_check {

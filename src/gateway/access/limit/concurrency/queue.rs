@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use tokio::sync::oneshot;
 
 use super::GateCounts;
-use crate::access::limit::digest::{AsItIs, Digest};
+use crate::access::limit::digest::{Digest, IdentityHash};
 
 /// A waiter's place: no two have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) struct WaitQueue {
     waiting_max: usize,
     next_place: u64,
     /// Everybody who has something or waits, and nobody else.
-    principals: HashMap<Digest, PrincipalShare, AsItIs>,
+    principals: HashMap<Digest, PrincipalShare, IdentityHash>,
     /// Everybody who waits, once each, in turn.
     turns: VecDeque<Digest>,
 }

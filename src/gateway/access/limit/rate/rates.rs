@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::shared::{LimitUse, SharedLimits, SharedMet, Stop};
+use super::shared::{LimitUse, RateError, SharedLimits, SharedMet};
 use super::{CellKey, LimitSubject, Limiter};
 use crate::telemetry::metrics::{Metrics, gauge};
 use config::Config;
@@ -63,7 +63,7 @@ impl RateLimits {
         subject: &LimitSubject<'_>,
         now: Instant,
         common: Option<SharedLimits<'_>>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RateError> {
         admit(&self.of_requests, subject, now, common)
     }
 
@@ -73,7 +73,7 @@ impl RateLimits {
         subject: &LimitSubject<'_>,
         now: Instant,
         common: Option<SharedLimits<'_>>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RateError> {
         admit(&self.of_calls, subject, now, common)
     }
 
@@ -105,7 +105,7 @@ fn admit(
     subject: &LimitSubject<'_>,
     now: Instant,
     common: Option<SharedLimits<'_>>,
-) -> Result<(), Stop> {
+) -> Result<(), RateError> {
     let common_of = |limiter: &Limiter| common.filter(|_| limiter.limit.shared);
     // Of a lease, or of nothing: a bit for each limit.
     let (mut leased, mut uncounted) = (0_u64, 0_u64);
@@ -140,14 +140,14 @@ fn admit(
             }
         }
         return Err(match met {
-            SharedMet::Wait(lease) => Stop::Wait(lease),
+            SharedMet::Wait(lease) => RateError::Wait(lease),
             SharedMet::Unknown => {
                 limiter.series.refused.inc();
-                Stop::Unknown
+                RateError::Unknown
             }
             SharedMet::After(after) => {
                 limiter.series.refused.inc();
-                Stop::Refused(PolicyError::Rate(Box::new(limiter.refusal(after))))
+                RateError::Refused(PolicyError::Rate(Box::new(limiter.refusal(after))))
             }
         });
     }

@@ -23,7 +23,7 @@ pub struct SharedLimits<'a> {
 
 /// Why a request does not go on. It took nothing.
 #[derive(Debug)]
-pub enum Stop {
+pub enum RateError {
     /// A limit is met.
     Refused(PolicyError),
     /// It cannot be known whether one is, and so it counts as met.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::cell::Cell;
-use crate::access::limit::digest::{AsItIs, Digest};
+use crate::access::limit::digest::{Digest, IdentityHash};
 
 /// Locks are spread over this many shards; a power of two.
 const SHARDS: usize = 256;
@@ -52,7 +52,7 @@ pub enum NoRoom {
 #[derive(Debug)]
 pub struct CellTable {
     shards: Box<[Mutex<CellShard>]>,
-    owners: [Mutex<HashMap<Digest, usize, AsItIs>>; OWNER_SHARDS],
+    owners: [Mutex<HashMap<Digest, usize, IdentityHash>>; OWNER_SHARDS],
     keys: AtomicUsize,
     keys_max: AtomicUsize,
     keys_per_owner_max: usize,
@@ -63,7 +63,7 @@ pub struct CellTable {
 
 #[derive(Debug, Default)]
 struct CellShard {
-    slots: HashMap<Digest, CellSlot, AsItIs>,
+    slots: HashMap<Digest, CellSlot, IdentityHash>,
     swept_ns: u64,
 }
 

@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use http::{HeaderMap, HeaderValue};
 
-use super::shared::Stop;
+use super::shared::RateError;
 use super::*;
 use crate::identity::VerifiedIdentity;
 use crate::telemetry::metrics::Metrics;
@@ -123,7 +123,7 @@ fn what_a_later_limit_refuses_the_earlier_ones_get_back() {
         let principal = Principal::Anonymous;
         let subject = LimitSubject { target, ..at(&principal, network(1)) };
         rates.admit_call(&subject, now, None).map_err(|stop| match stop {
-            Stop::Refused(PolicyError::Rate(limited)) => limited.limit.to_string(),
+            RateError::Refused(PolicyError::Rate(limited)) => limited.limit.to_string(),
             other => panic!("{other:?}"),
         })
     };

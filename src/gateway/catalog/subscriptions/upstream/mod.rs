@@ -28,7 +28,7 @@ use crate::tables::subscriptions::feed::{Feed, Filter, Lane, Need};
 use crate::upstream::ReplicaSelection;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Client;
 use config::Limits;
 use net::jitter::jittered;
@@ -358,7 +358,7 @@ impl Carrier {
                 }
                 let changed = self.feed.settle(&ask, &acknowledged, has_gap, now);
                 for index in changed.indexes() {
-                    self.thread.state.hub.list_changed(&upstream, Changed::ALL[index]);
+                    self.thread.state.hub.list_changed(&upstream, ChangedList::ALL[index]);
                 }
                 self.trial_accepted(now);
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");
@@ -442,7 +442,7 @@ impl Carrier {
         let depth_max = state.snapshot.load().limits.json_depth_max;
         let heard = hear(&mut scratch.borrow_mut(), &message, id, depth_max);
         match heard.map_err(|_| StreamEnd::Lost(UpstreamError::Nonsense))? {
-            Heard::ListChanged(index) => state.hub.list_changed(&self.feed.upstream, Changed::ALL[index]),
+            Heard::ListChanged(index) => state.hub.list_changed(&self.feed.upstream, ChangedList::ALL[index]),
             Heard::Updated(notice) => self.feed.resource_changed(&Arc::new(notice)),
             Heard::Task(notice) => self.feed.task_changed(&Arc::new(notice)),
             Heard::Ended => return Err(StreamEnd::Gracefully),

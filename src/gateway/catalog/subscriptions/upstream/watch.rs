@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::promised::Promised;
+use super::promised::ListCapabilities;
 use super::stream::StreamGauge;
 use super::{LINGER, PAUSE_MAX, PAUSE_MIN, STEADY_AFTER, Thread};
 use crate::catalog::own_session::own_session;
@@ -25,10 +25,10 @@ use crate::session::{SessionId, UpstreamSession};
 use crate::tables::subscriptions::feed::{Feed, Lane};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
-use crate::upstream::changes::Changed;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Reply;
+use crate::upstream::get_stream::{self, GetResult, Messages};
 use crate::upstream::initialize::InitializeOffer;
-use crate::upstream::unasked::{self, GetResult, Messages};
 use net::jitter::jittered;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -196,7 +196,7 @@ impl ResourceWatch {
     async fn hear_stream(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> WatchEnd {
         let thread = Rc::clone(&self.thread);
         let named = session.named();
-        let reply = match unasked::open(&thread.client, upstream, named, self.after.as_ref()).await {
+        let reply = match get_stream::open(&thread.client, upstream, named, self.after.as_ref()).await {
             GetResult::Stream(reply) => *reply,
             GetResult::Refused => return WatchEnd::Refused(session.ended.clone()),
             GetResult::Failed(error) => {
@@ -234,7 +234,7 @@ impl ResourceWatch {
     async fn doubt(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> WatchEnd {
         let limits = self.thread.limits();
         let is_known =
-            unasked::is_session_known(&self.thread.asker(&limits), upstream, session.named()).await;
+            get_stream::is_session_known(&self.thread.asker(&limits), upstream, session.named()).await;
         if is_known == Some(true) && !self.was_open {
             return WatchEnd::Refused(session.ended.clone());
         }
@@ -259,10 +259,10 @@ impl ResourceWatch {
     ) -> Result<(), UpstreamError> {
         loop {
             let learned = upstream.facts.changed();
-            let Promised { had, told } = self.lists(upstream);
+            let ListCapabilities { had, told } = self.lists(upstream);
             upstream.changes.watch(told);
             if std::mem::take(&mut self.has_gap) {
-                for changed in Changed::ALL.into_iter().filter(|changed| had.has(*changed as usize)) {
+                for changed in ChangedList::ALL.into_iter().filter(|changed| had.has(*changed as usize)) {
                     self.thread.state.hub.list_changed(upstream, changed);
                 }
             }
@@ -279,9 +279,9 @@ impl ResourceWatch {
     }
 
     fn take(&mut self, upstream: &Upstream, session: SessionHeaders<'_>, event: Event) {
-        self.retry = unasked::retry(&event).unwrap_or(self.retry);
-        let id = unasked::id(&event);
-        let message = unasked::message(event).filter(|message| !message.is_empty());
+        self.retry = get_stream::retry(&event).unwrap_or(self.retry);
+        let id = get_stream::id(&event);
+        let message = get_stream::message(event).filter(|message| !message.is_empty());
         if let Some(message) = message {
             self.hear(upstream, session, &message);
         }
@@ -298,7 +298,7 @@ impl ResourceWatch {
         let is = |name: &str| envelope.method.as_ref().is_some_and(|method| method.equals(message, name));
         match envelope.kind {
             MessageKind::Notification => {
-                for changed in Changed::ALL.into_iter().filter(|changed| is(changed.method())) {
+                for changed in ChangedList::ALL.into_iter().filter(|changed| is(changed.method())) {
                     self.thread.state.hub.list_changed(upstream, changed);
                 }
             }
@@ -335,11 +335,11 @@ impl ResourceWatch {
     }
 
     /// What the upstream said of its lists.
-    fn lists(&self, upstream: &Upstream) -> Promised {
+    fn lists(&self, upstream: &Upstream) -> ListCapabilities {
         let known = upstream.facts.known();
-        let Some(introduction) = known.legacy.introduction() else { return Promised::default() };
+        let Some(introduction) = known.legacy.introduction() else { return ListCapabilities::default() };
         let depth_max = self.thread.limits().json_depth_max;
-        Promised::of(&introduction.result, &mut self.thread.scratch.borrow_mut(), depth_max)
+        ListCapabilities::of(&introduction.result, &mut self.thread.scratch.borrow_mut(), depth_max)
     }
 
     fn lost(&mut self) {

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::legacy::answers;
-use crate::line::legacy::crossing::{self, NotificationRouting};
+use crate::line::legacy::notification_routing::{self, NotificationRouting};
 use crate::mapper::Mapper;
-use crate::session::desk::OutboundMessage;
-use crate::upstream::unasked;
+use crate::session::outbox::OutboundMessage;
+use crate::upstream::get_stream;
 use protocol::error::UpstreamError;
 use protocol::json::quote;
 use protocol::method::Method;
@@ -38,8 +38,8 @@ pub(super) fn hand_on(
     session: &InSession,
     event: Event,
 ) -> Result<Option<Bytes>, UpstreamError> {
-    let id = unasked::id(&event);
-    let Some(data) = unasked::message(event) else { return Ok(id) };
+    let id = get_stream::id(&event);
+    let Some(data) = get_stream::message(event) else { return Ok(id) };
     if data.is_empty() {
         if id.is_some() && session.desk.has_client() {
             let _ = session.desk.deliver(parcel(session, id.clone(), data, None));
@@ -47,7 +47,7 @@ pub(super) fn hand_on(
         return Ok(id);
     }
     let mapper = mapper(worker, session);
-    let (data, question) = match crossing::to_client(worker, session, mapper.as_ref(), &data)? {
+    let (data, question) = match notification_routing::to_client(worker, session, mapper.as_ref(), &data)? {
         NotificationRouting::Withheld => return Ok(id),
         NotificationRouting::AsItIs => (data, None),
         NotificationRouting::Mapped { message, question } => (message.to_bytes(), question),
@@ -64,7 +64,7 @@ pub(super) fn hand_on(
 
 /// Tells the client that a resource has changed. `uri` as the upstream spells it.
 pub(super) fn announce_update(worker: &Rc<Worker>, session: &InSession, uri: &str) {
-    if !crossing::may_use(session, uri) {
+    if !notification_routing::may_use(session, uri) {
         return;
     }
     let uri = quote(uri);

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::{Listening, PAUSE_MAX, RETRY, ensure, events, in_session, wait_for_room};
 use crate::context::worker::{View, Worker};
 use crate::line::legacy::{self, SessionHolder};
-use crate::session::desk::SessionOutbox;
+use crate::session::outbox::SessionOutbox;
 use crate::session::{Session, UpstreamSession};
 use crate::upstream::Upstream;
 use net::jitter::jittered;

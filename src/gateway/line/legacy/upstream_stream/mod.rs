@@ -24,14 +24,14 @@ pub use self::lost::{announce_updates, come_back};
 use crate::access::limit::quota::QuotaPermit;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
-use crate::session::desk::SessionOutbox;
-use crate::session::heard::StreamState;
+use crate::session::outbox::SessionOutbox;
+use crate::session::stream_state::StreamState;
 use crate::session::{Session, UpstreamSession};
 use crate::upstream::ReplicaKey;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SessionHeaders;
 use crate::upstream::exchange::Reply;
-use crate::upstream::unasked::{self, Messages};
+use crate::upstream::get_stream::{self, Messages};
 use net::jitter::jittered;
 use protocol::error::UpstreamError;
 
@@ -263,15 +263,16 @@ impl Listening {
 
     async fn get(&self) -> StreamAttempt {
         let session = SessionHeaders { id: Some(&self.id), version: self.version, replica: self.replica };
-        let opened = unasked::open(&self.worker.client, &self.upstream, session, self.after.as_ref()).await;
+        let opened =
+            get_stream::open(&self.worker.client, &self.upstream, session, self.after.as_ref()).await;
         match opened {
-            unasked::GetResult::Stream(reply) => StreamAttempt::Stream(reply),
-            unasked::GetResult::Refused => StreamAttempt::Refused,
-            unasked::GetResult::Failed(error) => StreamAttempt::Failed(error),
-            unasked::GetResult::Doubtful => {
+            get_stream::GetResult::Stream(reply) => StreamAttempt::Stream(reply),
+            get_stream::GetResult::Refused => StreamAttempt::Refused,
+            get_stream::GetResult::Failed(error) => StreamAttempt::Failed(error),
+            get_stream::GetResult::Doubtful => {
                 let view = self.worker.view();
                 let asker = self.worker.asker(&view);
-                match unasked::is_session_known(&asker, &self.upstream, session).await {
+                match get_stream::is_session_known(&asker, &self.upstream, session).await {
                     Some(false) => StreamAttempt::Lost,
                     Some(true) if self.after.is_some() => StreamAttempt::UnknownEvent,
                     Some(true) if !self.was_open => StreamAttempt::Refused,
@@ -295,7 +296,7 @@ impl Listening {
             match event {
                 Ok(Some(event)) => {
                     self.failures = 0;
-                    self.retry = unasked::retry(&event).unwrap_or(self.retry);
+                    self.retry = get_stream::retry(&event).unwrap_or(self.retry);
                     wait_for_room(&self.desk).await;
                     let view = self.worker.view();
                     let Some(session) = self.in_session(&view) else { break EventsEnd::Unknown };

@@ -8,13 +8,13 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
 
 use super::session::LegacySession;
-use crate::access::limit::buffered::Reservation;
+use crate::access::limit::byte_budget::Reservation;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::collect;
 use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
-use crate::upstream::pipe::exchange::CALLER;
+use crate::upstream::get_stream::Messages;
+use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::pool::{self, ConnectionLease};
-use crate::upstream::unasked::Messages;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, MessageKind};
@@ -52,11 +52,11 @@ pub(super) struct LegacyCall {
     is_safe_to_repeat: bool,
 }
 
-/// What comes back.
-pub(super) enum Came {
+/// The reply of the server, as far as its head tells.
+pub(super) enum LegacyReply {
     /// One message.
     Message(Bytes, Reservation),
-    /// Several.
+    /// Several messages, as server-sent events.
     Events(Box<Messages>, Option<ConnectionLease>),
 }
 
@@ -108,7 +108,7 @@ impl LegacyCall {
         added: &str,
         own_id: &str,
         deadline: Instant,
-    ) -> Result<Came, UpstreamError> {
+    ) -> Result<LegacyReply, UpstreamError> {
         let body = self.body(added, own_id)?;
         let mut request = Request::new(RequestBody::from(body));
         *request.method_mut() = HttpMethod::POST;
@@ -152,7 +152,12 @@ impl LegacyCall {
         }
     }
 
-    async fn receive(&self, reply: Reply, own_id: &str, deadline: Instant) -> Result<Came, UpstreamError> {
+    async fn receive(
+        &self,
+        reply: Reply,
+        own_id: &str,
+        deadline: Instant,
+    ) -> Result<LegacyReply, UpstreamError> {
         let Reply { head, mut body, mut lease, .. } = reply;
         let (status, media) = (head.status, media_of(&head.headers));
         let (bytes_max, budget) = {
@@ -163,7 +168,7 @@ impl LegacyCall {
             return Err(UpstreamError::Credentials);
         }
         if media == Media::Sse && status.is_success() {
-            return Ok(Came::Events(Box::new(Messages::new(body, bytes_max, &budget)), lease));
+            return Ok(LegacyReply::Events(Box::new(Messages::new(body, bytes_max, &budget)), lease));
         }
         if media == Media::Json {
             let bytes_max = if status.is_success() { bytes_max } else { FAILED_BYTES_MAX };
@@ -187,7 +192,7 @@ impl LegacyCall {
             }
             pool::give_back(lease, Instant::now());
             if is_answer {
-                return Ok(Came::Message(message, held));
+                return Ok(LegacyReply::Message(message, held));
             }
         }
         if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {

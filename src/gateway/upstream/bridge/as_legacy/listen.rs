@@ -14,9 +14,9 @@ use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::bridge::next_number;
 use crate::upstream::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
-use crate::upstream::pipe::exchange::CALLER;
+use crate::upstream::get_stream::{self, Messages};
+use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::pool::ConnectionLease;
-use crate::upstream::unasked::{self, Messages};
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::media::{Media, media_of};
@@ -135,7 +135,7 @@ impl Listen {
     async fn message(&mut self) -> Result<Bytes, UpstreamError> {
         loop {
             let event = self.messages.next().await?.ok_or(UpstreamError::Reset)?;
-            if let Some(message) = unasked::message(event).filter(|message| !message.is_empty()) {
+            if let Some(message) = get_stream::message(event).filter(|message| !message.is_empty()) {
                 return Ok(message);
             }
         }

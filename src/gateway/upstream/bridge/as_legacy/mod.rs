@@ -15,15 +15,15 @@
 //! to no call.
 
 mod call;
-mod line;
+mod initialize;
 mod listen;
-mod opening;
+mod mrtr_loop;
+mod mrtr_round;
+mod notification_stream;
 mod post;
 mod session;
-mod subscribed;
+mod subscriptions;
 mod tools;
-mod unasked;
-mod waiting;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,20 +35,20 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request::Parts};
 use parking_lot::Mutex;
 
-use self::opening::ClientOffer;
+use self::initialize::ClientOffer;
+use self::notification_stream::NotificationStream;
 use self::post::LegacyPost;
 use self::session::{LegacySession, random_name};
 use self::tools::ListTurn;
-use self::unasked::NotificationStream;
-use super::Translated;
+use super::EventBody;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::metrics::gauge;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::incoming::Incoming;
-use crate::upstream::pipe::Own;
-use crate::upstream::pipe::exchange::{empty, json};
+use crate::upstream::mux::OwnRequest;
+use crate::upstream::mux::exchange::{empty, json};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
@@ -149,7 +149,7 @@ pub async fn answer(
     };
     match envelope.kind {
         MessageKind::Request => {
-            if parts.extensions.get::<Own>().is_none() {
+            if parts.extensions.get::<OwnRequest>().is_none() {
                 upstream.bridge.series.requests.legacy.inc();
             }
             let sending = sending.as_deref();
@@ -215,6 +215,6 @@ fn hear(client: &Client, session: &LegacySession, message: &Bytes, envelope: &En
 fn events(events: impl Stream<Item = Result<Bytes, UpstreamError>> + 'static) -> Reply {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    let body = Incoming::Translated(Translated::new(events));
+    let body = Incoming::Translated(EventBody::new(events));
     Reply { head: response.into_parts().0, body, lease: None, replica: None }
 }

@@ -10,11 +10,11 @@ use tokio::time::timeout_at;
 
 use super::call::LegacyCall;
 use super::events;
-use super::line::{MrtrEvent, MrtrLoop};
+use super::mrtr_loop::{MrtrEvent, MrtrLoop};
 use super::session::LegacySession;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::pipe::exchange::json;
+use crate::upstream::mux::exchange::json;
 use crate::upstream::sending::Sending;
 use protocol::envelope::Envelope;
 use protocol::error::{UpstreamError, error_body};

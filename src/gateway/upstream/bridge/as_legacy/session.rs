@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::subscribed::LegacySubscriptions;
+use super::subscriptions::LegacySubscriptions;
 use crate::upstream::bridge::next_number;
 use protocol::json::quote;
 use protocol::level::Level;
 use protocol::translation::input::Answer;
 use protocol::translation::request::with_level;
 
-/// One session.
+/// A legacy client's session with the bridge.
 #[derive(Debug)]
 pub(super) struct LegacySession {
     /// What every request says of the client, but for the level of log lines.

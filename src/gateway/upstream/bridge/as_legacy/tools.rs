@@ -17,7 +17,7 @@ use super::call::LegacyCall;
 use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::{AskRequest, Asker, modern_headers};
 use crate::upstream::listing::Annotations;
-use crate::upstream::pipe::exchange::CALLER;
+use crate::upstream::mux::exchange::CALLER;
 use protocol::ambiguity;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Kind, Scratch, Value, quote};

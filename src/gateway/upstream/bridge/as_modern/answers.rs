@@ -20,7 +20,7 @@ use memchr::memmem;
 use super::call::ModernCall;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
-use crate::upstream::pipe::exchange::json;
+use crate::upstream::mux::exchange::json;
 use protocol::asking::Asked;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Kind, Scratch, Value};

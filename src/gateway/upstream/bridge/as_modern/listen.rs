@@ -12,20 +12,20 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::{sleep, timeout_at};
 
 use super::call::ModernCall;
-use super::hearing::{SessionName, with_asker};
 use super::multiplexed::{events_reply, failure, with_memory};
 use super::position::{self, StreamPosition};
-use super::shared::{SharedSessionGauge, apart};
-use super::{answers, telling};
+use super::response_reader::{SessionName, with_asker};
+use super::shared_session::{SharedSessionGauge, apart};
+use super::{answers, fire_and_forget};
 use crate::access::limit::quota::QuotaPermit;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::bridge::{BridgedCaller, Translated};
+use crate::upstream::bridge::{BridgedCaller, EventBody};
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::incoming::Broken;
+use crate::upstream::get_stream::{self, Messages};
+use crate::upstream::incoming::BrokenReply;
 use crate::upstream::initialize::{self, InitializeOffer, InitializedSession};
 use crate::upstream::pool::ConnectionLease;
-use crate::upstream::unasked::{self, Messages};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value, quote};
@@ -73,14 +73,14 @@ pub async fn open(
     let first = Some(data_event(Bytes::from(first)));
     let open =
         OpenSubscription { client: client.clone(), upstream: Arc::clone(upstream), call, heard, first };
-    Ok(events_reply(Translated::new(stream::unfold(Some(open), |open| async move {
+    Ok(events_reply(EventBody::new(stream::unfold(Some(open), |open| async move {
         let mut open = open?;
         let event = open.next().await;
-        event.map(|(event, goes_on)| (Ok::<_, Broken>(event), goes_on.then_some(open)))
+        event.map(|(event, goes_on)| (Ok::<_, BrokenReply>(event), goes_on.then_some(open)))
     }))))
 }
 
-/// A subscription.
+/// A client's subscription to resources of a legacy server.
 struct OpenSubscription {
     client: Client,
     upstream: Arc<Upstream>,
@@ -150,11 +150,11 @@ impl ResourceStream {
             return Ok(None);
         }
         let named = subscription.name.named();
-        let reply = match unasked::open(client, upstream, named, None).await {
-            unasked::GetResult::Stream(reply) => *reply,
-            unasked::GetResult::Refused => return Ok(None),
-            unasked::GetResult::Doubtful => return Err(UpstreamError::SessionLost),
-            unasked::GetResult::Failed(error) => return Err(error.unwrap_or(UpstreamError::Nonsense)),
+        let reply = match get_stream::open(client, upstream, named, None).await {
+            get_stream::GetResult::Stream(reply) => *reply,
+            get_stream::GetResult::Refused => return Ok(None),
+            get_stream::GetResult::Doubtful => return Err(UpstreamError::SessionLost),
+            get_stream::GetResult::Failed(error) => return Err(error.unwrap_or(UpstreamError::Nonsense)),
         };
         subscription.subscribe(uris).await;
         let limits = client.pipes.shared.limits();
@@ -184,7 +184,7 @@ impl ResourceStream {
                 let told: Segments = told.map_err(|_| UpstreamError::Nonsense)?;
                 return Ok(data_event(told));
             }
-            telling::refuse(client, upstream, &self.subscription.name, &message);
+            fire_and_forget::refuse(client, upstream, &self.subscription.name, &message);
         }
     }
 
@@ -275,7 +275,7 @@ impl ResourceSession {
             r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"uri":{}}}}}"#,
             quote(&uri.value)
         );
-        let question = telling::question(&self.name, message.into(), ANSWER_BYTES_MAX, ASK_TIMEOUT);
+        let question = fire_and_forget::question(&self.name, message.into(), ANSWER_BYTES_MAX, ASK_TIMEOUT);
         let answer =
             with_asker(&self.client, async |asker: Asker<'_>| asker.ask(&self.upstream, question).await);
         let Ok(answer) = answer.await else { return false };

@@ -2,29 +2,29 @@
 //!
 //! | request | how it is made |
 //! |---|---|
-//! | of a client that takes questions or log lines | [`exclusive`]: on a session that is its own meanwhile |
-//! | with a `requestState` | [`parked`]: goes on with a call that waits |
+//! | of a client that takes questions or log lines | [`exclusive_pool`]: on a session that is its own meanwhile |
+//! | with a `requestState` | [`suspended`]: goes on with a call that waits |
 //! | `subscriptions/listen` | [`listen`]: on a session that is its own |
 //! | any other | [`multiplexed`]: on a session that the principal's calls share |
 //! | a notification | 202, and nothing more |
 
 pub mod answers;
-pub mod attached;
 pub mod call;
-pub mod exclusive;
-pub mod heard;
-pub mod hearing;
-pub mod line;
+pub mod call_driver;
+pub mod call_reply;
+pub mod exclusive_pool;
+pub mod exclusive_session;
+pub mod fire_and_forget;
+pub mod incoming_message;
 pub mod listen;
 pub mod multiplexed;
-pub mod parked;
 pub mod position;
-pub mod seat;
-pub mod shared;
+pub mod response_reader;
+pub mod session_client;
+pub mod shared_session;
 pub mod state;
+pub mod suspended;
 pub mod tasks;
-pub mod telling;
-pub mod turn;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,14 +35,14 @@ use tokio::sync::Semaphore;
 use self::answers::IntroductionCache;
 use self::call::ModernCall;
 use self::multiplexed::with_memory;
-use self::shared::SharedSessions;
+use self::shared_session::SharedSessions;
 use self::tasks::TaskOnlyTools;
 use crate::access::limit::quota::{Quota, QuotaPermit};
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
-use crate::upstream::pipe::exchange::empty;
+use crate::upstream::mux::exchange::empty;
 use protocol::error::UpstreamError;
 use protocol::method::Method;
 
@@ -52,9 +52,9 @@ pub struct ModernFacade {
     /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
     pub room: Arc<Quota>,
     /// Sessions that one call at a time has to itself.
-    pub seats: exclusive::ExclusiveSessions,
+    pub seats: exclusive_pool::ExclusiveSessions,
     /// Calls that wait for their client's answers.
-    pub parked: parked::SuspendedCalls,
+    pub parked: suspended::SuspendedCalls,
     /// Those that calls share.
     pub shared: SharedSessions,
     /// How it introduced itself.
@@ -69,12 +69,12 @@ impl Default for ModernFacade {
     fn default() -> Self {
         Self {
             room: Quota::new(0),
-            seats: exclusive::ExclusiveSessions::default(),
-            parked: parked::SuspendedCalls::default(),
+            seats: exclusive_pool::ExclusiveSessions::default(),
+            parked: suspended::SuspendedCalls::default(),
             shared: SharedSessions::default(),
             servers: IntroductionCache::default(),
             tools: TaskOnlyTools::default(),
-            telling: Arc::new(Semaphore::new(telling::TELLING_MAX)),
+            telling: Arc::new(Semaphore::new(fire_and_forget::TELLING_MAX)),
         }
     }
 }
@@ -135,7 +135,7 @@ pub async fn answer(
                 "tasks are not translated between revisions of MCP: the gateway waits for results itself";
             Ok(answers::refusal(&call, StatusCode::NOT_FOUND, -32601, why).into_reply())
         }
-        _ if call.request_state.is_some() => parked::resume(client, upstream, call).await,
+        _ if call.request_state.is_some() => suspended::resume(client, upstream, call).await,
         _ => make(client, upstream, call).await,
     }
 }
@@ -157,7 +157,7 @@ async fn make(client: &Client, upstream: &Arc<Upstream>, call: ModernCall) -> Re
         tools.remove(&tool);
     }
     let reply = if call.takes_messages() {
-        exclusive::call(client, upstream, Arc::clone(&call)).await?
+        exclusive_pool::call(client, upstream, Arc::clone(&call)).await?
     } else {
         multiplexed::call(client, upstream, Arc::clone(&call)).await?
     };

@@ -15,15 +15,15 @@ use tokio::time::timeout;
 
 use super::answers;
 use super::call::ModernCall;
-use super::hearing::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem};
-use super::shared::{ProgressReceiver, SharedSessions, Use};
-use super::telling;
+use super::fire_and_forget;
+use super::response_reader::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem};
+use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
 use crate::upstream::Upstream;
-use crate::upstream::bridge::{Translated, next_number};
+use crate::upstream::bridge::{EventBody, next_number};
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::incoming::Incoming;
-use crate::upstream::pipe::exchange::empty;
-use crate::upstream::pipe::queue;
+use crate::upstream::mux::exchange::empty;
+use crate::upstream::mux::queue;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::{Document, JsonError};
 use protocol::method::Method;
@@ -46,7 +46,7 @@ pub async fn call(
     let mut may_reopen = true;
     loop {
         let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
-        let mut running = Running::begin(client, upstream, using, &call);
+        let mut running = CallInProgress::begin(client, upstream, using, &call);
         match running.post("").await? {
             ReplyStart::Answer(answer) => {
                 running.is_over = true;
@@ -65,7 +65,7 @@ pub async fn call(
 }
 
 /// A call under way. Dropped before its answer, it is cancelled.
-pub struct Running {
+pub struct CallInProgress {
     /// This thread's way to the server.
     pub client: Client,
     /// The server.
@@ -77,13 +77,18 @@ pub struct Running {
     /// Nothing is to be cancelled any more.
     pub is_over: bool,
     /// Its right to the session.
-    pub using: Use,
+    pub using: SessionUse,
     progress: Option<(ProgressReceiver, queue::PieceReceiver)>,
 }
 
-impl Running {
+impl CallInProgress {
     /// Begins a call in a session; nothing is sent yet.
-    pub fn begin(client: &Client, upstream: &Arc<Upstream>, using: Use, call: &Arc<ModernCall>) -> Self {
+    pub fn begin(
+        client: &Client,
+        upstream: &Arc<Upstream>,
+        using: SessionUse,
+        call: &Arc<ModernCall>,
+    ) -> Self {
         let id = next_number();
         let progress = call.token.is_some().then(|| using.session.hear(client, id));
         Self {
@@ -114,7 +119,7 @@ impl Running {
             is_safe_to_repeat: call.method.is_safe_to_repeat() || tool().unwrap_or(false),
             deadline: call.deadline,
         };
-        let begun = hearing::post(client, upstream, &self.using.session.name, posted).await;
+        let begun = response_reader::post(client, upstream, &self.using.session.name, posted).await;
         if begun.as_ref().is_err_and(|error| *error != UpstreamError::TimedOut) {
             // It never arrived, or nobody can say what became of it.
             self.is_over = true;
@@ -142,7 +147,7 @@ impl Running {
             }
             (Some(_), _) => None,
             (None, _) => {
-                telling::refuse(&self.client, &self.upstream, &self.using.session.name, message);
+                fire_and_forget::refuse(&self.client, &self.upstream, &self.using.session.name, message);
                 None
             }
         }
@@ -159,17 +164,17 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for CallInProgress {
     fn drop(&mut self) {
         if !self.is_over {
-            telling::cancel(&self.client, &self.upstream, &self.using.session.name, &self.id);
+            fire_and_forget::cancel(&self.client, &self.upstream, &self.using.session.name, &self.id);
         }
     }
 }
 
 /// The reply to a call whose answer comes as an event.
-async fn stream(running: Running, hearing: Box<ResponseReader>) -> Result<Reply, UpstreamError> {
-    let mut under_way = UnderWay { running, hearing: Some(hearing) };
+async fn stream(running: CallInProgress, hearing: Box<ResponseReader>) -> Result<Reply, UpstreamError> {
+    let mut under_way = StreamedCall { running, hearing: Some(hearing) };
     // A server that can be asked again for its stream begins with an event that says nothing.
     let says_something = async {
         loop {
@@ -189,7 +194,7 @@ async fn stream(running: Running, hearing: Box<ResponseReader>) -> Result<Reply,
 }
 
 /// The events of a reply, while they come.
-fn events(first: Bytes, under_way: UnderWay) -> Reply {
+fn events(first: Bytes, under_way: StreamedCall) -> Reply {
     let rest = stream::unfold((Some(first), under_way), |(first, mut under_way)| async move {
         if let Some(first) = first {
             return Some((Ok(first), (None, under_way)));
@@ -206,11 +211,11 @@ fn events(first: Bytes, under_way: UnderWay) -> Reply {
         };
         Some((Ok(event), (None, under_way)))
     });
-    events_reply(Translated::new(rest))
+    events_reply(EventBody::new(rest))
 }
 
 /// The reply whose body are these events.
-pub fn events_reply(events: Translated) -> Reply {
+pub fn events_reply(events: EventBody) -> Reply {
     let mut reply = empty(http::StatusCode::OK);
     reply.head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     reply.body = Incoming::Translated(events);
@@ -223,8 +228,8 @@ pub fn failure(call: &ModernCall, error: UpstreamError) -> String {
 }
 
 /// A call whose stream has begun.
-struct UnderWay {
-    running: Running,
+struct StreamedCall {
+    running: CallInProgress,
     /// `None`: all was said.
     hearing: Option<Box<ResponseReader>>,
 }
@@ -236,7 +241,7 @@ enum ReplyEvent {
     Last(answers::CallAnswer),
 }
 
-impl UnderWay {
+impl StreamedCall {
     /// What the client is told next; `None` after the last. May be dropped and called again.
     async fn next(&mut self) -> Result<Option<ReplyEvent>, UpstreamError> {
         let Self { running, hearing: heard } = self;

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::hearing::{SessionName, is_known};
+use super::response_reader::{SessionName, is_known};
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::unasked;
+use crate::upstream::get_stream;
 use protocol::sse::Event;
 
 /// When a stream is opened again, unless the server says.
@@ -43,7 +43,7 @@ pub struct StreamPosition {
 /// What came of asking for a stream.
 #[derive(Debug)]
 pub enum ResumeResult {
-    /// It stands.
+    /// The stream is open.
     Stream(Box<Reply>),
     /// The server knows the session, but not the event to go on after.
     UnknownEvent,
@@ -62,14 +62,14 @@ impl Default for StreamPosition {
 impl StreamPosition {
     /// Asks for the stream of a session from here on.
     pub async fn open(&self, client: &Client, upstream: &Upstream, session: &SessionName) -> ResumeResult {
-        match unasked::open(client, upstream, session.named(), self.after.as_ref()).await {
-            unasked::GetResult::Stream(reply) => ResumeResult::Stream(reply),
-            unasked::GetResult::Refused => ResumeResult::Refused,
-            unasked::GetResult::Failed(error) => {
+        match get_stream::open(client, upstream, session.named(), self.after.as_ref()).await {
+            get_stream::GetResult::Stream(reply) => ResumeResult::Stream(reply),
+            get_stream::GetResult::Refused => ResumeResult::Refused,
+            get_stream::GetResult::Failed(error) => {
                 tracing::debug!(upstream = upstream.config.name, ?error, "a stream cannot be opened");
                 ResumeResult::Failed
             }
-            unasked::GetResult::Doubtful => match is_known(client, upstream, session).await {
+            get_stream::GetResult::Doubtful => match is_known(client, upstream, session).await {
                 // If the session is gone, the next call finds out.
                 Some(false) => ResumeResult::Refused,
                 Some(true) if self.after.is_some() => ResumeResult::UnknownEvent,
@@ -90,12 +90,12 @@ impl StreamPosition {
     /// Goes on by an event. Returns its message, if there is one.
     pub fn take(&mut self, event: Event) -> Option<Bytes> {
         self.fruitless = 0;
-        self.retry = unasked::retry(&event).unwrap_or(self.retry);
+        self.retry = get_stream::retry(&event).unwrap_or(self.retry);
         // An empty id takes the one before back.
-        if let Some(id) = unasked::id(&event) {
+        if let Some(id) = get_stream::id(&event) {
             self.after = Some(id).filter(|id| !id.is_empty());
         }
-        let message = unasked::message(event).filter(|message| !message.is_empty());
+        let message = get_stream::message(event).filter(|message| !message.is_empty());
         if message.is_some() {
             self.quiet = 0;
         }

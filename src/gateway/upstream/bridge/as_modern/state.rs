@@ -1,7 +1,7 @@
 //! The `requestState` of a call that waits: what it names, sealed so that nobody else can make or change one.
 //!
 //! The key is this process's own and ends with it, as the calls do. That a state is used once is not seen here, but in
-//! [`super::parked`].
+//! [`super::suspended`].
 
 use std::sync::OnceLock;
 
@@ -24,9 +24,9 @@ const NUMBER_BYTES: usize = size_of::<u64>();
 const BINDING_BYTES: usize = 32;
 const TEXT_BYTES: usize = 2 * NUMBER_BYTES + BINDING_BYTES;
 
-/// The key.
+/// The key that seals `requestState`.
 #[derive(Debug, Default)]
-pub struct Seal(OnceLock<Option<SealingKeys>>);
+pub struct StateSeal(OnceLock<Option<SealingKeys>>);
 
 /// Whom and what a call belongs to: a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +34,12 @@ pub struct Binding([u8; BINDING_BYTES]);
 
 /// What a state says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stated {
+pub struct RequestState {
     /// Which call waits.
     pub parked: u64,
     /// Until when, in seconds of Unix time.
     pub expires_s: u64,
-    /// Whose it is.
+    /// The digest of whom and what the call belongs to.
     pub binding: Binding,
 }
 
@@ -77,9 +77,9 @@ impl Binding {
     }
 }
 
-impl Seal {
+impl StateSeal {
     /// Seals a state. `None` only if the system has no randomness.
-    pub fn seal(&self, stated: Stated) -> Option<String> {
+    pub fn seal(&self, stated: RequestState) -> Option<String> {
         let keys = self.keys()?;
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).ok()?;
@@ -92,7 +92,7 @@ impl Seal {
     }
 
     /// Opens a state. `None`: it was not made here, or was changed.
-    pub fn open(&self, state: &str) -> Option<Stated> {
+    pub fn open(&self, state: &str) -> Option<RequestState> {
         let keys = self.keys()?;
         let sealed = URL_SAFE_NO_PAD.decode(state).ok()?;
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_BYTES>()?;
@@ -103,7 +103,7 @@ impl Seal {
         }
         let (parked, rest) = text.split_first_chunk::<NUMBER_BYTES>()?;
         let (expires_s, binding) = rest.split_first_chunk::<NUMBER_BYTES>()?;
-        Some(Stated {
+        Some(RequestState {
             parked: u64::from_le_bytes(*parked),
             expires_s: u64::from_le_bytes(*expires_s),
             binding: Binding(binding.try_into().ok()?),
@@ -148,8 +148,9 @@ mod tests {
 
     #[test]
     fn only_what_was_sealed_here_opens() {
-        let (seal, other) = (Seal::default(), Seal::default());
-        let stated = Stated { parked: 7, expires_s: 9, binding: binding("p", CALL).expect("a message") };
+        let (seal, other) = (StateSeal::default(), StateSeal::default());
+        let stated =
+            RequestState { parked: 7, expires_s: 9, binding: binding("p", CALL).expect("a message") };
         let state = seal.seal(stated).expect("randomness");
         assert!(state.len() <= 128, "{}", state.len());
         assert_eq!(seal.open(&state), Some(stated));

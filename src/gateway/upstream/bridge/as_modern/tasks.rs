@@ -20,15 +20,15 @@ use tokio::time::{Sleep, sleep};
 
 use super::answers;
 use super::call::ModernCall;
-use super::hearing::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem, with_asker};
-use super::multiplexed::{Running, events_reply, failure, with_memory};
-use super::shared::SharedSessions;
-use super::telling;
+use super::fire_and_forget;
+use super::multiplexed::{CallInProgress, events_reply, failure, with_memory};
+use super::response_reader::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem, with_asker};
+use super::shared_session::SharedSessions;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::bridge::{Translated, next_number};
+use crate::upstream::bridge::{EventBody, next_number};
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::incoming::Broken;
+use crate::upstream::incoming::BrokenReply;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
 use protocol::method::Method;
@@ -109,7 +109,7 @@ pub async fn call(
     let mut may_reopen = true;
     loop {
         let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
-        let mut running = Running::begin(client, upstream, using, &call);
+        let mut running = CallInProgress::begin(client, upstream, using, &call);
         let answer = match running.post(TTL).await? {
             ReplyStart::Answer(answer) => answer,
             ReplyStart::Stream(hearing) => {
@@ -132,11 +132,14 @@ pub async fn call(
             return running.last(&answer).map(answers::CallAnswer::into_reply);
         };
         upstream.bridge.as_modern.tools.add(tool);
-        return Ok(events(Driven::new(running, task)));
+        return Ok(events(TaskDriver::new(running, task)));
     }
 }
 
-async fn answer_of(running: &Running, mut hearing: Box<ResponseReader>) -> Result<Bytes, UpstreamError> {
+async fn answer_of(
+    running: &CallInProgress,
+    mut hearing: Box<ResponseReader>,
+) -> Result<Bytes, UpstreamError> {
     loop {
         match hearing.next().await? {
             StreamItem::Message { message, is_answer: true } => {
@@ -180,8 +183,8 @@ impl Task {
 }
 
 /// A task under way. Dropped before its result, it is cancelled.
-struct Driven {
-    running: Running,
+struct TaskDriver {
+    running: CallInProgress,
     task: Task,
     pause: std::pin::Pin<Box<Sleep>>,
     failures: u32,
@@ -190,7 +193,7 @@ struct Driven {
     is_over: bool,
 }
 
-fn events(driven: Driven) -> Reply {
+fn events(driven: TaskDriver) -> Reply {
     let events = stream::unfold(driven, |mut driven| async move {
         if driven.is_over {
             return None;
@@ -204,13 +207,13 @@ fn events(driven: Driven) -> Reply {
                 told
             }
         };
-        Some((Ok::<_, Broken>(event), driven))
+        Some((Ok::<_, BrokenReply>(event), driven))
     });
-    events_reply(Translated::new(events))
+    events_reply(EventBody::new(events))
 }
 
-impl Driven {
-    fn new(running: Running, task: Task) -> Self {
+impl TaskDriver {
+    fn new(running: CallInProgress, task: Task) -> Self {
         let pause = Box::pin(sleep(task.poll_interval));
         Self { running, task, pause, failures: 0, result: None, is_over: false }
     }
@@ -263,10 +266,10 @@ impl Driven {
 
     /// Asks how the task stands.
     async fn look(&mut self) -> Result<(), UpstreamError> {
-        let Running { client, upstream, .. } = &self.running;
+        let CallInProgress { client, upstream, .. } = &self.running;
         let session = &self.running.using.session;
         let message = self.message(next_number(), "tasks/get");
-        let question = telling::question(&session.name, message.into(), POLL_BYTES_MAX, POLL_TIMEOUT);
+        let question = fire_and_forget::question(&session.name, message.into(), POLL_BYTES_MAX, POLL_TIMEOUT);
         let answer = with_asker(client, async |asker: Asker<'_>| asker.ask(upstream, question).await).await;
         match answer.ok().and_then(|answer| Task::read(client, &answer.body)) {
             Some(task) => {
@@ -285,7 +288,7 @@ impl Driven {
 
     /// Asks for the result; `None`: it comes as an event.
     async fn ask_for_result(&mut self) -> Result<Option<Bytes>, UpstreamError> {
-        let Running { client, upstream, .. } = &self.running;
+        let CallInProgress { client, upstream, .. } = &self.running;
         let session = &self.running.using.session;
         let id = next_number();
         let posted = BridgedRequest {
@@ -296,7 +299,7 @@ impl Driven {
             is_safe_to_repeat: true,
             deadline: Instant::now() + upstream.config.reply_timeout,
         };
-        match hearing::post(client, upstream, &session.name, posted).await? {
+        match response_reader::post(client, upstream, &session.name, posted).await? {
             ReplyStart::Answer(answer) => Ok(Some(answer)),
             ReplyStart::Stream(hearing) => {
                 self.result = Some(hearing);
@@ -317,14 +320,14 @@ impl Driven {
     }
 
     fn cancel(&self) {
-        let Running { client, upstream, .. } = &self.running;
+        let CallInProgress { client, upstream, .. } = &self.running;
         let session = &self.running.using.session;
         let message = self.message(next_number(), "tasks/cancel");
-        telling::tell(client, upstream, &session.name, message);
+        fire_and_forget::tell(client, upstream, &session.name, message);
     }
 }
 
-impl Drop for Driven {
+impl Drop for TaskDriver {
     fn drop(&mut self) {
         if !self.is_over {
             self.cancel();

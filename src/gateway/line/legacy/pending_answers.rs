@@ -1,0 +1,55 @@
+//! Answers that clients owe to upstreams, and the end of the upstreams' patience.
+//!
+//! Each worker looks once a second through what its own streams have asked; what was answered meanwhile is forgotten.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::answers;
+use crate::context::in_session::{InSession, PendingAnswer};
+use crate::context::worker::Worker;
+use crate::session::outbox::OutboundMessage;
+use protocol::json::quote;
+
+/// Remembers when the answer is due.
+pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
+    let due = Instant::now() + session.upstream.config.request_timeout;
+    worker.owed.borrow_mut().push(PendingAnswer {
+        public_id: public_id.into(),
+        due,
+        session: session.clone(),
+    });
+}
+
+/// Gives up what is due: the upstream is told, and so is the client where it listens.
+pub fn sweep(worker: &Rc<Worker>) {
+    let now = Instant::now();
+    let mut due = Vec::new();
+    worker.owed.borrow_mut().retain_mut(|owed| {
+        let is_waited_for = owed.session.desk.has_question(&owed.public_id);
+        if is_waited_for && owed.due <= now {
+            due.push((std::mem::take(&mut owed.public_id), owed.session.clone()));
+        }
+        is_waited_for && owed.due > now
+    });
+    for (public_id, session) in due {
+        let Some(question) = session.desk.take_question(&public_id) else { continue };
+        session.upstream.series.questions.expired.inc();
+        answers::refuse(worker, &session, question.inner_id.as_bytes(), answers::TOO_LATE);
+        if session.desk.has_client() {
+            let id = quote(&public_id);
+            let note = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"no answer in time"}}}}"#
+            );
+            let parcel = OutboundMessage {
+                upstream: Arc::from(""),
+                event_id: None,
+                data: note.into(),
+                question: None,
+            };
+            // Without room for it, the client's answer goes nowhere.
+            let _ = session.desk.deliver(parcel);
+        }
+    }
+}

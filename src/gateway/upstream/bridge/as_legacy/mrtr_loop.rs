@@ -1,0 +1,335 @@
+//! The line of one bridged call: a request to the server, what comes of it, what the client is asked on the way, and the
+//! request again with its answers, until there is an answer for the client.
+//!
+//! It is read by whoever sends the reply to the client, and by nobody else: nothing goes on when that ends. Between the
+//! client's answers it gives comments, so that nobody takes a client that thinks for a server that is silent.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use super::call::{LegacyCall, LegacyReply};
+use super::mrtr_round::{AnswerOutcome, MrtrRound};
+use super::session::CallGuard;
+use super::tools;
+use crate::access::limit::byte_budget::Reservation;
+use crate::upstream::bridge::next_number;
+use crate::upstream::get_stream::{self, Messages};
+use crate::upstream::pool::{self, ConnectionLease};
+use protocol::error::{UpstreamError, error_body};
+use protocol::json::quote;
+use protocol::sse::{Event, data_event};
+use protocol::translation::answer::{self, Ids, Said};
+use protocol::translation::input::{Answer, Input, continuation};
+
+/// The longest pause between two comments.
+const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
+const COMMENT: &[u8] = b":\n\n";
+/// The code of a call that its client wants no answer to any more.
+const CANCELLED: i32 = -32800;
+/// The code of a call that cannot go on without an answer that the client does not give.
+const REFUSED: i32 = -32603;
+/// How much longer than a client may take its answer is waited for: who gives the client up says so here, and may be late.
+const LATE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end of a stream is waited for once the answer came on it.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A call on its way.
+pub(super) struct MrtrLoop {
+    call: LegacyCall,
+    underway: CallGuard,
+    stage: MrtrStage,
+    /// When the head of the next reply must be there, as long as the client was sent nothing.
+    deadline: Option<Instant>,
+    rounds: usize,
+    /// The id that the server knows the request by; another one each time it is sent.
+    own_id: String,
+    may_list: bool,
+    held: Reservation,
+}
+
+enum MrtrStage {
+    /// The server is sent the request, with this in its `params`.
+    Asking(String),
+    /// The server speaks.
+    Reading(Box<Messages>, Option<ConnectionLease>),
+    /// The client is asked.
+    Waiting(MrtrRound),
+    /// This answer is the last.
+    Answered(Bytes),
+    /// Only the end of the server's reply is missing.
+    Ending(Box<Messages>, Option<ConnectionLease>),
+    Over,
+}
+
+/// What the client is to see next.
+pub(super) enum MrtrEvent {
+    /// That there is a stream of events.
+    Begun,
+    /// Messages for the client, as server-sent events.
+    Events(Bytes),
+    /// The answer, the last message.
+    Answer(Bytes),
+}
+
+impl MrtrLoop {
+    /// Begins; the first reply must have begun at `deadline`.
+    pub(super) fn new(call: LegacyCall, deadline: Instant) -> Self {
+        let underway = call.session.begin(Bytes::copy_from_slice(call.id.as_bytes()));
+        let held = call.client.pipes.shared.limits().budget.reservation();
+        Self {
+            call,
+            underway,
+            stage: MrtrStage::Asking(String::new()),
+            deadline: Some(deadline),
+            rounds: 0,
+            own_id: fresh_id(),
+            may_list: true,
+            held,
+        }
+    }
+
+    /// The first that the client is to see. An error: there is nothing but that.
+    pub(super) async fn first(&mut self) -> Result<MrtrEvent, UpstreamError> {
+        self.next().await?.ok_or(UpstreamError::Reset)
+    }
+
+    /// Events for the client; `None` at the end, and after an error.
+    pub(super) async fn events(&mut self) -> Option<Result<Bytes, UpstreamError>> {
+        self.deadline = None;
+        loop {
+            return match self.next().await.transpose()? {
+                Ok(MrtrEvent::Begun) => continue,
+                Ok(MrtrEvent::Events(events)) => Some(Ok(events)),
+                Ok(MrtrEvent::Answer(answer)) => Some(Ok(data_event(answer))),
+                Err(error) => {
+                    self.stage = MrtrStage::Over;
+                    Some(Err(error))
+                }
+            };
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<MrtrEvent>, UpstreamError> {
+        let (cancelled, ended) = (self.underway.cancelled.clone(), self.call.session.ended.clone());
+        if matches!(self.stage, MrtrStage::Over | MrtrStage::Answered(_) | MrtrStage::Ending(..)) {
+            return self.step().await;
+        }
+        tokio::select! {
+            next = self.step() => next,
+            () = cancelled.cancelled() => Ok(Some(self.give_up("the call was cancelled", CANCELLED))),
+            () = ended.cancelled() => Ok(Some(self.give_up("the session is over", CANCELLED))),
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<MrtrEvent>, UpstreamError> {
+        loop {
+            match &mut self.stage {
+                MrtrStage::Asking(added) => {
+                    let added = std::mem::take(added);
+                    if let Some(next) = self.ask_server(added).await? {
+                        return Ok(Some(next));
+                    }
+                }
+                MrtrStage::Reading(messages, lease) => {
+                    // The end without an answer.
+                    let ended = |event: Option<Event>| event.ok_or(UpstreamError::Reset);
+                    let event = messages.next().await.and_then(ended);
+                    let event = event.inspect_err(|error| pool::note_error(lease.as_mut(), error))?;
+                    let message = get_stream::message(event).filter(|message| !message.is_empty());
+                    let Some(message) = message else {
+                        return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT))));
+                    };
+                    if let Some(next) = self.take(&message).await? {
+                        return Ok(Some(next));
+                    }
+                }
+                MrtrStage::Waiting(waiting) => {
+                    let interval = (self.call.upstream.config.stream_idle_timeout / 3)
+                        .clamp(Duration::from_millis(1), COMMENT_INTERVAL_MAX);
+                    let until = waiting.since + self.call.upstream.config.request_timeout + LATE_PATIENCE;
+                    tokio::select! {
+                        answer = waiting.next() => {
+                            if let Some(next) = self.take_answer(answer)? {
+                                return Ok(Some(next));
+                            }
+                        }
+                        () = sleep_until(until.into()) => {
+                            let why = waiting.unanswered("nothing was heard of it in time");
+                            return Ok(Some(self.give_up(&why, REFUSED)));
+                        }
+                        () = sleep(interval) => return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT)))),
+                    }
+                }
+                MrtrStage::Answered(answer) => {
+                    let answer = std::mem::take(answer);
+                    self.stage = MrtrStage::Over;
+                    return Ok(Some(MrtrEvent::Answer(answer)));
+                }
+                MrtrStage::Ending(..) => {
+                    if let MrtrStage::Ending(messages, lease) =
+                        std::mem::replace(&mut self.stage, MrtrStage::Over)
+                    {
+                        end(messages, lease).await;
+                    }
+                }
+                MrtrStage::Over => return Ok(None),
+            }
+        }
+    }
+
+    /// Sends the request. `None`: go on with the stage that it led to.
+    async fn ask_server(&mut self, added: String) -> Result<Option<MrtrEvent>, UpstreamError> {
+        let reply_timeout = self.call.upstream.config.reply_timeout;
+        let deadline = self.deadline.unwrap_or_else(|| Instant::now() + reply_timeout);
+        if self.may_list && self.call.is_of_tool() {
+            tools::list_once(&self.call, deadline).await;
+        }
+        let came = self.call.send(&added, &self.own_id, deadline).await?;
+        // Should its headers be wrong, it is sent once more.
+        self.stage = MrtrStage::Asking(added);
+        match came {
+            LegacyReply::Message(message, _held) => self.take(&message).await,
+            LegacyReply::Events(messages, lease) => {
+                self.stage = MrtrStage::Reading(messages, lease);
+                Ok(Some(MrtrEvent::Begun))
+            }
+        }
+    }
+
+    /// A message of the server.
+    async fn take(&mut self, message: &Bytes) -> Result<Option<MrtrEvent>, UpstreamError> {
+        let ids = Ids { own: &self.own_id, client: &self.call.id };
+        let said = {
+            let depth_max = self.call.client.pipes.shared.limits().json_depth_max;
+            let mut scratch = self.call.client.pipes.scratch.borrow_mut();
+            answer::read(message, ids, self.call.may_ask(), (&mut scratch, depth_max))
+        };
+        let is_alone = matches!(self.stage, MrtrStage::Asking(_));
+        match said {
+            Said::Answer(answer) => {
+                self.leave();
+                Ok(Some(MrtrEvent::Answer(answer.to_bytes())))
+            }
+            Said::Input(input) => {
+                if let MrtrStage::Reading(messages, lease) =
+                    std::mem::replace(&mut self.stage, MrtrStage::Over)
+                {
+                    self.call.client.tasks.spawn(end(messages, lease));
+                }
+                self.ask_client(input.detached())
+            }
+            Said::Notification(notification) if !is_alone => {
+                Ok(Some(MrtrEvent::Events(data_event(notification))))
+            }
+            Said::Other if !is_alone => {
+                tracing::debug!(
+                    upstream = self.call.upstream.config.name,
+                    "a message that belongs to no call is withheld"
+                );
+                Ok(None)
+            }
+            Said::Mismatch if self.may_list && is_alone => {
+                self.may_list = false;
+                self.call.upstream.changes.note_refusal(Instant::now());
+                let patience = self.call.upstream.config.list_timeout;
+                tools::list_anew(&self.call, Instant::now() + patience).await;
+                self.own_id = fresh_id();
+                Ok(None)
+            }
+            Said::Version => {
+                self.call.upstream.facts.doubt();
+                Err(UpstreamError::Nonsense)
+            }
+            Said::Mismatch | Said::Notification(_) | Said::Other | Said::Invalid => {
+                Err(UpstreamError::Nonsense)
+            }
+        }
+    }
+
+    /// The server has said what it has to say.
+    fn leave(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, MrtrStage::Over) {
+            MrtrStage::Reading(messages, lease) => MrtrStage::Ending(messages, lease),
+            _ => MrtrStage::Over,
+        };
+    }
+
+    /// The server wants to know more.
+    fn ask_client(&mut self, input: Input) -> Result<Option<MrtrEvent>, UpstreamError> {
+        let (upstream, session) = (&self.call.upstream, &self.call.session);
+        upstream.bridge.series.rounds.legacy.inc();
+        self.rounds += 1;
+        if self.rounds > upstream.config.bridge.rounds_max {
+            return Err(UpstreamError::TooManyRounds);
+        }
+        if input.state.as_ref().is_some_and(|state| state.len() > upstream.config.bridge.state_bytes_max) {
+            return Err(UpstreamError::TooLarge);
+        }
+        // What was held for the round before is gone.
+        self.held = self.call.client.pipes.shared.limits().budget.reservation();
+        if !self.held.grow(self.call.message.len() + input.bytes()) {
+            return Err(UpstreamError::TooManyConnections);
+        }
+        self.own_id = fresh_id();
+        if input.questions.is_empty() {
+            self.stage = MrtrStage::Asking(continuation(&[], input.state.as_ref()));
+            return Ok(None);
+        }
+        let (waiting, events) = MrtrRound::begin(session, input)?;
+        self.stage = MrtrStage::Waiting(waiting);
+        Ok(Some(MrtrEvent::Events(events)))
+    }
+
+    /// The client answers a question.
+    fn take_answer(&mut self, answer: Option<(u64, Answer)>) -> Result<Option<MrtrEvent>, UpstreamError> {
+        let MrtrStage::Waiting(waiting) = &mut self.stage else { return Ok(None) };
+        let (number, answer) = answer.ok_or(UpstreamError::Reset)?;
+        let bytes = match waiting.take(number, answer) {
+            AnswerOutcome::More(bytes) => bytes,
+            AnswerOutcome::Last(bytes, added) => {
+                self.stage = MrtrStage::Asking(added);
+                bytes
+            }
+            AnswerOutcome::Refused(why) => return Ok(Some(self.give_up(&why, REFUSED))),
+        };
+        if self.held.grow(bytes) { Ok(None) } else { Err(UpstreamError::TooManyConnections) }
+    }
+
+    /// The call ends with an error of this code; questions that wait need no answer any more.
+    fn give_up(&mut self, why: &str, code: i32) -> MrtrEvent {
+        let stage = std::mem::replace(&mut self.stage, MrtrStage::Over);
+        let error = format!(r#"{{"code":{code},"message":{}}}"#, quote(why));
+        let answer = Bytes::from(error_body(Some(&self.call.id), &error));
+        let MrtrStage::Waiting(waiting) = stage else { return MrtrEvent::Answer(answer) };
+        let events = waiting.withdraw(why);
+        if events.is_empty() {
+            return MrtrEvent::Answer(answer);
+        }
+        self.stage = MrtrStage::Answered(answer);
+        MrtrEvent::Events(events)
+    }
+
+    /// The rest of a reply is read by itself, where nobody reads it on.
+    pub(super) fn finish(self) {
+        if let MrtrStage::Ending(messages, lease) = self.stage {
+            self.call.client.tasks.spawn(end(messages, lease));
+        }
+    }
+}
+
+/// Reads what comes after an answer, so that the connection can be used again.
+async fn end(mut messages: Box<Messages>, lease: Option<ConnectionLease>) {
+    let rest = async {
+        while messages.next().await?.is_some() {}
+        Ok::<_, UpstreamError>(())
+    };
+    if let Ok(Ok(())) = timeout(END_PATIENCE, rest).await {
+        pool::give_back(lease, Instant::now());
+    }
+}
+
+fn fresh_id() -> String {
+    format!("\"trunkline-{}\"", next_number())
+}

@@ -1,0 +1,107 @@
+//! A client that is asked during a call: the questions that are open, and the answers so far.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tokio::sync::mpsc;
+
+use super::session::{LegacySession, PendingQuestions, random_name, withdrawal};
+use protocol::error::UpstreamError;
+use protocol::sse::data_event;
+use protocol::translation::input::{Answer, Input, continuation};
+
+/// One round: what the client was asked, and what it answered.
+pub(super) struct MrtrRound {
+    /// When the client was asked.
+    pub(super) since: Instant,
+    asked: PendingQuestions,
+    answers: mpsc::Receiver<(u64, Answer)>,
+    open: Vec<OpenQuestion>,
+    /// Each with the name that the server gave its question.
+    given: Vec<(Bytes, Bytes)>,
+    state: Option<Bytes>,
+}
+
+struct OpenQuestion {
+    number: u64,
+    /// The name that the server gave it, a literal.
+    key: Bytes,
+    about: &'static str,
+}
+
+/// What came of an answer.
+pub(super) enum AnswerOutcome {
+    /// It belongs to no question, or others are open; how long it is.
+    More(usize),
+    /// It was the last: by these members of `params` the call goes on.
+    Last(usize, String),
+    /// There will be none, for this reason.
+    Refused(String),
+}
+
+impl MrtrRound {
+    /// Begins to ask. Returns also the questions, as events.
+    pub(super) fn begin(session: &Arc<LegacySession>, input: Input) -> Result<(Self, Bytes), UpstreamError> {
+        let (mut asked, answers) = session.ask(input.questions.len());
+        let (mut events, mut open) = (BytesMut::new(), Vec::with_capacity(input.questions.len()));
+        for question in input.questions {
+            let number = asked.put();
+            let elicitation_id = if question.needs_elicitation_id() {
+                random_name().ok_or(UpstreamError::Reset)?
+            } else {
+                String::new()
+            };
+            events.put(data_event(question.request(number, &elicitation_id)));
+            open.push(OpenQuestion { number, about: question.about(), key: question.key });
+        }
+        let given = Vec::with_capacity(open.len());
+        let since = Instant::now();
+        Ok((Self { since, asked, answers, open, given, state: input.state }, events.freeze()))
+    }
+
+    /// The next answer. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> Option<(u64, Answer)> {
+        self.answers.recv().await
+    }
+
+    /// Takes an answer.
+    pub(super) fn take(&mut self, number: u64, answer: Answer) -> AnswerOutcome {
+        let Some(at) = self.open.iter().position(|open| open.number == number) else {
+            return AnswerOutcome::More(0);
+        };
+        let OpenQuestion { key, about, .. } = self.open.swap_remove(at);
+        match answer {
+            Answer::Given(given) => {
+                let bytes = given.len();
+                self.given.push((key, given));
+                if self.open.is_empty() {
+                    return AnswerOutcome::Last(bytes, continuation(&self.given, self.state.as_ref()));
+                }
+                AnswerOutcome::More(bytes)
+            }
+            Answer::Refused(said) => AnswerOutcome::Refused(refusal(about, &said)),
+        }
+    }
+
+    /// Why a call ends whose questions are still open.
+    pub(super) fn unanswered(&self, why: &str) -> String {
+        refusal(self.open.first().map_or("what it asked", |open| open.about), why)
+    }
+
+    /// Nobody waits for the answers that are missing: what the client is told of that, as events.
+    pub(super) fn withdraw(mut self, why: &str) -> Bytes {
+        let mut events = BytesMut::new();
+        for number in self.asked.withdraw() {
+            events.put(data_event(Bytes::from(withdrawal(number, why))));
+        }
+        events.freeze()
+    }
+}
+
+fn refusal(about: &str, said: &str) -> String {
+    let colon = if said.is_empty() { "" } else { ": " };
+    format!(
+        "the call was given up: the server behind this name needs an answer to {about}, and the client gave none{colon}{said}"
+    )
+}

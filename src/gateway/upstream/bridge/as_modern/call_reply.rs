@@ -1,0 +1,157 @@
+//! A client that waits for its call, and what reaches it: from the thread of the session to the thread of the client.
+//!
+//! The client's reply is JSON where the end comes first, and a stream where something else does, or where the server has
+//! begun a stream and says nothing on it for a while.
+//!
+//! Invariant: whoever holds an [`CallReplySink`] ends it once; dropped, the client is told that the server went away.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::StatusCode;
+use tokio::time::timeout_at;
+
+use super::answers::CallAnswer;
+use super::call::ModernCall;
+use super::multiplexed::COMMENT;
+use crate::upstream::bridge::EventBody;
+use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::incoming::{BrokenReply, Incoming};
+use crate::upstream::mux::exchange::stream;
+use crate::upstream::mux::queue::{self, NotSent, Piece};
+use protocol::error::UpstreamError;
+use protocol::sse::data_event;
+
+/// How long the end of a call is waited for once the server has begun a stream, before its client gets a stream, too.
+const STREAM_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client's answers, by the keys of their questions.
+pub type ClientAnswers = Vec<(Box<str>, Bytes)>;
+
+/// The way to a client.
+#[derive(Debug)]
+pub struct CallReplySink {
+    /// What it asked for.
+    pub call: Arc<ModernCall>,
+    sender: queue::PieceSender,
+    end: Arc<ReplyEnd>,
+}
+
+/// The receiving end, which is the body of the client's reply.
+#[derive(Debug)]
+pub struct CallReply {
+    receiver: queue::PieceReceiver,
+    end: Arc<ReplyEnd>,
+}
+
+/// How the call ended: for the status, and for the log.
+#[derive(Debug, Default)]
+struct ReplyEnd {
+    status: OnceLock<StatusCode>,
+    error: OnceLock<UpstreamError>,
+}
+
+impl CallReplySink {
+    /// A way to the client that makes this call, and its other end.
+    pub fn new(client: &Client, call: Arc<ModernCall>) -> (Self, CallReply) {
+        let bounds = client.pipes.shared.limits().bounds();
+        let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
+        let end = Arc::<ReplyEnd>::default();
+        (Self { call, sender, end: Arc::clone(&end) }, CallReply { receiver, end })
+    }
+
+    /// The server is there: it has begun a stream, or said on it that it is.
+    pub fn keep_alive(&self) {
+        // Whoever has left sees nothing of it, and whoever has more to read does not need it.
+        let _ = self.sender.send(Piece { data: Bytes::new(), is_answer: false });
+    }
+
+    /// Tells a message.
+    pub fn tell(&self, message: Bytes) -> Result<(), NotSent> {
+        self.sender.send(Piece { data: message, is_answer: false })
+    }
+
+    /// Ends the call. False: the client has left, or does not read.
+    pub fn finish(self, answer: CallAnswer) -> bool {
+        let _ = self.end.status.set(answer.status);
+        match self.sender.send(Piece { data: answer.message, is_answer: true }) {
+            Ok(()) => true,
+            Err(NotSent::Full) => {
+                self.sender.break_off();
+                false
+            }
+            Err(NotSent::Gone) => false,
+        }
+    }
+
+    /// Ends the call otherwise.
+    pub fn fail(self, error: UpstreamError) {
+        let _ = self.end.error.set(error);
+        self.sender.break_off();
+    }
+
+    /// Completes once the client has left.
+    pub async fn closed(&self) {
+        self.sender.closed().await;
+    }
+
+    /// Whether the client has left.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+impl CallReply {
+    /// The client's reply, whose head is there before `deadline`.
+    pub async fn reply(mut self, deadline: Instant) -> Result<Reply, UpstreamError> {
+        let mut until = deadline;
+        let mut has_begun = false;
+        loop {
+            let piece = match timeout_at(until.into(), self.receiver.next()).await {
+                Err(_) if has_begun => return Ok(self.events(None)),
+                Err(_) => return Err(UpstreamError::TimedOut),
+                Ok(piece) => piece,
+            };
+            match piece {
+                Some(Ok(Piece { data, is_answer: true })) => {
+                    let status = self.end.status.get().copied().unwrap_or_default();
+                    return Ok(CallAnswer { status, message: data }.into_reply());
+                }
+                Some(Ok(Piece { data, .. })) if data.is_empty() => {
+                    if !std::mem::replace(&mut has_begun, true) {
+                        until = deadline.min(Instant::now() + STREAM_PATIENCE);
+                    }
+                }
+                Some(Ok(Piece { data, .. })) => return Ok(self.events(Some(data))),
+                Some(Err(BrokenReply)) | None => {
+                    return Err(self.error());
+                }
+            }
+        }
+    }
+
+    fn events(self, first: Option<Bytes>) -> Reply {
+        let events = unfold((first, self, false), |(first, mut waiting, is_over)| async move {
+            if is_over {
+                return None;
+            }
+            if let Some(first) = first {
+                return Some((Ok(data_event(first)), (None, waiting, false)));
+            }
+            let (event, is_last) = match waiting.receiver.next().await {
+                Some(Ok(piece)) if piece.data.is_empty() => (Ok(Bytes::from_static(COMMENT)), false),
+                Some(Ok(piece)) => (Ok(data_event(piece.data)), piece.is_answer),
+                Some(Err(BrokenReply)) | None => (Err(waiting.error()), true),
+            };
+            Some((event, (None, waiting, is_last)))
+        });
+        stream(Incoming::Translated(EventBody::new(events)))
+    }
+
+    /// Why it ended without an answer.
+    fn error(&self) -> UpstreamError {
+        self.end.error.get().cloned().unwrap_or(UpstreamError::Reset)
+    }
+}

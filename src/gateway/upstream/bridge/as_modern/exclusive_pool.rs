@@ -1,0 +1,243 @@
+//! Calls during which the server may ask their client: each has a session to itself.
+//!
+//! Sessions are kept for a while and used again by calls of the same principal whose client says the same of itself:
+//! a server may look at that at any time. Each is run by a task ([`super::exclusive_session`]); here is who rests.
+//!
+//! Invariant: a session that rests is taken by one call.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::call::ModernCall;
+use super::call_reply::CallReplySink;
+use super::exclusive_session::{self, Command, SessionSetup};
+use super::multiplexed::with_memory;
+use crate::upstream::Upstream;
+use crate::upstream::exchange::{Client, Reply};
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Scratch};
+use protocol::level::Level;
+use protocol::translation::capabilities::across;
+
+/// What a session is opened for: calls for which all of it is the same may use it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// Who calls.
+    pub principal: Arc<str>,
+    /// What the client can do, as the server is told it.
+    pub capabilities: Box<str>,
+    /// Which log lines the client wants, if any.
+    pub level: Option<Level>,
+    client_info: Option<Box<str>>,
+}
+
+/// How a client introduces itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BridgedClientInfo {
+    /// `name`
+    pub name: String,
+    /// `title`; empty: none.
+    pub title: String,
+    /// `version`
+    pub version: String,
+}
+
+/// Sessions that end at once: a server that has many of them is not told so by all together.
+const ENDING_MAX: usize = 64;
+
+/// The sessions that rest.
+#[derive(Debug)]
+pub struct ExclusiveSessions {
+    /// The upstream is no longer configured.
+    pub retired: CancellationToken,
+    /// Turns of those that end.
+    pub ending: Semaphore,
+    table: Mutex<ExclusiveTable>,
+}
+
+#[derive(Debug, Default)]
+struct ExclusiveTable {
+    next: u64,
+    /// By what they were opened for, and by their numbers.
+    resting: HashMap<Arc<SessionKey>, BTreeMap<u64, IdleSession>>,
+    /// What each was opened for, the one that rests longest first.
+    order: BTreeMap<u64, Arc<SessionKey>>,
+}
+
+#[derive(Debug)]
+struct IdleSession {
+    thread: ThreadId,
+    commands: mpsc::Sender<Command>,
+}
+
+/// That a session rests. Dropped, it does so no longer.
+pub struct IdleGuard<'s> {
+    seats: &'s ExclusiveSessions,
+    number: u64,
+}
+
+/// Makes a call.
+pub async fn call(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    call: Arc<ModernCall>,
+) -> Result<Reply, UpstreamError> {
+    let server = &upstream.bridge.as_modern;
+    let key = with_memory(client, |memory| SessionKey::of(&call, memory));
+    let deadline = call.deadline;
+    let (attached, waiting) = CallReplySink::new(client, call);
+    let mut command = Command::Call(Box::new(attached));
+    while let Some(commands) = server.seats.take(&key) {
+        match commands.try_send(command) {
+            Ok(()) => return waiting.reply(deadline).await,
+            // Its thread is gone.
+            Err(error) => command = error.into_inner(),
+        }
+    }
+    let Command::Call(attached) = command else { return Err(UpstreamError::Reset) };
+    let place = server.place(upstream)?;
+    let opening =
+        SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
+    client.pipes.run(exclusive_session::run(opening, attached));
+    waiting.reply(deadline).await
+}
+
+impl SessionKey {
+    fn of(call: &ModernCall, memory: (&mut Scratch, usize)) -> Self {
+        Self {
+            principal: Arc::clone(&call.caller.principal),
+            capabilities: String::from_utf8_lossy(&across(&call.capabilities, memory)).into(),
+            level: call.level,
+            client_info: call.client_info.clone(),
+        }
+    }
+
+    /// How the client introduces itself.
+    pub fn client_info(&self, client: &Client, depth_max: usize) -> BridgedClientInfo {
+        let Some(info) = &self.client_info else {
+            return BridgedClientInfo {
+                name: "unknown".into(),
+                version: "0".into(),
+                ..BridgedClientInfo::default()
+            };
+        };
+        let text = Bytes::copy_from_slice(info.as_bytes());
+        let mut scratch = client.pipes.scratch.borrow_mut();
+        let root = scratch.index(&text, depth_max).map(Document::root).ok();
+        let member = |key: &str| {
+            let value = root.and_then(|root| root.get(key)?.as_literal()?.decode(&text));
+            value.map(std::borrow::Cow::into_owned).unwrap_or_default()
+        };
+        BridgedClientInfo { name: member("name"), title: member("title"), version: member("version") }
+    }
+}
+
+impl Default for ExclusiveSessions {
+    fn default() -> Self {
+        Self {
+            retired: CancellationToken::new(),
+            ending: Semaphore::new(ENDING_MAX),
+            table: Mutex::default(),
+        }
+    }
+}
+
+impl ExclusiveSessions {
+    /// Takes a session that rests, of this thread where there is one.
+    fn take(&self, key: &SessionKey) -> Option<mpsc::Sender<Command>> {
+        let thread = std::thread::current().id();
+        let mut table = self.table.lock();
+        let entries = table.resting.get(key)?;
+        let own = entries.iter().rfind(|(_, entry)| entry.thread == thread);
+        let number = *own.or_else(|| entries.last_key_value())?.0;
+        table.remove(number).map(|entry| entry.commands)
+    }
+
+    /// Ends the session that rests longest. False: none does.
+    pub fn make_room(&self) -> bool {
+        let mut table = self.table.lock();
+        let Some(oldest) = table.order.first_key_value().map(|(number, _)| *number) else { return false };
+        let entry = table.remove(oldest);
+        drop(table);
+        // One whose thread is gone makes room as well.
+        entry.map(|entry| entry.commands.try_send(Command::Close)).is_some()
+    }
+}
+
+impl ExclusiveTable {
+    fn remove(&mut self, number: u64) -> Option<IdleSession> {
+        let key = self.order.remove(&number)?;
+        let entries = self.resting.get_mut(&key)?;
+        let entry = entries.remove(&number);
+        if entries.is_empty() {
+            self.resting.remove(&key);
+        }
+        entry
+    }
+}
+
+impl<'s> IdleGuard<'s> {
+    /// From now on the session rests.
+    pub fn begin(
+        seats: &'s ExclusiveSessions,
+        key: &Arc<SessionKey>,
+        commands: mpsc::Sender<Command>,
+    ) -> Self {
+        let mut table = seats.table.lock();
+        table.next += 1;
+        let number = table.next;
+        let entry = IdleSession { thread: std::thread::current().id(), commands };
+        table.resting.entry(Arc::clone(key)).or_default().insert(number, entry);
+        table.order.insert(number, Arc::clone(key));
+        drop(table);
+        Self { seats, number }
+    }
+
+    /// It rests no longer. False: it was taken already.
+    pub fn end(&self) -> bool {
+        self.seats.table.lock().remove(self.number).is_some()
+    }
+}
+
+impl Drop for IdleGuard<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(principal: &str) -> Arc<SessionKey> {
+        let capabilities = "{}".into();
+        Arc::new(SessionKey { principal: principal.into(), capabilities, level: None, client_info: None })
+    }
+
+    #[test]
+    fn a_session_rests_for_its_key_and_is_taken_once() {
+        let (seats, (commands, mut other_end)) = (ExclusiveSessions::default(), mpsc::channel(1));
+        let resting = IdleGuard::begin(&seats, &key("p"), commands.clone());
+        assert!(seats.take(&key("q")).is_none());
+        assert!(seats.take(&key("p")).is_some());
+        assert!(seats.take(&key("p")).is_none());
+        assert!(!resting.end());
+        drop(IdleGuard::begin(&seats, &key("p"), commands.clone()));
+        assert!(seats.table.lock().resting.is_empty(), "nothing is left of one that went by itself");
+        assert!(seats.table.lock().order.is_empty());
+        let (_first, _second) = (
+            IdleGuard::begin(&seats, &key("p"), commands.clone()),
+            IdleGuard::begin(&seats, &key("q"), commands),
+        );
+        assert!(seats.make_room());
+        assert!(matches!(other_end.try_recv(), Ok(Command::Close)));
+        assert!(seats.take(&key("p")).is_none() && seats.take(&key("q")).is_some());
+        assert!(!seats.make_room());
+    }
+}

@@ -1,0 +1,274 @@
+//! A session with a legacy server that one call at a time has to itself: opened, used again and again, and closed, by a
+//! task of the thread that opened it.
+//!
+//! Its stream stands before the first call goes out, as some servers drop what they have to say where there is none.
+//! Between two calls nobody can be asked: requests of the server are refused.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::call_driver::{self, CallEnd};
+use super::call_reply::{CallReplySink, ClientAnswers};
+use super::exclusive_pool::{IdleGuard, SessionKey};
+use super::incoming_message::{self, IncomingMessage};
+use super::response_reader::SessionName;
+use super::session_client::{self, ServerInitiated, SessionClient};
+use crate::access::limit::quota::QuotaPermit;
+use crate::telemetry::metrics::families::BridgeSeries;
+use crate::upstream::Upstream;
+use crate::upstream::exchange::Client;
+use crate::upstream::initialize::InitializeOffer;
+use protocol::error::UpstreamError;
+use protocol::initialize::Initialize;
+use protocol::json::{Document, Kind, quote};
+use protocol::translation::question;
+use protocol::version::LegacyVersion;
+
+/// How long a call waits for the session's stream to stand.
+const STANDING_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a server may take to hear that a session is over, or an answer between two calls.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
+/// Messages of earlier calls that are dropped before the next.
+const STALE_MAX: usize = 64;
+/// Commands that wait: a session has one call, which goes on once at a time.
+const COMMANDS_MAX: usize = 2;
+
+/// What a session is told.
+#[derive(Debug)]
+pub enum Command {
+    /// Make this call.
+    Call(Box<CallReplySink>),
+    /// Go on with the call that waits.
+    Resume(Box<CallReplySink>, ClientAnswers),
+    /// End, to make room.
+    Close,
+}
+
+/// An open session that serves one call at a time.
+pub struct ExclusiveSession {
+    /// The way to it.
+    pub link: Rc<SessionClient>,
+    /// What it was opened for.
+    pub key: Arc<SessionKey>,
+    /// Its stream.
+    pub unasked: ServerInitiated,
+    /// What it is told.
+    pub commands: mpsc::Receiver<Command>,
+    /// Where that is said.
+    pub own_commands: mpsc::Sender<Command>,
+    /// The upstream is no longer configured.
+    pub retired: CancellationToken,
+    /// It makes room for another.
+    is_ousted: bool,
+    _counted: SessionGauge,
+}
+
+/// What a session is opened with.
+pub struct SessionSetup {
+    /// The thread's way to upstreams.
+    pub client: Client,
+    /// The server.
+    pub upstream: Arc<Upstream>,
+    /// What calls must have in common to use the session.
+    pub key: Arc<SessionKey>,
+    /// Its place among all sessions.
+    pub place: QuotaPermit,
+}
+
+/// A session among those that the metrics count.
+struct SessionGauge {
+    series: BridgeSeries,
+    _place: QuotaPermit,
+}
+
+impl SessionGauge {
+    fn new(series: &BridgeSeries, place: QuotaPermit) -> Self {
+        series.sessions.modern.inc();
+        Self { series: series.clone(), _place: place }
+    }
+}
+
+impl Drop for SessionGauge {
+    fn drop(&mut self) {
+        self.series.sessions.modern.dec();
+    }
+}
+
+/// Opens a session for this call, and keeps it for others.
+pub async fn run(opening: SessionSetup, attached: Box<CallReplySink>) {
+    let SessionSetup { client, upstream, key, place } = opening;
+    let counted = SessionGauge::new(&upstream.bridge.series, place);
+    let (own_commands, commands) = mpsc::channel(COMMANDS_MAX);
+    let retired = upstream.bridge.as_modern.seats.retired.clone();
+    // What opening takes is not held for as long as the session is: a call may wait there for its client.
+    let (link, unasked) = match Box::pin(open(&client, &upstream, &key, attached.call.deadline)).await {
+        Ok(opened) => opened,
+        Err(error) => return attached.fail(error),
+    };
+    drop((client, upstream));
+    let seat = ExclusiveSession {
+        link,
+        key,
+        unasked,
+        commands,
+        own_commands,
+        retired,
+        is_ousted: false,
+        _counted: counted,
+    };
+    Box::pin(seat.run(attached)).await;
+}
+
+async fn open(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    key: &SessionKey,
+    deadline: Instant,
+) -> Result<(Rc<SessionClient>, ServerInitiated), UpstreamError> {
+    let limits = Arc::clone(&client.pipes.shared.limits());
+    let info = key.client_info(client, limits.json_depth_max);
+    let initialize = Initialize {
+        version: LegacyVersion::NEWEST,
+        capabilities: &key.capabilities,
+        client_name: &info.name,
+        client_title: &info.title,
+        client_version: &info.version,
+    };
+    let offer = InitializeOffer { initialize, principal: &key.principal };
+    let asker = session_client::asker(client, &limits);
+    let opened = Box::pin(super::open_session(&asker, upstream, offer, deadline)).await?;
+    let link = SessionClient::new(client, upstream, SessionName::from(&opened));
+    let mut unasked = ServerInitiated::new(&link);
+    if let Some(level) = key.level.filter(|_| logs(client, &opened.result, limits.json_depth_max)) {
+        let set = format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"logging/setLevel","params":{{"level":{}}}}}"#,
+            quote(level.as_str())
+        );
+        // Lines that nobody asked for are dropped here as well.
+        let _ = timeout(LAST_PATIENCE, SessionClient::tell(Rc::clone(&link), set.into())).await;
+    }
+    // It is as good as it gets.
+    let _ = timeout(STANDING_PATIENCE, unasked.stand()).await;
+    Ok((link, unasked))
+}
+
+/// Whether a server takes a log level.
+fn logs(client: &Client, introduction: &Bytes, depth_max: usize) -> bool {
+    let mut scratch = client.pipes.scratch.borrow_mut();
+    let root = scratch.index(introduction, depth_max).map(Document::root).ok();
+    let logging = root.and_then(|root| root.get("capabilities")?.get("logging"));
+    logging.is_some_and(|logging| logging.kind() == Kind::Object)
+}
+
+impl ExclusiveSession {
+    async fn run(mut self, mut attached: Box<CallReplySink>) {
+        let mut may_reopen = true;
+        loop {
+            match Box::pin(call_driver::run(&mut self, attached)).await {
+                CallEnd::Clean => may_reopen = true,
+                CallEnd::Spoilt => break,
+                CallEnd::Lost(call) => {
+                    // One that was opened just now is not what is wrong.
+                    if !std::mem::take(&mut may_reopen) {
+                        return call.fail(UpstreamError::SessionLost);
+                    }
+                    match Box::pin(self.reopen(call.call.deadline)).await {
+                        Ok(()) => attached = call,
+                        Err(error) => return call.fail(error),
+                    }
+                    continue;
+                }
+                CallEnd::Cut => return,
+            }
+            match Box::pin(self.rest()).await {
+                Some(next) => attached = next,
+                None => break,
+            }
+        }
+        // The session counts until it is closed, its stream does not.
+        let Self { link, unasked, is_ousted, _counted, .. } = self;
+        drop(unasked);
+        if is_ousted {
+            return Box::pin(link.close_now(LAST_PATIENCE)).await;
+        }
+        Box::pin(link.last(LAST_PATIENCE, link.close(LAST_PATIENCE))).await;
+    }
+
+    /// Drops what the server has said since the last call, which is none of the next one's business.
+    pub async fn clear(&mut self) {
+        for _ in 0..STALE_MAX {
+            // The connection may have read more than it has handed over.
+            tokio::task::yield_now().await;
+            let Some(message) = self.unasked.next().now_or_never() else { return };
+            self.refuse(&message).await;
+        }
+    }
+
+    async fn reopen(&mut self, deadline: Instant) -> Result<(), UpstreamError> {
+        let (client, upstream) = (self.link.client.clone(), self.link.upstream());
+        let (link, unasked) = open(&client, &upstream, &self.key, deadline).await?;
+        self.link = link;
+        self.unasked = unasked;
+        Ok(())
+    }
+
+    /// Waits for the next call. `None`: there is none, and the session is to be closed.
+    async fn rest(&mut self) -> Option<Box<CallReplySink>> {
+        let idle_timeout = self.link.upstream().config.bridge.session_idle_timeout;
+        if idle_timeout.is_zero() || self.retired.is_cancelled() {
+            return None;
+        }
+        let (host, bridge) = (Rc::clone(&self.link.client.pipes), Arc::clone(&self.link.bridge));
+        let resting = IdleGuard::begin(&bridge.as_modern.seats, &self.key, self.own_commands.clone());
+        let mut idle = Box::pin(sleep(idle_timeout));
+        loop {
+            let message = tokio::select! {
+                biased;
+                command = self.commands.recv() => return self.take(command),
+                () = &mut idle => None,
+                () = host.cut() => None,
+                () = host.closing() => None,
+                () = self.retired.cancelled() => None,
+                message = self.unasked.next() => Some(message),
+            };
+            match message {
+                Some(message) => self.refuse(&message).await,
+                // Taken at this very moment, it is needed once more.
+                None if !resting.end() => {
+                    let command = self.commands.recv().await;
+                    return self.take(command);
+                }
+                None => return None,
+            }
+        }
+    }
+
+    /// The call that it is told to make.
+    fn take(&mut self, command: Option<Command>) -> Option<Box<CallReplySink>> {
+        match command {
+            Some(Command::Call(attached)) => Some(attached),
+            other => {
+                self.is_ousted = matches!(other, Some(Command::Close));
+                None
+            }
+        }
+    }
+
+    /// Answers what the server asks while there is nobody to ask.
+    async fn refuse(&self, message: &Bytes) {
+        let Some(IncomingMessage::Request { id, is_ping }) = incoming_message::read(&self.link, message, "")
+        else {
+            return;
+        };
+        let answer = question::unasked_answer(&id, is_ping);
+        // A server that does not take it in does without.
+        let _ = timeout(LAST_PATIENCE, Box::pin(SessionClient::tell(Rc::clone(&self.link), answer))).await;
+    }
+}

@@ -1,0 +1,122 @@
+//! What a message of a legacy server is to the call that has the session to itself.
+
+use bytes::Bytes;
+
+use super::session_client::SessionClient;
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::json::{Document, Scratch, Span, Value};
+use protocol::level::Level;
+use protocol::translation::question;
+
+/// What a message of the server means for the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IncomingMessage {
+    /// The answer to the call.
+    Answer,
+    /// A request of the server.
+    Request {
+        /// The literal of its id.
+        id: Box<[u8]>,
+        /// Whether it wants to know no more than whether somebody is there.
+        is_ping: bool,
+    },
+    /// How far the call is; the span of the token.
+    Progress(Span),
+    /// A log line, of this level.
+    Log(Option<Level>),
+    /// The server wants no answer any more to the request of this id, a literal.
+    TakenBack(Box<[u8]>),
+    /// What an elicitation led to elsewhere is done.
+    Elicited(Box<str>),
+    /// Nothing that is for the client of a call.
+    Other,
+}
+
+/// What `message` is to the call that the server knows by the id `own`, a literal. `None`: it is no message.
+pub fn read(link: &SessionClient, message: &Bytes, own: &str) -> Option<IncomingMessage> {
+    let mut scratch = link.client.pipes.scratch.borrow_mut();
+    of(message, own, (&mut scratch, link.limits().json_depth_max))
+}
+
+fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Option<IncomingMessage> {
+    let envelope = Envelope::parse(scratch, message, depth_max).ok()?;
+    let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
+    match envelope.kind {
+        MessageKind::Response if id == own.as_bytes() => return Some(IncomingMessage::Answer),
+        MessageKind::Response => return Some(IncomingMessage::Other),
+        MessageKind::Request => {
+            let is_ping = envelope.method.is_some_and(|method| method.equals(message, "ping"));
+            return Some(IncomingMessage::Request { id: id.into(), is_ping });
+        }
+        MessageKind::Notification => {}
+    }
+    let root = scratch.index(message, depth_max).map(Document::root).ok()?;
+    let params = root.get("params");
+    let heard = match &*envelope.method?.decode(message)? {
+        "notifications/progress" => {
+            let token = params.and_then(|params| params.get("progressToken"));
+            let token = token.filter(|token| token.raw() == own.as_bytes());
+            token.map(|token| IncomingMessage::Progress(token.span()))
+        }
+        "notifications/message" => {
+            let level = params.and_then(|params| params.get("level")).and_then(Value::as_literal);
+            Some(IncomingMessage::Log(level.and_then(|level| Level::of(&level.decode(message)?))))
+        }
+        "notifications/cancelled" => {
+            let id = params.and_then(|params| params.get("requestId"));
+            id.map(|id| IncomingMessage::TakenBack(id.raw().into()))
+        }
+        "notifications/elicitation/complete" => {
+            params.and_then(question::elicitation_id).map(IncomingMessage::Elicited)
+        }
+        _ => None,
+    };
+    Some(heard.unwrap_or(IncomingMessage::Other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_is_told_apart() {
+        let request = |id: &[u8], is_ping| IncomingMessage::Request { id: id.into(), is_ping };
+        for (message, expected) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, Some(IncomingMessage::Answer)),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#, Some(IncomingMessage::Answer)),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, Some(IncomingMessage::Other)),
+            (r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#, Some(request(b"\"a\"", true))),
+            (r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#, Some(request(b"7", false))),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#,
+                Some(IncomingMessage::Progress(77..78)),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":8,"progress":1}}"#,
+                Some(IncomingMessage::Other),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1}}"#,
+                Some(IncomingMessage::Log(Some(Level::Error))),
+            ),
+            (r#"{"jsonrpc":"2.0","method":"notifications/message"}"#, Some(IncomingMessage::Log(None))),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#,
+                Some(IncomingMessage::TakenBack(b"\"a\""[..].into())),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e"}}"#,
+                Some(IncomingMessage::Elicited("e".into())),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                Some(IncomingMessage::Other),
+            ),
+            ("{", None),
+            ("[]", None),
+        ] {
+            let text = Bytes::copy_from_slice(message.as_bytes());
+            assert_eq!(of(&text, "7", (&mut Scratch::default(), 16)), expected, "{message}");
+        }
+    }
+}

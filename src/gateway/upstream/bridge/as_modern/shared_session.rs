@@ -1,0 +1,420 @@
+//! Sessions with a legacy server that declare nothing: one for all calls of a principal that need nothing else.
+//!
+//! A session is opened by the first call that needs it, while the others wait. It is kept by a task of the thread that
+//! opened it, which hears what the server says beside its answers: requests are refused, and progress goes to the call
+//! it is of, whichever thread that is on. It ends when nobody has used it for a while, or when the server forgot it;
+//! then the next call opens another.
+//!
+//! Invariant: a slot is in use from before its session is handed out until the call is over, and is only taken out of
+//! the table while it is not in use, lost, or failed to open.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use prometheus::IntGauge;
+use tokio::sync::{Notify, OnceCell, oneshot};
+use tokio::time::{sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::fire_and_forget;
+use super::multiplexed::with_memory;
+use super::position::{self, StreamPosition};
+use super::response_reader::{SessionName, with_asker};
+use crate::access::limit::quota::QuotaPermit;
+use crate::upstream::Upstream;
+use crate::upstream::ask::Asker;
+use crate::upstream::bridge::BridgedCaller;
+use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::get_stream::Messages;
+use crate::upstream::initialize::{self, InitializeOffer, InitializedSession};
+use crate::upstream::mux::queue;
+use protocol::error::UpstreamError;
+use protocol::json::Document;
+use protocol::translation::notification;
+use protocol::version::LegacyVersion;
+
+/// How long a session that nobody needs may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The sessions with a server, by principal.
+#[derive(Debug, Default)]
+pub struct SharedSessions {
+    slots: Mutex<HashMap<Arc<str>, Arc<SharedSlot>>>,
+    retired: CancellationToken,
+}
+
+/// The place of one session.
+#[derive(Debug, Default)]
+struct SharedSlot {
+    session: OnceCell<Arc<SharedSession>>,
+    /// Why none could be opened.
+    failed: OnceLock<UpstreamError>,
+    users: AtomicUsize,
+    /// Grows with every use.
+    uses: AtomicU64,
+    /// Somebody was the last to use it.
+    idle: Notify,
+}
+
+/// A session that all plain calls of one principal use.
+#[derive(Debug)]
+pub struct SharedSession {
+    /// How requests name it.
+    pub name: SessionName,
+    /// Calls that hear of their progress, by their ids.
+    hearing: Mutex<HashMap<u64, queue::PieceSender>>,
+    lost: CancellationToken,
+    /// It makes room for another.
+    ousted: CancellationToken,
+    _counted: SharedSessionGauge,
+    _place: QuotaPermit,
+}
+
+/// The right to use a session.
+#[derive(Debug)]
+pub struct SessionUse {
+    /// The session that may be used for as long as this lives.
+    pub session: Arc<SharedSession>,
+    held: SlotGuard,
+}
+
+/// While it lives, a slot is in use.
+#[derive(Debug)]
+struct SlotGuard {
+    upstream: Arc<Upstream>,
+    principal: Arc<str>,
+    slot: Arc<SharedSlot>,
+}
+
+/// While it lives, progress of the call with this id is heard.
+#[derive(Debug)]
+pub struct ProgressReceiver {
+    /// The id, and the progress token.
+    pub id: u64,
+    session: Arc<SharedSession>,
+}
+
+/// Counts a shared session in the metrics while it lives.
+#[derive(Debug)]
+pub struct SharedSessionGauge(IntGauge);
+
+impl SharedSessionGauge {
+    /// Counts it.
+    pub fn new(upstream: &Upstream) -> Self {
+        let gauge = &upstream.bridge.series.sessions.modern;
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for SharedSessionGauge {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl SharedSessions {
+    /// The principal's session, opened if there is none.
+    pub async fn get(
+        client: &Client,
+        upstream: &Arc<Upstream>,
+        caller: &BridgedCaller,
+        deadline: Instant,
+    ) -> Result<SessionUse, UpstreamError> {
+        let principal = &caller.principal;
+        let slot = {
+            let mut slots = upstream.bridge.as_modern.shared.slots();
+            let slot = slots.entry(Arc::clone(principal)).or_default();
+            slot.users.fetch_add(1, Ordering::Relaxed);
+            slot.uses.fetch_add(1, Ordering::Relaxed);
+            Arc::clone(slot)
+        };
+        let held = SlotGuard { upstream: Arc::clone(upstream), principal: Arc::clone(principal), slot };
+        if let Some(session) = held.slot.session.get() {
+            return Ok(SessionUse { session: Arc::clone(session), held });
+        }
+        let own = client.clone();
+        let begun = Rc::new(Cell::new(false));
+        let begins = Rc::clone(&begun);
+        let opened = apart(client, move || begun.get(), async move {
+            let open = || {
+                begins.set(true);
+                held.open(&own, deadline)
+            };
+            let session = held.slot.session.get_or_try_init(open).await?;
+            Ok(SessionUse { session: Arc::clone(session), held })
+        });
+        timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut))
+    }
+
+    /// Nobody uses it any more but those who do.
+    pub fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Ends a session that nobody uses. False: there is none.
+    pub fn make_room(&self) -> bool {
+        let mut slots = self.slots();
+        let is_idle =
+            |slot: &SharedSlot| slot.users.load(Ordering::Acquire) == 0 && slot.session.initialized();
+        let idle = slots.iter().find(|(_, slot)| is_idle(slot)).map(|(principal, _)| Arc::clone(principal));
+        let Some(slot) = idle.and_then(|principal| slots.remove(&principal)) else { return false };
+        drop(slots);
+        slot.session.get().into_iter().for_each(|session| session.ousted.cancel());
+        true
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<SharedSlot>>> {
+        self.slots.lock()
+    }
+
+    /// Takes a slot out if `fits`; `false` if it does not.
+    fn remove(&self, principal: &str, slot: &Arc<SharedSlot>, fits: impl FnOnce() -> bool) -> bool {
+        let mut slots = self.slots();
+        if !fits() {
+            return false;
+        }
+        if slots.get(principal).is_some_and(|current| Arc::ptr_eq(current, slot)) {
+            slots.remove(principal);
+        }
+        true
+    }
+}
+
+impl SessionUse {
+    /// The server does not know the session any more: the next call opens another.
+    pub fn lose(&self) {
+        let SlotGuard { upstream, principal, slot } = &self.held;
+        upstream.bridge.as_modern.shared.remove(principal, slot, || true);
+        self.session.lost.cancel();
+    }
+}
+
+impl SlotGuard {
+    /// Opens the session. Where that fails, it has failed for all who wait: they do not try it one after another.
+    async fn open(&self, client: &Client, deadline: Instant) -> Result<Arc<SharedSession>, UpstreamError> {
+        let Self { upstream, principal, slot } = self;
+        if let Some(error) = slot.failed.get() {
+            return Err(error.clone());
+        }
+        if Instant::now() >= deadline {
+            return Err(UpstreamError::TimedOut);
+        }
+        let opened = open(client, self, deadline).await;
+        // Others may have more time.
+        if let Some(error) = opened.as_ref().err().filter(|error| **error != UpstreamError::TimedOut) {
+            let _ = slot.failed.set(error.clone());
+            upstream.bridge.as_modern.shared.remove(principal, slot, || true);
+        }
+        opened
+    }
+}
+
+impl Drop for SlotGuard {
+    fn drop(&mut self) {
+        let Self { upstream, principal, slot } = self;
+        if slot.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        slot.idle.notify_waiters();
+        if !slot.session.initialized() {
+            // No session came of it.
+            let is_unused = || slot.users.load(Ordering::Acquire) == 0 && !slot.session.initialized();
+            upstream.bridge.as_modern.shared.remove(principal, slot, is_unused);
+        }
+    }
+}
+
+impl SharedSession {
+    /// Hears of the progress of the call with this id.
+    pub fn hear(self: &Arc<Self>, client: &Client, id: u64) -> (ProgressReceiver, queue::PieceReceiver) {
+        let bounds = client.pipes.shared.limits().bounds();
+        let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
+        self.hearing().insert(id, sender);
+        (ProgressReceiver { id, session: Arc::clone(self) }, receiver)
+    }
+
+    fn hearing(&self) -> MutexGuard<'_, HashMap<u64, queue::PieceSender>> {
+        self.hearing.lock()
+    }
+}
+
+impl Drop for ProgressReceiver {
+    fn drop(&mut self) {
+        self.session.hearing().remove(&self.id);
+    }
+}
+
+/// Opens something with the server that is not left half-way where the client goes meanwhile: if that `has_begun`, it is
+/// dropped once it is open.
+pub async fn apart<T: 'static>(
+    client: &Client,
+    has_begun: impl Fn() -> bool + 'static,
+    opening: impl Future<Output = Result<T, UpstreamError>> + 'static,
+) -> Result<T, UpstreamError> {
+    let (mut sender, receiver) = oneshot::channel();
+    client.pipes.run(async move {
+        let mut opening = std::pin::pin!(opening);
+        let opened = tokio::select! {
+            opened = &mut opening => opened,
+            () = sender.closed() => {
+                if !has_begun() {
+                    return;
+                }
+                opening.await
+            }
+        };
+        // Nobody may be there to take it.
+        drop(sender.send(opened));
+    });
+    receiver.await.unwrap_or(Err(UpstreamError::Reset))
+}
+
+async fn open(
+    client: &Client,
+    held: &SlotGuard,
+    deadline: Instant,
+) -> Result<Arc<SharedSession>, UpstreamError> {
+    let SlotGuard { upstream, principal, slot } = held;
+    let place = upstream.bridge.as_modern.place(upstream)?;
+    let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
+    let opened = with_asker(client, async |asker: Asker<'_>| {
+        super::open_session(&asker, upstream, offer, deadline).await
+    });
+    let opened = opened.await?;
+    if upstream.facts.known().legacy.introduction().is_none() {
+        let servers = &upstream.bridge.as_modern.servers;
+        with_memory(client, |memory| servers.learn(&opened.result, memory));
+    }
+    let session = Arc::new(SharedSession {
+        name: SessionName::from(&opened),
+        // Some servers take a token of 0 for none.
+        hearing: Mutex::default(),
+        lost: CancellationToken::new(),
+        ousted: CancellationToken::new(),
+        _counted: SharedSessionGauge::new(upstream),
+        _place: place,
+    });
+    let keeper = Keeper {
+        client: client.clone(),
+        upstream: Arc::clone(upstream),
+        principal: Arc::clone(principal),
+        slot: Arc::clone(slot),
+        session: Arc::clone(&session),
+    };
+    client.pipes.run(keeper.keep(opened));
+    Ok(session)
+}
+
+/// Keeps a session until nobody uses it.
+struct Keeper {
+    client: Client,
+    upstream: Arc<Upstream>,
+    principal: Arc<str>,
+    slot: Arc<SharedSlot>,
+    session: Arc<SharedSession>,
+}
+
+impl Keeper {
+    async fn keep(self, opened: InitializedSession) {
+        let (is_known, is_ousted) = tokio::select! {
+            () = self.session.lost.cancelled() => (false, false),
+            () = self.unused() => (true, false),
+            () = self.session.ousted.cancelled() => (true, true),
+            () = self.client.pipes.cut() => (true, false),
+            () = self.hear() => (true, false),
+        };
+        let Self { client, upstream, principal, slot, .. } = &self;
+        upstream.bridge.as_modern.shared.remove(principal, slot, || true);
+        // It holds its place until the server has heard of it: only so many of those that make room wait for that.
+        let turn = is_ousted.then(|| upstream.bridge.as_modern.seats.ending.try_acquire());
+        if is_known && !matches!(turn, Some(Err(_))) {
+            let deadline = Instant::now() + CLOSE_TIMEOUT;
+            with_asker(client, async |asker: Asker<'_>| {
+                initialize::close(&asker, upstream, &opened, deadline).await;
+            })
+            .await;
+        }
+    }
+
+    /// Completes when nobody has used the session for a while, and nobody finds it any more.
+    async fn unused(&self) {
+        let Self { client, upstream, principal, slot, .. } = self;
+        let sessions = &upstream.bridge.as_modern.shared;
+        loop {
+            let idle = slot.idle.notified();
+            if slot.users.load(Ordering::Acquire) > 0 {
+                idle.await;
+                continue;
+            }
+            let uses = slot.uses.load(Ordering::Acquire);
+            // The settings may have changed since it was opened.
+            let current = upstream.bridge.upstream();
+            let patience = current.map_or(Duration::ZERO, |now| now.config.bridge.session_idle_timeout);
+            tokio::select! {
+                () = sleep(patience) => {}
+                () = client.pipes.leaving() => {}
+                () = sessions.retired.cancelled() => {}
+            }
+            let is_unused =
+                || slot.users.load(Ordering::Acquire) == 0 && slot.uses.load(Ordering::Acquire) == uses;
+            if sessions.remove(principal, slot, is_unused) {
+                return;
+            }
+        }
+    }
+
+    /// Hears what the server says beside its answers, as long as there is a stream to be had. Never completes.
+    async fn hear(&self) {
+        let Self { client, upstream, session, .. } = self;
+        let mut at = StreamPosition::default();
+        while session.name.id.is_some() {
+            match at.open(client, upstream, &session.name).await {
+                position::ResumeResult::Stream(reply) => self.read(*reply, &mut at).await,
+                position::ResumeResult::UnknownEvent => {
+                    at.forget();
+                    continue;
+                }
+                position::ResumeResult::Refused => break,
+                position::ResumeResult::Failed => {}
+            }
+            sleep(at.pause()).await;
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Reads a stream to its end.
+    async fn read(&self, reply: Reply, at: &mut StreamPosition) {
+        at.stand();
+        // The connection belongs to the stream, and is closed with it.
+        let Reply { body, lease: _lease, .. } = reply;
+        let limits = Arc::clone(&self.client.pipes.shared.limits());
+        let mut messages = Messages::new(body, limits.message_bytes_max, &limits.budget);
+        while let Ok(Some(event)) = messages.next().await {
+            if let Some(message) = at.take(event) {
+                self.take(message);
+            }
+        }
+    }
+
+    fn take(&self, message: Bytes) {
+        let Self { client, upstream, session, .. } = self;
+        let id = {
+            let depth_max = client.pipes.shared.limits().json_depth_max;
+            let mut scratch = client.pipes.scratch.borrow_mut();
+            let root = scratch.index(&message, depth_max).map(Document::root).ok();
+            root.and_then(notification::progress_token).and_then(|token| token.parse().ok())
+        };
+        let Some(id) = id else { return fire_and_forget::refuse(client, upstream, &session.name, &message) };
+        if let Some(hearing) = session.hearing().get(&id) {
+            // Whoever does not keep up misses some of it.
+            let _ = hearing.send(queue::Piece { data: message, is_answer: false });
+        }
+    }
+}

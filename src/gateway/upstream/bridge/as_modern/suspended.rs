@@ -1,0 +1,226 @@
+//! Calls that wait for their client's answers.
+//!
+//! A call that waits is in a table that all threads share, by a number that only the gateway can read out of the
+//! `requestState` its client holds. Whoever comes with it takes the call out of the table, so that it goes on once; the
+//! session it runs on is told by its channel ([`super::exclusive_session`]), on whichever thread that is.
+//!
+//! Invariant: a call is taken out by its own principal alone, with the same request, before it expires.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::call::ModernCall;
+use super::call_reply::{self, CallReplySink};
+use super::exclusive_session::Command;
+use super::state::{Binding, RequestState, StateSeal};
+use super::{answers, call_reply::CallReply};
+use crate::clock::now_s;
+use crate::upstream::Upstream;
+use crate::upstream::exchange::{Client, Reply};
+use config;
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Kind, Scratch};
+
+/// What the client of a call that does not wait is told.
+const WHY_REJECTED: &str = "no call waits for this requestState any more: call again without requestState";
+
+/// The calls of one upstream that wait.
+#[derive(Debug, Default)]
+pub struct SuspendedCalls {
+    seal: StateSeal,
+    table: Mutex<SuspendedTable>,
+}
+
+#[derive(Debug, Default)]
+struct SuspendedTable {
+    next: u64,
+    calls: HashMap<u64, SuspendedEntry>,
+    of_principal: HashMap<Arc<str>, usize>,
+}
+
+#[derive(Debug)]
+struct SuspendedEntry {
+    binding: Binding,
+    principal: Arc<str>,
+    commands: mpsc::Sender<Command>,
+}
+
+/// There are as many as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+impl SuspendedCalls {
+    /// From now on this call waits. Returns its number, and the state for its client.
+    pub fn enter(
+        &self,
+        bounds: &config::Bridge,
+        (principal, binding): (&Arc<str>, Binding),
+        commands: mpsc::Sender<Command>,
+    ) -> Result<(u64, String), TooMany> {
+        let mut table = self.table.lock();
+        let of_principal = table.of_principal.get(principal).copied().unwrap_or_default();
+        // Nobody knows whether those without credentials are one or many.
+        let is_one_too_many = !principal.is_empty() && of_principal >= bounds.parked_per_principal_max;
+        if table.calls.len() >= bounds.parked_max || is_one_too_many {
+            return Err(TooMany);
+        }
+        table.next += 1;
+        let parked = table.next;
+        let expires_s = now_s().saturating_add(bounds.park_timeout.as_secs() + 1);
+        let state = self.seal.seal(RequestState { parked, expires_s, binding }).ok_or(TooMany)?;
+        *table.of_principal.entry(Arc::clone(principal)).or_default() += 1;
+        table.calls.insert(parked, SuspendedEntry { binding, principal: Arc::clone(principal), commands });
+        Ok((parked, state))
+    }
+
+    /// The call waits no longer. False: somebody has taken it already, and what goes on is on its way.
+    pub fn leave(&self, parked: u64) -> bool {
+        self.table.lock().remove(parked).is_some()
+    }
+
+    /// Takes out the call that `state` names. `None`: there is none that this client may go on with.
+    fn take(&self, state: &str, binding: Binding) -> Option<mpsc::Sender<Command>> {
+        let stated = self.seal.open(state)?;
+        if stated.expires_s < now_s() || stated.binding != binding {
+            return None;
+        }
+        let mut table = self.table.lock();
+        table.calls.get(&stated.parked).filter(|entry| entry.binding == binding)?;
+        table.remove(stated.parked).map(|entry| entry.commands)
+    }
+}
+
+impl SuspendedTable {
+    fn remove(&mut self, parked: u64) -> Option<SuspendedEntry> {
+        let entry = self.calls.remove(&parked)?;
+        if let Some(count) = self.of_principal.get_mut(&entry.principal) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_principal.remove(&entry.principal);
+            }
+        }
+        Some(entry)
+    }
+}
+
+/// Goes on with the call that the `requestState` of `call` names.
+pub async fn resume(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    call: ModernCall,
+) -> Result<Reply, UpstreamError> {
+    let parked = &upstream.bridge.as_modern.parked;
+    let depth_max = client.pipes.shared.limits().json_depth_max;
+    let (taken, answers) = {
+        let mut scratch = client.pipes.scratch.borrow_mut();
+        let whose = (&*upstream.session_key, &*call.caller.principal);
+        let binding = Binding::of(whose, &call.message, (&mut scratch, depth_max));
+        let state = call.request_state.as_deref().unwrap_or_default();
+        let taken = binding.and_then(|binding| parked.take(state, binding));
+        (taken, answers(call.input_responses.as_ref(), &mut scratch, depth_max))
+    };
+    let Some(commands) = taken else {
+        upstream.bridge.series.suspensions.rejected.inc();
+        return Ok(rejected(&call).into_reply());
+    };
+    let deadline = call.deadline;
+    let (attached, waiting) = CallReplySink::new(client, Arc::new(call));
+    match commands.try_send(Command::Resume(Box::new(attached), answers)) {
+        Ok(()) => CallReply::reply(waiting, deadline).await,
+        // Its thread is gone, and the call with it.
+        Err(error) => {
+            upstream.bridge.series.suspensions.lost.inc();
+            match error.into_inner() {
+                Command::Resume(attached, _) => Ok(rejected(&attached.call).into_reply()),
+                _ => Err(UpstreamError::Reset),
+            }
+        }
+    }
+}
+
+/// What the client is told that retries what does not wait.
+pub fn rejected(call: &ModernCall) -> answers::CallAnswer {
+    answers::refusal(call, StatusCode::BAD_REQUEST, -32602, WHY_REJECTED)
+}
+
+/// The client's answers, by the keys of their questions. What is no object answers nothing.
+fn answers(given: Option<&Bytes>, scratch: &mut Scratch, depth_max: usize) -> call_reply::ClientAnswers {
+    let Some(given) = given else { return Vec::new() };
+    let Ok(root) = scratch.index(given, depth_max).map(Document::root) else { return Vec::new() };
+    let entries = root.entries().filter(|(_, value)| value.kind() == Kind::Object);
+    let answers = entries.filter_map(|(key, value)| {
+        // It outlives the message it came in.
+        Some((key.decode(given)?.into(), Bytes::copy_from_slice(value.raw())))
+    });
+    answers.take(super::call_driver::QUESTIONS_MAX * 2).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#;
+
+    fn binding(principal: &str) -> Binding {
+        let whose = ("u", principal);
+        Binding::of(whose, &Bytes::from_static(CALL), (&mut Scratch::default(), 16)).expect("a message")
+    }
+
+    fn bounds(parked_max: usize, parked_per_principal_max: usize) -> config::Bridge {
+        config::Bridge {
+            is_on: true,
+            rounds_max: 1,
+            state_bytes_max: 1,
+            sessions_max: 1,
+            session_idle_timeout: Duration::ZERO,
+            parked_max,
+            parked_per_principal_max,
+            park_timeout: Duration::from_mins(1),
+        }
+    }
+
+    #[test]
+    fn a_call_is_taken_once_and_by_its_own_client() {
+        let (parked, (commands, _other_end)) = (SuspendedCalls::default(), mpsc::channel(1));
+        let principal = Arc::from("p");
+        let bounds = bounds(2, 2);
+        let (number, state) = parked.enter(&bounds, (&principal, binding("p")), commands).expect("room");
+        assert!(parked.take(&state, binding("q")).is_none());
+        assert!(parked.take("x", binding("p")).is_none());
+        assert!(parked.take(&state, binding("p")).is_some());
+        assert!(parked.take(&state, binding("p")).is_none());
+        assert!(!parked.leave(number));
+    }
+
+    #[test]
+    fn so_many_wait_and_no_more() {
+        let (parked, (commands, _other_end)) = (SuspendedCalls::default(), mpsc::channel(1));
+        let enter = |principal: &str| {
+            let bounds = bounds(3, 1);
+            parked.enter(&bounds, (&Arc::from(principal), binding(principal)), commands.clone())
+        };
+        let (first, _) = enter("p").expect("room");
+        assert_eq!(enter("p"), Err(TooMany));
+        enter("").expect("room");
+        enter("").expect("room");
+        assert_eq!(enter("q"), Err(TooMany));
+        assert!(parked.leave(first));
+        enter("p").expect("room again");
+        assert_eq!(parked.table.lock().of_principal.get("p"), Some(&1));
+    }
+
+    #[test]
+    fn answers_are_objects_by_key() {
+        let given = Bytes::from_static(br#"{"a":{"x":1},"b":null,"c":[],"\u0064":{}}"#);
+        let found = answers(Some(&given), &mut Scratch::default(), 16);
+        let expected = [("a".into(), Bytes::from(r#"{"x":1}"#)), ("d".into(), Bytes::from("{}"))];
+        assert_eq!(found, expected);
+    }
+}

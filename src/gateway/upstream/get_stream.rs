@@ -1,0 +1,162 @@
+//! The stream on which an upstream speaks to a session unasked: asking for it with GET, and its events.
+//!
+//! When it is opened, and again, and what becomes of its messages, is the caller's business.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+
+use super::Upstream;
+use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
+use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
+use super::incoming::Incoming;
+use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use protocol::error::UpstreamError;
+use protocol::media::{Media, media_of};
+use protocol::splice::Segments;
+use protocol::sse::{Event, Events};
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// How long an upstream may take over the head of the stream: some send it with the first event.
+const HEAD_TIMEOUT: Duration = Duration::from_mins(5);
+/// How soon, and how late, an upstream may have its stream opened again.
+const RETRY_MIN: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_mins(5);
+/// How long an upstream may take to say whether it knows a session.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// A longer event id is not remembered: it has to fit into a header.
+const EVENT_ID_BYTES_MAX: usize = 1024;
+
+/// What came of a GET.
+pub enum GetResult {
+    /// The stream stands.
+    Stream(Box<Reply>),
+    /// The upstream has none.
+    Refused,
+    /// Either it does not know the session, or nothing at all answers a GET.
+    Doubtful,
+    /// There is none now.
+    Failed(Option<UpstreamError>),
+}
+
+/// Asks for the stream of a session. `after`: the id of the last event that was seen.
+pub async fn open(
+    client: &Client,
+    upstream: &Upstream,
+    session: SessionHeaders<'_>,
+    after: Option<&Bytes>,
+) -> GetResult {
+    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
+    *request.method_mut() = Method::GET;
+    let mut headers = legacy_headers(session.version, session.id);
+    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    if let Some(after) = after.and_then(|after| HeaderValue::from_bytes(after).ok()) {
+        headers.insert(LAST_EVENT_ID, after);
+    }
+    *request.headers_mut() = headers;
+    request.extensions_mut().insert(DedicatedConnection);
+    let now = Instant::now();
+    let delivery = SendOptions { is_safe_to_repeat: true, aim: session.replica.into(), asked: None };
+    let reply = match client.send(upstream, request, delivery, now, now + HEAD_TIMEOUT).await {
+        // Its replica is gone, and with it the session.
+        Err(UpstreamError::SessionLost) => return GetResult::Doubtful,
+        Ok(reply) => reply,
+        Err(error) => return GetResult::Failed(Some(error)),
+    };
+    match reply.head.status {
+        StatusCode::OK if media_of(&reply.head.headers) == Media::Sse => GetResult::Stream(Box::new(reply)),
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => GetResult::Doubtful,
+        status if status.is_success() || status == StatusCode::METHOD_NOT_ALLOWED => GetResult::Refused,
+        StatusCode::NOT_ACCEPTABLE | StatusCode::NOT_IMPLEMENTED => GetResult::Refused,
+        _ => GetResult::Failed(None),
+    }
+}
+
+/// Whether an upstream knows a session of this id, or answers without one; `None` if it does not say.
+pub async fn is_session_known(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    session: SessionHeaders<'_>,
+) -> Option<bool> {
+    let question = AskRequest {
+        headers: legacy_headers(session.version, session.id),
+        body: Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-ping","method":"ping"}"#),
+        is_safe_to_repeat: true,
+        replica: session.replica,
+        bytes_max: PING_ANSWER_BYTES_MAX,
+        deadline: Instant::now() + PING_TIMEOUT,
+    };
+    let answer = match asker.ask(upstream, question).await {
+        Ok(answer) => answer,
+        Err(UpstreamError::SessionLost) => return Some(false),
+        Err(_) => return None,
+    };
+    let answers_us = answer.is_to_us;
+    match answer.status {
+        status if status.is_success() || answers_us => Some(true),
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Some(false),
+        _ => None,
+    }
+}
+
+/// How long after its end the stream is to be opened again, where an event says so.
+pub fn retry(event: &Event) -> Option<Duration> {
+    Some(Duration::from_millis(event.retry_ms?).clamp(RETRY_MIN, RETRY_MAX))
+}
+
+/// The id of an event, if it can be asked for what came after it.
+pub fn id(event: &Event) -> Option<Bytes> {
+    let id = event.id.as_ref().filter(|id| id.len() <= EVENT_ID_BYTES_MAX);
+    id.map(|id| Bytes::copy_from_slice(id))
+}
+
+/// The message in an event, if there is one; a priming event has an empty one.
+pub fn message(event: Event) -> Option<Bytes> {
+    let is_message = event.event.is_none_or(|kind| kind == "message");
+    event.data.filter(|_| is_message)
+}
+
+/// A stream, read event by event.
+pub struct Messages {
+    body: Incoming,
+    events: Events,
+    budget: Arc<ByteBudget>,
+    /// Bytes of an event that is not complete.
+    begun_bytes: usize,
+    held: Option<Reservation>,
+}
+
+impl Messages {
+    /// Reads `body`. Longer events than `event_bytes_max` end the stream; incomplete ones count against `budget`.
+    pub fn new(body: Incoming, event_bytes_max: usize, budget: &Arc<ByteBudget>) -> Self {
+        let events = Events::new(event_bytes_max);
+        Self { body, events, budget: Arc::clone(budget), begun_bytes: 0, held: None }
+    }
+
+    /// The next event; `None` at the end. What was read is kept if nobody waits for it any more.
+    pub async fn next(&mut self) -> Result<Option<Event>, UpstreamError> {
+        loop {
+            if let Some(event) = self.events.next() {
+                let event = event.map_err(|_| UpstreamError::TooLarge)?;
+                self.begun_bytes = self.begun_bytes.saturating_sub(event.raw.len());
+                if self.begun_bytes == 0 {
+                    self.held = None;
+                }
+                return Ok(Some(event));
+            }
+            let Some(frame) = self.body.frame().await else { return Ok(self.events.finish()) };
+            let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
+            self.begun_bytes += data.len();
+            let held = self.held.get_or_insert_with(|| self.budget.reservation());
+            if !held.grow_to(self.begun_bytes) {
+                return Err(UpstreamError::TooLarge);
+            }
+            self.events.push(data);
+        }
+    }
+}

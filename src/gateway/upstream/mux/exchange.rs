@@ -1,0 +1,375 @@
+//! One HTTP request to an upstream that is a pipe, answered as a Streamable HTTP server would.
+//!
+//! | request | answer |
+//! |---|---|
+//! | POST of a request | 200: JSON where the answer comes first, else server-sent events |
+//! | the same, modern, answered by an error at once | the status that goes with the error |
+//! | POST of a notification or response | 202 |
+//! | POST of `initialize` | as any request, with an `Mcp-Session-Id` |
+//! | GET | 200: events that belong to no call |
+//! | DELETE | 200, and the session is over |
+//! | anything of a session that is gone | 404 |
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
+use memchr::memmem;
+
+use super::sessions::{MuxSessions, SessionHandle};
+use super::{MuxCall, MuxConnection, MuxRequest, OwnRequest, outgoing, queue};
+use crate::upstream::Upstream;
+use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::exchange::{Client, Reply, RequestBody};
+use crate::upstream::incoming::{BrokenReply, Incoming};
+use crate::upstream::sending::Sending;
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Scratch};
+use protocol::version::{Era, Version};
+
+/// Who calls, where connections are not for everybody: a header that only this process sees. Without it, it is the
+/// gateway itself, or a client that nobody asked who it is.
+pub const CALLER: HeaderName = HeaderName::from_static("trunkline-caller");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// How the connections of one kind of upstream are made.
+#[expect(async_fn_in_trait, reason = "it is called on the thread that owns the client, never across threads")]
+pub trait Connect {
+    /// The sessions that are open.
+    fn sessions(&self) -> &MuxSessions;
+
+    /// The connection for modern requests of this caller. `None`: there is no such thing.
+    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError>;
+
+    /// Answers `initialize`.
+    async fn initialize(&self, asking: ConnectRequest<'_>, post: MuxPost<'_>)
+    -> Result<Reply, UpstreamError>;
+
+    /// Answers a message within a session.
+    async fn post(&self, seat: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+        pass(&seat.pipe, seat.session, post).await
+    }
+
+    /// A session that is over. The id is forgotten already.
+    fn end(&self, seat: SessionHandle) {
+        seat.pipe.close();
+    }
+}
+
+/// Who wants a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectRequest<'a> {
+    /// The thread that will run it.
+    pub client: &'a Client,
+    /// The upstream.
+    pub upstream: &'a Upstream,
+    /// The principal, for which sessions are told apart.
+    pub caller: Option<&'a HeaderValue>,
+    /// When it is too late.
+    pub deadline: Instant,
+}
+
+/// A message that was posted.
+#[derive(Clone, Copy, Debug)]
+pub struct MuxPost<'a> {
+    /// The message, as its caller wrote it.
+    pub message: &'a Bytes,
+    /// What was found in it.
+    pub envelope: &'a Envelope,
+    /// What it came with.
+    pub headers: &'a HeaderMap,
+    /// Whether the gateway itself asks.
+    pub is_own: bool,
+    /// The era in which the message was written.
+    pub era: Era,
+    /// Nesting of a message.
+    pub json_depth_max: usize,
+    /// When it is too late for an answer.
+    pub deadline: Instant,
+    /// Told once it has its place among what the connection is sent.
+    pub sending: Option<&'a Sending>,
+}
+
+impl MuxPost<'_> {
+    /// Whether its method is this.
+    pub fn is(&self, method: &str) -> bool {
+        self.envelope.method.as_ref().is_some_and(|literal| literal.equals(self.message, method))
+    }
+
+    /// The literal of its id.
+    pub fn id(&self) -> &[u8] {
+        self.envelope.id.clone().and_then(|id| self.message.get(id)).unwrap_or_default()
+    }
+}
+
+/// Answers a request. `connect`: the connections of `upstream`.
+pub async fn send(
+    client: &Client,
+    upstream: &Upstream,
+    connect: &impl Connect,
+    request: Request<RequestBody>,
+    deadline: Instant,
+) -> Result<Reply, UpstreamError> {
+    let (parts, RequestBody { message: body, sending }) = request.into_parts();
+    let headers = &parts.headers;
+    let session = headers.get(SESSION_ID);
+    let asking = ConnectRequest { client, upstream, caller: headers.get(CALLER), deadline };
+    match parts.method {
+        HttpMethod::GET => {
+            let Some(session) = session else { return Ok(empty(StatusCode::METHOD_NOT_ALLOWED)) };
+            let seat = connect.sessions().get(session);
+            let stream = seat.and_then(|seat| seat.pipe.listen(seat.session));
+            return Ok(stream.map_or_else(
+                || empty(StatusCode::NOT_FOUND),
+                |stream| respond(SSE, Incoming::Pieces(Box::new(Body::new(None, stream, None)))),
+            ));
+        }
+        HttpMethod::DELETE => {
+            let seat = session.and_then(|session| connect.sessions().remove(session));
+            let Some(seat) = seat else { return Ok(empty(StatusCode::NOT_FOUND)) };
+            connect.end(seat);
+            return Ok(empty(StatusCode::OK));
+        }
+        _ => {}
+    }
+    let message = body.to_bytes();
+    let json_depth_max = client.pipes.shared.limits().json_depth_max;
+    // Only what was checked comes here; of what was not, an upstream would say the same.
+    let envelope = Envelope::parse(&mut client.pipes.scratch.borrow_mut(), &message, json_depth_max);
+    let Ok(envelope) = envelope else {
+        return Ok(empty(StatusCode::BAD_REQUEST));
+    };
+    let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+    let is_modern = version.is_some_and(|version| Version::of(version) != Version::Legacy);
+    let era = if is_modern { Era::Modern } else { Era::Legacy };
+    let is_own = parts.extensions.get::<OwnRequest>().is_some();
+    let envelope = &envelope;
+    let sending = sending.as_deref();
+    let post =
+        MuxPost { message: &message, envelope, headers, is_own, era, json_depth_max, deadline, sending };
+    if is_modern {
+        let mut may_repeat = true;
+        loop {
+            let Some(pipe) = connect.modern(asking).await? else {
+                return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+            };
+            match pass(&pipe, super::ONLY_SESSION, post).await {
+                // It ended between the two.
+                Err(UpstreamError::Unreachable) if std::mem::take(&mut may_repeat) => {}
+                result => return result,
+            }
+        }
+    }
+    if envelope.kind == MessageKind::Request && post.is("initialize") {
+        return connect.initialize(asking, post).await;
+    }
+    let Some(session) = session else { return Ok(empty(StatusCode::BAD_REQUEST)) };
+    let Some(seat) = connect.sessions().get(session) else { return Ok(empty(StatusCode::NOT_FOUND)) };
+    match connect.post(seat, post).await {
+        // It ended between the two: the session is gone.
+        Err(UpstreamError::Unreachable) => Ok(empty(StatusCode::NOT_FOUND)),
+        result => result,
+    }
+}
+
+/// Passes a message through a connection.
+pub async fn pass(pipe: &MuxConnection, session: u64, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+    let MuxPost { message, envelope, headers, is_own, era, json_depth_max, deadline, sending } = post;
+    match envelope.kind {
+        MessageKind::Request => {
+            let deadline = (!post.is("initialize")).then_some(deadline);
+            let request = MuxRequest { session, message, envelope, headers, is_own, era, deadline };
+            let call = pipe.call(request).await?;
+            if let Some(sending) = sending {
+                sending.mark_taken();
+            }
+            let mut reply = answer(call).await?;
+            if let (Era::Modern, Incoming::Whole(Some(answer))) = (era, &reply.body) {
+                reply.head.status = modern_status(answer);
+            }
+            Ok(reply)
+        }
+        MessageKind::Notification if post.is("notifications/cancelled") => {
+            let mut scratch = Scratch::default();
+            let id = outgoing::cancelled_id(&mut scratch, message, json_depth_max);
+            let id = id.and_then(|span| Some((pipe.own_id(session, message.get(span.clone())?)?, span)));
+            // What is not in flight needs no end.
+            if let Some((own, span)) = id {
+                pipe.cancel(own);
+                pipe.tell(outgoing::cancellation(message, span, own)).await?;
+            }
+            Ok(empty(StatusCode::ACCEPTED))
+        }
+        MessageKind::Notification | MessageKind::Response => {
+            pipe.tell(outgoing::unchanged(message.clone())).await?;
+            Ok(empty(StatusCode::ACCEPTED))
+        }
+    }
+}
+
+/// Opens a session over a connection of its own by the caller's `initialize`. One that is refused ends it.
+pub async fn open_session(
+    sessions: &MuxSessions,
+    pipe: MuxConnection,
+    post: MuxPost<'_>,
+) -> Result<Reply, UpstreamError> {
+    let session = pipe.begin_session();
+    // Whatever comes in between, a connection that nobody knows of ends.
+    let opening = CloseOnDrop::new(pipe);
+    let mut reply = pass(opening.pipe(), session, post).await?;
+    let is_refused = match &reply.body {
+        Incoming::Whole(Some(answer)) => {
+            let mut scratch = Scratch::default();
+            let root = scratch.index(answer, post.json_depth_max).map(Document::root);
+            root.is_ok_and(|root| root.get("result").is_none())
+        }
+        // The answer follows other messages; it is the caller's to judge.
+        _ => false,
+    };
+    if !is_refused {
+        let id = sessions
+            .keep(SessionHandle { pipe: opening.pipe().clone(), session })
+            .ok_or(UpstreamError::Reset)?;
+        reply.head.headers.insert(SESSION_ID, id);
+        opening.keep();
+    }
+    Ok(reply)
+}
+
+/// A reply without a body.
+pub fn empty(status: StatusCode) -> Reply {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    Reply { head: response.into_parts().0, body: Incoming::Whole(None), lease: None, replica: None }
+}
+
+/// A JSON reply.
+pub fn json(answer: Bytes) -> Reply {
+    respond(JSON, Incoming::Whole(Some(answer)))
+}
+
+/// A reply of server-sent events.
+pub fn stream(events: Incoming) -> Reply {
+    respond(SSE, events)
+}
+
+/// The first message decides what kind of reply it is.
+async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Result<Reply, UpstreamError> {
+    match rest.next().await {
+        Some(Ok(piece)) if piece.is_answer => Ok(json(piece.data)),
+        Some(Ok(piece)) => {
+            let body = Body::new(Some(piece.data), rest, Some(in_flight));
+            Ok(respond(SSE, Incoming::Pieces(Box::new(body))))
+        }
+        Some(Err(BrokenReply)) => Err(UpstreamError::Reset),
+        None => Err(UpstreamError::TimedOut),
+    }
+}
+
+/// The status that a modern server gives its answer over HTTP.
+fn modern_status(answer: &[u8]) -> StatusCode {
+    #[derive(serde::Deserialize)]
+    struct ReplyEnvelope {
+        error: Option<ReplyError>,
+    }
+    #[derive(serde::Deserialize)]
+    struct ReplyError {
+        code: i64,
+    }
+    // Nearly all answers are results, and need no further look.
+    if memmem::find(answer, b"\"error\"").is_none() {
+        return StatusCode::OK;
+    }
+    match serde_json::from_slice(answer) {
+        Ok(ReplyEnvelope { error: Some(ReplyError { code: -32601 }) }) => StatusCode::NOT_FOUND,
+        Ok(ReplyEnvelope { error: Some(ReplyError { code: -32022..=-32020 }) }) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+fn respond(media: HeaderValue, body: Incoming) -> Reply {
+    let mut response = Response::new(());
+    response.headers_mut().insert(CONTENT_TYPE, media);
+    Reply { head: response.into_parts().0, body, lease: None, replica: None }
+}
+
+/// The events of a reply, while they come.
+#[derive(Debug)]
+pub struct Body {
+    first: Option<Bytes>,
+    rest: queue::PieceReceiver,
+    _in_flight: Option<MuxCall>,
+}
+
+impl Body {
+    fn new(first: Option<Bytes>, rest: queue::PieceReceiver, in_flight: Option<MuxCall>) -> Self {
+        Self { first, rest, _in_flight: in_flight }
+    }
+
+    /// The next piece.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenReply>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        Pin::new(&mut self.rest).poll_next(cx).map(|piece| piece.map(|piece| piece.map(|piece| piece.data)))
+    }
+}
+
+/// Ends a connection unless it is kept.
+#[derive(Debug)]
+pub struct CloseOnDrop {
+    pipe: MuxConnection,
+    is_kept: bool,
+}
+
+impl CloseOnDrop {
+    /// It ends when this is dropped.
+    pub fn new(pipe: MuxConnection) -> Self {
+        Self { pipe, is_kept: false }
+    }
+
+    /// The connection.
+    pub fn pipe(&self) -> &MuxConnection {
+        &self.pipe
+    }
+
+    /// It does not end.
+    pub fn keep(mut self) -> MuxConnection {
+        self.is_kept = true;
+        self.pipe.clone()
+    }
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.pipe.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modern_errors_have_a_status() {
+        for (answer, status) in [
+            (r#"{"id":1,"result":{"error":{"code":-32601}}}"#, 200),
+            (r#"{"id":1,"error":{"code":-32601,"message":""}}"#, 404),
+            (r#"{"id":1,"error":{"code":-32020,"message":""}}"#, 400),
+            (r#"{"id":1,"error":{"code":-32021,"message":""}}"#, 400),
+            (r#"{"id":1,"error":{"code":-32022,"message":""}}"#, 400),
+            (r#"{"id":1,"error":{"code":-32602,"message":""}}"#, 200),
+            (r#"{"id":1,"result":{}}"#, 200),
+        ] {
+            assert_eq!(modern_status(answer.as_bytes()).as_u16(), status, "{answer}");
+        }
+    }
+}

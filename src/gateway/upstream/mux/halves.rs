@@ -1,0 +1,127 @@
+//! The ends of a pipe: what the connection writes and where it hands in what it reads; and a caller's hold on its call.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::incoming_message::hear;
+use super::state::CallDelivery;
+use super::{MuxConnection, outgoing};
+use protocol::json::Scratch;
+use protocol::splice::Segments;
+use protocol::version::Era;
+
+/// The connection's side: takes what is to be written.
+#[derive(Debug)]
+pub struct WriteHalf {
+    outgoing: mpsc::Receiver<Segments>,
+    pipe: MuxConnection,
+}
+
+/// Where the connection hands in what it reads. Dropped, the connection is gone.
+#[derive(Debug)]
+pub struct ReadHalf {
+    pipe: MuxConnection,
+    scratch: ScratchBox,
+}
+
+/// What became of a message that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// It went where it belongs.
+    Delivered,
+    /// It is a message, but it belongs to nobody.
+    Unasked,
+    /// It is no message.
+    Garbage,
+}
+
+/// A call that was sent. Dropped before its answer came, it is given up.
+#[derive(Debug)]
+pub struct MuxCall {
+    pub(super) pipe: MuxConnection,
+    pub(super) own: u64,
+    pub(super) era: Era,
+    /// When it is too late for an answer; `None`: it is not cancelled at all.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// `Scratch` has nothing to show.
+struct ScratchBox(Scratch);
+
+impl std::fmt::Debug for ScratchBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scratch").finish_non_exhaustive()
+    }
+}
+
+pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, pipe: &MuxConnection) -> (WriteHalf, ReadHalf) {
+    let wire = WriteHalf { outgoing, pipe: pipe.clone() };
+    (wire, ReadHalf { pipe: pipe.clone(), scratch: ScratchBox(Scratch::default()) })
+}
+
+impl ReadHalf {
+    /// Takes in a message.
+    pub fn receive(&mut self, message: &Bytes) -> Disposition {
+        let heard = hear(&mut self.scratch.0, message, self.pipe.0.bounds.json_depth_max);
+        let Some(heard) = heard else { return Disposition::Garbage };
+        let delivery = self.pipe.lock().deliver(&heard, message);
+        match delivery {
+            CallDelivery::Done => Disposition::Delivered,
+            CallDelivery::Nobody => Disposition::Unasked,
+            CallDelivery::Reply(reply) => {
+                self.pipe.try_tell(reply);
+                Disposition::Delivered
+            }
+        }
+    }
+
+    /// The pipe that it belongs to.
+    pub fn pipe(&self) -> &MuxConnection {
+        &self.pipe
+    }
+}
+
+impl Drop for ReadHalf {
+    fn drop(&mut self) {
+        let mut state = self.pipe.lock();
+        // Before anybody who waited comes back with the next call.
+        self.pipe.0.gone.cancel();
+        state.end();
+    }
+}
+
+impl WriteHalf {
+    /// The next message to be written. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<Segments> {
+        self.outgoing.recv().await
+    }
+
+    /// The next message, if there is one already.
+    pub fn next_ready(&mut self) -> Option<Segments> {
+        self.outgoing.try_recv().ok()
+    }
+
+    /// The pipe that it belongs to.
+    pub fn pipe(&self) -> &MuxConnection {
+        &self.pipe
+    }
+}
+
+impl Drop for MuxCall {
+    fn drop(&mut self) {
+        let mut state = self.pipe.lock();
+        let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if self.era == Era::Legacy && !is_late {
+            state.book.abandon(self.own);
+            return;
+        }
+        let was_open = state.book.leave(self.own).is_some_and(|call| call.handle.is_some());
+        drop(state);
+        if was_open {
+            let why = if is_late { "no answer in time" } else { "the client went away" };
+            self.pipe.try_tell(outgoing::cancel(self.own, why));
+        }
+    }
+}

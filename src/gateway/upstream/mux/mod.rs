@@ -1,0 +1,357 @@
+//! Upstreams that are reached by one connection which many calls share, such as a child process: each is served as if
+//! it were a Streamable HTTP server inside this process.
+//!
+//! A [`MuxConnection`] is the handle that callers on every thread hold; whoever runs the connection holds a [`WriteHalf`]: it writes
+//! what [`WriteHalf::next`] gives and hands in what it reads by [`ReadHalf::receive`]. Ids and progress tokens are the pipe's own
+//! on the connection and the callers' outside. What belongs to a call goes to that call; what belongs to none goes to
+//! the session's GET stream, or waits for one.
+//!
+//! Deliberately not here: how a connection is made, and when it is made again.
+//!
+//! Invariants: nothing waits under the lock; nobody who reads slowly holds up the connection; once the connection is
+//! gone, nobody waits for it any more.
+
+pub mod exchange;
+pub mod halves;
+pub mod host;
+pub mod incoming_message;
+mod listener;
+pub mod outgoing;
+pub mod pending_calls;
+pub mod queue;
+pub mod sessions;
+mod state;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
+use self::listener::NotificationListener;
+use self::pending_calls::{CallRole, PendingCall};
+use self::state::{MuxKind, MuxState, ReplyHandle};
+use crate::access::limit::byte_budget::ByteBudget;
+use protocol::envelope::Envelope;
+use protocol::error::UpstreamError;
+use protocol::json::Span;
+use protocol::level::Level;
+use protocol::splice::Segments;
+use protocol::version::Era;
+
+/// Marks a request of the gateway itself.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnRequest;
+
+/// Messages that wait to be written.
+const OUTGOING_MAX: usize = 64;
+/// The session of a connection that carries only one.
+pub const ONLY_SESSION: u64 = 0;
+
+/// Bounds of one connection.
+#[derive(Clone, Debug)]
+pub struct MuxBounds {
+    /// Bytes that wait for one reader, unless they are one message.
+    pub waiting_bytes_max: usize,
+    /// Nesting of a message.
+    pub json_depth_max: usize,
+    /// What waits is counted against.
+    pub budget: Arc<ByteBudget>,
+}
+
+/// A handle to a connection, for callers on every thread.
+#[derive(Clone, Debug)]
+pub struct MuxConnection(Arc<MuxInner>);
+
+#[derive(Debug)]
+struct MuxInner {
+    state: Mutex<MuxState>,
+    outgoing: mpsc::Sender<Segments>,
+    closing: CancellationToken,
+    gone: CancellationToken,
+    bounds: MuxBounds,
+}
+
+/// A request on its way into a pipe.
+#[derive(Clone, Copy, Debug)]
+pub struct MuxRequest<'a> {
+    /// The session that it belongs to.
+    pub session: u64,
+    /// The message.
+    pub message: &'a Bytes,
+    /// What was found in it.
+    pub envelope: &'a Envelope,
+    /// The headers it came with.
+    pub headers: &'a HeaderMap,
+    /// Whether the gateway itself asks.
+    pub is_own: bool,
+    /// Its era: a modern call is cancelled when its reader goes, a legacy one runs on.
+    pub era: Era,
+    /// When it is too late for its answer; `None`: it is never cancelled.
+    pub deadline: Option<Instant>,
+}
+
+impl MuxConnection {
+    /// A pipe, and the ends that the connection holds.
+    pub fn new(bounds: MuxBounds) -> (Self, WriteHalf, ReadHalf) {
+        let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
+        let pipe = Self(Arc::new(MuxInner {
+            state: Mutex::new(MuxState::new()),
+            outgoing: sender,
+            closing: CancellationToken::new(),
+            gone: CancellationToken::new(),
+            bounds,
+        }));
+        let (wire, ear) = halves::ends(receiver, &pipe);
+        (pipe, wire, ear)
+    }
+
+    /// Sends a request. What comes for it, its answer last, comes out of the receiver. `Unreachable`: the connection
+    /// is over, and the request was not sent.
+    pub async fn call(
+        &self,
+        request: MuxRequest<'_>,
+    ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
+        // Entered only once there is room to send it: a call in the book is one that the other side may answer.
+        let room = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
+        let MuxRequest { session, message, envelope, headers, is_own, era, deadline } = request;
+        let literal =
+            |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
+        let role = if envelope
+            .method
+            .as_ref()
+            .is_some_and(|method| method.equals(message, "subscriptions/listen"))
+        {
+            CallRole::Subscription
+        } else if is_own {
+            CallRole::Own
+        } else {
+            CallRole::Call
+        };
+        let (sender, receiver) = queue::queue(self.0.bounds.waiting_bytes_max, &self.0.bounds.budget);
+        let call = PendingCall {
+            id: literal(envelope.id.clone()).unwrap_or_default(),
+            token: literal(envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone())),
+            session,
+            role,
+            handle: Some(ReplyHandle { sender, era, has_parts: false }),
+        };
+        let own = {
+            let mut state = self.lock();
+            if state.is_closing || state.is_gone {
+                return Err(UpstreamError::Unreachable);
+            }
+            state.used = Instant::now();
+            state.book.enter(call)
+        };
+        room.send(outgoing::request(message, envelope, own, headers));
+        Ok((receiver, MuxCall { pipe: self.clone(), own, era, deadline }))
+    }
+
+    /// Sends a notification or response.
+    pub async fn tell(&self, message: Segments) -> Result<(), UpstreamError> {
+        self.lock().used = Instant::now();
+        self.0.outgoing.send(message).await.map_err(|_| UpstreamError::Unreachable)
+    }
+
+    /// The id under which a call runs that its caller calls `id`.
+    pub fn own_id(&self, session: u64, id: &[u8]) -> Option<u64> {
+        self.lock().book.find(session, id)
+    }
+
+    /// The caller wants no answer any more. It gets one all the same, as one that waited on would wait in vain; the
+    /// other side's, should there be one, is dropped.
+    pub fn cancel(&self, own: u64) {
+        self.lock().cancel(own);
+    }
+
+    /// The stream of what belongs to no call of this session. An earlier one ends. `None`: there is no such session.
+    pub fn listen(&self, session: u64) -> Option<queue::PieceReceiver> {
+        let mut state = self.lock();
+        if state.is_gone {
+            return None;
+        }
+        Some(state.listeners.get_mut(&session)?.open(&self.0.bounds))
+    }
+
+    /// From now on the connection carries one session, whose client takes requests.
+    pub fn begin_session(&self) -> u64 {
+        let mut state = self.lock();
+        state.kind = MuxKind::Session;
+        state.listeners.entry(ONLY_SESSION).or_default();
+        ONLY_SESSION
+    }
+
+    /// From now on the connection carries sessions that share one which the gateway opens.
+    pub fn share(&self) {
+        self.lock().kind = MuxKind::Shared;
+    }
+
+    /// One more of the sessions that share the connection.
+    pub fn add_session(&self) -> u64 {
+        let mut state = self.lock();
+        let session = state.next_session;
+        state.next_session += 1;
+        state.listeners.insert(session, NotificationListener::default());
+        session
+    }
+
+    /// A session is over. Returns the resources that no session is subscribed to any more, and the log level that the
+    /// other side is to be told, if it changes.
+    pub fn remove_session(&self, session: u64) -> (Vec<Box<str>>, Option<Level>) {
+        let mut state = self.lock();
+        let before = state.most_verbose();
+        let Some(removed) = state.listeners.remove(&session) else { return (Vec::new(), None) };
+        state.used = Instant::now();
+        let mut uris = removed.uris();
+        uris.retain(|uri| state.listeners.values().all(|listener| !listener.is_subscribed(uri)));
+        let after = state.most_verbose();
+        (uris, after.filter(|after| before != Some(*after)))
+    }
+
+    /// True if this session is the first to subscribe to the resource.
+    pub fn subscribe(&self, session: u64, uri: &str) -> bool {
+        let mut state = self.lock();
+        let is_first = state.listeners.values().all(|listener| !listener.is_subscribed(uri));
+        if let Some(listener) = state.listeners.get_mut(&session) {
+            listener.subscribe(uri);
+        }
+        is_first
+    }
+
+    /// True if no session is subscribed to the resource any more.
+    pub fn unsubscribe(&self, session: u64, uri: &str) -> bool {
+        let mut state = self.lock();
+        if let Some(listener) = state.listeners.get_mut(&session) {
+            listener.unsubscribe(uri);
+        }
+        state.listeners.values().all(|listener| !listener.is_subscribed(uri))
+    }
+
+    /// A session's log level. Returns what the other side is to be told, if that changes.
+    pub fn set_level(&self, session: u64, level: Level) -> Option<Level> {
+        let mut state = self.lock();
+        let before = state.most_verbose();
+        state.listeners.get_mut(&session)?.level = Some(level);
+        state.most_verbose().filter(|after| before != Some(*after))
+    }
+
+    /// Sends a request whose answer nobody waits for. `params` is JSON. It is lost if the other side does not read.
+    pub fn ask_in_passing(&self, method: &str, params: &str) {
+        let (sender, _) = queue::queue(0, &self.0.bounds.budget);
+        let handle = ReplyHandle { sender, era: Era::Legacy, has_parts: false };
+        let call = PendingCall {
+            id: Bytes::new(),
+            token: None,
+            session: ONLY_SESSION,
+            role: CallRole::Own,
+            handle: Some(handle),
+        };
+        let own = {
+            let mut state = self.lock();
+            let own = state.book.enter(call);
+            state.book.abandon(own);
+            own
+        };
+        let request = format!(r#"{{"jsonrpc":"2.0","id":{own},"method":"{method}","params":{params}}}"#);
+        self.try_tell(Segments::from(request));
+    }
+
+    /// Asks the connection to end.
+    pub fn close(&self) {
+        self.close_if(|_| true);
+    }
+
+    /// Asks the connection to end if no session needs it and nobody used it for so long. True if it is to end.
+    pub fn close_if_unused_for(&self, idle: Duration) -> bool {
+        self.close_if(|state| {
+            state.listeners.is_empty() && state.book.is_idle() && state.used.elapsed() >= idle
+        })
+    }
+
+    /// Asks the connection to end if nobody waits for an answer, but to be told of changes. True if it is to end.
+    pub fn close_if_uncalled(&self) -> bool {
+        self.close_if(|state| !state.book.has_calls())
+    }
+
+    /// Under one lock with the condition, so that no call comes in between.
+    fn close_if(&self, condition: impl FnOnce(&MuxState) -> bool) -> bool {
+        let mut state = self.lock();
+        state.is_closing |= condition(&state);
+        if state.is_closing {
+            self.0.closing.cancel();
+        }
+        state.is_closing
+    }
+
+    /// Completes once somebody asked the connection to end.
+    pub async fn closing(&self) {
+        self.0.closing.cancelled().await;
+    }
+
+    /// True once the connection is gone, or about to go.
+    pub fn is_over(&self) -> bool {
+        self.0.gone.is_cancelled() || self.0.closing.is_cancelled()
+    }
+
+    /// Completes once the connection is gone.
+    pub async fn gone(&self) {
+        self.0.gone.cancelled().await;
+    }
+
+    /// True if nobody waits for an answer.
+    pub fn is_idle(&self) -> bool {
+        self.lock().book.is_idle()
+    }
+
+    /// Since when nothing is under way, not even what nobody waits for, unless it was given up `patience` ago. `None`:
+    /// something is.
+    pub fn quiet_since(&self, patience: Duration) -> Option<Instant> {
+        let state = self.lock();
+        let is_quiet = state.book.is_empty() || (state.book.is_idle() && state.used.elapsed() >= patience);
+        is_quiet.then_some(state.used)
+    }
+
+    /// What is held for it is counted against this.
+    pub fn budget(&self) -> &Arc<ByteBudget> {
+        &self.0.bounds.budget
+    }
+
+    /// True if nobody but the gateway waits for an answer.
+    pub fn is_own(&self) -> bool {
+        self.lock().book.is_own()
+    }
+
+    /// What the gateway has asked is not waited for any more: it is taken for not answered in time.
+    pub fn abandon_own(&self) {
+        self.lock().book.abandon_own();
+    }
+
+    /// True if the other side has answered anything.
+    pub fn has_answered(&self) -> bool {
+        self.lock().has_answered
+    }
+
+    /// Whether `other` is the same connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MuxState> {
+        self.0.state.lock()
+    }
+
+    /// Sends what may be lost when the other side does not read.
+    fn try_tell(&self, message: Segments) {
+        if self.0.outgoing.try_send(message).is_err() {
+            tracing::debug!("a message to an upstream that does not read is dropped");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

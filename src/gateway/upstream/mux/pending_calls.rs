@@ -1,0 +1,263 @@
+//! The calls in flight on one connection: who made each, under which id and progress token.
+//!
+//! Every call gets an id of the connection's own, so that ids of different callers never meet; its progress token is
+//! the same number. What stands in messages is replaced where it stands. Pure: what a call is answered through is the
+//! holder's.
+//!
+//! Invariants: ids are given out once and grow; so the last call is the newest.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// Given-up calls whose answers are still expected; of more, the oldest are forgotten.
+const ABANDONED_MAX: usize = 1024;
+
+/// The calls in flight. `H` leads to who waits.
+#[derive(Debug)]
+pub struct PendingCalls<H> {
+    next: u64,
+    calls: BTreeMap<u64, PendingCall<H>>,
+    abandoned: usize,
+}
+
+/// A call that was sent and has no answer yet.
+#[derive(Debug)]
+pub struct PendingCall<H> {
+    /// The literal of its id as the caller wrote it.
+    pub id: Bytes,
+    /// The literal of its progress token, if it has one.
+    pub token: Option<Bytes>,
+    /// The session that it belongs to.
+    pub session: u64,
+    /// What it is to the messages that name no call.
+    pub role: CallRole,
+    /// Who waits; `None` once nobody does.
+    pub handle: Option<H>,
+}
+
+/// What a call is to the messages that name no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallRole {
+    /// They may be for its client.
+    Call,
+    /// The gateway asks: nobody is there whom they could reach.
+    Own,
+    /// It stays open to be told of changes that name it.
+    Subscription,
+}
+
+impl<H> Default for PendingCalls<H> {
+    fn default() -> Self {
+        Self { next: 1, calls: BTreeMap::new(), abandoned: 0 }
+    }
+}
+
+impl<H> PendingCalls<H> {
+    /// Enters a call and gives it its id.
+    pub fn enter(&mut self, call: PendingCall<H>) -> u64 {
+        let own = self.next;
+        self.next += 1;
+        self.calls.insert(own, call);
+        own
+    }
+
+    /// The call of this id or progress token.
+    pub fn get_mut(&mut self, own: u64) -> Option<&mut PendingCall<H>> {
+        self.calls.get_mut(&own)
+    }
+
+    /// Takes a call out: it is answered, or of no interest any more.
+    pub fn leave(&mut self, own: u64) -> Option<PendingCall<H>> {
+        let call = self.calls.remove(&own)?;
+        if call.handle.is_none() {
+            self.abandoned -= 1;
+        }
+        Some(call)
+    }
+
+    /// Nobody waits for the call any more, but it runs on: its answer is expected and will be dropped. Returns what led
+    /// to who waited.
+    pub fn abandon(&mut self, own: u64) -> Option<H> {
+        let handle = self.calls.get_mut(&own)?.handle.take()?;
+        self.abandoned += 1;
+        if self.abandoned > ABANDONED_MAX {
+            let oldest = self.calls.iter().find(|(_, call)| call.handle.is_none());
+            if let Some(oldest) = oldest.map(|(own, _)| *own) {
+                self.leave(oldest);
+            }
+        }
+        Some(handle)
+    }
+
+    /// The id under which a call of `session` runs that its client calls `id`; the newest, where it used one twice.
+    /// What the gateway asks has ids that clients may use as well.
+    pub fn find(&self, session: u64, id: &[u8]) -> Option<u64> {
+        let is_it =
+            |call: &PendingCall<H>| call.session == session && call.id == id && call.role != CallRole::Own;
+        self.calls.iter().rev().find(|(_, call)| is_it(call)).map(|(own, _)| *own)
+    }
+
+    /// True if somebody waits for a call that is no subscription.
+    pub fn has_calls(&self) -> bool {
+        self.calls.values().any(|call| call.handle.is_some() && call.role != CallRole::Subscription)
+    }
+
+    /// True if all who wait are the gateway itself.
+    pub fn is_own(&self) -> bool {
+        self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Own)
+    }
+
+    /// Gives up what the gateway has asked.
+    pub fn abandon_own(&mut self) {
+        let is_own = |call: &PendingCall<H>| call.role == CallRole::Own && call.handle.is_some();
+        let own: Vec<u64> = self.calls.iter().filter(|(_, call)| is_own(call)).map(|(own, _)| *own).collect();
+        for own in own {
+            self.abandon(own);
+        }
+    }
+
+    /// The only call of a client that waits; `None` if there are several, or none.
+    pub fn only(&self) -> Option<u64> {
+        let mut awaited = self.awaited();
+        let only = awaited.next()?;
+        awaited.next().is_none().then_some(only)
+    }
+
+    /// The newest call of a client that waits.
+    pub fn newest(&self) -> Option<u64> {
+        self.awaited().next()
+    }
+
+    /// True if there is no call, not even one that nobody waits for.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// True if nobody waits for any call.
+    pub fn is_idle(&self) -> bool {
+        self.calls.len() == self.abandoned
+    }
+
+    /// Takes all calls out.
+    pub fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
+        self.abandoned = 0;
+        std::mem::take(&mut self.calls).into_values()
+    }
+
+    fn awaited(&self) -> impl Iterator<Item = u64> {
+        let is_awaited = |call: &PendingCall<H>| call.handle.is_some() && call.role == CallRole::Call;
+        self.calls.iter().rev().filter(move |(_, call)| is_awaited(call)).map(|(own, _)| *own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn call(session: u64, id: &str) -> PendingCall<&'static str> {
+        let id = Bytes::copy_from_slice(id.as_bytes());
+        PendingCall { id, token: None, session, role: CallRole::Call, handle: Some("waits") }
+    }
+
+    #[test]
+    fn the_same_id_of_two_sessions_is_two_calls() {
+        let mut book = PendingCalls::default();
+        let (one, two) = (book.enter(call(1, "7")), book.enter(call(2, "7")));
+        assert_ne!(one, two);
+        assert_eq!(
+            (book.find(1, b"7"), book.find(2, b"7"), book.find(3, b"7")),
+            (Some(one), Some(two), None)
+        );
+        assert_eq!(book.find(1, b"\"7\""), None, "the type of an id counts");
+        assert_eq!(book.leave(one).map(|call| call.session), Some(1));
+        assert!(book.leave(one).is_none() && book.find(1, b"7").is_none());
+        let again = book.enter(call(2, "7"));
+        assert_eq!(book.find(2, b"7"), Some(again));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_no_place_for_messages() {
+        let mut book = PendingCalls::default();
+        assert!(book.is_empty() && book.is_idle() && book.only().is_none() && book.newest().is_none());
+        let one = book.enter(call(1, "1"));
+        assert_eq!((book.only(), book.newest()), (Some(one), Some(one)));
+        let two = book.enter(call(1, "2"));
+        assert_eq!((book.only(), book.newest()), (None, Some(two)));
+        book.abandon(two);
+        book.abandon(two);
+        assert_eq!((book.only(), book.newest()), (Some(one), Some(one)));
+        assert!(!book.is_idle());
+        book.leave(one);
+        assert!(book.is_idle() && !book.is_empty());
+        assert_eq!(book.find(1, b"2"), Some(two));
+        book.leave(two);
+        assert!(book.is_empty());
+    }
+
+    #[test]
+    fn only_calls_of_clients_are_a_place_for_messages() {
+        for (role, is_call) in [(CallRole::Subscription, false), (CallRole::Own, true)] {
+            let mut book = PendingCalls::default();
+            let other = book.enter(PendingCall { role, ..call(1, "s") });
+            assert_eq!(book.find(1, b"s"), (!is_call).then_some(other), "nobody cancels what is not theirs");
+            assert!(!book.is_idle() && book.has_calls() == is_call);
+            assert!(book.only().is_none() && book.newest().is_none());
+            let one = book.enter(call(1, "1"));
+            assert_eq!((book.has_calls(), book.only(), book.newest()), (true, Some(one), Some(one)));
+            assert!(!book.is_own());
+            book.leave(one);
+            assert_eq!(book.is_own(), is_call);
+            book.abandon_own();
+            assert_eq!(book.is_idle(), is_call, "only what the gateway asks is given up");
+            book.leave(other);
+            assert!(book.is_idle() && !book.has_calls());
+        }
+    }
+
+    #[test]
+    fn of_too_many_given_up_calls_the_oldest_are_forgotten() {
+        let mut book = PendingCalls::default();
+        let kept = book.enter(call(1, "kept"));
+        for number in 0..ABANDONED_MAX + 5 {
+            let own = book.enter(call(1, &number.to_string()));
+            book.abandon(own);
+        }
+        assert_eq!(book.abandoned, ABANDONED_MAX);
+        assert_eq!(book.calls.len(), ABANDONED_MAX + 1);
+        assert!(book.get_mut(kept).is_some() && book.find(1, b"0").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_with_ids_of_its_own(steps in prop::collection::vec((0..4_u8, 0..12_u64), 0..80)) {
+            let mut book = PendingCalls::default();
+            // Own id → whether somebody waits.
+            let mut model: HashMap<u64, bool> = HashMap::new();
+            for (step, number) in steps {
+                match step {
+                    0 | 1 => {
+                        let own = book.enter(call(number % 3, &number.to_string()));
+                        prop_assert!(model.insert(own, true).is_none(), "an id was given out twice");
+                    }
+                    2 => {
+                        book.abandon(number);
+                        model.entry(number).and_modify(|waits| *waits = false);
+                    }
+                    _ => prop_assert_eq!(book.leave(number).is_some(), model.remove(&number).is_some()),
+                }
+                let mut awaited: Vec<u64> =
+                    model.iter().filter(|(_, waits)| **waits).map(|(own, _)| *own).collect();
+                awaited.sort_unstable();
+                prop_assert_eq!(book.newest(), awaited.last().copied());
+                prop_assert_eq!(book.only(), (awaited.len() == 1).then(|| awaited[0]));
+                prop_assert_eq!(book.is_idle(), awaited.is_empty());
+                prop_assert_eq!(book.is_empty(), model.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A pipe between a caller and a scripted other side.
+
+use http::HeaderMap;
+
+use super::*;
+use protocol::json::Scratch;
+
+fn pipe() -> (MuxConnection, WriteHalf, ReadHalf) {
+    let budget = ByteBudget::new(1024 * 1024);
+    MuxConnection::new(MuxBounds { waiting_bytes_max: 4096, json_depth_max: 16, budget })
+}
+
+fn message(text: &str) -> (Bytes, Envelope) {
+    let message = Bytes::copy_from_slice(text.as_bytes());
+    let envelope = Envelope::parse(&mut Scratch::default(), &message, 16).expect("a message");
+    (message, envelope)
+}
+
+async fn call(pipe: &MuxConnection, session: u64, text: &str, era: Era) -> (queue::PieceReceiver, MuxCall) {
+    let (message, envelope) = message(text);
+    let headers = HeaderMap::new();
+    let far = Instant::now() + Duration::from_mins(1);
+    let request = MuxRequest {
+        session,
+        message: &message,
+        envelope: &envelope,
+        headers: &headers,
+        is_own: false,
+        era,
+        deadline: Some(far),
+    };
+    pipe.call(request).await.expect("sent")
+}
+
+fn request(id: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"_meta":{{"progressToken":{id}}}}}}}"#
+    )
+}
+
+fn text(message: &Segments) -> String {
+    String::from_utf8(message.to_bytes().to_vec()).expect("text")
+}
+
+fn receive(ear: &mut ReadHalf, message: &str) -> Disposition {
+    ear.receive(&Bytes::copy_from_slice(message.as_bytes()))
+}
+
+async fn next(receiver: &mut queue::PieceReceiver) -> (String, bool) {
+    let piece = receiver.next().await.expect("a piece").expect("unbroken");
+    (String::from_utf8(piece.data.to_vec()).expect("text"), piece.is_answer)
+}
+
+fn answer(id: u64) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
+}
+
+fn progress(token: u64) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
+    )
+}
+
+#[tokio::test]
+async fn ids_and_tokens_of_callers_never_meet() {
+    let (pipe, mut wire, mut ear) = pipe();
+    let (mut one, _one) = call(&pipe, 0, &request("\"a\""), Era::Legacy).await;
+    let (mut two, _two) = call(&pipe, 0, &request("\"a\""), Era::Legacy).await;
+    assert!(text(&wire.next().await.expect("sent")).contains(r#""id":1,"#));
+    let sent = text(&wire.next().await.expect("sent"));
+    assert!(sent.contains(r#""id":2,"#) && sent.contains(r#""progressToken":2"#), "{sent}");
+
+    assert_eq!(receive(&mut ear, &progress(2)), Disposition::Delivered);
+    assert_eq!(receive(&mut ear, &answer(1)), Disposition::Delivered);
+    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Delivered);
+    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Unasked, "a second answer");
+    assert_eq!(receive(&mut ear, &progress(2)), Disposition::Unasked, "after the answer");
+    assert_eq!(receive(&mut ear, &answer(77)), Disposition::Unasked);
+    assert_eq!(receive(&mut ear, "listening…"), Disposition::Garbage);
+
+    // Answered at once, a reply is plain JSON; a part makes it a stream.
+    assert_eq!(next(&mut one).await, (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#.into(), true));
+    let (part, is_answer) = next(&mut two).await;
+    assert!(part.starts_with("data: ") && part.contains(r#""progressToken":"a""#) && !is_answer, "{part}");
+    let (last, is_answer) = next(&mut two).await;
+    assert_eq!((&*last, is_answer), ("data: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\n\n", true));
+    assert!(two.next().await.is_none());
+    assert!(pipe.is_idle() && pipe.has_answered());
+}
+
+#[tokio::test]
+async fn what_belongs_to_no_call_finds_a_reader() {
+    const ROOTS: &str = r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#;
+    const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    let (pipe, _wire, mut ear) = pipe();
+    assert_eq!(receive(&mut ear, ROOTS), Disposition::Unasked, "there is no session yet");
+    pipe.begin_session();
+    // Nobody calls and nobody listens: it waits.
+    assert_eq!(receive(&mut ear, ROOTS), Disposition::Delivered);
+    let mut stream = pipe.listen(ONLY_SESSION).expect("a session");
+    assert!(next(&mut stream).await.0.contains("roots/list"));
+    // One call takes requests, and the stream the rest.
+    let (mut one, _one) = call(&pipe, 0, &request("1"), Era::Legacy).await;
+    receive(&mut ear, CHANGED);
+    receive(&mut ear, ROOTS);
+    assert!(next(&mut one).await.0.contains("roots/list"));
+    assert!(next(&mut stream).await.0.contains("list_changed"));
+    // Of several calls none is the right one while there is a stream.
+    let (mut two, _two) = call(&pipe, 0, &request("2"), Era::Legacy).await;
+    receive(&mut ear, ROOTS);
+    assert!(next(&mut stream).await.0.contains("roots/list"));
+    drop(stream);
+    receive(&mut ear, ROOTS);
+    assert!(next(&mut two).await.0.contains("roots/list"), "the newest call");
+    assert!(pipe.listen(1).is_none(), "there is no such session");
+}
+
+#[tokio::test]
+async fn what_belongs_to_one_of_several_callers_reaches_none() {
+    const LOG: &str =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let (pipe, _wire, mut ear) = pipe();
+    let (mut one, _one) = call(&pipe, 0, &request("1"), Era::Modern).await;
+    assert_eq!(receive(&mut ear, LOG), Disposition::Delivered);
+    let (mut two, _two) = call(&pipe, 0, &request("2"), Era::Modern).await;
+    assert_eq!(receive(&mut ear, LOG), Disposition::Unasked);
+    receive(&mut ear, &answer(1));
+    receive(&mut ear, &answer(2));
+    assert!(next(&mut one).await.0.contains("notifications/message"));
+    assert!(next(&mut one).await.1 && next(&mut two).await.1);
+}
+
+#[tokio::test]
+async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
+    let (pipe, _wire, mut ear) = pipe();
+    pipe.begin_session();
+    let (message, envelope) = message(&request("1"));
+    let headers = HeaderMap::new();
+    let own = MuxRequest {
+        session: ONLY_SESSION,
+        message: &message,
+        envelope: &envelope,
+        headers: &headers,
+        is_own: true,
+        era: Era::Legacy,
+        deadline: None,
+    };
+    let (mut own, _own) = pipe.call(own).await.expect("sent");
+    receive(&mut ear, r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
+    receive(&mut ear, &answer(1));
+    assert!(next(&mut own).await.1, "nothing but its answer");
+    let mut stream = pipe.listen(ONLY_SESSION).expect("a session");
+    assert!(next(&mut stream).await.0.contains("roots/list"));
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_cancels_a_modern_call_only() {
+    let (pipe, mut wire, mut ear) = pipe();
+    let (_, legacy) = call(&pipe, 0, &request("1"), Era::Legacy).await;
+    let (_, modern) = call(&pipe, 0, &request("2"), Era::Modern).await;
+    assert_eq!(pipe.own_id(0, b"1"), Some(1));
+    drop(legacy);
+    assert_eq!(pipe.own_id(0, b"1"), Some(1), "it runs on");
+    drop(modern);
+    assert!(pipe.is_idle());
+    for expected in ["tools/call", "tools/call", r#""requestId":2"#] {
+        let sent = text(&wire.next().await.expect("sent"));
+        assert!(sent.contains(expected), "{sent}");
+    }
+    assert!(wire.next_ready().is_none());
+    assert_eq!(receive(&mut ear, &answer(1)), Disposition::Delivered, "its answer is expected, and dropped");
+    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Unasked);
+}
+
+#[tokio::test]
+async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
+    let (pipe, mut wire, _ear) = pipe();
+    let (message, envelope) = message(&request("1"));
+    let headers = HeaderMap::new();
+    let request = MuxRequest {
+        session: 0,
+        message: &message,
+        envelope: &envelope,
+        headers: &headers,
+        is_own: false,
+        era: Era::Legacy,
+        deadline: Some(Instant::now()),
+    };
+    drop(pipe.call(request).await.expect("sent"));
+    wire.next().await.expect("the request");
+    assert!(text(&wire.next().await.expect("sent")).contains("notifications/cancelled"));
+    assert_eq!(pipe.own_id(0, b"1"), None);
+}
+
+#[tokio::test]
+async fn who_does_not_read_harms_nobody_else() {
+    for era in Era::ALL {
+        let (pipe, _wire, mut ear) = pipe();
+        let (mut slow, _slow) = call(&pipe, 0, &request("1"), era).await;
+        let (mut quick, _quick) = call(&pipe, 0, &request("2"), era).await;
+        for _ in 0..100 {
+            receive(&mut ear, &progress(1));
+        }
+        receive(&mut ear, &answer(2));
+        assert!(next(&mut quick).await.1);
+        let mut pieces = 0;
+        let end = loop {
+            match slow.next().await {
+                Some(Ok(_)) => pieces += 1,
+                end => break end,
+            }
+        };
+        assert!(matches!(end, Some(Err(_))), "it is told that something is missing");
+        assert!(pieces > 3 && pieces < 100, "{pieces}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_is_gone() {
+    let (pipe, wire, ear) = pipe();
+    pipe.begin_session();
+    let mut stream = pipe.listen(ONLY_SESSION).expect("a session");
+    let (mut waiting, _waiting) = call(&pipe, 0, &request("1"), Era::Modern).await;
+    assert!(!pipe.is_over());
+    drop(ear);
+    assert!(matches!(waiting.next().await, Some(Err(_))));
+    assert!(matches!(stream.next().await, Some(Err(_))));
+    assert!(pipe.is_over() && pipe.listen(ONLY_SESSION).is_none());
+    pipe.gone().await;
+    drop(wire);
+    assert_eq!(pipe.tell(Segments::from(Bytes::new())).await, Err(UpstreamError::Unreachable));
+}
+
+#[tokio::test]
+async fn what_is_about_to_end_takes_no_call() {
+    let (pipe, _wire, mut ear) = pipe();
+    let (_one, _in_flight) = call(&pipe, 0, &request("1"), Era::Modern).await;
+    assert!(!pipe.close_if_unused_for(Duration::ZERO) && !pipe.close_if_uncalled());
+    receive(&mut ear, &answer(1));
+    assert!(pipe.close_if_unused_for(Duration::ZERO) && pipe.is_over());
+    let (message, envelope) = message(&request("2"));
+    let headers = HeaderMap::new();
+    let late = MuxRequest {
+        session: ONLY_SESSION,
+        message: &message,
+        envelope: &envelope,
+        headers: &headers,
+        is_own: false,
+        era: Era::Modern,
+        deadline: None,
+    };
+    assert_eq!(pipe.call(late).await.err(), Some(UpstreamError::Unreachable), "it was not sent");
+}
+
+#[tokio::test]
+async fn a_subscription_is_a_call() {
+    let (pipe, _wire, mut ear) = pipe();
+    let listen = r#"{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{}}"#;
+    let (mut stream, _open) = call(&pipe, 0, listen, Era::Modern).await;
+    let notice = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1}}}"#;
+    assert_eq!(receive(&mut ear, notice), Disposition::Delivered);
+    assert!(next(&mut stream).await.0.contains(r#"subscriptionId":"s""#));
+    let end = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    assert_eq!(receive(&mut ear, end), Disposition::Delivered);
+    assert!(stream.next().await.is_none(), "a graceful end");
+    assert_eq!(receive(&mut ear, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), Disposition::Unasked);
+}
