@@ -9,8 +9,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gateway::session::{SessionRequest, Sessions};
-use gateway::telemetry::metrics::Metrics;
+use gateway::{Metrics, SessionRequest, Sessions};
 use prometheus::IntCounter;
 use protocol::envelope::Envelope;
 use protocol::header::{decode_value, encode_value};

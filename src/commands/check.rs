@@ -8,7 +8,7 @@ use clap::Args;
 use super::permissions::PermissionArgs;
 use super::{EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
 use config::{self, Config};
-use gateway::runtime::{self, Findings};
+use gateway::Findings;
 use protocol::text::{shown, shown_lines};
 use tools::terminal;
 use tools::terminal::put;
@@ -25,7 +25,7 @@ pub(super) struct Scope {
 /// Where somebody's permissions are asked for, they are shown instead of what is valid, and no file is opened.
 pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> ExitCode {
     let name = shown(&path.display().to_string());
-    let text = match runtime::read(path) {
+    let text = match gateway::read(path) {
         Ok(text) => text,
         Err(error) => {
             terminal::say(format_args!("cannot read {name}: {error}"));
@@ -39,7 +39,7 @@ pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> ExitC
             return ExitCode::from(EXIT_CONFIGURATION);
         }
     };
-    runtime::adopt_environment(&mut config);
+    gateway::adopt_environment(&mut config);
     for warning in &config.warnings {
         terminal::say_text(warning.render(&name, &text));
     }

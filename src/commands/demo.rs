@@ -9,8 +9,7 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use demo::{DemoServer, Kind};
-use gateway::runtime::Gateway;
-use gateway::telemetry::logs;
+use gateway::{Gateway, logs};
 use protocol::text::shown;
 use tools::terminal;
 

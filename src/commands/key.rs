@@ -5,7 +5,7 @@
 
 use anyhow::Context as _;
 
-use gateway::access::auth::api_key;
+use gateway::api_key;
 use tools::terminal;
 
 /// Prints the entry for the configuration, and apart from it the key for its holder.

@@ -32,7 +32,6 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 use ::tools::terminal;
 use ::tools::terminal::{paint, put_text};
 use config::Config;
-use gateway::runtime;
 use protocol::text::shown_lines;
 
 /// The exit code where it went wrong.
@@ -168,7 +167,7 @@ fn done(arguments: Arguments) -> ExitCode {
 
 /// Reads a configuration for a command that needs something out of it.
 fn load(path: &Path) -> Result<Config, Misconfigured> {
-    runtime::load(path).map_err(Misconfigured)
+    gateway::load(path).map_err(Misconfigured)
 }
 
 /// A configuration that is wrong, or cannot be read.

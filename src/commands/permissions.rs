@@ -7,9 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use config::{Config, Endpoint, nearest};
-use gateway::access::policy::permissions::EndpointRules;
-use gateway::access::policy::rule::ANONYMOUS;
-use gateway::identity::{Principal, VerifiedIdentity};
+use gateway::{ANONYMOUS, EndpointRules, Principal, VerifiedIdentity};
 use protocol::route::Kind;
 use protocol::text;
 use tools::terminal::put_text;

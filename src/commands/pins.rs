@@ -12,10 +12,9 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
 
 use config::nearest;
-use gateway::upstream::pins::diff::{DiffLine, difference, lines, printable};
-use gateway::upstream::pins::file::{Approval, Folder};
-use gateway::upstream::pins::pending::{self, PendingDefinition};
-use gateway::upstream::pins::pin_book::PinnedTool;
+use gateway::pins::{
+    Approval, DiffLine, Folder, PendingDefinition, PinnedTool, difference, lines, pending, printable,
+};
 use protocol::canonical::Hash;
 use tools::terminal;
 use tools::terminal::{paint, put};

@@ -4,10 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{EXIT_CONFIGURATION, EXIT_INPUT};
-use gateway::context::state::StateError;
-use gateway::runtime::{self, EXIT_BUG, ExitCause, Gateway, SocketsError, StartError};
-use gateway::session::store::StoreError;
-use gateway::telemetry::logs;
+use gateway::{EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError, StoreError, logs};
 use protocol::text::shown_lines;
 use tools::terminal;
 
@@ -21,7 +18,7 @@ const EXIT_STATE: u8 = 73;
 
 /// Runs until a signal. A wrong configuration is told on standard error, as logging is part of it.
 pub(super) fn run(path: &Path) -> ExitCode {
-    let config = match runtime::load(path) {
+    let config = match gateway::load(path) {
         Ok(config) => config,
         Err(error) => {
             terminal::say(shown_lines(&format!("{error:#}")));
@@ -32,7 +29,7 @@ pub(super) fn run(path: &Path) -> ExitCode {
         terminal::say(format_args!("{:#}", anyhow::Error::from(error)));
         return ExitCode::from(EXIT_INPUT);
     }
-    runtime::warn_about(&config);
+    gateway::warn_about(&config);
     let code = match Gateway::open(config, Some(path.to_owned())) {
         Ok(gateway) => serve(gateway),
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gateway::session::key_file::{Rotation, rotate};
+use gateway::key_file::{Rotation, rotate};
 use protocol::text::shown;
 use tools::terminal;
 

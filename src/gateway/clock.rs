@@ -3,6 +3,6 @@
 use std::time::SystemTime;
 
 /// Seconds since 1970.
-pub fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -25,11 +25,11 @@ const LINKS_MAX: usize = 40;
 
 /// An open directory.
 #[derive(Debug)]
-pub struct Directory(OwnedFd);
+pub(crate) struct Directory(OwnedFd);
 
 /// A file that was opened in a [`Directory`]: a regular file with one link.
 #[derive(Debug)]
-pub struct RegularFile {
+pub(crate) struct RegularFile {
     /// To be read.
     pub file: File,
     uid: u32,
@@ -39,7 +39,7 @@ pub struct RegularFile {
 impl Directory {
     /// Opens the directory at `path`. Where we may do everything, only links that root made, in directories of root's,
     /// are followed on the way.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let place = OFlags::PATH | OFlags::CLOEXEC;
         // Where the way begins at the root, we need not be allowed into the working directory.
         let start = if path.is_absolute() { "/" } else { "." };
@@ -65,7 +65,7 @@ impl Directory {
 
     /// The directory that holds the file at `path`, and the file's name there; where `path` is a link, of the file that
     /// it leads to. Links are followed as [`open`](Self::open) does. There need not be such a file.
-    pub fn of_file(path: &Path) -> io::Result<(Self, OsString)> {
+    pub(crate) fn of_file(path: &Path) -> io::Result<(Self, OsString)> {
         let mut path = path.to_owned();
         for _ in 0..LINKS_MAX {
             let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
@@ -85,7 +85,7 @@ impl Directory {
     }
 
     /// Opens a directory in this one.
-    pub fn subdirectory(&self, name: &str) -> io::Result<Self> {
+    pub(crate) fn subdirectory(&self, name: &str) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let opened =
             rustix::fs::openat(&self.0, name, flags, Mode::empty()).map_err(|error| refused(name, error))?;
@@ -96,7 +96,7 @@ impl Directory {
     }
 
     /// As [`subdirectory`](Self::subdirectory); makes one where there is none, which belongs to whom this one belongs to.
-    pub fn make_subdirectory(&self, name: &str) -> io::Result<Self> {
+    pub(crate) fn make_subdirectory(&self, name: &str) -> io::Result<Self> {
         match rustix::fs::mkdirat(&self.0, name, Mode::RWXU) {
             Ok(()) => {}
             Err(Errno::EXIST) => return self.subdirectory(name),
@@ -111,7 +111,7 @@ impl Directory {
     }
 
     /// Opens a file to be read; `None`: there is none.
-    pub fn file(&self, name: &OsStr) -> io::Result<Option<RegularFile>> {
+    pub(crate) fn file(&self, name: &OsStr) -> io::Result<Option<RegularFile>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let shown = name.to_string_lossy();
         let opened = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
@@ -135,13 +135,13 @@ impl Directory {
     }
 
     /// The text of a file; `None`: there is none.
-    pub fn text(&self, name: &OsStr, bytes_max: u64) -> io::Result<Option<String>> {
+    pub(crate) fn text(&self, name: &OsStr, bytes_max: u64) -> io::Result<Option<String>> {
         self.file(name)?.map(|opened| opened.text(bytes_max)).transpose()
     }
 
     /// Puts a file in the place of the one there is, whole or not at all. It belongs to whom `like` belongs to, else to whom
     /// this directory belongs to.
-    pub fn replace(&self, name: &OsStr, text: &[u8], like: Option<&RegularFile>) -> io::Result<()> {
+    pub(crate) fn replace(&self, name: &OsStr, text: &[u8], like: Option<&RegularFile>) -> io::Result<()> {
         let aside = self.write_aside(name, text, like)?;
         let renamed = rustix::fs::renameat(&self.0, &aside, &self.0, name);
         if renamed.is_err() {
@@ -152,7 +152,7 @@ impl Directory {
     }
 
     /// Puts a file where there is none; false if there is one by now.
-    pub fn create(&self, name: &OsStr, text: &[u8]) -> io::Result<bool> {
+    pub(crate) fn create(&self, name: &OsStr, text: &[u8]) -> io::Result<bool> {
         let aside = self.write_aside(name, text, None)?;
         let linked = rustix::fs::linkat(&self.0, &aside, &self.0, name, AtFlags::empty());
         self.discard(&aside);
@@ -164,12 +164,12 @@ impl Directory {
     }
 
     /// Removes a file.
-    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
     /// The names of what is in it.
-    pub fn names(&self) -> io::Result<impl Iterator<Item = io::Result<OsString>>> {
+    pub(crate) fn names(&self) -> io::Result<impl Iterator<Item = io::Result<OsString>>> {
         let entries = Dir::read_from(&self.0)?
             .map(|entry| Ok(entry.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned())?));
         Ok(entries.filter(|name| !name.as_ref().is_ok_and(|name| name == "." || name == "..")))
@@ -214,7 +214,7 @@ impl Directory {
 
 impl RegularFile {
     /// All of it, if it is not longer.
-    pub fn text(&self, bytes_max: u64) -> io::Result<String> {
+    pub(crate) fn text(&self, bytes_max: u64) -> io::Result<String> {
         let mut text = String::new();
         if (&self.file).take(bytes_max + 1).read_to_string(&mut text)? as u64 > bytes_max {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is too large"));
@@ -224,7 +224,7 @@ impl RegularFile {
 }
 
 /// Opens a file of the state directory that is written where it is, unless it is a link.
-pub fn open_own(options: &OpenOptions, path: &Path) -> io::Result<File> {
+pub(crate) fn open_own(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let mut options = options.clone();
     let opened = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path);
     opened.map_err(|error| match Errno::from_io_error(&error) {

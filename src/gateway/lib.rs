@@ -99,21 +99,43 @@
 //! Held to in few places: simd-json is named in `protocol::json` alone, error bodies are written in `protocol::error`
 //! alone, tasks are spawned through [`net::tasks`] alone, and whatever starts a program does so under a [`net::guardian`].
 
-pub mod access;
-pub mod admin;
-pub mod catalog;
-pub mod clock;
-pub mod context;
-pub mod directory;
-pub mod edge;
-pub mod identity;
-pub mod line;
-pub mod mapper;
-pub mod redis;
-pub mod runtime;
-pub mod sealing;
-pub mod session;
-pub mod snapshot;
-pub mod tables;
-pub mod telemetry;
-pub mod upstream;
+mod access;
+mod admin;
+mod catalog;
+mod clock;
+mod context;
+mod directory;
+mod edge;
+mod identity;
+mod line;
+mod mapper;
+mod redis;
+mod runtime;
+mod sealing;
+mod session;
+mod snapshot;
+mod tables;
+mod telemetry;
+mod upstream;
+
+pub use access::auth::api_key;
+pub use access::policy::permissions::EndpointRules;
+pub use access::policy::rule::ANONYMOUS;
+pub use context::state::StateError;
+pub use identity::{Principal, VerifiedIdentity};
+pub use runtime::{
+    EXIT_BUG, ExitCause, Findings, Gateway, InheritError, SocketsError, StartError, adopt_environment, load,
+    read, warn_about,
+};
+pub use session::store::StoreError;
+pub use session::{SessionRequest, Sessions, key_file};
+pub use telemetry::logs;
+pub use telemetry::metrics::Metrics;
+
+/// Definitions of tools that an operator let pass, for the command that shows and approves them.
+pub mod pins {
+    pub use crate::upstream::pins::diff::{DiffLine, difference, lines, printable};
+    pub use crate::upstream::pins::file::{Approval, Folder};
+    pub use crate::upstream::pins::pending::{self, PendingDefinition};
+    pub use crate::upstream::pins::pin_book::PinnedTool;
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use gateway::telemetry::metrics::Metrics;
+use gateway::Metrics;
 use serde_json::Value;
 
 use crate::harness::{Config, Daemon, Prometheus, Upstream, call, list, promtool};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use gateway::telemetry::metrics::Metrics;
+use gateway::Metrics;
 
 use crate::harness::{
     Config, Daemon, Legacy, Offer, Prometheus, Reply, Upstream, call, eventually, in_session, legacy, list,

@@ -8,7 +8,7 @@ use crate::identity::Principal;
 
 /// A principal at an endpoint.
 #[derive(Debug)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// Who it is.
     pub principal: Principal,
     /// What it may use there.

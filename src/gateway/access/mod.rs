@@ -1,7 +1,7 @@
 //! Who may do what, and how much of it.
 
-pub mod auth;
-pub mod caller;
-pub mod limit;
-pub mod policy;
-pub mod tls;
+pub(crate) mod auth;
+pub(crate) mod caller;
+pub(crate) mod limit;
+pub(crate) mod policy;
+pub(crate) mod tls;

@@ -25,7 +25,7 @@ mod query;
 mod routes;
 mod sampler;
 mod servers;
-pub mod socket;
+pub(crate) mod socket;
 mod status;
 mod tools;
 
@@ -58,7 +58,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// What does not change while the process runs.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     /// When it started, by the clock of the system.
     pub started: SystemTime,
     /// The same by a clock that does not jump.
@@ -70,7 +70,7 @@ pub struct Process {
 }
 
 /// Serves until the process ends.
-pub async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Process) {
+pub(crate) async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Process) {
     let crowd = Crowd::new(state.metrics.gateway.admin_refused.with_label_values(&["crowded_out"]));
     let is_named_freely = socket.is_unix() || !socket.is_loopback();
     let sampler = Arc::new(Sampler::new(Arc::clone(&state)));

@@ -14,7 +14,7 @@ use tokio_util::either::Either;
 
 /// A socket that listens.
 #[derive(Debug)]
-pub enum Socket {
+pub(crate) enum Socket {
     /// At an address.
     Tcp(std::net::TcpListener),
     /// At a path.
@@ -23,7 +23,7 @@ pub enum Socket {
 
 /// A Unix socket, and its file if that is ours.
 #[derive(Debug)]
-pub struct UnixSocket {
+pub(crate) struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
     /// `None`: it was there before us.
@@ -38,11 +38,11 @@ struct SocketFile {
 }
 
 /// A connection of either kind.
-pub type Stream = Either<tokio::net::TcpStream, tokio::net::UnixStream>;
+pub(crate) type Stream = Either<tokio::net::TcpStream, tokio::net::UnixStream>;
 
 /// Takes connections of either kind.
 #[derive(Debug)]
-pub struct Acceptor(Kind);
+pub(crate) struct Acceptor(Kind);
 
 #[derive(Debug)]
 enum Kind {
@@ -53,7 +53,7 @@ enum Kind {
 impl Socket {
     /// Listens at `path`, in place of a socket that nobody answers at. Fails where somebody does, and where there is
     /// a file of another kind.
-    pub fn at(path: &Path) -> io::Result<Self> {
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
         refuse_taken(path)?;
         // Made where nobody else can look, and moved when its mode is right.
         let hidden = Hidden::new(path)?;
@@ -68,12 +68,12 @@ impl Socket {
     }
 
     /// One that somebody else opened at `path`, and keeps.
-    pub fn passed(listener: UnixListener, path: &Path) -> Self {
+    pub(crate) fn passed(listener: UnixListener, path: &Path) -> Self {
         Self::Unix(UnixSocket { listener, path: path.to_owned(), file: None })
     }
 
     /// Whether only this machine can reach it.
-    pub fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         match self {
             Self::Tcp(socket) => {
                 socket.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
@@ -83,12 +83,12 @@ impl Socket {
     }
 
     /// Whether it is a Unix socket, which no browser reaches.
-    pub fn is_unix(&self) -> bool {
+    pub(crate) fn is_unix(&self) -> bool {
         matches!(self, Self::Unix(_))
     }
 
     /// Registers it with the runtime of this thread.
-    pub fn acceptor(self) -> io::Result<Acceptor> {
+    pub(crate) fn acceptor(self) -> io::Result<Acceptor> {
         Ok(Acceptor(match self {
             Self::Tcp(socket) => Kind::Tcp(tokio::net::TcpListener::from_std(socket)?),
             Self::Unix(UnixSocket { listener, file, .. }) => {
@@ -112,7 +112,7 @@ impl fmt::Display for Socket {
 
 impl Acceptor {
     /// The next connection.
-    pub async fn accept(&self) -> io::Result<Stream> {
+    pub(crate) async fn accept(&self) -> io::Result<Stream> {
         match &self.0 {
             Kind::Tcp(listener) => listener.accept().await.map(|(stream, _)| Either::Left(stream)),
             Kind::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Either::Right(stream)),

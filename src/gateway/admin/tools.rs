@@ -23,7 +23,6 @@ use crate::tables::lists::part::{Content, Item, PartPage};
 use crate::telemetry::tools::Tool;
 use crate::telemetry::totals::{Figures, Total};
 use crate::upstream::Upstream;
-use config;
 use protocol::hints::{Hint, Hints, Wanted};
 use protocol::json::{self, Scratch};
 use protocol::mapping::Field;

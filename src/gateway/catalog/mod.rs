@@ -1,7 +1,7 @@
 //! What servers offer.
 
-pub mod lists;
-pub mod own_session;
-pub mod pin_watch;
-pub mod probe;
-pub mod subscriptions;
+pub(crate) mod lists;
+pub(crate) mod own_session;
+pub(crate) mod pin_watch;
+pub(crate) mod probe;
+pub(crate) mod subscriptions;

@@ -10,7 +10,7 @@ use crate::upstream::initialize::{InitializeError, InitializeOffer, open};
 use protocol::error::{NoListSession, UpstreamError};
 
 /// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
-pub async fn own_session(
+pub(crate) async fn own_session(
     asker: &Asker<'_>,
     sessions: &Sessions,
     upstream: &Upstream,

@@ -47,7 +47,7 @@ const WRITE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const ROUNDS_WHOLE: u32 = 3;
 
 /// Watches over the pins of all upstreams.
-pub struct PinWatcher {
+pub(crate) struct PinWatcher {
     state: Arc<State>,
     client: Client,
     folder: Option<Folder>,
@@ -117,7 +117,7 @@ type RoundResult = (String, Arc<Pins>, Result<Round, UpstreamError>);
 
 impl PinWatcher {
     /// Reads what was kept of the upstreams there are now, so that it counts before the first call.
-    pub fn new(state: Arc<State>, client: Client, state_directory: Option<&Path>) -> Self {
+    pub(crate) fn new(state: Arc<State>, client: Client, state_directory: Option<&Path>) -> Self {
         let folder = state_directory.map(Folder::new);
         let snapshot = state.snapshot.load_full();
         let mut watched = HashMap::new();
@@ -146,7 +146,7 @@ impl PinWatcher {
     }
 
     /// Watches until the process ends.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut rounds: FuturesUnordered<LocalBoxFuture<'static, RoundResult>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
         loop {

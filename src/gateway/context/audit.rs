@@ -17,14 +17,14 @@ use protocol::route::Kind;
 
 /// Writes what rules decide.
 #[derive(Debug)]
-pub struct AuditLog {
+pub(crate) struct AuditLog {
     extent: Cell<Audit>,
     refusals: Lines,
 }
 
 /// What was decided about.
 #[derive(Debug)]
-pub struct AuditedDecision<'d> {
+pub(crate) struct AuditedDecision<'d> {
     /// Who asked.
     pub principal: &'d Principal,
     /// Where.
@@ -39,23 +39,23 @@ pub struct AuditedDecision<'d> {
 
 impl AuditLog {
     /// A log that writes at most `refusals_per_second_max` lines about refusals.
-    pub fn new(extent: Audit, refusals_per_second_max: usize, dropped_total: IntCounter) -> Self {
+    pub(crate) fn new(extent: Audit, refusals_per_second_max: usize, dropped_total: IntCounter) -> Self {
         Self { extent: Cell::new(extent), refusals: Lines::new(refusals_per_second_max, dropped_total) }
     }
 
     /// Goes on as another configuration has it.
-    pub fn refresh(&self, log: &Log) {
+    pub(crate) fn refresh(&self, log: &Log) {
         self.extent.set(log.audit);
         self.refusals.set_max(log.refusals_per_second_max);
     }
 
     /// True if what is allowed is logged too.
-    pub fn wants_all(&self) -> bool {
+    pub(crate) fn wants_all(&self) -> bool {
         self.extent.get() == Audit::All
     }
 
     /// Writes a line, if it is to be written.
-    pub fn write(&self, decision: &AuditedDecision<'_>, verdict: &PolicyVerdict) {
+    pub(crate) fn write(&self, decision: &AuditedDecision<'_>, verdict: &PolicyVerdict) {
         let (rule, outcome) = match verdict {
             // Nothing was decided.
             PolicyVerdict::NotYetLearned => return,
@@ -86,6 +86,6 @@ impl AuditLog {
 }
 
 /// Tells what an operator did to the running gateway, and what came of it.
-pub fn act(act: &str, outcome: &str) {
+pub(crate) fn act(act: &str, outcome: &str) {
     tracing::info!(target: "audit", act, outcome, "act");
 }

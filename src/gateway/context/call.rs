@@ -18,8 +18,8 @@ use crate::context::peer::{InCall, Peer};
 use crate::identity::Principal;
 use crate::session::Payer;
 use crate::snapshot::Endpoint;
+use crate::telemetry::call_record::CallRecord;
 use crate::telemetry::calls::{Asked, Outcome, Spoken};
-use crate::telemetry::ended::Ended;
 use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::{Observers, Watch};
@@ -40,7 +40,7 @@ enum CallOutcome {
 
 /// What became known of a message before it was read to its end, or refused.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestFacts {
+pub(crate) struct RequestFacts {
     /// Its method: the header's, until the body's is known.
     pub method: Method,
     /// Its era: the headers', until the body has shown it.
@@ -49,7 +49,7 @@ pub struct RequestFacts {
 
 /// One request on its way.
 #[derive(Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// When its headers were read.
     pub started: Instant,
     /// What it asks for, and in which era, as far as it is known.
@@ -85,7 +85,7 @@ pub struct Call {
 
 impl Call {
     /// Starts the clock.
-    pub fn start(
+    pub(crate) fn start(
         connection: InCall,
         unmatched: Rc<Arc<EndpointSeries>>,
         observers: Rc<Observers>,
@@ -126,7 +126,7 @@ impl Call {
 
     /// One of several that came in the same request.
     #[must_use]
-    pub fn part(&self) -> Self {
+    pub(crate) fn part(&self) -> Self {
         let connection = self.connection.another();
         let mut part =
             Self::new(connection, Rc::clone(&self.unmatched), Rc::clone(&self.observers), self.watch.part());
@@ -140,7 +140,7 @@ impl Call {
     }
 
     /// Takes the client's address from `headers`, where a trusted proxy wrote them.
-    pub fn believe(&mut self, headers: &HeaderMap, proxies: &Networks) {
+    pub(crate) fn believe(&mut self, headers: &HeaderMap, proxies: &Networks) {
         if !proxies.is_empty() {
             let is_trusted = |address| proxies.contain(address);
             self.client_address = forwarded::client_address(headers, self.client_address, is_trusted);
@@ -148,17 +148,17 @@ impl Call {
     }
 
     /// The client's address, behind the proxies that are trusted.
-    pub fn client_address(&self) -> IpAddr {
+    pub(crate) fn client_address(&self) -> IpAddr {
         self.client_address
     }
 
     /// True if the client connected to a loopback address.
-    pub fn on_loopback(&self) -> bool {
+    pub(crate) fn on_loopback(&self) -> bool {
         self.connection.0.on_loopback
     }
 
     /// Who is counted as one client: the principal, or without credentials the network it connects from.
-    pub fn client(&self) -> Cow<'_, str> {
+    pub(crate) fn client(&self) -> Cow<'_, str> {
         match self.principal() {
             Principal::Anonymous => client_network(self.client_address).to_string().into(),
             principal @ Principal::Known(_) => principal.id().into(),
@@ -166,7 +166,7 @@ impl Call {
     }
 
     /// Who is charged for what is opened for it.
-    pub fn payer(&self) -> Payer {
+    pub(crate) fn payer(&self) -> Payer {
         match self.principal() {
             Principal::Anonymous => Payer::Network((&*self.client()).into()),
             principal @ Principal::Known(_) => Payer::Principal(principal.id().into()),
@@ -174,37 +174,37 @@ impl Call {
     }
 
     /// Who asks, as far as its credentials were checked.
-    pub fn principal(&self) -> &Principal {
+    pub(crate) fn principal(&self) -> &Principal {
         self.caller.as_ref().map_or(&Principal::Anonymous, |caller| &caller.principal)
     }
 
     /// Who asks; an error before its credentials were checked.
-    pub fn caller(&self) -> Result<&Rc<Caller>, PolicyError> {
+    pub(crate) fn caller(&self) -> Result<&Rc<Caller>, PolicyError> {
         self.caller.as_ref().ok_or(PolicyError::NoCredentials)
     }
 
     /// What the request to its upstream is about.
-    pub fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         Asked { method: self.seen.method, tool: self.tool }
     }
 
     /// It calls this. A name may be as long as a body: what is not logged of it is not kept either.
-    pub fn has_name(&mut self, name: Option<&str>) {
+    pub(crate) fn has_name(&mut self, name: Option<&str>) {
         self.name = name.map(|name| cut(name).into_owned());
     }
 
     /// The other end of its connection.
-    pub fn peer(&self) -> &Rc<Peer> {
+    pub(crate) fn peer(&self) -> &Rc<Peer> {
         &self.connection.0
     }
 
     /// The call was answered, with a result or with an upstream's own error.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.end = CallOutcome::Answered;
     }
 
     /// The call failed. Writes its log line.
-    pub fn fail(&mut self, error: &Error) {
+    pub(crate) fn fail(&mut self, error: &Error) {
         self.end = CallOutcome::Failed(error.outcome().reason);
         let peer = self.connection.0.address;
         let is_forwarded = peer.ip() != self.client_address;
@@ -248,7 +248,7 @@ impl Drop for Call {
         });
         let mut watch = std::mem::take(&mut self.watch);
         let request_id = std::mem::take(&mut watch.request_id);
-        let ended = Ended {
+        let ended = CallRecord {
             request_id: &request_id,
             started: self.started,
             ended: now,

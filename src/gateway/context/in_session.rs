@@ -12,7 +12,7 @@ use protocol::version::LegacyVersion;
 
 /// Where a message of an upstream belongs: whom it comes from, and which client's session it is part of.
 #[derive(Clone, Debug)]
-pub struct InSession {
+pub(crate) struct InSession {
     /// The upstream that speaks.
     pub upstream: Arc<Upstream>,
     /// The gateway's session with it.
@@ -29,20 +29,20 @@ pub struct InSession {
 
 impl InSession {
     /// What the client speaks.
-    pub fn client_version(&self) -> LegacyVersion {
+    pub(crate) fn client_version(&self) -> LegacyVersion {
         self.session.grant.version
     }
 
     /// Whether the client comes back for the rest of a reply that breaks off. Clients before 2025-11-25 need not, and
     /// take the empty event that only carries an id for a broken message.
-    pub fn client_resumes(&self) -> bool {
+    pub(crate) fn client_resumes(&self) -> bool {
         self.session.has_resumption && self.client_version() >= LegacyVersion::V2025_11_25
     }
 }
 
 /// A request that a client is to answer.
 #[derive(Debug)]
-pub struct PendingAnswer {
+pub(crate) struct PendingAnswer {
     /// The id by which the client knows it.
     pub public_id: Box<str>,
     /// When the upstream has waited long enough.

@@ -1,9 +1,9 @@
 //! What a request sees: what all threads share, what its own thread has, its connection, and its record.
 
-pub mod audit;
-pub mod call;
-pub mod in_session;
-pub mod peer;
-pub mod reloads;
-pub mod state;
-pub mod worker;
+pub(crate) mod audit;
+pub(crate) mod call;
+pub(crate) mod in_session;
+pub(crate) mod peer;
+pub(crate) mod reloads;
+pub(crate) mod state;
+pub(crate) mod worker;

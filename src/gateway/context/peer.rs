@@ -16,7 +16,7 @@ use config::Limits;
 
 /// What is known of the other end of a connection, and its clocks.
 #[derive(Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// The client's address, or that of the proxy whose requests say for whom they are.
     pub address: SocketAddr,
     proof: Option<ClientProof>,
@@ -35,7 +35,7 @@ pub struct Peer {
 
 /// What the certificate of a connection was chosen by.
 #[derive(Debug)]
-pub struct ServedCertificate {
+pub(crate) struct ServedCertificate {
     /// The name that the client asked for.
     pub name: Option<Box<str>>,
     /// The names of all certificates of the listener.
@@ -101,12 +101,12 @@ impl Peer {
     }
 
     /// The certificate that the connection showed, if it would still be believed by its listener.
-    pub fn certificate(&self, servers: &TlsServers) -> Option<&ClientCertificate> {
+    pub(crate) fn certificate(&self, servers: &TlsServers) -> Option<&ClientCertificate> {
         self.proof.as_ref().and_then(|proof| proof.certificate(servers))
     }
 
     /// Whether a request for `host`, without its port, belongs on this connection.
-    pub fn is_for(&self, host: &str) -> bool {
+    pub(crate) fn is_for(&self, host: &str) -> bool {
         self.shown.as_ref().is_none_or(|shown| shown.names.agree(shown.name.as_deref(), host))
     }
 
@@ -152,17 +152,17 @@ impl Peer {
 
 /// Counts a call on its connection from its head to the end of its reply.
 #[derive(Debug)]
-pub struct InCall(pub Rc<Peer>);
+pub(crate) struct InCall(pub Rc<Peer>);
 
 impl InCall {
     /// Counts another call of the same request.
     #[must_use]
-    pub fn another(&self) -> Self {
+    pub(crate) fn another(&self) -> Self {
         self.0.enter()
     }
 
     /// The call has ended. Only its [`Call`](crate::context::call::Call) says so, once.
-    pub fn leave(&self, now: Instant) {
+    pub(crate) fn leave(&self, now: Instant) {
         self.0.calls.set(self.0.calls.get().saturating_sub(1));
         self.0.idle_since.set(now);
     }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 /// What came of a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReloadOutcome {
+pub(crate) enum ReloadOutcome {
     /// The new configuration is in force.
     Reloaded {
         /// What is different now, a line each; names only.
@@ -28,7 +28,7 @@ pub enum ReloadOutcome {
 
 impl ReloadOutcome {
     /// True if the new configuration is in force.
-    pub fn is_ok(&self) -> bool {
+    pub(crate) fn is_ok(&self) -> bool {
         matches!(self, Self::Reloaded { .. })
     }
 }
@@ -57,7 +57,7 @@ impl fmt::Display for ReloadOutcome {
 
 /// Reloads that are asked for, and the last outcome.
 #[derive(Debug)]
-pub struct ReloadRequests {
+pub(crate) struct ReloadRequests {
     wanted: Notify,
     progress: watch::Sender<ReloadProgress>,
 }
@@ -81,7 +81,7 @@ impl Default for ReloadRequests {
 
 impl ReloadRequests {
     /// Asks for a reload and waits for what comes of it.
-    pub async fn request(&self) -> ReloadOutcome {
+    pub(crate) async fn request(&self) -> ReloadOutcome {
         let mut progress = self.progress.subscribe();
         let mine = progress.borrow().begun.saturating_add(1);
         self.wanted.notify_one();
@@ -91,23 +91,23 @@ impl ReloadRequests {
     }
 
     /// What came of the last one, and when. `None`: there was none.
-    pub fn last(&self) -> Option<(SystemTime, ReloadOutcome)> {
+    pub(crate) fn last(&self) -> Option<(SystemTime, ReloadOutcome)> {
         let progress = self.progress.borrow();
         Some((progress.ended_at?, progress.outcome.clone()?))
     }
 
     /// Waits until somebody asks.
-    pub async fn wanted(&self) {
+    pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
     /// A reload begins: those who ask from now on want another.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.progress.send_modify(|progress| progress.begun += 1);
     }
 
     /// The reload that began last has ended.
-    pub fn end(&self, outcome: ReloadOutcome) {
+    pub(crate) fn end(&self, outcome: ReloadOutcome) {
         self.progress.send_modify(|progress| {
             progress.ended = progress.begun;
             progress.outcome = Some(outcome);
@@ -116,7 +116,7 @@ impl ReloadRequests {
     }
 
     /// No reload comes any more: whoever waits or asks is told so. What came of the last one stays as it was.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.progress.send_modify(|progress| progress.ended = STOPPED);
     }
 }

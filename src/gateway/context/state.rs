@@ -37,7 +37,7 @@ use net::drain::Drain;
 
 /// Shared by all threads.
 #[derive(Debug)]
-pub struct State {
+pub(crate) struct State {
     /// The current configuration, resolved.
     pub snapshot: ArcSwap<Snapshot>,
     /// All metrics.
@@ -104,7 +104,7 @@ pub enum StateError {
 
 /// A new configuration, resolved against the one in force.
 #[derive(Debug)]
-pub struct NextState {
+pub(crate) struct NextState {
     connections_max: usize,
     servers: BTreeMap<usize, ListenerProtocols>,
     session_keys: Option<SealingKeys>,
@@ -114,14 +114,14 @@ pub struct NextState {
 
 impl NextState {
     /// The snapshot in force, and the one that is to be.
-    pub fn snapshots(&self) -> (&Snapshot, &Snapshot) {
+    pub(crate) fn snapshots(&self) -> (&Snapshot, &Snapshot) {
         (&self.old, &self.snapshot)
     }
 }
 
 impl State {
     /// The state at start.
-    pub fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
+    pub(crate) fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let connections_max = open_files::connections_max(config.limits.connections_max)?;
         let tls = TlsServers::load(config)?;
         let snapshot = Snapshot::build(config, &metrics, None)?;
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// All of a reload that can fail: `listeners` are the numbers of the listeners of `config`. Nothing is replaced yet.
-    pub fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<NextState, StateError> {
+    pub(crate) fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<NextState, StateError> {
         let old = self.snapshot.load_full();
         Ok(NextState {
             connections_max: open_files::connections_max(config.limits.connections_max)?,
@@ -174,7 +174,7 @@ impl State {
     }
 
     /// Replaces the configuration by `config`, for which everything is prepared.
-    pub fn take_up(&self, config: &Config, prepared: NextState) {
+    pub(crate) fn take_up(&self, config: &Config, prepared: NextState) {
         let NextState { connections_max, servers, session_keys, old, snapshot: new } = prepared;
         let limits = &config.limits;
         self.connections.set_max(connections_max, limits.connections_per_address_max);
@@ -209,7 +209,7 @@ impl State {
     }
 
     /// All metrics as text, gauges brought up to date. To be called by one at a time.
-    pub fn render_metrics(&self) -> Result<Vec<u8>, prometheus::Error> {
+    pub(crate) fn render_metrics(&self) -> Result<Vec<u8>, prometheus::Error> {
         self.metrics.process.read();
         self.metrics.connections.open.set(gauge(self.connections.open()));
         self.metrics.connections.max.set(gauge(self.connections.max()));

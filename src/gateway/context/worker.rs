@@ -29,7 +29,7 @@ use net::tasks::Tasks;
 use protocol::json::Scratch;
 
 /// What one thread owns.
-pub struct Worker {
+pub(crate) struct Worker {
     /// What all threads share.
     pub state: Arc<State>,
     /// The way to upstreams.
@@ -52,7 +52,7 @@ pub struct Worker {
 }
 
 /// The snapshot as one thread holds it: handles that are cloned without touching shared counters.
-pub struct View {
+pub(crate) struct View {
     /// The snapshot.
     pub snapshot: Arc<Snapshot>,
     /// Its endpoints.
@@ -93,7 +93,12 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     /// A worker on the current thread.
-    pub fn new(state: Arc<State>, pulse: Arc<Pulse>, log: &Log, upstream_connections_max: usize) -> Rc<Self> {
+    pub(crate) fn new(
+        state: Arc<State>,
+        pulse: Arc<Pulse>,
+        log: &Log,
+        upstream_connections_max: usize,
+    ) -> Rc<Self> {
         let tasks = Tasks::new(state.metrics.gateway.panics.clone());
         let lines_max = log.refusals_per_second_max;
         let failures = FailureLog::new(lines_max, state.metrics.gateway.log_lines_dropped.clone());
@@ -123,7 +128,7 @@ impl Worker {
     }
 
     /// The current snapshot. Connections of upstreams that are gone are closed when a new one is first seen.
-    pub fn view(&self) -> Rc<View> {
+    pub(crate) fn view(&self) -> Rc<View> {
         let current = self.state.snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(&view.snapshot, &current) {
@@ -138,7 +143,7 @@ impl Worker {
     }
 
     /// A way to ask upstreams on the gateway's own behalf.
-    pub fn asker<'a>(&'a self, view: &'a View) -> Asker<'a> {
+    pub(crate) fn asker<'a>(&'a self, view: &'a View) -> Asker<'a> {
         Asker {
             client: &self.client,
             scratch: &self.scratch,
@@ -149,17 +154,17 @@ impl Worker {
     }
 
     /// How deep messages may be nested.
-    pub fn json_depth_max(&self) -> usize {
+    pub(crate) fn json_depth_max(&self) -> usize {
         self.view.borrow().snapshot.limits.json_depth_max
     }
 
     /// How many messages of one session may wait for one upstream.
-    pub fn session_messages_max(&self) -> usize {
+    pub(crate) fn session_messages_max(&self) -> usize {
         self.view.borrow().snapshot.limits.session_messages_max
     }
 
     /// The limits in force when this thread last looked.
-    pub fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         self.view.borrow().snapshot.limits.clone()
     }
 }

@@ -56,7 +56,7 @@ struct WorkerListener {
 ///
 /// A socket that outlives us is closed as soon as the drain begins: its connections lose nothing by waiting for the next
 /// process, and one that is accepted late could be closed before its first call has come.
-pub async fn serve(
+pub(crate) async fn serve(
     worker: Rc<Worker>,
     place: usize,
     config: &config::Listener,

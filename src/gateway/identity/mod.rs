@@ -1,6 +1,6 @@
 //! Who calls: the value that is handed on once credentials were checked, and why they were not taken.
 
-pub mod principal;
-pub mod refusal;
+pub(crate) mod principal;
+pub(crate) mod refusal;
 
 pub use self::principal::{Principal, VerifiedIdentity};

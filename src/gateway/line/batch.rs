@@ -25,23 +25,23 @@ use protocol::sse::{Event, Events, data_event};
 use protocol::version::Era;
 
 /// The most messages in one batch.
-pub const MESSAGES_MAX: usize = 50;
+pub(crate) const MESSAGES_MAX: usize = 50;
 /// Events that wait for the client.
-pub const EVENTS_MAX: usize = 16;
+pub(crate) const EVENTS_MAX: usize = 16;
 
 /// Shorter ones take nothing from the process's budget.
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// Whole events that wait for the client.
 #[derive(Debug)]
-pub struct BufferedEvents {
+pub(crate) struct BufferedEvents {
     events: Bytes,
     _held: Option<Reservation>,
 }
 
 /// Bounds of what waits.
 #[derive(Clone, Copy, Debug)]
-pub struct BatchBounds<'a> {
+pub(crate) struct BatchBounds<'a> {
     /// A JSON reply, or one event.
     pub bytes_max: usize,
     /// What waits is counted against.
@@ -50,29 +50,29 @@ pub struct BatchBounds<'a> {
 
 /// The body that answers a batch.
 #[derive(Debug)]
-pub struct Batch {
+pub(crate) struct Batch {
     events: mpsc::Receiver<BufferedEvents>,
     call: Option<Call>,
 }
 
 impl Batch {
     /// It ends when all senders are gone, whose receiver is `events`.
-    pub fn new(events: mpsc::Receiver<BufferedEvents>) -> Self {
+    pub(crate) fn new(events: mpsc::Receiver<BufferedEvents>) -> Self {
         Self { events, call: None }
     }
 
     /// Ties the call to the end of the stream.
-    pub fn carry(&mut self, call: Call) {
+    pub(crate) fn carry(&mut self, call: Call) {
         self.call = Some(call);
     }
 
     /// The call it answers.
-    pub fn call(&mut self) -> Option<&mut Call> {
+    pub(crate) fn call(&mut self) -> Option<&mut Call> {
         self.call.as_mut()
     }
 
     /// The next event.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let event = self.events.poll_recv(cx);
         if let Poll::Ready(None) = event
             && let Some(mut call) = self.call.take()
@@ -84,13 +84,13 @@ impl Batch {
 }
 
 /// Whether a body can only be a batch.
-pub fn is_batch(body: &[u8]) -> bool {
+pub(crate) fn is_batch(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'[')
 }
 
 /// Where the messages of a batch stand, or why it is none. `initialize` cannot be part of one (2025-03-26,
 /// "Lifecycle").
-pub fn messages(root: Value<'_>) -> Result<Vec<Span>, &'static str> {
+pub(crate) fn messages(root: Value<'_>) -> Result<Vec<Span>, &'static str> {
     let text = root.text();
     let is_initialize = |message: Value<'_>| {
         let method = message.entries().filter(|(key, _)| key.equals(text, "method"));
@@ -111,7 +111,7 @@ pub fn messages(root: Value<'_>) -> Result<Vec<Span>, &'static str> {
 }
 
 /// Writes the reply to the call with this id as events, until it ends or nobody is there to read it.
-pub async fn write(
+pub(crate) async fn write(
     response: Response<ReplyBody>,
     id: Option<&str>,
     bounds: BatchBounds<'_>,

@@ -19,7 +19,7 @@ const MAX_AGE_S: HeaderValue = HeaderValue::from_static("600");
 const VARY_ORIGIN: HeaderValue = HeaderValue::from_static("Origin");
 
 /// Lets the page of an allowed `origin` read `response`.
-pub fn allow(response: &mut Response<ReplyBody>, origin: HeaderValue) {
+pub(crate) fn allow(response: &mut Response<ReplyBody>, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
@@ -28,7 +28,7 @@ pub fn allow(response: &mut Response<ReplyBody>, origin: HeaderValue) {
 
 /// The answer to OPTIONS from an allowed origin, or from no origin; [`allow`] is still to be called. `has_sessions`:
 /// the endpoint serves revisions with sessions.
-pub fn preflight(request: &HeaderMap, has_sessions: bool) -> Response<ReplyBody> {
+pub(crate) fn preflight(request: &HeaderMap, has_sessions: bool) -> Response<ReplyBody> {
     let methods = if has_sessions { METHODS_OF_SESSIONS } else { METHODS };
     let mut response = Response::new(ReplyBody::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -27,7 +27,7 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client's message, still arriving or arrived.
 #[derive(Debug)]
-pub struct Intake {
+pub(crate) struct Intake {
     incoming: Option<Incoming>,
     bytes: Option<Bytes>,
     is_broken: bool,
@@ -36,12 +36,16 @@ pub struct Intake {
 
 impl Intake {
     /// Nothing is read before it is asked for.
-    pub fn new(incoming: Incoming) -> Self {
+    pub(crate) fn new(incoming: Incoming) -> Self {
         Self { incoming: Some(incoming), bytes: None, is_broken: false, reservation: None }
     }
 
     /// The whole message.
-    pub async fn collect(&mut self, limits: &Limits, budget: &Arc<ByteBudget>) -> Result<Bytes, Error> {
+    pub(crate) async fn collect(
+        &mut self,
+        limits: &Limits,
+        budget: &Arc<ByteBudget>,
+    ) -> Result<Bytes, Error> {
         let bytes_max = limits.body_bytes_max;
         let Some(incoming) = self.incoming.as_ref() else {
             return Ok(self.bytes.clone().unwrap_or_default());
@@ -59,7 +63,7 @@ impl Intake {
     }
 
     /// What a refusal needs: the message if it is small and there at once. Never fails.
-    pub async fn collect_refused(&mut self) -> Option<Bytes> {
+    pub(crate) async fn collect_refused(&mut self) -> Option<Bytes> {
         if let Some(bytes) = &self.bytes {
             return Some(bytes.clone());
         }
@@ -72,12 +76,12 @@ impl Intake {
     }
 
     /// What the message takes of the budget, for who holds it for longer than this.
-    pub fn take_reservation(&mut self) -> Option<Reservation> {
+    pub(crate) fn take_reservation(&mut self) -> Option<Reservation> {
         self.reservation.take()
     }
 
     /// True if bytes of the message are still on the connection, so that it cannot be used again.
-    pub fn is_unread(&self) -> bool {
+    pub(crate) fn is_unread(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
     }
 

@@ -21,11 +21,11 @@ use protocol::version::{Era, Eras, Version};
 /// Up to here a message is parsed where it is.
 const PARSED_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// The revision of a client that names none (Streamable HTTP "Protocol Version Header").
-pub const UNNAMED_VERSION: &str = "2025-03-26";
+pub(crate) const UNNAMED_VERSION: &str = "2025-03-26";
 
 /// A message that agrees with its headers.
 #[derive(Debug)]
-pub struct Message {
+pub(crate) struct Message {
     /// As it came.
     pub body: Bytes,
     /// What was found in it.
@@ -38,7 +38,7 @@ pub struct Message {
 
 /// What reading messages needs.
 #[derive(Clone, Copy)]
-pub struct MessageReader<'r> {
+pub(crate) struct MessageReader<'r> {
     /// Memory for checking JSON.
     pub scratch: &'r RefCell<Scratch>,
     /// Where large messages are parsed.
@@ -51,18 +51,18 @@ pub struct MessageReader<'r> {
 
 impl Message {
     /// The literal of its id.
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         let id = self.envelope.id.clone().and_then(|id| self.body.get(id));
         id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or("null")
     }
 
     /// Its cursor, if it has one.
-    pub fn cursor(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn cursor(&self) -> Option<Cow<'_, str>> {
         self.envelope.cursor.as_ref()?.decode(&self.body)
     }
 
     /// The name it is routed by, for the log.
-    pub fn public_name(&self) -> Option<Cow<'_, str>> {
+    pub(crate) fn public_name(&self) -> Option<Cow<'_, str>> {
         let literal = name_in_body(&self.envelope, self.method.subject()?)?;
         literal.decode(&self.body)
     }
@@ -71,7 +71,7 @@ impl Message {
 impl MessageReader<'_> {
     /// Parses a body and checks that it agrees with the headers. `seen` is brought up to date as soon as the body
     /// shows more, whatever comes of it.
-    pub async fn read(
+    pub(crate) async fn read(
         self,
         head: &Head<'_>,
         body: Bytes,
@@ -93,7 +93,7 @@ impl MessageReader<'_> {
     }
 
     /// What a `subscriptions/listen` asks for.
-    pub async fn filter(self, message: &Message, names_max: usize) -> Result<Filter, ClientError> {
+    pub(crate) async fn filter(self, message: &Message, names_max: usize) -> Result<Filter, ClientError> {
         let depth_max = self.depth_max;
         if message.body.len() <= PARSED_INLINE_BYTES_MAX {
             read_filter(&mut self.scratch.borrow_mut(), &message.body, depth_max, names_max)
@@ -105,7 +105,7 @@ impl MessageReader<'_> {
     }
 
     /// The id of a message that is refused, if it has one beyond doubt.
-    pub async fn find_id(self, body: &Bytes) -> Option<Span> {
+    pub(crate) async fn find_id(self, body: &Bytes) -> Option<Span> {
         let depth_max = self.depth_max;
         if body.len() <= PARSED_INLINE_BYTES_MAX {
             return find_id(&mut self.scratch.borrow_mut(), body, depth_max);

@@ -1,10 +1,10 @@
 //! The line that a call follows.
 
-pub mod batch;
-pub mod cors;
-pub mod intake;
-pub mod legacy;
-pub mod message;
-pub mod proxy;
-pub mod relay;
-pub mod sse_stream;
+pub(crate) mod batch;
+pub(crate) mod cors;
+pub(crate) mod intake;
+pub(crate) mod legacy;
+pub(crate) mod message;
+pub(crate) mod proxy;
+pub(crate) mod relay;
+pub(crate) mod sse_stream;

@@ -33,7 +33,7 @@ const PIECE_BYTES_MAX: usize = 64 * 1024;
 const ATTEMPTS_MAX: usize = 3;
 
 /// A client's stream. Dropped, its line is over.
-pub struct SseStream {
+pub(crate) struct SseStream {
     state: Arc<State>,
     line: Arc<SseSession>,
     /// The first event, until it is written.
@@ -53,7 +53,7 @@ pub struct SseStream {
 
 impl SseStream {
     /// The stream of a line.
-    pub fn new(
+    pub(crate) fn new(
         state: Arc<State>,
         line: Arc<SseSession>,
         place: StreamPlace,
@@ -76,18 +76,18 @@ impl SseStream {
     }
 
     /// The call it answers.
-    pub fn call(&mut self) -> Option<&mut Call> {
+    pub(crate) fn call(&mut self) -> Option<&mut Call> {
         self.call.as_deref_mut()
     }
 
     /// Ties the call to the end of the stream. It is answered, whichever side ends it.
-    pub fn carry(&mut self, mut call: Call) {
+    pub(crate) fn carry(&mut self, mut call: Call) {
         call.finish();
         self.call = Some(Box::new(call));
     }
 
     /// The next piece: whole events.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.news.register(cx.waker());
         self.handed.clear();
         let mut events = BytesMut::new();
@@ -168,7 +168,7 @@ impl Drop for SseStream {
 }
 
 /// The bytes of a message on the stream.
-pub fn message_event(message: impl Into<Segments>) -> Bytes {
+pub(crate) fn message_event(message: impl Into<Segments>) -> Bytes {
     event("message", message)
 }
 

@@ -21,7 +21,7 @@ const NOTHING: &[u8] = br#"{"values":[]}"#;
 
 /// A template that is completed, and for whom.
 #[derive(Debug)]
-pub struct Completion {
+pub(crate) struct Completion {
     endpoint: Rc<Arc<Endpoint>>,
     class: Arc<Class>,
     /// The upstream's place in the endpoint.
@@ -36,7 +36,7 @@ pub struct Completion {
 
 impl Completion {
     /// Reads the request of a caller of this `class`. `Err`: what is wrong with it.
-    pub fn new(
+    pub(crate) fn new(
         (endpoint, class): (&Rc<Arc<Endpoint>>, &Arc<Class>),
         (member, template): (usize, &str),
         request: Value<'_>,

@@ -11,7 +11,7 @@
 //! to be his, and for the one that he asked for: whoever is told of another's task cannot use what he is told.
 
 mod cache_scope;
-pub mod completion;
+pub(crate) mod completion;
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -30,11 +30,11 @@ use protocol::method::Method;
 use protocol::route::{Kind, Style};
 use protocol::splice::{Edit, Segments, splice};
 
-pub use self::completion::Completion;
+pub(crate) use self::completion::Completion;
 
 /// How ids of tasks are spelled for their owner alone.
 #[derive(Clone, Debug)]
-pub struct TaskNames {
+pub(crate) struct TaskNames {
     sessions: Arc<Sessions>,
     /// The owner; empty for nobody.
     principal: Box<str>,
@@ -44,7 +44,7 @@ pub struct TaskNames {
 
 /// Maps the messages of one upstream to one endpoint.
 #[derive(Clone, Debug)]
-pub struct Mapper {
+pub(crate) struct Mapper {
     endpoint: Rc<Arc<Endpoint>>,
     member: usize,
     reply: Reply,
@@ -55,7 +55,7 @@ pub struct Mapper {
 
 /// What else is written otherwise in a reply, as not everybody may have what is in it.
 #[derive(Clone, Debug)]
-pub enum Restriction {
+pub(crate) enum Restriction {
     /// Values that complete a template to what the caller may not use are left out.
     Completion(Rc<Completion>),
     /// No cache may give it to anybody else.
@@ -73,24 +73,24 @@ impl Restriction {
 
 impl Mapper {
     /// `member` is the upstream's place in the endpoint, `method` what was asked.
-    pub fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
+    pub(crate) fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
         Self { endpoint, member, reply: reply_to(method), restriction: None, depth_max, tasks: None }
     }
 
     /// As [`new`](Self::new), where nobody remembers what was asked.
-    pub fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
+    pub(crate) fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
         Self { endpoint, member, reply: Reply::Any, restriction: None, depth_max, tasks: None }
     }
 
     /// One that restricts the reply as well.
     #[must_use]
-    pub fn restricting(self, restriction: Restriction) -> Self {
+    pub(crate) fn restricting(self, restriction: Restriction) -> Self {
         Self { restriction: Some(restriction), ..self }
     }
 
     /// Spells ids of tasks for this principal, where they are for who made them alone.
     #[must_use]
-    pub fn for_owner(mut self, sessions: &Arc<Sessions>, principal: &str) -> Self {
+    pub(crate) fn for_owner(mut self, sessions: &Arc<Sessions>, principal: &str) -> Self {
         let names = || TaskNames { sessions: Arc::clone(sessions), principal: principal.into(), asked: None };
         let is_mapped = self.endpoint.naming.style() != Style::Transparent;
         self.tasks = (is_mapped && self.endpoint.binds_tasks).then(|| Box::new(names()));
@@ -99,7 +99,7 @@ impl Mapper {
 
     /// The request is about this task: by the upstream's spelling, and by the client's, which the reply keeps.
     #[must_use]
-    pub fn about(mut self, inner: &str, public: &str) -> Self {
+    pub(crate) fn about(mut self, inner: &str, public: &str) -> Self {
         if let Some(tasks) = &mut self.tasks {
             tasks.asked = Some((inner.into(), public.into()));
         }
@@ -107,12 +107,12 @@ impl Mapper {
     }
 
     /// Maps a message before the reply, or one whose id stays. `None`: nothing in it has another name here.
-    pub fn map(&self, scratch: &mut Scratch, message: &Bytes) -> Result<Option<Segments>, JsonError> {
+    pub(crate) fn map(&self, scratch: &mut Scratch, message: &Bytes) -> Result<Option<Segments>, JsonError> {
         self.map_with(scratch, message, None)
     }
 
     /// Maps the reply, or a message before it, and puts back the client's id where `id` says so.
-    pub fn map_with(
+    pub(crate) fn map_with(
         &self,
         scratch: &mut Scratch,
         message: &Bytes,
@@ -132,7 +132,7 @@ impl Mapper {
     }
 
     /// The names in a message of the upstream, as the client is to see them.
-    pub fn public_names(&self, root: Value<'_>) -> Vec<Edit> {
+    pub(crate) fn public_names(&self, root: Value<'_>) -> Vec<Edit> {
         let shape = match (root.get("method"), root.get("id")) {
             (Some(_), Some(_)) => Shape::Asked,
             (Some(_), None) => Shape::Notification,
@@ -155,7 +155,7 @@ impl Mapper {
     }
 
     /// The names in a client's answer to a request of the upstream, as the upstream spells them.
-    pub fn names_in_answer(&self, root: Value<'_>) -> Vec<Edit> {
+    pub(crate) fn names_in_answer(&self, root: Value<'_>) -> Vec<Edit> {
         let mut sites = Vec::new();
         mapping::sites(root, Shape::AnswerToAsked, &mut sites);
         sites.iter().filter_map(|site| self.to_inner(site, root.text())).collect()
@@ -163,7 +163,7 @@ impl Mapper {
 
     /// Maps the one message of a reply, which must answer the request that the upstream knows by the literal `id`: a
     /// connection that is out of step must not give one client's reply to another. `own`: where that is not the client's.
-    pub fn map_reply(
+    pub(crate) fn map_reply(
         &self,
         scratch: &mut Scratch,
         message: &Bytes,
@@ -181,7 +181,7 @@ impl Mapper {
     }
 
     /// The names in a request beside the one it is routed by, as its upstream spells them.
-    pub fn inner_names(&self, scratch: &mut Scratch, message: &Bytes) -> Vec<Edit> {
+    pub(crate) fn inner_names(&self, scratch: &mut Scratch, message: &Bytes) -> Vec<Edit> {
         if !mapping::may_contain_names(message) {
             return Vec::new();
         }
@@ -216,7 +216,7 @@ impl Mapper {
 
 /// Why a reply is not mapped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotMapped {
+pub(crate) enum NotMapped {
     /// It cannot be read.
     #[error(transparent)]
     Json(#[from] JsonError),
@@ -246,7 +246,7 @@ impl Mapper {
 }
 
 /// What a field names.
-pub fn kind_of(field: Field) -> Kind {
+pub(crate) fn kind_of(field: Field) -> Kind {
     match field {
         Field::ToolName => Kind::Tool,
         Field::PromptName => Kind::Prompt,
@@ -256,7 +256,7 @@ pub fn kind_of(field: Field) -> Kind {
 }
 
 /// Whether two string literals spell the same text.
-pub fn is_same_text(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn is_same_text(one: &[u8], other: &[u8]) -> bool {
     let decode = |text: &[u8]| {
         let literal = Literal { span: 0..text.len(), escaped: true };
         text.starts_with(b"\"").then(|| literal.decode(text).map(Cow::into_owned)).flatten()

@@ -17,11 +17,11 @@
 //! Invariants: at most one connection is in use; nothing is sent over it before the replica has subscribed, so that
 //! between what was read and what is told nothing is missed; no secret, name of a principal or address is sent in clear.
 
-pub mod lease;
-pub mod news;
+pub(crate) mod lease;
+pub(crate) mod news;
 mod outbox;
-pub mod peers;
-pub mod run;
+pub(crate) mod peers;
+pub(crate) mod run;
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -36,12 +36,11 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use crate::telemetry::metrics::families::{SharedFailures, SharedMetrics};
-use config;
 use net::secret::{Secret, SecretError};
 use net::tls::{Connector, SettingsError};
 
 use self::outbox::Outbox;
-pub use self::outbox::Urgency;
+pub(crate) use self::outbox::Urgency;
 
 /// After so many failures in a row the connection is given up.
 const FAILURES_MAX: u32 = 3;
@@ -259,7 +258,7 @@ fn is_final(error: &RedisError) -> bool {
 }
 
 /// Half of a SHA-256 in hexadecimal digits, of pieces that are kept apart.
-pub fn digest(pieces: &[&[u8]]) -> String {
+pub(crate) fn digest(pieces: &[&[u8]]) -> String {
     let mut sha256 = Sha256::new_with_prefix(DIGEST_DOMAIN);
     for piece in pieces {
         sha256.update((piece.len() as u64).to_le_bytes());

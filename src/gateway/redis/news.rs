@@ -8,7 +8,7 @@ use redis::cmd;
 use super::{Redis, Urgency};
 
 /// Bytes of the name of an upstream's lists.
-pub const NAME_BYTES: usize = 32;
+pub(crate) const NAME_BYTES: usize = 32;
 const REPLICA_BYTES: usize = 8;
 
 /// Something that another replica should know at once.

@@ -38,7 +38,7 @@ const NEWS_MAX: usize = 4096;
 
 /// What is heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerEvent {
+pub(crate) enum PeerEvent {
     /// From now on everything is heard. What was told before may have been missed.
     Joined,
     /// What another replica tells.
@@ -65,7 +65,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Connects, and connects again, for as long as the process runs. `keys` says what the other replicas are told of this
 /// one's keys.
-pub async fn run(shared: Arc<Redis>, keys: impl Fn() -> String, hear: impl Fn(PeerEvent)) {
+pub(crate) async fn run(shared: Arc<Redis>, keys: impl Fn() -> String, hear: impl Fn(PeerEvent)) {
     tokio::join!(shared.say(), shared.lease(), shared.stay_connected(keys, hear));
 }
 

@@ -98,7 +98,6 @@ fn limits(old: &Limits, new: &Limits) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config;
 
     const BEFORE: &str = r#"
         [listener]

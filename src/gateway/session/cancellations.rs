@@ -14,9 +14,9 @@ use crate::redis::Urgency;
 use crate::redis::news::News;
 
 /// A longer id cannot be one of a request that was taken.
-pub const ID_BYTES_MAX: usize = 1024;
+pub(crate) const ID_BYTES_MAX: usize = 1024;
 /// A longer reason is left out.
-pub const REASON_BYTES_MAX: usize = 1024;
+pub(crate) const REASON_BYTES_MAX: usize = 1024;
 /// How many wait for a worker.
 const WAITING_MAX: usize = 1024;
 const CLEAR: &[u8] = b"trunkline call cancelled";

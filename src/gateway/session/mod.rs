@@ -22,31 +22,31 @@
 //! Invariants: no shard or entry is locked across an await; a session that was ended gets no new state; an
 //! upstream session is either kept in one entry, or was handed out to be closed.
 
-pub mod cancellations;
-pub mod eviction;
-pub mod grant;
-pub mod journal;
+pub(crate) mod cancellations;
+pub(crate) mod eviction;
+pub(crate) mod grant;
+pub(crate) mod journal;
 mod journal_writer;
 pub mod key_file;
-pub mod list_lease;
+pub(crate) mod list_lease;
 mod list_pool;
-pub mod message_queue;
-pub mod outbox;
+pub(crate) mod message_queue;
+pub(crate) mod outbox;
 mod rate;
-pub mod replication;
-pub mod session_state;
-pub mod store;
-pub mod stream_state;
-pub mod streams;
+pub(crate) mod replication;
+pub(crate) mod session_state;
+pub(crate) mod store;
+pub(crate) mod stream_state;
+pub(crate) mod streams;
 mod subscribed_uris;
 mod sweep;
 mod table;
-pub mod task_id;
-pub mod tasks;
+pub(crate) mod task_id;
+pub(crate) mod tasks;
 #[cfg(test)]
 #[cfg(test)]
 mod tests;
-pub mod token;
+pub(crate) mod token;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -56,12 +56,12 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::grant::{ClientInfo, Grant, IssueError, NoSession, Session, SessionId, SessionRequest};
-pub use self::journal_writer::JournalWriter;
-pub use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
-pub use self::session_state::{ClosedSession, UpstreamSession};
-pub use self::subscribed_uris::NotSubscribed;
-pub use protocol::level::Level;
+pub use self::grant::SessionRequest;
+pub(crate) use self::grant::{ClientInfo, Grant, IssueError, NoSession, Session, SessionId};
+pub(crate) use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
+pub(crate) use self::session_state::{ClosedSession, UpstreamSession};
+pub(crate) use self::subscribed_uris::NotSubscribed;
+pub(crate) use protocol::level::Level;
 
 use self::journal::JournalRecord;
 use self::journal_writer::JournalSender;

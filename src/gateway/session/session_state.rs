@@ -75,7 +75,7 @@ impl PartialEq for UpstreamSession {
 impl Eq for UpstreamSession {}
 
 /// An upstream session that is no longer used, with the name of its upstream.
-pub type ClosedSession = (Box<str>, Arc<UpstreamSession>);
+pub(crate) type ClosedSession = (Box<str>, Arc<UpstreamSession>);
 
 /// The state of one session.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ const CLEAR_BYTES: usize = 1 + KEY_ID_BYTES;
 const TOOL_BYTES_MAX: usize = u8::MAX as usize;
 const BYTES_MAX: usize = CLEAR_BYTES + TAG_BYTES + 1 + TOOL_BYTES_MAX + ID_BYTES_MAX;
 /// Characters of a sealed id.
-pub const SEALED_CHARS_MAX: usize = BYTES_MAX.div_ceil(3) * 4;
+pub(crate) const SEALED_CHARS_MAX: usize = BYTES_MAX.div_ceil(3) * 4;
 /// Keeps what is sealed here apart from session ids and what stands in Redis.
 const DOMAIN: &[u8] = b"trunkline task id\0";
 const NONCE: [u8; NONCE_BYTES] = [0; NONCE_BYTES];

@@ -18,11 +18,11 @@ use protocol::json::{Document, Kind, Scratch};
 use protocol::version::LegacyVersion;
 
 /// Characters of a session id.
-pub const TOKEN_CHARS_MAX: usize = 1024;
+pub(crate) const TOKEN_CHARS_MAX: usize = 1024;
 /// Bytes of each text about the client.
-pub const CLIENT_TEXT_BYTES_MAX: usize = 64;
+pub(crate) const CLIENT_TEXT_BYTES_MAX: usize = 64;
 /// Bytes of capabilities that are kept as they are.
-pub const CAPABILITIES_BYTES_MAX: usize = 512;
+pub(crate) const CAPABILITIES_BYTES_MAX: usize = 512;
 
 const VERSION: u8 = 1;
 const CLEAR_BYTES: usize = 1 + KEY_ID_BYTES;

@@ -24,7 +24,7 @@ use protocol::version::Eras;
 
 /// A path that clients see.
 #[derive(Debug)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// Another one in every snapshot, and never used twice.
     pub id: u64,
     /// Its settings.
@@ -54,25 +54,25 @@ pub struct Endpoint {
 
 /// What is known of the names behind an endpoint; grows while calls come in.
 #[derive(Debug, Default)]
-pub struct LearnedNames {
+pub(crate) struct LearnedNames {
     directory: ArcSwap<Directory>,
     changed: Notify,
 }
 
 impl LearnedNames {
     /// What is known now.
-    pub fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
+    pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
         self.directory.load()
     }
 
     /// Replaces what is known.
-    pub fn publish(&self, directory: Directory) {
+    pub(crate) fn publish(&self, directory: Directory) {
         self.directory.store(Arc::new(directory));
         self.changed.notify_waiters();
     }
 
     /// Waits until every upstream was tried once, at most for `patience`.
-    pub async fn settled(&self, patience: Duration) {
+    pub(crate) async fn settled(&self, patience: Duration) {
         let settled = async {
             loop {
                 let changed = self.changed.notified();
@@ -89,22 +89,22 @@ impl LearnedNames {
 
 impl Endpoint {
     /// True if everybody may use everything behind it.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.auth.is_open() && self.naming.hides_nothing() && self.policy.is_trivial()
     }
 
     /// True if replies and lists cross for callers of this class exactly as the one upstream wrote them.
-    pub fn is_untouched_for(&self, class: &Class) -> bool {
+    pub(crate) fn is_untouched_for(&self, class: &Class) -> bool {
         self.naming.is_untouched() && class.is_unrestricted()
     }
 
     /// True if it must be known what its upstreams offer, to route or to decide.
-    pub fn needs_directory(&self) -> bool {
+    pub(crate) fn needs_directory(&self) -> bool {
         self.naming.needs_directory() || self.naming.denies_names() || !self.policy.is_trivial()
     }
 
     /// Whether callers of this class may use a thing that a name has led to.
-    pub fn allows(&self, class: &Class, kind: Kind, member: usize, inner: &str) -> bool {
+    pub(crate) fn allows(&self, class: &Class, kind: Kind, member: usize, inner: &str) -> bool {
         class.is_unrestricted() || {
             let directory = self.names.directory();
             class.allows(NameScope { naming: &self.naming, directory: &directory }, kind, member, inner)
@@ -112,24 +112,24 @@ impl Endpoint {
     }
 
     /// True if clients with sessions get every outcome of a request in an HTTP 200.
-    pub fn tells_legacy_errors_in_ok(&self) -> bool {
+    pub(crate) fn tells_legacy_errors_in_ok(&self) -> bool {
         self.config.legacy_errors == config::LegacyErrors::JsonRpc
     }
 
     /// The eras it serves now.
-    pub fn eras(&self) -> Eras {
+    pub(crate) fn eras(&self) -> Eras {
         self.served.get()
     }
 
     /// The identities of its upstreams.
-    pub fn member_ids(&self) -> &[UpstreamId] {
+    pub(crate) fn member_ids(&self) -> &[UpstreamId] {
         &self.member_ids
     }
 
     /// What `principal` may use here, if this endpoint is to it what `before` was, where it had `class`: settings are
     /// equal as far as they matter to it, and so are its credentials and the rules that apply to it. Upstreams may have
     /// been added after those that there were.
-    pub fn goes_on_for(
+    pub(crate) fn goes_on_for(
         &self,
         before: &Self,
         principal: &Principal,

@@ -12,7 +12,7 @@ use protocol::version::Eras;
 
 /// The eras an endpoint serves now; shared by all threads.
 #[derive(Debug)]
-pub struct ServedEras(AtomicU8);
+pub(crate) struct ServedEras(AtomicU8);
 
 const LEGACY: u8 = 1;
 const MODERN: u8 = 2;
@@ -25,20 +25,20 @@ impl Default for ServedEras {
 
 impl ServedEras {
     /// Those served now.
-    pub fn get(&self) -> Eras {
+    pub(crate) fn get(&self) -> Eras {
         let bits = self.0.load(Ordering::Relaxed);
         Eras { legacy: bits & LEGACY != 0, modern: bits & MODERN != 0 }
     }
 
     /// Replaces them.
-    pub fn set(&self, eras: Eras) {
+    pub(crate) fn set(&self, eras: Eras) {
         let bits = (u8::from(eras.legacy) * LEGACY) | (u8::from(eras.modern) * MODERN);
         self.0.store(bits, Ordering::Relaxed);
     }
 }
 
 /// What an endpoint over upstreams of these eras serves, in their order; `None` is unknown. Never nothing.
-pub fn served(upstreams: impl Iterator<Item = Option<Eras>> + Clone) -> Eras {
+pub(crate) fn served(upstreams: impl Iterator<Item = Option<Eras>> + Clone) -> Eras {
     let mut known = upstreams.flatten();
     let first = known.clone().next().unwrap_or(Eras::BOTH);
     let common = known.try_fold(Eras::BOTH, |common, eras| {

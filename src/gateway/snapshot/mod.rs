@@ -6,7 +6,7 @@
 //! that is unchanged.
 
 mod endpoint;
-pub mod eras;
+pub(crate) mod eras;
 mod upstreams;
 
 use std::collections::HashMap;
@@ -28,11 +28,11 @@ use crate::upstream::credentials::AccessError;
 use config::{self, Config, Limits, Networks};
 use net::secret::SecretError;
 
-pub use self::endpoint::{Endpoint, LearnedNames};
+pub(crate) use self::endpoint::Endpoint;
 
 /// What a call sees.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// In configured order.
     pub endpoints: Vec<Arc<Endpoint>>,
     /// In configured order.
@@ -112,7 +112,11 @@ pub enum SnapshotError {
 
 impl Snapshot {
     /// Resolves `config`, keeping what is equal in `old`.
-    pub fn build(config: &Config, metrics: &Metrics, old: Option<&Self>) -> Result<Self, SnapshotError> {
+    pub(crate) fn build(
+        config: &Config,
+        metrics: &Metrics,
+        old: Option<&Self>,
+    ) -> Result<Self, SnapshotError> {
         let mut next_generation = old.map_or(1, |old| old.next_generation);
         let upstreams = upstreams::build(config, metrics, old, &mut next_generation)?;
         let policies = endpoint::policies(config, &upstreams)?;
@@ -173,30 +177,30 @@ impl Snapshot {
     }
 
     /// It is in force: from now on what its upstreams keep open belongs to them.
-    pub fn take_up(&self) {
+    pub(crate) fn take_up(&self) {
         self.upstreams.iter().for_each(Upstream::take_up);
         self.rates.set_keys_max(self.limits.limiter_keys_max);
     }
 
     /// Whether a session with the upstream of this session key is not to be opened again in place of another.
-    pub fn is_irreplaceable(&self, session_key: &str) -> bool {
+    pub(crate) fn is_irreplaceable(&self, session_key: &str) -> bool {
         let mut upstreams = self.upstreams.iter().filter(|upstream| *upstream.session_key == *session_key);
         upstreams.any(|upstream| upstream.is_irreplaceable())
     }
 
     /// Whether sessions with the upstream are known to this process alone.
-    pub fn has_local_sessions(&self, session_key: &str) -> bool {
+    pub(crate) fn has_local_sessions(&self, session_key: &str) -> bool {
         let mut upstreams = self.upstreams.iter().filter(|upstream| *upstream.session_key == *session_key);
         upstreams.any(|upstream| upstream.has_local_sessions())
     }
 
     /// What clients are told of the authorization servers of an endpoint, at `path`.
-    pub fn metadata_at(&self, path: &str) -> Option<&Bytes> {
+    pub(crate) fn metadata_at(&self, path: &str) -> Option<&Bytes> {
         self.metadata.get(path)
     }
 
     /// The index of the endpoint at `path`.
-    pub fn endpoint_at(&self, path: &str) -> Option<usize> {
+    pub(crate) fn endpoint_at(&self, path: &str) -> Option<usize> {
         self.by_path.get(path).copied()
     }
 }

@@ -2,6 +2,6 @@
 //!
 //! Tables only: who fills them and who reads them stands above ([`catalog`](crate::catalog), [`line`](mod@crate::line)).
 
-pub mod lists;
-pub mod sse_sessions;
-pub mod subscriptions;
+pub(crate) mod lists;
+pub(crate) mod sse_sessions;
+pub(crate) mod subscriptions;

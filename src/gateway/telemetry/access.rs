@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use prometheus::IntCounter;
 
-use super::ended::Ended;
+use super::call_record::CallRecord;
 use super::logs::line::Line;
 use super::logs::{self, Lines, cut};
 use crate::identity::Principal;
@@ -21,7 +21,7 @@ const TARGET: &str = "access";
 
 /// Writes lines about one worker's calls.
 #[derive(Debug)]
-pub struct AccessLog {
+pub(crate) struct AccessLog {
     form: RefCell<Option<Form>>,
     /// Answered calls whose number is below are written; all with `None`.
     below: Cell<Option<u64>>,
@@ -40,7 +40,7 @@ struct Form {
 
 impl AccessLog {
     /// A log as the configuration has it.
-    pub fn new(log: &Log, dropped_total: IntCounter) -> Self {
+    pub(crate) fn new(log: &Log, dropped_total: IntCounter) -> Self {
         let this = Self {
             form: RefCell::default(),
             below: Cell::new(Some(0)),
@@ -52,7 +52,7 @@ impl AccessLog {
     }
 
     /// Goes on as another configuration has it.
-    pub fn refresh(&self, log: &Log) {
+    pub(crate) fn refresh(&self, log: &Log) {
         let form = log.access.clone().map(|access| Form {
             is_shared: logs::is_shared(log),
             is_journal: logs::is_access_in_journal(log),
@@ -64,12 +64,12 @@ impl AccessLog {
     }
 
     /// Whether the call that begins, of this random number, is to be written even if it is answered.
-    pub fn takes_success(&self, random: u64) -> bool {
+    pub(crate) fn takes_success(&self, random: u64) -> bool {
         self.below.get().is_none_or(|below| random < below)
     }
 
     /// Writes a line, if there is a log.
-    pub fn write(&self, call: &Ended<'_>) {
+    pub(crate) fn write(&self, call: &CallRecord<'_>) {
         let form = self.form.borrow();
         let Some(form) = form.as_ref() else { return };
         if call.reason.is_some() {
@@ -98,7 +98,7 @@ fn below(ratio: f64) -> Option<u64> {
 }
 
 impl Form {
-    fn write(&self, call: &Ended<'_>, at: SystemTime, out: &mut Vec<u8>) {
+    fn write(&self, call: &CallRecord<'_>, at: SystemTime, out: &mut Vec<u8>) {
         let format = self.access.format;
         if self.is_journal {
             out.extend_from_slice(b"<6>");
@@ -127,7 +127,7 @@ impl Form {
     }
 }
 
-fn write_field(line: &mut Line<'_>, field: AccessField, call: &Ended<'_>) {
+fn write_field(line: &mut Line<'_>, field: AccessField, call: &CallRecord<'_>) {
     let mut word = |key, value: Option<&str>| match value {
         Some(value) => line.word(key, &value),
         None => line.none(key),
@@ -183,7 +183,7 @@ mod tests {
     fn line(form: &Form, name: Option<&str>) -> String {
         let principal = Principal::api_key("ci");
         let started = Instant::now();
-        let call = Ended {
+        let call = CallRecord {
             request_id: &RequestId::Client("r=1".into()),
             started,
             ended: started + Duration::from_micros(12_034),

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 /// A table of handles. Rows take up memory when something in them is first used.
 #[derive(Debug)]
-pub struct Cells<T> {
+pub(crate) struct Cells<T> {
     rows: Box<[OnceLock<Row<T>>]>,
     width: usize,
 }
@@ -13,12 +13,12 @@ type Row<T> = Box<[OnceLock<T>]>;
 
 impl<T> Cells<T> {
     /// An empty table.
-    pub fn new(rows: usize, width: usize) -> Self {
+    pub(crate) fn new(rows: usize, width: usize) -> Self {
         Self { rows: (0..rows).map(|_| OnceLock::new()).collect(), width }
     }
 
     /// The handle at this place, made if nobody used it before; `None` beyond the table.
-    pub fn get(&self, row: usize, column: usize, make: impl FnOnce() -> T) -> Option<&T> {
+    pub(crate) fn get(&self, row: usize, column: usize, make: impl FnOnce() -> T) -> Option<&T> {
         let row = self.rows.get(row)?.get_or_init(|| (0..self.width).map(|_| OnceLock::new()).collect());
         Some(row.get(column)?.get_or_init(make))
     }

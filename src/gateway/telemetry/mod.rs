@@ -2,16 +2,16 @@
 //!
 //! Nothing here decides anything about a call.
 
-pub mod access;
-pub mod book;
-pub mod calls;
-pub mod cells;
-pub mod ended;
+pub(crate) mod access;
+pub(crate) mod book;
+pub(crate) mod call_record;
+pub(crate) mod calls;
+pub(crate) mod cells;
 pub mod logs;
-pub mod metrics;
-pub mod observers;
-pub mod pulse;
-pub mod request_id;
-pub mod tools;
-pub mod totals;
-pub mod trace;
+pub(crate) mod metrics;
+pub(crate) mod observers;
+pub(crate) mod pulse;
+pub(crate) mod request_id;
+pub(crate) mod tools;
+pub(crate) mod totals;
+pub(crate) mod trace;

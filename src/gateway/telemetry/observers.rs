@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Request};
 
 use super::access::AccessLog;
-use super::ended::Ended;
+use super::call_record::CallRecord;
 use super::logs::FailureLog;
 use super::request_id::{RequestId, RequestIds};
 use super::trace::{CallSpan, Tracer};
@@ -15,7 +15,7 @@ use protocol::error::Error;
 
 /// Who looks at calls.
 #[derive(Debug)]
-pub struct Observers {
+pub(crate) struct Observers {
     /// Where failed calls are told.
     pub failures: FailureLog,
     /// Where every call is told.
@@ -30,7 +30,7 @@ pub struct Observers {
 
 /// Who looks at one call.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     /// Whether the access log gets a line even if the call is answered.
     is_logged: bool,
     /// Its name.
@@ -41,7 +41,7 @@ pub struct Watch {
 
 impl Observers {
     /// A call begins that came with these headers.
-    pub fn watch(&self, headers: &HeaderMap) -> Watch {
+    pub(crate) fn watch(&self, headers: &HeaderMap) -> Watch {
         Watch {
             request_id: self.request_ids.name(headers),
             is_logged: self.access.takes_success(self.request_ids.random()),
@@ -50,13 +50,13 @@ impl Observers {
     }
 
     /// Goes on as another configuration has it.
-    pub fn refresh(&self, log: &Log) {
+    pub(crate) fn refresh(&self, log: &Log) {
         self.failures.set_max(log.refusals_per_second_max);
         self.access.refresh(log);
     }
 
     /// A call has ended.
-    pub fn ended(&self, watch: &mut Watch, call: &Ended<'_>) {
+    pub(crate) fn ended(&self, watch: &mut Watch, call: &CallRecord<'_>) {
         let (method, endpoint, status) = (call.method, call.endpoint, call.status);
         tracing::debug!(request_id = %call.request_id, method, endpoint, status, "call ended");
         if watch.is_logged || call.reason.is_some() {
@@ -71,41 +71,41 @@ impl Observers {
 impl Watch {
     /// Who looks at one of several calls that came in the same request.
     #[must_use]
-    pub fn part(&self) -> Self {
+    pub(crate) fn part(&self) -> Self {
         let span = self.span.as_ref().map(|span| Box::new(span.part()));
         Self { is_logged: self.is_logged, request_id: self.request_id.clone(), span }
     }
 
     /// The id of its request, as it is written.
-    pub fn identify(&mut self, id: Option<&str>) {
+    pub(crate) fn identify(&mut self, id: Option<&str>) {
         if let (Some(span), Some(id)) = (&mut self.span, id) {
             span.has_id(id);
         }
     }
 
     /// A request leaves for an upstream, by HTTP or for a child process.
-    pub fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
+    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
         if let Some(span) = &mut self.span {
             span.leaves(request, is_child);
         }
     }
 
     /// The exchange with the upstream has failed.
-    pub fn failed(&mut self, error: &Error) {
+    pub(crate) fn failed(&mut self, error: &Error) {
         if let Some(span) = &mut self.span {
             span.returned(Some(error));
         }
     }
 
     /// The exchange with the upstream is complete.
-    pub fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         if let Some(span) = &mut self.span {
             span.returned(None);
         }
     }
 
     /// True if somebody wants to know what an answered call was about.
-    pub fn is_curious(&self) -> bool {
+    pub(crate) fn is_curious(&self) -> bool {
         self.is_logged || self.span.is_some()
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 /// What one worker says of itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct Pulse {
+pub(crate) struct Pulse {
     calls: AtomicUsize,
     beats: AtomicU64,
     has_ended: AtomicBool,
@@ -22,7 +22,7 @@ pub struct Pulse {
 
 /// Those of all workers.
 #[derive(Debug, Default)]
-pub struct Pulses {
+pub(crate) struct Pulses {
     /// That of the control thread, which has no calls.
     pub control: Pulse,
     all: Mutex<Vec<Arc<Pulse>>>,
@@ -31,11 +31,11 @@ pub struct Pulses {
 
 /// How far every worker had come when it was last looked at.
 #[derive(Debug, Default)]
-pub struct Seen(Vec<u64>);
+pub(crate) struct Seen(Vec<u64>);
 
 /// Lives as long as a worker's thread. Dropped by a panic, it says that the worker died.
 #[derive(Debug)]
-pub struct Life {
+pub(crate) struct Life {
     pulse: Arc<Pulse>,
     pulses: Arc<Pulses>,
     is_over: bool,
@@ -43,23 +43,23 @@ pub struct Life {
 
 impl Pulse {
     /// A call has begun. Only the worker itself may say so.
-    pub fn enter(&self) {
+    pub(crate) fn enter(&self) {
         // No other thread writes, so nothing is lost between the two.
         self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// A call has ended. Only the worker itself may say so.
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.calls.store(self.calls.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 
     /// How often it was shown that the thread runs.
-    pub fn beats(&self) -> u64 {
+    pub(crate) fn beats(&self) -> u64 {
         self.beats.load(Ordering::Relaxed)
     }
 
     /// Shows every `period`, for as long as it is polled, that the thread runs.
-    pub async fn beat(&self, period: Duration) {
+    pub(crate) async fn beat(&self, period: Duration) {
         let mut interval = tokio::time::interval(period);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -71,36 +71,36 @@ impl Pulse {
 
 impl Pulses {
     /// That of a new worker, and what its thread holds until it ends.
-    pub fn add(self: &Arc<Self>) -> (Arc<Pulse>, Life) {
+    pub(crate) fn add(self: &Arc<Self>) -> (Arc<Pulse>, Life) {
         let pulse = Arc::new(Pulse::default());
         self.all.lock().push(Arc::clone(&pulse));
         (Arc::clone(&pulse), Life { pulse, pulses: Arc::clone(self), is_over: false })
     }
 
     /// Calls under way on all workers.
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         let all = self.all.lock();
         all.iter().map(|pulse| pulse.calls.load(Ordering::Relaxed)).sum()
     }
 
     /// Something else than a worker is so broken that the process must end as if one had died.
-    pub fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.death.notify_one();
     }
 
     /// Completes when a worker has ended that should not have.
-    pub async fn death(&self) {
+    pub(crate) async fn death(&self) {
         self.death.notified().await;
     }
 
     /// Whether there is no worker any more.
-    pub fn all_have_ended(&self) -> bool {
+    pub(crate) fn all_have_ended(&self) -> bool {
         let all = self.all.lock();
         all.iter().all(|pulse| pulse.has_ended.load(Ordering::Relaxed))
     }
 
     /// Whether every worker that has not ended has shown itself since `seen` was last taken.
-    pub fn all_beat_since(&self, seen: &mut Seen) -> bool {
+    pub(crate) fn all_beat_since(&self, seen: &mut Seen) -> bool {
         let all = self.all.lock();
         let beats: Vec<u64> = all.iter().map(|pulse| pulse.beats.load(Ordering::Relaxed)).collect();
         let is_late = |place: usize| {
@@ -117,7 +117,7 @@ impl Pulses {
 
 impl Life {
     /// The worker has ended as it should.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.is_over = true;
     }
 }

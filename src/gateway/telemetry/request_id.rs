@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 
 /// The header that carries it.
-pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// A longer one of a client is not taken.
 const CLIENT_BYTES_MAX: usize = 128;
 /// One that is no longer, as a UUID is, needs no memory of its own.
@@ -40,7 +40,7 @@ enum Text {
 
 /// Names one thread's requests.
 #[derive(Debug)]
-pub struct RequestIds {
+pub(crate) struct RequestIds {
     thread: u64,
     next: Cell<u64>,
 }
@@ -55,14 +55,14 @@ impl Default for RequestIds {
 
 impl RequestIds {
     /// What the client says if it can be written anywhere as it is, else one that is new.
-    pub fn name(&self, headers: &HeaderMap) -> RequestId {
+    pub(crate) fn name(&self, headers: &HeaderMap) -> RequestId {
         let number = self.next.get().wrapping_add(1);
         self.next.set(number);
         of_client(headers).unwrap_or(RequestId::Own { thread: self.thread, number })
     }
 
     /// A number that nobody can foresee, and another for every request.
-    pub fn random(&self) -> u64 {
+    pub(crate) fn random(&self) -> u64 {
         let mut mixed = self.thread.wrapping_add(self.next.get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -34,9 +34,9 @@ use protocol::splice::{Edit, Segments, splice};
 use protocol::sse::Events;
 
 /// The header of a legacy session.
-pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// The header of the protocol version.
-pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// How much of the answer to a DELETE is read, so that its connection can be used again.
 const CLOSED_BYTES_MAX: usize = 4 * 1024;
 /// How much of an answer is looked through at a time for its id.
@@ -45,7 +45,7 @@ const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 
 /// A thread's way to ask upstreams.
 #[derive(Clone, Copy)]
-pub struct Asker<'a> {
+pub(crate) struct Asker<'a> {
     /// Connections.
     pub client: &'a Client,
     /// Memory for checking JSON.
@@ -71,7 +71,7 @@ pub struct SessionHeaders<'a> {
 
 /// A question: one message and the headers that go with it.
 #[derive(Debug)]
-pub struct AskRequest {
+pub(crate) struct AskRequest {
     /// `Content-Type` and `Accept` are added.
     pub headers: HeaderMap,
     /// The message.
@@ -88,7 +88,7 @@ pub struct AskRequest {
 
 /// A message and the headers that go with it.
 #[derive(Debug)]
-pub struct OneWayMessage {
+pub(crate) struct OneWayMessage {
     /// `Content-Type` and `Accept` are added.
     pub headers: HeaderMap,
     /// The message.
@@ -105,7 +105,7 @@ pub struct OneWayMessage {
 
 /// The whole answer to a request of the gateway.
 #[derive(Debug)]
-pub struct AskReply {
+pub(crate) struct AskReply {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
@@ -120,7 +120,11 @@ pub struct AskReply {
 
 impl Asker<'_> {
     /// Sends a message and waits for the head of the reply.
-    pub async fn post(&self, upstream: &Upstream, message: OneWayMessage) -> Result<Reply, UpstreamError> {
+    pub(crate) async fn post(
+        &self,
+        upstream: &Upstream,
+        message: OneWayMessage,
+    ) -> Result<Reply, UpstreamError> {
         let OneWayMessage { mut headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -136,7 +140,11 @@ impl Asker<'_> {
     }
 
     /// Asks. An error is a fault of the exchange; a refusal is an answer.
-    pub async fn ask(&self, upstream: &Upstream, question: AskRequest) -> Result<AskReply, UpstreamError> {
+    pub(crate) async fn ask(
+        &self,
+        upstream: &Upstream,
+        question: AskRequest,
+    ) -> Result<AskReply, UpstreamError> {
         let AskRequest { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         let (body, own_id) = self.with_own_id(body);
         let message =
@@ -187,7 +195,7 @@ impl Asker<'_> {
     }
 
     /// Ends a legacy session. `true` if the upstream says that it is gone.
-    pub async fn close_session(
+    pub(crate) async fn close_session(
         &self,
         upstream: &Upstream,
         version: &'static str,
@@ -305,7 +313,7 @@ impl Asker<'_> {
 }
 
 /// The headers of a request in the modern era.
-pub fn modern_headers(version: &'static str, method: Method) -> HeaderMap {
+pub(crate) fn modern_headers(version: &'static str, method: Method) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
     headers.insert(MCP_METHOD, HeaderValue::from_static(method.label()));
@@ -313,7 +321,7 @@ pub fn modern_headers(version: &'static str, method: Method) -> HeaderMap {
 }
 
 /// The headers of a request in a legacy session; `None` for an upstream that gives no session id.
-pub fn legacy_headers(version: &'static str, session: Option<&HeaderValue>) -> HeaderMap {
+pub(crate) fn legacy_headers(version: &'static str, session: Option<&HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
     if let Some(session) = session {

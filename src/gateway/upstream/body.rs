@@ -14,7 +14,7 @@ use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
 
 /// Reads a reply that must be complete before it can be handed on, and counts it as long as it is held.
-pub async fn collect(
+pub(crate) async fn collect(
     body: &mut Incoming,
     bytes_max: usize,
     deadline: Instant,

@@ -17,7 +17,7 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a `list_changed` notification speaks of; resource templates change with the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ChangedList {
+pub(crate) enum ChangedList {
     /// `notifications/tools/list_changed`
     Tools,
     /// `notifications/prompts/list_changed`
@@ -28,10 +28,10 @@ pub enum ChangedList {
 
 impl ChangedList {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
+    pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
 
     /// The key of the capability of a server that has such lists.
-    pub fn capability(self) -> &'static str {
+    pub(crate) fn capability(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Prompts => "prompts",
@@ -40,7 +40,7 @@ impl ChangedList {
     }
 
     /// The method of the notification.
-    pub fn method(self) -> &'static str {
+    pub(crate) fn method(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",
             Self::Prompts => "notifications/prompts/list_changed",
@@ -51,7 +51,7 @@ impl ChangedList {
 
 /// One count for each kind of list.
 #[derive(Debug)]
-pub struct Changes {
+pub(crate) struct Changes {
     counts: [AtomicU64; 3],
     /// A bit for each kind that is watched.
     watched: AtomicU8,
@@ -73,12 +73,12 @@ impl Default for Changes {
 
 impl Changes {
     /// Makes every list of this kind invalid that was fetched so far.
-    pub fn note(&self, changed: ChangedList) {
+    pub(crate) fn note(&self, changed: ChangedList) {
         self.counts[changed as usize].fetch_add(1, Ordering::AcqRel);
     }
 
     /// From now on exactly these are watched.
-    pub fn watch(&self, kinds: Lists) {
+    pub(crate) fn watch(&self, kinds: Lists) {
         let before = Lists::from_bits(self.watched.swap(kinds.bits(), Ordering::AcqRel));
         for changed in ChangedList::ALL {
             if before.has(changed as usize) && !kinds.has(changed as usize) {
@@ -88,7 +88,7 @@ impl Changes {
     }
 
     /// The upstream may change its lists without telling.
-    pub fn unwatch(&self) {
+    pub(crate) fn unwatch(&self) {
         self.watched.store(0, Ordering::Release);
         for changed in ChangedList::ALL {
             self.note(changed);
@@ -96,13 +96,13 @@ impl Changes {
     }
 
     /// Whether the upstream would tell now of such a change.
-    pub fn is_watched(&self, changed: ChangedList) -> bool {
+    pub(crate) fn is_watched(&self, changed: ChangedList) -> bool {
         Lists::from_bits(self.watched.load(Ordering::Acquire)).has(changed as usize)
     }
 
     /// The upstream refused a call in a way that a client with an old list would be refused: every list becomes
     /// invalid, but not again for a while.
-    pub fn note_refusal(&self, now: Instant) {
+    pub(crate) fn note_refusal(&self, now: Instant) {
         let since_ms = |time: Instant| u64::try_from((time - self.made).as_millis()).unwrap_or(u64::MAX);
         let now_ms = since_ms(now.max(self.made));
         let from_ms = self.refusals_from_ms.load(Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Changes {
     }
 
     /// The count now.
-    pub fn count(&self, changed: ChangedList) -> u64 {
+    pub(crate) fn count(&self, changed: ChangedList) -> u64 {
         self.counts[changed as usize].load(Ordering::Acquire)
     }
 }

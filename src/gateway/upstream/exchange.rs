@@ -42,21 +42,21 @@ const JSON: &[u8] = b"application/json";
 
 /// Marks a request that somebody else ends if its reply takes too long to begin.
 #[derive(Clone, Copy, Debug)]
-pub struct CallerDeadline;
+pub(crate) struct CallerDeadline;
 
 /// Marks what is not asked for an answer, as a notification or the end of a session: that it is taken in late, or not at all,
 /// says nothing of how a replica answers calls.
 #[derive(Clone, Copy, Debug)]
-pub struct FireAndForget;
+pub(crate) struct FireAndForget;
 
 /// Marks a request whose reply is a stream that is held open for long. It has a connection of its own, which whoever
 /// sends it has to bound.
 #[derive(Clone, Copy, Debug)]
-pub struct DedicatedConnection;
+pub(crate) struct DedicatedConnection;
 
 /// What came back. The connection is leased until the body was read to its end.
 #[derive(Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// Status and headers.
     pub head: http::response::Parts,
     /// The body, which may still be arriving.
@@ -69,7 +69,7 @@ pub struct Reply {
 
 /// A thread's way to its upstreams.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub(crate) struct Client {
     /// Connections waiting for a request.
     pub pools: Rc<ConnectionPools>,
     /// Where connections run.
@@ -84,7 +84,7 @@ pub struct Client {
 
 /// How a request is to be sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SendOptions {
+pub(crate) struct SendOptions {
     /// Executing it twice does no harm.
     pub is_safe_to_repeat: bool,
     /// Which replica it is for.
@@ -95,7 +95,7 @@ pub struct SendOptions {
 
 /// Where a request has to go.
 #[derive(Clone, Copy, Debug)]
-pub struct Destination<'a> {
+pub(crate) struct Destination<'a> {
     /// The replica that it must reach.
     pub replica: ReplicaKey,
     /// The request target, where it is not the replica's own.
@@ -105,7 +105,7 @@ pub struct Destination<'a> {
 impl Client {
     /// Sends `request`, which needs a method but neither target nor `Host`, at `now` and waits until `deadline` for the head of
     /// the reply.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         upstream: &Upstream,
         request: Request<RequestBody>,
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// Sends `request` to one replica.
-    pub async fn send_to(
+    pub(crate) async fn send_to(
         &self,
         upstream: &Upstream,
         to: Destination<'_>,
@@ -274,7 +274,7 @@ impl Client {
             let (replica, pass) = {
                 let set = upstream.replicas.load();
                 let random = if set.len() > 1 { self.pools.random() } else { 0 };
-                let chosen = upstream.choose(&set, (aim, &tried), random, clock.now);
+                let chosen = Upstream::choose(&set, (aim, &tried), random, clock.now);
                 let (replica, pass) = match chosen {
                     Ok(chosen) => chosen,
                     Err(NotChosen::AllTried) => return Err(failed),
@@ -374,7 +374,7 @@ fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
 
 /// A message on its way up: pieces of known total length.
 #[derive(Clone, Debug)]
-pub struct RequestBody {
+pub(crate) struct RequestBody {
     /// The message.
     pub message: Segments,
     /// Told how far it has come, where somebody must not overtake it.

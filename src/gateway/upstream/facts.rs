@@ -16,14 +16,14 @@ use tokio::sync::futures::Notified;
 use protocol::version::{Era, Eras};
 
 /// A longer introduction is kept without its instructions.
-pub const RESULT_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
 
 /// The result of an upstream that gave none.
-pub const EMPTY: &str = "{}";
+pub(crate) const EMPTY: &str = "{}";
 
 /// What is known of one upstream; shared by all threads.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     known: ArcSwap<EraFacts>,
     changed: Notify,
     is_doubted: AtomicBool,
@@ -33,7 +33,7 @@ pub struct Facts {
 
 /// What is known at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EraFacts {
+pub(crate) struct EraFacts {
     /// What came of `server/discover`.
     pub modern: Fact,
     /// What came of `initialize`.
@@ -44,7 +44,7 @@ pub struct EraFacts {
 
 /// Whether an upstream speaks an era.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Fact {
+pub(crate) enum Fact {
     /// It was never asked, or did not say.
     #[default]
     Unknown,
@@ -56,7 +56,7 @@ pub enum Fact {
 
 /// How an upstream introduced itself.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Introduction {
+pub(crate) struct Introduction {
     /// The version it chose, or the newest it offers.
     pub version: Box<str>,
     /// The result object of `server/discover` or `initialize`, as it wrote it; `{}` where it gave none, and without
@@ -66,18 +66,18 @@ pub struct Introduction {
 
 impl Facts {
     /// What is known now.
-    pub fn known(&self) -> arc_swap::Guard<Arc<EraFacts>> {
+    pub(crate) fn known(&self) -> arc_swap::Guard<Arc<EraFacts>> {
         self.known.load()
     }
 
     /// Replaces what is known and wakes whoever waits for it.
-    pub fn publish(&self, known: EraFacts) {
+    pub(crate) fn publish(&self, known: EraFacts) {
         self.known.store(Arc::new(known));
         self.changed.notify_waiters();
     }
 
     /// Says that the upstream answered in a way that contradicts what is known, so that it is asked again soon.
-    pub fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         // Most often it is doubted already, and a load costs other threads nothing.
         if !self.is_doubted.load(Ordering::Relaxed) {
             self.is_doubted.store(true, Ordering::Relaxed);
@@ -85,35 +85,35 @@ impl Facts {
     }
 
     /// Whether it was doubted since this was last asked.
-    pub fn take_doubt(&self) -> bool {
+    pub(crate) fn take_doubt(&self) -> bool {
         self.is_doubted.load(Ordering::Relaxed) && self.is_doubted.swap(false, Ordering::Relaxed)
     }
 
     /// Says that it matters how the upstream introduces itself in the modern era, even where it is sure that it speaks it.
-    pub fn want_introduction(&self) {
+    pub(crate) fn want_introduction(&self) {
         if !self.is_introduction_wanted.load(Ordering::Relaxed) {
             self.is_introduction_wanted.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether anybody wants that introduction.
-    pub fn is_introduction_wanted(&self) -> bool {
+    pub(crate) fn is_introduction_wanted(&self) -> bool {
         self.is_introduction_wanted.load(Ordering::Relaxed)
     }
 
     /// It was asked for that introduction, whatever came of it.
-    pub fn note_asked_modern(&self) {
+    pub(crate) fn note_asked_modern(&self) {
         self.was_asked_modern.store(true, Ordering::Relaxed);
         self.changed.notify_waiters();
     }
 
     /// Waits until something else is known than when this was called, or the same once more.
-    pub fn changed(&self) -> Notified<'_> {
+    pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
     /// Waits until the upstream was tried once.
-    pub async fn tried(&self) {
+    pub(crate) async fn tried(&self) {
         loop {
             let changed = self.changed.notified();
             if self.known().was_tried {
@@ -124,7 +124,7 @@ impl Facts {
     }
 
     /// Waits until it is known how a modern upstream introduces itself, at most for `patience`.
-    pub async fn introduced_within(&self, patience: Duration) {
+    pub(crate) async fn introduced_within(&self, patience: Duration) {
         self.want_introduction();
         let introduced = async {
             loop {
@@ -142,7 +142,7 @@ impl Facts {
     }
 
     /// Waits until the upstream was tried once, at most for `patience`.
-    pub async fn tried_within(&self, patience: Duration) {
+    pub(crate) async fn tried_within(&self, patience: Duration) {
         // Out of patience, the caller goes by what is known.
         let _ = tokio::time::timeout(patience, self.tried()).await;
     }
@@ -150,7 +150,7 @@ impl Facts {
 
 impl EraFacts {
     /// What is known of one era.
-    pub fn of(&self, era: Era) -> &Fact {
+    pub(crate) fn of(&self, era: Era) -> &Fact {
         match era {
             Era::Legacy => &self.legacy,
             Era::Modern => &self.modern,
@@ -158,7 +158,7 @@ impl EraFacts {
     }
 
     /// What is known of one era, to be changed.
-    pub fn of_mut(&mut self, era: Era) -> &mut Fact {
+    pub(crate) fn of_mut(&mut self, era: Era) -> &mut Fact {
         match era {
             Era::Legacy => &mut self.legacy,
             Era::Modern => &mut self.modern,
@@ -166,20 +166,15 @@ impl EraFacts {
     }
 
     /// The eras it is known to speak.
-    pub fn eras(&self) -> Eras {
+    pub(crate) fn eras(&self) -> Eras {
         let has = |fact: &Fact| fact.introduction().is_some();
         Eras { legacy: has(&self.legacy), modern: has(&self.modern) }
-    }
-
-    /// True if no era is known to be spoken.
-    pub fn is_unknown(&self) -> bool {
-        self.eras().is_empty()
     }
 }
 
 impl Fact {
     /// How the upstream introduced itself, if it did.
-    pub fn introduction(&self) -> Option<&Arc<Introduction>> {
+    pub(crate) fn introduction(&self) -> Option<&Arc<Introduction>> {
         match self {
             Self::Present(introduction) => Some(introduction),
             Self::Unknown | Self::Absent => None,
@@ -204,9 +199,9 @@ mod tests {
     fn only_what_is_present_is_spoken() {
         let introduction = Introduction { version: "2025-11-25".into(), result: "{}".into() };
         let mut known = EraFacts { modern: Fact::Absent, ..EraFacts::default() };
-        assert!(known.is_unknown());
+        assert!(known.eras().is_empty());
         *known.of_mut(Era::Legacy) = Fact::Present(introduction.into());
         assert_eq!(known.eras(), Eras::only(Era::Legacy));
-        assert!(!known.is_unknown() && known.of(Era::Legacy).introduction().is_some());
+        assert!(!known.eras().is_empty() && known.of(Era::Legacy).introduction().is_some());
     }
 }

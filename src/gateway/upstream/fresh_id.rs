@@ -21,14 +21,14 @@ const DEPTH_MAX: usize = 1024;
 
 /// The id that a request was sent with, in place of the client's. Both are literals.
 #[derive(Clone, Debug)]
-pub struct FreshId {
+pub(crate) struct FreshId {
     sent: Bytes,
     client: Bytes,
 }
 
 /// A reply in which the client's id takes the place of the other.
 #[derive(Debug)]
-pub struct RestoringBody {
+pub(crate) struct RestoringBody {
     reply: Incoming,
     id: FreshId,
     /// The end of what has come, as far as it may be the beginning of the id.
@@ -36,7 +36,7 @@ pub struct RestoringBody {
 }
 
 /// A message with another id; `None` if it has none, or there is no randomness.
-pub fn replace(message: &Segments) -> Option<(Segments, FreshId)> {
+pub(crate) fn replace(message: &Segments) -> Option<(Segments, FreshId)> {
     let message = message.to_bytes();
     let span = Envelope::parse(&mut Scratch::default(), &message, DEPTH_MAX).ok()?.id?;
     let random = [getrandom::u64().ok()?, getrandom::u64().ok()?];
@@ -48,12 +48,15 @@ pub fn replace(message: &Segments) -> Option<(Segments, FreshId)> {
 
 impl RestoringBody {
     /// The reply to a request that was sent with another id.
-    pub fn new(reply: Incoming, id: FreshId) -> Self {
+    pub(crate) fn new(reply: Incoming, id: FreshId) -> Self {
         Self { reply, id, begun: BytesMut::new() }
     }
 
     /// The next piece.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
         loop {
             let frame = ready!(Pin::new(&mut self.reply).poll_frame(cx));
             let restored = match frame {
@@ -72,7 +75,7 @@ impl RestoringBody {
     }
 
     /// Whether nothing more will come.
-    pub fn is_end(&self) -> bool {
+    pub(crate) fn is_end(&self) -> bool {
         self.begun.is_empty() && self.reply.is_end_stream()
     }
 

@@ -33,7 +33,7 @@ const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
 const EVENT_ID_BYTES_MAX: usize = 1024;
 
 /// What came of a GET.
-pub enum GetResult {
+pub(crate) enum GetResult {
     /// The stream stands.
     Stream(Box<Reply>),
     /// The upstream has none.
@@ -45,7 +45,7 @@ pub enum GetResult {
 }
 
 /// Asks for the stream of a session. `after`: the id of the last event that was seen.
-pub async fn open(
+pub(crate) async fn open(
     client: &Client,
     upstream: &Upstream,
     session: SessionHeaders<'_>,
@@ -78,7 +78,7 @@ pub async fn open(
 }
 
 /// Whether an upstream knows a session of this id, or answers without one; `None` if it does not say.
-pub async fn is_session_known(
+pub(crate) async fn is_session_known(
     asker: &Asker<'_>,
     upstream: &Upstream,
     session: SessionHeaders<'_>,
@@ -105,24 +105,24 @@ pub async fn is_session_known(
 }
 
 /// How long after its end the stream is to be opened again, where an event says so.
-pub fn retry(event: &Event) -> Option<Duration> {
+pub(crate) fn retry(event: &Event) -> Option<Duration> {
     Some(Duration::from_millis(event.retry_ms?).clamp(RETRY_MIN, RETRY_MAX))
 }
 
 /// The id of an event, if it can be asked for what came after it.
-pub fn id(event: &Event) -> Option<Bytes> {
+pub(crate) fn id(event: &Event) -> Option<Bytes> {
     let id = event.id.as_ref().filter(|id| id.len() <= EVENT_ID_BYTES_MAX);
     id.map(|id| Bytes::copy_from_slice(id))
 }
 
 /// The message in an event, if there is one; a priming event has an empty one.
-pub fn message(event: Event) -> Option<Bytes> {
+pub(crate) fn message(event: Event) -> Option<Bytes> {
     let is_message = event.event.is_none_or(|kind| kind == "message");
     event.data.filter(|_| is_message)
 }
 
 /// A stream, read event by event.
-pub struct Messages {
+pub(crate) struct Messages {
     body: Incoming,
     events: Events,
     budget: Arc<ByteBudget>,
@@ -133,13 +133,13 @@ pub struct Messages {
 
 impl Messages {
     /// Reads `body`. Longer events than `event_bytes_max` end the stream; incomplete ones count against `budget`.
-    pub fn new(body: Incoming, event_bytes_max: usize, budget: &Arc<ByteBudget>) -> Self {
+    pub(crate) fn new(body: Incoming, event_bytes_max: usize, budget: &Arc<ByteBudget>) -> Self {
         let events = Events::new(event_bytes_max);
         Self { body, events, budget: Arc::clone(budget), begun_bytes: 0, held: None }
     }
 
     /// The next event; `None` at the end. What was read is kept if nobody waits for it any more.
-    pub async fn next(&mut self) -> Result<Option<Event>, UpstreamError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>, UpstreamError> {
         loop {
             if let Some(event) = self.events.next() {
                 let event = event.map_err(|_| UpstreamError::TooLarge)?;

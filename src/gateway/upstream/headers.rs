@@ -13,7 +13,7 @@ const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("application/json, tex
 /// Turns a client's headers into those for an upstream, in place: the map's memory travels on with the
 /// request. `more` are those the operator names; `inner_name` replaces `Mcp-Name` where the upstream has its own spelling. `Host` and
 /// `Content-Length` are written later, by whoever knows the replica and the body.
-pub fn forward(headers: &mut HeaderMap, inner_name: Option<HeaderValue>, more: &[HeaderName]) {
+pub(crate) fn forward(headers: &mut HeaderMap, inner_name: Option<HeaderValue>, more: &[HeaderName]) {
     remove_unnamed(headers, more);
     if let Some(name) = inner_name {
         headers.insert(MCP_NAME, name);

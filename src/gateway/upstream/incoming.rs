@@ -13,7 +13,7 @@ use protocol::error::UpstreamError;
 
 /// The body of a reply while it arrives.
 #[derive(Debug)]
-pub enum Incoming {
+pub(crate) enum Incoming {
     /// Over HTTP.
     Http(hyper::body::Incoming),
     /// A reply that was complete when it began.
@@ -39,7 +39,7 @@ impl From<BrokenReply> for UpstreamError {
 
 impl Incoming {
     /// What a reply that broke off means.
-    pub fn fault(&self) -> UpstreamError {
+    pub(crate) fn fault(&self) -> UpstreamError {
         let told = match self {
             Self::Translated(translated) => translated.fault().cloned(),
             _ => None,

@@ -24,13 +24,13 @@ use protocol::json::Document;
 use protocol::version::LegacyVersion;
 
 /// How long a session that was opened in vain may take to close.
-pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A longer session id is refused: every request would carry it.
 const SESSION_ID_BYTES_MAX: usize = 1024;
 
 /// A session that an upstream opened.
 #[derive(Debug)]
-pub struct InitializedSession {
+pub(crate) struct InitializedSession {
     /// Its id; upstreams without sessions give none.
     pub id: Option<HeaderValue>,
     /// The version the upstream chose.
@@ -43,7 +43,7 @@ pub struct InitializedSession {
 
 /// What an upstream is told about whom a session is for.
 #[derive(Clone, Copy, Debug)]
-pub struct InitializeOffer<'a> {
+pub(crate) struct InitializeOffer<'a> {
     /// What the client says of itself.
     pub initialize: Initialize<'a>,
     /// The client's principal; empty where nobody asked, and for the gateway itself.
@@ -84,13 +84,13 @@ impl From<InitializeError> for UpstreamError {
 
 impl InitializeOffer<'static> {
     /// For a session of the gateway's own.
-    pub fn own(version: LegacyVersion) -> Self {
+    pub(crate) fn own(version: LegacyVersion) -> Self {
         Self { initialize: Initialize::own(version), principal: "" }
     }
 }
 
 /// Opens a session. Where that fails after the upstream has opened it, or is dropped, it is closed there.
-pub async fn open(
+pub(crate) async fn open(
     asker: &Asker<'_>,
     upstream: &Upstream,
     offer: InitializeOffer<'_>,
@@ -190,7 +190,7 @@ impl Closing {
 }
 
 /// Closes a session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
-pub async fn close(
+pub(crate) async fn close(
     asker: &Asker<'_>,
     upstream: &Upstream,
     opened: &InitializedSession,

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use protocol::param_headers::Annotation;
 
 /// The mirrored parameters of tools, by the name the upstream gave them; tools without are not in it.
-pub type Annotations = HashMap<Box<str>, Arc<[Annotation]>>;
+pub(crate) type Annotations = HashMap<Box<str>, Arc<[Annotation]>>;
 
 /// What is known now of the mirrored parameters of an upstream's tools.
 #[derive(Debug, Default)]
-pub struct Annotated {
+pub(crate) struct Annotated {
     known: ArcSwap<Annotations>,
     was_listed: AtomicBool,
 }
@@ -31,7 +31,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of one upstream's lists; shared by all threads.
 #[derive(Debug)]
-pub struct Listing {
+pub(crate) struct Listing {
     /// Lets a tools list be fetched because of headers.
     pub refetch: Throttle,
     /// Lets a log line through.
@@ -42,7 +42,7 @@ pub struct Listing {
 
 /// Lets something happen once in an interval.
 #[derive(Debug)]
-pub struct Throttle {
+pub(crate) struct Throttle {
     interval: Duration,
     last: Mutex<Option<Instant>>,
 }
@@ -59,18 +59,22 @@ impl Default for Listing {
 
 impl Annotated {
     /// Whether the tools were ever listed.
-    pub fn was_listed(&self) -> bool {
+    pub(crate) fn was_listed(&self) -> bool {
         self.was_listed.load(Ordering::Relaxed)
     }
 
     /// The mirrored parameters of a tool, by the upstream's name for it.
-    pub fn of(&self, tool: &str) -> Option<Arc<[Annotation]>> {
+    pub(crate) fn of(&self, tool: &str) -> Option<Arc<[Annotation]>> {
         self.known.load().get(tool).cloned()
     }
 
     /// Replaces what is known of the tools of these `names`. Lists differ by the capabilities of those who ask, so that
     /// nothing is said of a tool that is not in one.
-    pub fn publish<'n>(&self, names: impl Iterator<Item = Cow<'n, str>>, annotations: &Arc<Annotations>) {
+    pub(crate) fn publish<'n>(
+        &self,
+        names: impl Iterator<Item = Cow<'n, str>>,
+        annotations: &Arc<Annotations>,
+    ) {
         self.was_listed.store(true, Ordering::Relaxed);
         let known = self.known.load();
         if known.is_empty() {
@@ -94,12 +98,12 @@ impl Annotated {
 
 impl Listing {
     /// A client's list was answered without this upstream. `list` is below 8.
-    pub fn note_missing(&self, list: u8) {
+    pub(crate) fn note_missing(&self, list: u8) {
         self.missing.fetch_or(1 << list, Ordering::AcqRel);
     }
 
     /// The list is there. True if a client got it without.
-    pub fn note_returned(&self, list: u8) -> bool {
+    pub(crate) fn note_returned(&self, list: u8) -> bool {
         self.missing.fetch_and(!(1 << list), Ordering::AcqRel) & (1 << list) != 0
     }
 }
@@ -110,7 +114,7 @@ impl Throttle {
     }
 
     /// True if it may happen at `now`; then the interval begins again.
-    pub fn admits(&self, now: Instant) -> bool {
+    pub(crate) fn admits(&self, now: Instant) -> bool {
         let mut last = self.last.lock();
         let admits = last.is_none_or(|last| now.saturating_duration_since(last) >= self.interval);
         if admits {

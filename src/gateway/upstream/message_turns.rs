@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of one upstream.
 #[derive(Debug)]
-pub struct MessageTurns {
+pub(crate) struct MessageTurns {
     all: Arc<Semaphore>,
     of_one_max: usize,
     clients: Mutex<HashMap<Box<str>, TurnsOfOne>>,
@@ -31,7 +31,7 @@ struct TurnsOfOne {
 
 /// The right to send one message.
 #[derive(Debug)]
-pub struct MessageTurn {
+pub(crate) struct MessageTurn {
     _of_all: Option<OwnedSemaphorePermit>,
     _of_one: Option<OwnedSemaphorePermit>,
     _client: KnownClient,
@@ -46,12 +46,12 @@ struct KnownClient {
 
 impl MessageTurns {
     /// As many for all clients together, and for one.
-    pub fn new(all_max: usize, of_one_max: usize) -> Arc<Self> {
+    pub(crate) fn new(all_max: usize, of_one_max: usize) -> Arc<Self> {
         Arc::new(Self { all: Arc::new(Semaphore::new(all_max)), of_one_max, clients: Mutex::default() })
     }
 
     /// Waits for a turn of the client.
-    pub async fn take(self: &Arc<Self>, client: &str) -> MessageTurn {
+    pub(crate) async fn take(self: &Arc<Self>, client: &str) -> MessageTurn {
         let (client, semaphore) = self.know(client);
         // Neither is ever closed. First its own, so that it takes none of others while it waits.
         let of_one = semaphore.acquire_owned().await.ok();

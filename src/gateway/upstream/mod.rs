@@ -2,31 +2,31 @@
 //!
 //! What a reply means to a client is the relay's business; here a reply is a head and a body.
 
-pub mod ask;
-pub mod balance;
-pub mod body;
-pub mod bridge;
-pub mod changes;
-pub mod connect;
-pub mod credentials;
-pub mod exchange;
-pub mod facts;
-pub mod fresh_id;
-pub mod get_stream;
-pub mod headers;
-pub mod health;
-pub mod incoming;
-pub mod initialize;
-pub mod listing;
-pub mod message_turns;
-pub mod mux;
-pub mod own_id;
-pub mod pins;
-pub mod pool;
-pub mod replica;
-pub mod sending;
-pub mod sse;
-pub mod stdio;
+pub(crate) mod ask;
+pub(crate) mod balance;
+pub(crate) mod body;
+pub(crate) mod bridge;
+pub(crate) mod changes;
+pub(crate) mod connect;
+pub(crate) mod credentials;
+pub(crate) mod exchange;
+pub(crate) mod facts;
+pub(crate) mod fresh_id;
+pub(crate) mod get_stream;
+pub(crate) mod headers;
+pub(crate) mod health;
+pub(crate) mod incoming;
+pub(crate) mod initialize;
+pub(crate) mod listing;
+pub(crate) mod message_turns;
+pub(crate) mod mux;
+pub(crate) mod own_id;
+pub(crate) mod pins;
+pub(crate) mod pool;
+pub(crate) mod replica;
+pub(crate) mod sending;
+pub(crate) mod sse;
+pub(crate) mod stdio;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -43,7 +43,7 @@ use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, Listing};
 use self::message_turns::MessageTurns;
-pub use self::replica::{Replica, ReplicaKey};
+pub(crate) use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
 use crate::access::policy::hints::HintCell;
@@ -67,7 +67,7 @@ const MESSAGES_OF_CLIENT_MAX: usize = 64;
 
 /// Identifies an upstream across configurations: equal ids mean the same upstream, unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UpstreamId {
+pub(crate) struct UpstreamId {
     /// Index into each worker's table of pools.
     pub slot: usize,
     /// Grows whenever the slot is given to another upstream.
@@ -76,7 +76,7 @@ pub struct UpstreamId {
 
 /// A named MCP server.
 #[derive(Debug)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     /// Tells the upstream apart, also from those of other configurations.
     pub id: UpstreamId,
     /// Its settings.
@@ -120,7 +120,7 @@ pub struct Upstream {
 
 /// Which replica a request is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReplicaSelection {
+pub(crate) enum ReplicaSelection {
     /// Any that is fit.
     #[default]
     Any,
@@ -141,7 +141,7 @@ impl From<Option<ReplicaKey>> for ReplicaSelection {
 
 /// How an upstream is reached.
 #[derive(Debug)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// Streamable HTTP, at one of its replicas, or HTTP+SSE while that is what it speaks.
     Http(Arc<sse::SseUpstream>),
     /// A child process.
@@ -150,7 +150,7 @@ pub enum Transport {
 
 impl Upstream {
     /// Makes an upstream of its settings. Fails only on a URL that the configuration should have refused.
-    pub fn new(
+    pub(crate) fn new(
         id: UpstreamId,
         config: config::Upstream,
         access: Access,
@@ -200,7 +200,7 @@ impl Upstream {
     }
 
     /// Goes on with the connections and the calls of `same`, which is the same server with other settings of the gateway.
-    pub fn adopt(&mut self, same: &Self) -> Result<(), http::Error> {
+    pub(crate) fn adopt(&mut self, same: &Self) -> Result<(), http::Error> {
         self.replicas.adopt(&same.replicas)?;
         self.transport = match &same.transport {
             Transport::Http(streams) => Transport::Http(Arc::clone(streams)),
@@ -217,7 +217,7 @@ impl Upstream {
     }
 
     /// Takes over all that is known of `same`, whose identity it has.
-    pub fn go_on_as(&mut self, same: &Self) {
+    pub(crate) fn go_on_as(&mut self, same: &Self) {
         self.facts = Arc::clone(&same.facts);
         self.changes = Arc::clone(&same.changes);
         self.is_sessionless = Arc::clone(&same.is_sessionless);
@@ -228,7 +228,7 @@ impl Upstream {
     }
 
     /// From now on this is the upstream that its connections belong to.
-    pub fn take_up(self: &Arc<Self>) {
+    pub(crate) fn take_up(self: &Arc<Self>) {
         if let Some(streams) = self.sse() {
             streams.belong_to(self);
         }
@@ -239,7 +239,7 @@ impl Upstream {
     }
 
     /// Whether lists that were kept by the settings of `old` would be kept otherwise by these.
-    pub fn keeps_lists_unlike(&self, old: &Self) -> bool {
+    pub(crate) fn keeps_lists_unlike(&self, old: &Self) -> bool {
         let settings = |upstream: &Self| {
             let config = &upstream.config;
             (config.list_ttl_min, config.stale_while_revalidate, config.list_stale_max)
@@ -248,7 +248,7 @@ impl Upstream {
     }
 
     /// Its streams of HTTP+SSE, should it speak it. `None`: it is not reached over HTTP.
-    pub fn sse(&self) -> Option<&Arc<sse::SseUpstream>> {
+    pub(crate) fn sse(&self) -> Option<&Arc<sse::SseUpstream>> {
         match &self.transport {
             Transport::Http(streams) => Some(streams),
             Transport::Stdio(_) => None,
@@ -256,7 +256,7 @@ impl Upstream {
     }
 
     /// Whether it goes on with the connections of `other`.
-    pub fn is_served_with(&self, other: &Self) -> bool {
+    pub(crate) fn is_served_with(&self, other: &Self) -> bool {
         match (&self.transport, &other.transport) {
             (Transport::Http(one), Transport::Http(other)) => Arc::ptr_eq(one, other),
             (Transport::Stdio(one), Transport::Stdio(other)) => Arc::ptr_eq(one, other),
@@ -265,7 +265,7 @@ impl Upstream {
     }
 
     /// The configuration names it no longer: what runs for it alone ends.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.bridge.retire();
         match &self.transport {
             Transport::Http(streams) => streams.retire(),
@@ -274,7 +274,7 @@ impl Upstream {
     }
 
     /// Its child processes; `None`: it is reached over HTTP.
-    pub fn children(&self) -> Option<&Arc<Children>> {
+    pub(crate) fn children(&self) -> Option<&Arc<Children>> {
         match &self.transport {
             Transport::Http(_) => None,
             Transport::Stdio(children) => Some(children),
@@ -282,12 +282,12 @@ impl Upstream {
     }
 
     /// Whether it is a child process.
-    pub fn is_child(&self) -> bool {
+    pub(crate) fn is_child(&self) -> bool {
         !matches!(self.transport, Transport::Http(_))
     }
 
     /// The eras it speaks, by configuration or as far as it was asked; `None`: not known, or neither.
-    pub fn eras(&self) -> Option<Eras> {
+    pub(crate) fn eras(&self) -> Option<Eras> {
         let learned = || {
             let known = self.facts.known();
             // Half asked, it would seem to lack what it was not asked for.
@@ -297,18 +297,18 @@ impl Upstream {
     }
 
     /// The eras whose clients reach it, natively or over the bridge; `None`: not known, or none.
-    pub fn reached_in(&self) -> Option<Eras> {
+    pub(crate) fn reached_in(&self) -> Option<Eras> {
         let eras = self.eras()?;
         Some(if self.config.bridge.is_on { Eras::BOTH } else { eras })
     }
 
     /// Whether clients of one era reach it over the bridge.
-    pub fn is_bridged(&self) -> bool {
+    pub(crate) fn is_bridged(&self) -> bool {
         self.config.bridge.is_on && self.eras().is_some_and(|eras| eras != Eras::BOTH)
     }
 
     /// The era in which it is asked for a client of `era`: the client's own wherever it may speak that.
-    pub fn era_for(&self, era: Era) -> Result<Era, UpstreamError> {
+    pub(crate) fn era_for(&self, era: Era) -> Result<Era, UpstreamError> {
         match self.eras() {
             Some(eras) if !eras.contains(era) && self.config.bridge.is_on => Ok(era.other()),
             Some(eras) if !eras.contains(era) => Err(UpstreamError::OtherEra),
@@ -318,20 +318,20 @@ impl Upstream {
 
     /// Whether a client's session ends with the one that it has here: by configuration, and unless that one is the bridge's
     /// own, in which no server keeps anything.
-    pub fn is_irreplaceable(&self) -> bool {
+    pub(crate) fn is_irreplaceable(&self) -> bool {
         let is_ours = self.config.bridge.is_on && self.lacks(Era::Legacy);
         self.config.session_loss == config::SessionLoss::End && !is_ours
     }
 
     /// Whether its sessions of the legacy era end in this process: with a child, a stream of HTTP+SSE, or the bridge.
-    pub fn has_local_sessions(&self) -> bool {
+    pub(crate) fn has_local_sessions(&self) -> bool {
         let has_streams = self.sse().is_some_and(|streams| streams.is_spoken());
         self.is_child() || has_streams || (self.config.bridge.is_on && self.lacks(Era::Legacy))
     }
 
     /// How many sessions there may be in which it is asked for lists. Where each is a process, most of those are for
     /// clients.
-    pub fn list_sessions_max(&self) -> usize {
+    pub(crate) fn list_sessions_max(&self) -> usize {
         let max = self.config.list_sessions_max;
         match &self.config.command {
             Some(command) if command.isolation == Isolation::Session => {
@@ -342,12 +342,12 @@ impl Upstream {
     }
 
     /// Whether it is known not to speak `era`.
-    pub fn lacks(&self, era: Era) -> bool {
+    pub(crate) fn lacks(&self, era: Era) -> bool {
         self.eras().is_some_and(|eras| !eras.contains(era))
     }
 
     /// Whether this tool, by the upstream's own name, may be called twice: the operator says so, or believes the upstream.
-    pub fn may_call_twice(&self, tool: &str) -> bool {
+    pub(crate) fn may_call_twice(&self, tool: &str) -> bool {
         let retry = &self.config.replicas.retry;
         let is_hinted = || {
             let hints = self.hinted.of(tool);
@@ -358,15 +358,14 @@ impl Upstream {
     }
 
     /// Whether every replica failed so often that its breaker is not closed.
-    pub fn is_out_of_order(&self) -> bool {
+    pub(crate) fn is_out_of_order(&self) -> bool {
         let replicas = self.replicas.load();
         !replicas.is_empty()
             && replicas.iter().all(|replica| replica.breaker.0.state() != BreakerState::Closed)
     }
 
     /// The replica of `set` that a request goes to, and how it passes; none that was `tried`.
-    pub fn choose<'s>(
-        &self,
+    pub(crate) fn choose<'s>(
         set: &'s [Arc<Replica>],
         (aim, tried): (ReplicaSelection, &[ReplicaKey]),
         random: u32,

@@ -26,19 +26,19 @@ const PREFIX: &str = "\"trunkline-";
 
 /// The id of a request towards its upstream, and the client's. Both are JSON literals.
 #[derive(Clone, Debug)]
-pub struct OwnId {
+pub(crate) struct OwnId {
     sent: Bytes,
     client: Bytes,
 }
 
 /// Stands for a client's session with one upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionTag(u32);
+pub(crate) struct SessionTag(u32);
 
 impl SessionTag {
     /// Of the client's session `id`. Other upstreams see another tag of the same session. It is the same in every process,
     /// and protects no secret: what a session may do is not decided by its id.
-    pub fn new(id: u128, upstream: &str) -> Self {
+    pub(crate) fn new(id: u128, upstream: &str) -> Self {
         // FNV-1a, as each call needs it.
         let bytes = id.to_be_bytes().into_iter().chain(upstream.bytes());
         let digest = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
@@ -50,7 +50,7 @@ impl SessionTag {
 
 impl OwnId {
     /// An id that no request had before, in the place of `client`, a literal.
-    pub fn new(client: Bytes, session: SessionTag) -> Self {
+    pub(crate) fn new(client: Bytes, session: SessionTag) -> Self {
         // Upstreams remember ids for longer than this process lives.
         static PROCESS: LazyLock<u64> = LazyLock::new(|| getrandom::u64().unwrap_or_default());
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -62,28 +62,23 @@ impl OwnId {
     }
 
     /// What the upstream is sent.
-    pub fn sent(&self) -> &Bytes {
+    pub(crate) fn sent(&self) -> &Bytes {
         &self.sent
     }
 
-    /// The client's own.
-    pub fn client(&self) -> &Bytes {
-        &self.client
-    }
-
     /// Puts the client's id where the upstream's answer has this one.
-    pub fn restored(&self, span: Span) -> Edit {
+    pub(crate) fn restored(&self, span: Span) -> Edit {
         Edit { span, with: self.client.clone() }
     }
 }
 
 /// Whether a literal is an id that a gateway sent.
-pub fn is_own(literal: &[u8]) -> bool {
+pub(crate) fn is_own(literal: &[u8]) -> bool {
     literal.starts_with(PREFIX.as_bytes())
 }
 
 /// The client's id that a literal stands for, if it is the id of a call in this session.
-pub fn client_literal(literal: &[u8], session: SessionTag) -> Option<Bytes> {
+pub(crate) fn client_literal(literal: &[u8], session: SessionTag) -> Option<Bytes> {
     let text = std::str::from_utf8(literal).ok()?;
     let mut parts = text.strip_prefix(PREFIX)?.strip_suffix('"')?.splitn(4, '-').skip(2);
     let tag = parts.next()?;

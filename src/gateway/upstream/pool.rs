@@ -26,7 +26,7 @@ const BUDGET_MAX: u32 = 10 * RETRY_COST;
 
 /// All pools of one worker.
 #[derive(Debug, Default)]
-pub struct ConnectionPools {
+pub(crate) struct ConnectionPools {
     slots: RefCell<Vec<ConnectionPool>>,
     dice: Dice,
 }
@@ -76,7 +76,7 @@ struct Idle {
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Sends on it.
     pub sender: SendRequest<RequestBody>,
     /// How many bytes have come from the upstream.
@@ -85,7 +85,7 @@ pub struct Connection {
 
 /// One of the connections that an upstream may have.
 #[derive(Debug)]
-pub struct ConnectionSlot(Rc<Cell<usize>>);
+pub(crate) struct ConnectionSlot(Rc<Cell<usize>>);
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
@@ -96,7 +96,7 @@ impl Drop for ConnectionSlot {
 /// A request on its way at a replica. Dropped, it is over; unless it was settled before, that says nothing of the
 /// replica.
 #[derive(Debug)]
-pub struct ReplicaRequest {
+pub(crate) struct ReplicaRequest {
     replica: Rc<Arc<Replica>>,
     pass: Pass,
     /// Long streams are not counted, they say nothing of how busy it is.
@@ -107,7 +107,7 @@ pub struct ReplicaRequest {
 
 impl ReplicaRequest {
     /// Counts a request to this replica until it is settled or dropped.
-    pub fn begin(replica: Rc<Arc<Replica>>, pass: Pass, is_counted: bool) -> Self {
+    pub(crate) fn begin(replica: Rc<Arc<Replica>>, pass: Pass, is_counted: bool) -> Self {
         if is_counted {
             replica.load.0.begin();
         }
@@ -115,17 +115,17 @@ impl ReplicaRequest {
     }
 
     /// The replica that has the request.
-    pub fn key(&self) -> ReplicaKey {
+    pub(crate) fn key(&self) -> ReplicaKey {
         self.replica.key
     }
 
     /// The replica that has the request.
-    pub fn replica(&self) -> &Replica {
+    pub(crate) fn replica(&self) -> &Replica {
         &self.replica
     }
 
     /// The replica did its part.
-    pub fn succeed(&mut self) {
+    pub(crate) fn succeed(&mut self) {
         if !std::mem::replace(&mut self.is_settled, true) {
             self.is_answered = true;
             self.replica.note_success(self.pass);
@@ -133,7 +133,7 @@ impl ReplicaRequest {
     }
 
     /// The replica did not.
-    pub fn fail(&mut self, failure: RequestFault) {
+    pub(crate) fn fail(&mut self, failure: RequestFault) {
         // What broke after a good beginning is a failure, too, but no longer that of a trial.
         let pass = if self.is_settled && self.pass == Pass::Trial { Pass::Free } else { self.pass };
         self.is_settled = true;
@@ -142,14 +142,14 @@ impl ReplicaRequest {
     }
 
     /// Nothing is to be said yet, and giving the connection back does not say it.
-    pub fn postpone(&mut self) {
+    pub(crate) fn postpone(&mut self) {
         if self.pass != Pass::Trial {
             self.is_settled = true;
         }
     }
 
     /// What was postponed.
-    pub fn decide(&mut self, is_success: bool) {
+    pub(crate) fn decide(&mut self, is_success: bool) {
         self.is_settled &= self.is_answered;
         if is_success {
             self.succeed();
@@ -172,7 +172,7 @@ impl Drop for ReplicaRequest {
 
 /// A connection in use. Dropped without [`ConnectionLease::give_back`], it is closed.
 #[derive(Debug)]
-pub struct ConnectionLease {
+pub(crate) struct ConnectionLease {
     /// The connection.
     pub connection: Connection,
     /// What the replica is judged by.
@@ -198,7 +198,7 @@ impl Default for ConnectionPool {
 
 impl ConnectionPools {
     /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this.
-    pub fn take(
+    pub(crate) fn take(
         self: &Rc<Self>,
         upstream: &Upstream,
         replica: &Arc<Replica>,
@@ -217,7 +217,7 @@ impl ConnectionPools {
     }
 
     /// Room for a new connection; `None`: there are as many to this upstream as there may be.
-    pub fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<ConnectionSlot> {
+    pub(crate) fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<ConnectionSlot> {
         let mut slots = self.slots.borrow_mut();
         let pool = pool_of(&mut slots, upstream.id).filter(|_| is_bounded);
         let open = pool.as_ref().map_or_else(Rc::default, |pool| Rc::clone(&pool.open));
@@ -231,7 +231,7 @@ impl ConnectionPools {
     }
 
     /// Wraps a new connection.
-    pub fn lease(
+    pub(crate) fn lease(
         self: &Rc<Self>,
         upstream: &Upstream,
         connection: Connection,
@@ -250,12 +250,12 @@ impl ConnectionPools {
     }
 
     /// A number that spreads calls.
-    pub fn random(&self) -> u32 {
+    pub(crate) fn random(&self) -> u32 {
         self.dice.roll()
     }
 
     /// A request is sent for the first time: so much more may be sent again.
-    pub fn earn(&self, upstream: &Upstream) {
+    pub(crate) fn earn(&self, upstream: &Upstream) {
         let percent = u32::try_from(upstream.config.replicas.retry.budget_percent).unwrap_or(0);
         if let Some(pool) = pool_of(&mut self.slots.borrow_mut(), upstream.id) {
             pool.budget = (pool.budget + percent).min(BUDGET_MAX);
@@ -264,7 +264,7 @@ impl ConnectionPools {
     }
 
     /// Whether a request may be sent again. If so, it counts.
-    pub fn spend(&self, upstream: &Upstream) -> bool {
+    pub(crate) fn spend(&self, upstream: &Upstream) -> bool {
         if upstream.config.replicas.retry.budget_percent == 0 {
             return false;
         }
@@ -276,7 +276,7 @@ impl ConnectionPools {
     }
 
     /// Closes what was idle too long, or leads to a replica that is gone. To be called once a second.
-    pub fn sweep(&self, now: Instant) {
+    pub(crate) fn sweep(&self, now: Instant) {
         for pool in self.slots.borrow_mut().iter_mut() {
             pool.budget = (pool.budget + RETRY_COST).min(BUDGET_MAX);
             pool.idle.retain(|idle| {
@@ -287,7 +287,7 @@ impl ConnectionPools {
     }
 
     /// Closes the idle connections of upstreams that are not among `living`.
-    pub fn retain(&self, living: &[UpstreamId]) {
+    pub(crate) fn retain(&self, living: &[UpstreamId]) {
         for (slot, pool) in self.slots.borrow_mut().iter_mut().enumerate() {
             let id = UpstreamId { slot, generation: pool.generation };
             if !living.contains(&id) {
@@ -298,7 +298,7 @@ impl ConnectionPools {
 
     /// Closes the connection that waits at the upstream where most do, so that there is room for another. False if
     /// none waits.
-    pub fn make_room(&self) -> bool {
+    pub(crate) fn make_room(&self) -> bool {
         let mut slots = self.slots.borrow_mut();
         let fullest = slots.iter_mut().max_by_key(|pool| pool.idle.len());
         fullest.filter(|pool| !pool.idle.is_empty()).is_some_and(|pool| {
@@ -308,7 +308,7 @@ impl ConnectionPools {
     }
 
     /// Closes every idle connection.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for pool in self.slots.borrow_mut().iter_mut() {
             pool.idle.clear();
         }
@@ -329,7 +329,7 @@ fn pool_of(slots: &mut Vec<ConnectionPool>, id: UpstreamId) -> Option<&mut Conne
 
 impl ConnectionLease {
     /// Shortens the idle time to what the server promised in `Keep-Alive: timeout=…`, less a second.
-    pub fn respect_keep_alive(&mut self, headers: &http::HeaderMap) {
+    pub(crate) fn respect_keep_alive(&mut self, headers: &http::HeaderMap) {
         let promised = headers.get("keep-alive").and_then(|value| keep_alive_timeout(value.as_bytes()));
         if let Some(promised) = promised {
             self.idle_timeout = self.idle_timeout.min(promised.saturating_sub(Duration::from_secs(1)));
@@ -337,7 +337,7 @@ impl ConnectionLease {
     }
 
     /// Returns the connection to its pool, where there is room. The reply has ended as it should.
-    pub fn give_back(self, now: Instant) {
+    pub(crate) fn give_back(self, now: Instant) {
         let Self { connection, mut in_flight, place, pools, id, idle_timeout, idle_max } = self;
         in_flight.succeed();
         // Questions do not use connections again.
@@ -355,7 +355,7 @@ impl ConnectionLease {
 }
 
 /// What is to be said of the replica after an error in the middle of its reply.
-pub fn note_error(lease: Option<&mut ConnectionLease>, error: &UpstreamError) {
+pub(crate) fn note_error(lease: Option<&mut ConnectionLease>, error: &UpstreamError) {
     let failure = match error {
         UpstreamError::Reset | UpstreamError::Nonsense => RequestFault::Broken,
         UpstreamError::TimedOut => RequestFault::TimedOut,
@@ -367,7 +367,7 @@ pub fn note_error(lease: Option<&mut ConnectionLease>, error: &UpstreamError) {
 }
 
 /// [`ConnectionLease::give_back`] of what a reply came with.
-pub fn give_back(lease: Option<ConnectionLease>, now: Instant) {
+pub(crate) fn give_back(lease: Option<ConnectionLease>, now: Instant) {
     if let Some(lease) = lease {
         lease.give_back(now);
     }

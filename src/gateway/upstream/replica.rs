@@ -15,7 +15,6 @@ use tokio::net::TcpStream;
 use super::health::breaker::{Breaker, Pass, RequestFault, Rules};
 use super::health::load::Load;
 use super::health::{Padded, clock_ms};
-use config;
 use net::dns;
 use net::tls::Connector;
 
@@ -25,7 +24,7 @@ pub struct ReplicaKey(pub u64);
 
 /// One address of an upstream.
 #[derive(Debug)]
-pub struct Replica {
+pub(crate) struct Replica {
     /// Tells the replica apart from all others of its upstream.
     pub key: ReplicaKey,
     /// The name of its host.
@@ -108,7 +107,7 @@ impl Replica {
     }
 
     /// A new connection to it.
-    pub async fn open(&self) -> io::Result<TcpStream> {
+    pub(crate) async fn open(&self) -> io::Result<TcpStream> {
         match self.address {
             Some(address) => TcpStream::connect(address).await,
             None => dns::connect(&self.host, self.port).await,
@@ -116,7 +115,7 @@ impl Replica {
     }
 
     /// Whether its address is no longer one of its upstream.
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
 
@@ -126,7 +125,7 @@ impl Replica {
     }
 
     /// A request was answered.
-    pub fn note_success(&self, pass: Pass) {
+    pub(crate) fn note_success(&self, pass: Pass) {
         // Only what closes the breaker needs to know what time it is.
         let now_ms = if pass == Pass::Trial { clock_ms(Instant::now()) } else { 0 };
         if self.breaker.0.succeed(pass, now_ms) {
@@ -135,7 +134,7 @@ impl Replica {
     }
 
     /// A request failed.
-    pub fn note_failure(&self, pass: Pass, failure: RequestFault) {
+    pub(crate) fn note_failure(&self, pass: Pass, failure: RequestFault) {
         if self.breaker.0.fail(pass, failure, &self.rules, clock_ms(Instant::now())) {
             self.say_opened(if failure == RequestFault::TimedOut {
                 "does not answer in time"
@@ -146,7 +145,7 @@ impl Replica {
     }
 
     /// It answered a question, or did not.
-    pub fn note_found(&self, is_fit: bool) {
+    pub(crate) fn note_found(&self, is_fit: bool) {
         let now_ms = clock_ms(Instant::now());
         if is_fit {
             if self.breaker.0.found_fit(&self.rules, now_ms) {

@@ -21,7 +21,7 @@ const SCHEME: &[u8] = b"bearer ";
 
 /// The ways to authenticate at one endpoint.
 #[derive(Clone, Debug)]
-pub struct Authenticator {
+pub(crate) struct Authenticator {
     keys: Option<Arc<ApiKeys>>,
     issuers: Vec<Arc<Issuer>>,
     certificates: Option<Arc<CertificateRules>>,
@@ -33,7 +33,7 @@ pub struct Authenticator {
 
 /// What every endpoint may take.
 #[derive(Debug)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     /// The configured keys.
     pub keys: Arc<ApiKeys>,
     /// The issuers of tokens.
@@ -46,7 +46,7 @@ pub struct Credentials {
 
 /// Somebody whose credentials are valid.
 #[derive(Debug)]
-pub struct Authenticated {
+pub(crate) struct Authenticated {
     /// Who it is.
     pub principal: Principal,
     /// By which keys a token was checked: void when their generation is another.
@@ -57,7 +57,7 @@ pub struct Authenticated {
 
 /// Why nobody is let in.
 #[derive(Debug)]
-pub enum AuthError {
+pub(crate) enum AuthError {
     /// Nothing was presented.
     Missing,
     /// What was presented is not valid.
@@ -74,7 +74,7 @@ impl From<CredentialFault> for AuthError {
 
 impl Authenticator {
     /// What `endpoint` takes of all credentials.
-    pub fn new(endpoint: &config::Endpoint, all: &Credentials) -> Self {
+    pub(crate) fn new(endpoint: &config::Endpoint, all: &Credentials) -> Self {
         let takes = |method| endpoint.auth.contains(&method);
         let mut audiences: Vec<Box<str>> =
             endpoint.audiences.iter().map(|audience| audience.as_str().into()).collect();
@@ -92,13 +92,13 @@ impl Authenticator {
     }
 
     /// True if anyone may call.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.is_open
     }
 
     /// Whether the credentials of `principal` pass at `other`, too, and mean the same. Of keys those of others do not
     /// count; of issuers and certificates all do, as it is not told by which of them a principal was known.
-    pub fn is_like_for(&self, other: &Self, principal: &Principal) -> bool {
+    pub(crate) fn is_like_for(&self, other: &Self, principal: &Principal) -> bool {
         let same_keys = match (&self.keys, &other.keys) {
             (Some(keys), Some(others)) => keys.are_alike_for(others, principal.id()),
             (None, None) => true,
@@ -115,12 +115,12 @@ impl Authenticator {
     }
 
     /// True if `authorization` decides, and not the certificate.
-    pub fn goes_by(&self, authorization: Field<'_>) -> bool {
+    pub(crate) fn goes_by(&self, authorization: Field<'_>) -> bool {
         authorization.is_present() && (self.keys.is_some() || !self.issuers.is_empty())
     }
 
     /// Who presents these credentials at `now_s`.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         authorization: Field<'_>,
         certificate: Option<&ClientCertificate>,

@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Somebody whose credentials passed at an endpoint.
 #[derive(Debug)]
-pub struct CachedCaller {
+pub(crate) struct CachedCaller {
     /// The endpoint.
     pub endpoint: u64,
     /// What was presented in `Authorization`; `None`: the certificate of the connection.
@@ -45,11 +45,11 @@ impl CachedCaller {
 
 /// What a connection remembers.
 #[derive(Debug, Default)]
-pub struct CallerCache(RefCell<Option<Rc<CachedCaller>>>);
+pub(crate) struct CallerCache(RefCell<Option<Rc<CachedCaller>>>);
 
 impl CallerCache {
     /// Who presents `credential` at `endpoint`, if the last one did.
-    pub fn find(&self, endpoint: u64, credential: Option<&[u8]>, now: Instant) -> Option<Rc<Caller>> {
+    pub(crate) fn find(&self, endpoint: u64, credential: Option<&[u8]>, now: Instant) -> Option<Rc<Caller>> {
         let last = self.0.borrow();
         let known = last.as_ref().filter(|known| known.holds(endpoint, now))?;
         let is_same = match (&known.credential, credential) {
@@ -61,14 +61,14 @@ impl CallerCache {
     }
 
     /// Remembers this one instead of the last.
-    pub fn keep(&self, known: Rc<CachedCaller>) {
+    pub(crate) fn keep(&self, known: Rc<CachedCaller>) {
         self.0.replace(Some(known));
     }
 }
 
 /// What a worker remembers: in two halves, of which the older is dropped when the newer is full.
 #[derive(Debug, Default)]
-pub struct Callers {
+pub(crate) struct Callers {
     newer: Generation,
     older: Generation,
 }
@@ -81,7 +81,7 @@ struct Generation {
 
 impl Callers {
     /// Who presents the credential of this digest at `endpoint`.
-    pub fn find(&mut self, endpoint: u64, digest: [u8; 32], now: Instant) -> Option<Rc<CachedCaller>> {
+    pub(crate) fn find(&mut self, endpoint: u64, digest: [u8; 32], now: Instant) -> Option<Rc<CachedCaller>> {
         let place = (endpoint, digest);
         if let Some(known) = self.newer.by_digest.get(&place) {
             return known.holds(endpoint, now).then(|| Rc::clone(known));
@@ -95,7 +95,7 @@ impl Callers {
     }
 
     /// Remembers another.
-    pub fn keep(&mut self, digest: [u8; 32], known: Rc<CachedCaller>) {
+    pub(crate) fn keep(&mut self, digest: [u8; 32], known: Rc<CachedCaller>) {
         let bytes = known.credential.as_ref().map_or(0, |credential| credential.len());
         if self.newer.by_digest.len() >= ENTRIES_MAX || self.newer.bytes + bytes > BYTES_MAX {
             self.older = std::mem::take(&mut self.newer);
@@ -109,13 +109,13 @@ impl Callers {
     }
 
     /// Forgets all.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
 /// What a credential is found by.
-pub fn digest(credential: &[u8]) -> [u8; 32] {
+pub(crate) fn digest(credential: &[u8]) -> [u8; 32] {
     Sha256::digest(credential).into()
 }
 

@@ -12,7 +12,7 @@ const NAME_BYTES_MAX: usize = 512;
 
 /// What is known of a client by its certificate, which was checked when the connection began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientCertificate {
+pub(crate) struct ClientCertificate {
     /// URIs of its subject alternative name, in order.
     pub uris: Vec<Box<str>>,
     /// DNS names of its subject alternative name, in order.
@@ -25,7 +25,7 @@ pub struct ClientCertificate {
 
 /// Whom certificates name.
 #[derive(Clone, Debug)]
-pub struct CertificateRules {
+pub(crate) struct CertificateRules {
     config: config::CertificateNames,
     groups: Vec<(Box<str>, GlobSet)>,
     scopes: Vec<(Box<str>, GlobSet)>,
@@ -33,18 +33,18 @@ pub struct CertificateRules {
 
 impl CertificateRules {
     /// The rules of a configuration.
-    pub fn new(config: &config::CertificateNames) -> Result<Self, globset::Error> {
+    pub(crate) fn new(config: &config::CertificateNames) -> Result<Self, globset::Error> {
         let (groups, scopes) = (compiled(&config.groups)?, compiled(&config.scopes)?);
         Ok(Self { config: config.clone(), groups, scopes })
     }
 
     /// Whether `other` names the same.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.config == other.config
     }
 
     /// Whom `certificate` names, if it is one alone.
-    pub fn identify(
+    pub(crate) fn identify(
         &self,
         certificate: &ClientCertificate,
         now_s: u64,

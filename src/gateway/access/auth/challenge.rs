@@ -8,11 +8,11 @@ use config::{self, AuthMethod};
 use protocol::error::PolicyError;
 
 /// Where metadata of protected resources are (RFC 9728 §3).
-pub const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// The challenges of one endpoint.
 #[derive(Clone, Debug)]
-pub struct Challenge {
+pub(crate) struct Challenge {
     missing: HeaderValue,
     wrong: HeaderValue,
     metadata: String,
@@ -20,7 +20,7 @@ pub struct Challenge {
 
 impl Challenge {
     /// The challenges of `endpoint`.
-    pub fn new(endpoint: &config::Endpoint) -> Self {
+    pub(crate) fn new(endpoint: &config::Endpoint) -> Self {
         let url = endpoint.public_url.as_deref().filter(|_| endpoint.auth.contains(&AuthMethod::Jwt));
         let metadata = url.and_then(metadata_url).map(|url| format!("resource_metadata=\"{url}\""));
         let metadata = metadata.unwrap_or_default();
@@ -33,7 +33,7 @@ impl Challenge {
     }
 
     /// The challenge that goes with an error, if one does.
-    pub fn of(&self, error: &PolicyError) -> Option<HeaderValue> {
+    pub(crate) fn of(&self, error: &PolicyError) -> Option<HeaderValue> {
         match error {
             PolicyError::NoCredentials => Some(self.missing.clone()),
             PolicyError::BadCredentials => Some(self.wrong.clone()),
@@ -62,7 +62,7 @@ fn metadata_url(url: &str) -> Option<String> {
 }
 
 /// The path of the metadata of a resource at `path`.
-pub fn metadata_path(path: &str) -> String {
+pub(crate) fn metadata_path(path: &str) -> String {
     format!("{WELL_KNOWN}{}", path.trim_end_matches('/'))
 }
 

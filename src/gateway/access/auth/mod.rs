@@ -4,11 +4,11 @@
 //! the certificate that the client's connection showed.
 
 pub mod api_key;
-pub mod authenticator;
-pub mod caller_cache;
-pub mod certificate;
-pub mod challenge;
-pub mod jwt;
-pub mod operator;
-pub mod origin;
-pub mod resource;
+pub(crate) mod authenticator;
+pub(crate) mod caller_cache;
+pub(crate) mod certificate;
+pub(crate) mod challenge;
+pub(crate) mod jwt;
+pub(crate) mod operator;
+pub(crate) mod origin;
+pub(crate) mod resource;

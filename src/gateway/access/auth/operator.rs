@@ -7,7 +7,7 @@ use net::secret::{Secret, SecretError};
 
 /// Who may use the admin listener.
 #[derive(Clone, Debug, Default)]
-pub struct Operators {
+pub(crate) struct Operators {
     place: Option<AdminPlace>,
     token: Option<Secret>,
 }
@@ -15,7 +15,7 @@ pub struct Operators {
 impl Operators {
     /// Reads the token. While the place is another than that of `old`, where the listener is, the old token stays:
     /// what would do at the new place may be too little at the old one.
-    pub fn read(admin: Option<&Admin>, old: Option<&Self>) -> Result<Self, SecretError> {
+    pub(crate) fn read(admin: Option<&Admin>, old: Option<&Self>) -> Result<Self, SecretError> {
         let place = admin.map(|admin| admin.place.clone());
         if let Some(old) = old.filter(|old| old.place != place) {
             return Ok(old.clone());
@@ -25,12 +25,12 @@ impl Operators {
     }
 
     /// Whether everybody who reaches the listener may use it.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.token.is_none()
     }
 
     /// Whether a request with this `Authorization` may be answered. Takes as long whatever differs.
-    pub fn admit(&self, authorization: Option<&HeaderValue>) -> bool {
+    pub(crate) fn admit(&self, authorization: Option<&HeaderValue>) -> bool {
         let Some(token) = &self.token else { return true };
         let shown = authorization.and_then(|value| bearer(value.as_bytes()));
         shown.is_some_and(|shown| Secret::from_bytes(shown.to_vec()) == *token)

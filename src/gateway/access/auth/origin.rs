@@ -11,7 +11,7 @@ use protocol::head::Field;
 
 /// The rules of one endpoint.
 #[derive(Clone, Debug, Default)]
-pub struct OriginPolicy {
+pub(crate) struct OriginPolicy {
     /// Allowed origins, where configured.
     pub origins: Option<Vec<String>>,
     /// Allowed hosts, where configured.
@@ -22,7 +22,7 @@ pub struct OriginPolicy {
 
 impl OriginPolicy {
     /// Checks `Origin`.
-    pub fn check_origin(&self, origin: Field<'_>, on_loopback: bool) -> Result<(), PolicyError> {
+    pub(crate) fn check_origin(&self, origin: Field<'_>, on_loopback: bool) -> Result<(), PolicyError> {
         let is_allowed = match (origin, origin.as_str()) {
             (Field::Absent, _) => true,
             (_, None) => false,
@@ -36,7 +36,7 @@ impl OriginPolicy {
 
     /// Checks the host a request names: its `Host` header, and the authority of its target where it has one
     /// (HTTP/2, and HTTP/1.1 in absolute form). The host without its port.
-    pub fn check_host<'h>(
+    pub(crate) fn check_host<'h>(
         &self,
         host: Field<'h>,
         target: &'h Uri,

@@ -10,7 +10,7 @@ use config::{self, AuthMethod, Config};
 
 /// The documents of all endpoints that take tokens, by the paths that they are found at: after that of the public URL,
 /// and after that of the endpoint, where a proxy before the gateway makes them differ.
-pub fn documents(config: &Config) -> HashMap<Box<str>, Bytes> {
+pub(crate) fn documents(config: &Config) -> HashMap<Box<str>, Bytes> {
     let mut documents = HashMap::new();
     let mut by_own_path = Vec::new();
     for endpoint in config.endpoints.iter().filter(|endpoint| endpoint.auth.contains(&AuthMethod::Jwt)) {

@@ -8,34 +8,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The budget.
 #[derive(Debug)]
-pub struct ByteBudget {
+pub(crate) struct ByteBudget {
     held_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
 }
 
 impl ByteBudget {
     /// A budget of `bytes_max` bytes.
-    pub fn new(bytes_max: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { held_bytes: AtomicUsize::new(0), bytes_max: AtomicUsize::new(bytes_max) })
     }
 
     /// Changes the budget; what is held stays held.
-    pub fn set_max(&self, bytes_max: usize) {
+    pub(crate) fn set_max(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     /// The budget in bytes.
-    pub fn bytes_max(&self) -> usize {
+    pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
     /// How much is held now.
-    pub fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// An empty reservation to grow.
-    pub fn reservation(self: &Arc<Self>) -> Reservation {
+    pub(crate) fn reservation(self: &Arc<Self>) -> Reservation {
         Reservation { budget: Arc::clone(self), bytes: 0 }
     }
 }

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::per_address::{AddressShare, PerAddress};
 
-pub use super::per_address::client_network;
+pub(crate) use super::per_address::client_network;
 
 /// The counters and their bounds.
 #[derive(Debug)]
-pub struct Connections {
+pub(crate) struct Connections {
     open: AtomicUsize,
     open_max: AtomicUsize,
     per_address: Arc<PerAddress>,
@@ -20,7 +20,7 @@ pub struct Connections {
 
 /// Which bound a new connection met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionLimit {
+pub(crate) enum ConnectionLimit {
     /// `connections_max`
     InAll,
     /// `connections_per_address_max`
@@ -29,7 +29,7 @@ pub enum ConnectionLimit {
 
 impl ConnectionLimit {
     /// The metric label.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::InAll => "connections_max",
             Self::PerAddress => "connections_per_address_max",
@@ -39,7 +39,7 @@ impl ConnectionLimit {
 
 impl Connections {
     /// Counters with these bounds.
-    pub fn new(open_max: usize, per_address_max: usize) -> Arc<Self> {
+    pub(crate) fn new(open_max: usize, per_address_max: usize) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             open_max: AtomicUsize::new(open_max),
@@ -48,30 +48,30 @@ impl Connections {
     }
 
     /// Changes the bounds; open connections stay open.
-    pub fn set_max(&self, open_max: usize, per_address_max: usize) {
+    pub(crate) fn set_max(&self, open_max: usize, per_address_max: usize) {
         self.open_max.store(open_max, Ordering::Relaxed);
         self.per_address.set_max(per_address_max);
     }
 
     /// How many may be open.
-    pub fn max(&self) -> usize {
+    pub(crate) fn max(&self) -> usize {
         self.open_max.load(Ordering::Relaxed)
     }
 
     /// How many are open now.
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
     /// Counts a new connection from `address`, or says which bound it met.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
         let mut slot = self.admit_proxy()?;
         slot.charge(address)?;
         Ok(slot)
     }
 
     /// Counts a new connection of a proxy, which many clients may use: in all only.
-    pub fn admit_proxy(self: &Arc<Self>) -> Result<ConnectionPermit, ConnectionLimit> {
+    pub(crate) fn admit_proxy(self: &Arc<Self>) -> Result<ConnectionPermit, ConnectionLimit> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.open_max.load(Ordering::Relaxed) {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(ConnectionLimit::InAll);
@@ -82,14 +82,14 @@ impl Connections {
 
 /// One open connection.
 #[derive(Debug)]
-pub struct ConnectionPermit {
+pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,
     share: Option<AddressShare>,
 }
 
 impl ConnectionPermit {
     /// The connection turned out to be that of `address`.
-    pub fn charge(&mut self, address: IpAddr) -> Result<(), ConnectionLimit> {
+    pub(crate) fn charge(&mut self, address: IpAddr) -> Result<(), ConnectionLimit> {
         self.share = Some(self.connections.per_address.admit(address).ok_or(ConnectionLimit::PerAddress)?);
         Ok(())
     }

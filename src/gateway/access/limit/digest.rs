@@ -6,14 +6,14 @@ use std::num::NonZeroU64;
 
 /// The digest of one key. Differs with every process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digest {
+pub(crate) struct Digest {
     low: u64,
     high: NonZeroU64,
 }
 
 impl Digest {
     /// Which of `count` shards it belongs to. `count` is a power of two.
-    pub fn shard(self, count: usize) -> usize {
+    pub(crate) fn shard(self, count: usize) -> usize {
         usize::try_from(self.high.get() >> 32).unwrap_or(0) & (count - 1)
     }
 }
@@ -26,7 +26,7 @@ impl Hash for Digest {
 
 /// Digests are as good as any hash of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct IdentityHash(u64);
+pub(crate) struct IdentityHash(u64);
 
 impl Hasher for IdentityHash {
     fn write(&mut self, _: &[u8]) {}
@@ -50,19 +50,19 @@ impl BuildHasher for IdentityHash {
 
 /// The keys of digests.
 #[derive(Clone, Debug, Default)]
-pub struct Digester {
+pub(crate) struct Digester {
     low: RandomState,
     high: RandomState,
 }
 
 impl Digester {
     /// A digest to write the parts of a key into.
-    pub fn start(&self) -> PartialDigest {
+    pub(crate) fn start(&self) -> PartialDigest {
         PartialDigest { low: self.low.build_hasher(), high: self.high.build_hasher() }
     }
 
     /// The digest of a key of one part.
-    pub fn of(&self, part: &[u8]) -> Digest {
+    pub(crate) fn of(&self, part: &[u8]) -> Digest {
         let mut open = self.start();
         open.part(Some(part));
         open.finish()
@@ -70,14 +70,14 @@ impl Digester {
 }
 
 /// A digest that is not complete.
-pub struct PartialDigest {
+pub(crate) struct PartialDigest {
     low: DefaultHasher,
     high: DefaultHasher,
 }
 
 impl PartialDigest {
     /// Adds a part; `None` is another one than every text. Parts do not run into each other.
-    pub fn part(&mut self, part: Option<&[u8]>) {
+    pub(crate) fn part(&mut self, part: Option<&[u8]>) {
         let length = part.map_or(usize::MAX, <[u8]>::len);
         self.low.write_usize(length);
         self.high.write_usize(length);
@@ -88,7 +88,7 @@ impl PartialDigest {
     }
 
     /// Completes it.
-    pub fn finish(self) -> Digest {
+    pub(crate) fn finish(self) -> Digest {
         Digest { low: self.low.finish(), high: NonZeroU64::MIN | self.high.finish() }
     }
 }

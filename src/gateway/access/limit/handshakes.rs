@@ -25,7 +25,7 @@ const WAITING_PER_TURN: usize = 32;
 
 /// The turns of one worker.
 #[derive(Debug, Default)]
-pub struct Handshakes {
+pub(crate) struct Handshakes {
     held: RefCell<HashMap<IpAddr, usize>>,
     held_count: Cell<usize>,
     waiting: RefCell<VecDeque<QueuedHandshake>>,
@@ -42,7 +42,7 @@ struct QueuedHandshake {
 
 /// Leave to go on with a handshake.
 #[derive(Debug)]
-pub struct HandshakeTurn {
+pub(crate) struct HandshakeTurn {
     handshakes: Rc<Handshakes>,
     network: IpAddr,
     since: Instant,
@@ -52,7 +52,7 @@ pub struct HandshakeTurn {
 
 impl Handshakes {
     /// Waits for a turn, of which there are `turns_max`. `None`: too many wait. May be dropped at any time.
-    pub async fn turn(self: &Rc<Self>, address: IpAddr, turns_max: usize) -> Option<HandshakeTurn> {
+    pub(crate) async fn turn(self: &Rc<Self>, address: IpAddr, turns_max: usize) -> Option<HandshakeTurn> {
         let network = client_network(address);
         if self.held_count.get() < turns_max && self.waiting.borrow().is_empty() {
             return Some(self.grant(network));
@@ -125,7 +125,7 @@ impl Handshakes {
 
 impl HandshakeTurn {
     /// Returns when this turn must be given up for another.
-    pub async fn overstayed(&self) {
+    pub(crate) async fn overstayed(&self) {
         sleep_until(self.since + UNDISTURBED).await;
         loop {
             let arrived = self.handshakes.arrived.notified();

@@ -4,12 +4,12 @@
 //! Process-wide, for any worker to touch, but for the turns of handshakes, which are a worker's. Only handshakes wait, and
 //! calls for an upstream that has as many as it may.
 
-pub mod byte_budget;
-pub mod concurrency;
-pub mod connections;
-pub mod digest;
-pub mod handshakes;
-pub mod open_files;
-pub mod per_address;
-pub mod quota;
-pub mod rate;
+pub(crate) mod byte_budget;
+pub(crate) mod concurrency;
+pub(crate) mod connections;
+pub(crate) mod digest;
+pub(crate) mod handshakes;
+pub(crate) mod open_files;
+pub(crate) mod per_address;
+pub(crate) mod quota;
+pub(crate) mod rate;

@@ -24,14 +24,14 @@ pub struct TooFewFiles {
 }
 
 /// Raises the soft limit to the hard one.
-pub fn raise_limit() -> std::io::Result<()> {
+pub(crate) fn raise_limit() -> std::io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
 /// How many connections may be open to listen to upstreams.
-pub fn listening_connections_max() -> usize {
+pub(crate) fn listening_connections_max() -> usize {
     let hard_limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     usize::try_from(listening_max(hard_limit)).unwrap_or(1)
 }
@@ -41,7 +41,7 @@ fn listening_max(hard_limit: u64) -> u64 {
 }
 
 /// How many connections may be open, given what is configured and what the system allows.
-pub fn connections_max(configured: Option<usize>) -> Result<usize, TooFewFiles> {
+pub(crate) fn connections_max(configured: Option<usize>) -> Result<usize, TooFewFiles> {
     let hard_limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     choose(configured, hard_limit)
 }

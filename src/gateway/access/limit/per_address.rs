@@ -15,24 +15,24 @@ const SHARDS: usize = 16;
 
 /// The counters and their bound.
 #[derive(Debug)]
-pub struct PerAddress {
+pub(crate) struct PerAddress {
     max: AtomicUsize,
     shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
 }
 
 impl PerAddress {
     /// Counters with this bound.
-    pub fn new(max: usize) -> Arc<Self> {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max: AtomicUsize::new(max), shards: std::array::from_fn(|_| Mutex::default()) })
     }
 
     /// Changes the bound; what is counted stays.
-    pub fn set_max(&self, max: usize) {
+    pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
 
     /// Counts one more of `address`, unless it has as many as it may.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<AddressShare> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<AddressShare> {
         let network = client_network(address);
         let mut shard = self.shard(network);
         let count = shard.entry(network).or_insert(0);
@@ -58,7 +58,7 @@ impl PerAddress {
 
 /// One of those that are counted.
 #[derive(Debug)]
-pub struct AddressShare {
+pub(crate) struct AddressShare {
     of: Arc<PerAddress>,
     network: IpAddr,
 }
@@ -76,7 +76,7 @@ impl Drop for AddressShare {
 }
 
 /// What counts as one client: an address, or of IPv6 a network of one.
-pub fn client_network(address: IpAddr) -> IpAddr {
+pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// So many may be kept at once.
 #[derive(Debug)]
-pub struct Quota {
+pub(crate) struct Quota {
     taken: AtomicUsize,
     max: AtomicUsize,
 }
@@ -67,17 +67,17 @@ impl PrincipalQuotas {
 
 impl Quota {
     /// Room for so many.
-    pub fn new(max: usize) -> Arc<Self> {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { taken: AtomicUsize::new(0), max: AtomicUsize::new(max) })
     }
 
     /// Changes the bound; what is taken stays taken.
-    pub fn set_max(&self, max: usize) {
+    pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
 
     /// How many are kept.
-    pub fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
@@ -87,7 +87,7 @@ impl Quota {
     }
 
     /// One more, while there is room.
-    pub fn take(self: &Arc<Self>) -> Option<QuotaPermit> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<QuotaPermit> {
         let max = self.max.load(Ordering::Relaxed);
         if self.taken.fetch_add(1, Ordering::Relaxed) < max {
             return Some(QuotaPermit(Arc::clone(self)));
@@ -97,7 +97,7 @@ impl Quota {
     }
 
     /// For what must not wait for others to go. Whoever asks bounds it.
-    pub fn take_beyond(self: &Arc<Self>) -> QuotaPermit {
+    pub(crate) fn take_beyond(self: &Arc<Self>) -> QuotaPermit {
         self.taken.fetch_add(1, Ordering::Relaxed);
         QuotaPermit(Arc::clone(self))
     }

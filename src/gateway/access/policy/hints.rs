@@ -12,25 +12,25 @@ use protocol::hints::Hints;
 const ANNOTATED_MAX: usize = 65_536;
 
 /// What the annotations of tools say, by the name the upstream gave them; tools without any are not in it.
-pub type ToolHints = HashMap<Box<str>, Hints>;
+pub(crate) type ToolHints = HashMap<Box<str>, Hints>;
 
 /// What the annotations of an upstream's tools say, as they were last listed.
 #[derive(Debug, Default)]
-pub struct HintCell(ArcSwap<ToolHints>);
+pub(crate) struct HintCell(ArcSwap<ToolHints>);
 
 impl HintCell {
     /// What they say of a tool, by the upstream's name for it.
-    pub fn of(&self, tool: &str) -> Hints {
+    pub(crate) fn of(&self, tool: &str) -> Hints {
         self.0.load().get(tool).copied().unwrap_or_default()
     }
 
     /// What they say of all; another value whenever it is something else.
-    pub fn now(&self) -> Arc<ToolHints> {
+    pub(crate) fn now(&self) -> Arc<ToolHints> {
         self.0.load_full()
     }
 
     /// Replaces what is known of these tools. Of one that is there twice, what both say.
-    pub fn publish<'n>(&self, tools: impl Iterator<Item = (Cow<'n, str>, Hints)>) {
+    pub(crate) fn publish<'n>(&self, tools: impl Iterator<Item = (Cow<'n, str>, Hints)>) {
         let mut listed: HashMap<Cow<'n, str>, Hints> = HashMap::new();
         for (name, hints) in tools {
             listed.entry(name).and_modify(|known| *known = known.and(hints)).or_insert(hints);

@@ -12,10 +12,10 @@
 //! and read names in the same ways ([`protocol::route::spelling`]), and whoever writes the audit log. Invariant: a class never outlives the meaning of its rules; it belongs to the
 //! endpoint it was made for.
 
-pub mod class;
-pub mod hints;
-pub mod permissions;
-pub mod rule;
+pub(crate) mod class;
+pub(crate) mod hints;
+pub(crate) mod permissions;
+pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +30,7 @@ use crate::access::policy::hints::HintCell;
 use crate::identity::Principal;
 use config::{self, Effect};
 
-pub use self::class::{Class, NameScope, PolicyVerdict, Reach};
+pub(crate) use self::class::{Class, NameScope, PolicyVerdict, Reach};
 
 /// Classes that are remembered. Whoever is of a forgotten one keeps it.
 const CLASSES_MAX: usize = 1024;
@@ -39,7 +39,7 @@ const LEARNED_AT_ONCE_MAX: usize = 16;
 
 /// The rules of one endpoint.
 #[derive(Debug)]
-pub struct Policy {
+pub(crate) struct Policy {
     rules: Vec<Arc<Rule>>,
     compiled: Arc<PolicyBase>,
     everybody: Arc<Class>,
@@ -72,7 +72,7 @@ impl PartialEq for Policy {
 
 impl Policy {
     /// Of all rules, those that hold at the endpoint with this path and these upstreams.
-    pub fn new(
+    pub(crate) fn new(
         rules: &[config::Rule],
         path: &str,
         upstreams: &[(&str, Arc<HintCell>)],
@@ -96,22 +96,22 @@ impl Policy {
     }
 
     /// True if there are no rules: everybody may use everything.
-    pub fn is_trivial(&self) -> bool {
+    pub(crate) fn is_trivial(&self) -> bool {
         self.rules.is_empty()
     }
 
     /// True if whatever no rule allows is denied.
-    pub fn denies_by_default(&self) -> bool {
+    pub(crate) fn denies_by_default(&self) -> bool {
         self.compiled.denies_by_default
     }
 
     /// Whether a class is one of these rules, and not of those of another configuration.
-    pub fn is_of(&self, class: &Class) -> bool {
+    pub(crate) fn is_of(&self, class: &Class) -> bool {
         class.is_of(&self.compiled)
     }
 
     /// The class of a caller.
-    pub fn class_of(&self, principal: &Principal) -> Arc<Class> {
+    pub(crate) fn class_of(&self, principal: &Principal) -> Arc<Class> {
         if self.is_trivial() {
             return Arc::clone(&self.everybody);
         }
@@ -139,7 +139,7 @@ impl Policy {
     }
 
     /// Finds out what the classes may use of the names that are known now. True if there may be more to do.
-    pub fn learn(&self, place: NameScope<'_>) -> bool {
+    pub(crate) fn learn(&self, place: NameScope<'_>) -> bool {
         if self.is_trivial() {
             return false;
         }

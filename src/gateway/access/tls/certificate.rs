@@ -8,7 +8,7 @@ use crate::access::auth::certificate::ClientCertificate;
 const NAMES_MAX: usize = 256;
 
 /// What the certificate `der` says, or `None` if it cannot be read.
-pub fn read(der: &[u8]) -> Option<ClientCertificate> {
+pub(crate) fn read(der: &[u8]) -> Option<ClientCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let ends_s = certificate.validity().not_after.timestamp();
     let mut read = ClientCertificate { expires_s: u64::try_from(ends_s).unwrap_or(0), ..Default::default() };

@@ -9,7 +9,7 @@ const WARN_BEFORE_S: u64 = 14 * DAY_S;
 const DAY_S: u64 = 24 * 60 * 60;
 
 /// Brings the metric up to date, and warns.
-pub fn show(servers: &TlsServers, metrics: &Metrics) {
+pub(crate) fn show(servers: &TlsServers, metrics: &Metrics) {
     let expiries = servers.expiries();
     metrics.connections.certificate_expiry.reset();
     for Expiry { path, ends_s } in &expiries {
@@ -20,7 +20,7 @@ pub fn show(servers: &TlsServers, metrics: &Metrics) {
 }
 
 /// Tells the log of certificates that end soon.
-pub fn warn(expiries: &[Expiry]) {
+pub(crate) fn warn(expiries: &[Expiry]) {
     let now_s = now_s();
     for Expiry { path, ends_s } in expiries {
         let path = path.display();

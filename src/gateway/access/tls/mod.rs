@@ -10,9 +10,9 @@
 //! A client that asks for a name that no certificate has is shown the first one: it will say itself that this is not
 //! whom it wanted, and more clearly than an alert could.
 
-pub mod certificate;
-pub mod expiry;
-pub mod names;
+pub(crate) mod certificate;
+pub(crate) mod expiry;
+pub(crate) mod names;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +43,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// What one listener speaks.
-pub struct TlsServer {
+pub(crate) struct TlsServer {
     /// For new connections.
     pub config: Arc<ServerConfig>,
     /// Whose certificates these are.
@@ -58,7 +58,7 @@ pub struct TlsServer {
 
 /// When what is in a file ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expiry {
+pub(crate) struct Expiry {
     /// The file.
     pub path: PathBuf,
     /// In seconds since 1970; of several certificates the first to end.
@@ -108,7 +108,7 @@ impl fmt::Debug for TlsServer {
 
 impl TlsServer {
     /// Reads all files of `settings`. Where nothing has changed since `old`, it is kept.
-    pub fn load(settings: &ListenerTls, old: Option<&Arc<Self>>) -> Result<Arc<Self>, TlsError> {
+    pub(crate) fn load(settings: &ListenerTls, old: Option<&Arc<Self>>) -> Result<Arc<Self>, TlsError> {
         let files = Files::read(settings)?;
         let digest = files.digest(settings);
         if let Some(old) = old.filter(|old| old.digest == digest) {
@@ -141,7 +141,7 @@ impl TlsServer {
     }
 
     /// Whether a client that shows this chain, its own certificate first, would be believed.
-    pub fn trusts(&self, chain: &[CertificateDer<'_>]) -> bool {
+    pub(crate) fn trusts(&self, chain: &[CertificateDer<'_>]) -> bool {
         match (&self.verifier, chain) {
             (Some(verifier), [leaf, others @ ..]) => {
                 verifier.verify_client_cert(leaf, others, UnixTime::now()).is_ok()
@@ -153,7 +153,7 @@ impl TlsServer {
 
 /// What a listener speaks.
 #[derive(Clone, Debug)]
-pub struct ListenerProtocols {
+pub(crate) struct ListenerProtocols {
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
     /// Its TLS; `None` where it speaks none.
@@ -162,11 +162,11 @@ pub struct ListenerProtocols {
 
 /// What all listeners speak, by their numbers.
 #[derive(Debug)]
-pub struct TlsServers(ArcSwap<BTreeMap<usize, ListenerProtocols>>);
+pub(crate) struct TlsServers(ArcSwap<BTreeMap<usize, ListenerProtocols>>);
 
 impl TlsServers {
     /// Reads the files of every listener; their numbers are their places.
-    pub fn load(config: &Config) -> Result<Self, TlsError> {
+    pub(crate) fn load(config: &Config) -> Result<Self, TlsError> {
         let numbers: Vec<usize> = (0..config.listeners.len()).collect();
         let servers = Self(ArcSwap::default());
         servers.replace(servers.reread(config, &numbers)?);
@@ -174,7 +174,7 @@ impl TlsServers {
     }
 
     /// Reads the files of the listeners of `config` with these numbers. Nothing is replaced yet.
-    pub fn reread(
+    pub(crate) fn reread(
         &self,
         config: &Config,
         numbers: &[usize],
@@ -190,17 +190,17 @@ impl TlsServers {
     }
 
     /// What new connections get from now on.
-    pub fn replace(&self, spoken: BTreeMap<usize, ListenerProtocols>) {
+    pub(crate) fn replace(&self, spoken: BTreeMap<usize, ListenerProtocols>) {
         self.0.store(Arc::new(spoken));
     }
 
     /// What the listener with this number speaks; `None` if there is none any more.
-    pub fn get(&self, number: usize) -> Option<ListenerProtocols> {
+    pub(crate) fn get(&self, number: usize) -> Option<ListenerProtocols> {
         self.0.load().get(&number).cloned()
     }
 
     /// When the certificates end.
-    pub fn expiries(&self) -> Vec<Expiry> {
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let mut all: Vec<Expiry> = Vec::new();
         let spoken = self.0.load();
         for expiry in spoken.values().filter_map(|spoken| spoken.tls.as_ref()).flat_map(|tls| &tls.expiries) {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// Places of certificates by name.
 #[derive(Debug, Default)]
-pub struct CertificateNames {
+pub(crate) struct CertificateNames {
     exact: HashMap<Box<str>, Vec<usize>>,
     /// By what follows `*.`.
     wildcard: HashMap<Box<str>, Vec<usize>>,
@@ -16,7 +16,7 @@ pub struct CertificateNames {
 
 impl CertificateNames {
     /// Adds the next certificate.
-    pub fn add<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+    pub(crate) fn add<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         for name in names {
             let name = name.to_ascii_lowercase();
             let places = match name.strip_prefix("*.") {
@@ -29,7 +29,7 @@ impl CertificateNames {
     }
 
     /// The certificates of `host`, which is in lower case; none if no name fits.
-    pub fn of(&self, host: &str) -> &[usize] {
+    pub(crate) fn of(&self, host: &str) -> &[usize] {
         let host = host.strip_suffix('.').unwrap_or(host);
         let exact = self.exact.get(host);
         let found = exact.or_else(|| self.wildcard.get(host.split_once('.')?.1));
@@ -37,7 +37,7 @@ impl CertificateNames {
     }
 
     /// The certificates for a client that asks for `name`: the first of all where none fits.
-    pub fn shown(&self, name: Option<&str>) -> &[usize] {
+    pub(crate) fn shown(&self, name: Option<&str>) -> &[usize] {
         match name.map_or(&[][..], |name| self.of(name)) {
             [] => &[0],
             found => found,
@@ -46,7 +46,7 @@ impl CertificateNames {
 
     /// Whether a request for `host` belongs on a connection whose client asked for `name`: not if only other
     /// certificates than those it was shown have that host.
-    pub fn agree(&self, name: Option<&str>, host: &str) -> bool {
+    pub(crate) fn agree(&self, name: Option<&str>, host: &str) -> bool {
         if self.count < 2 {
             return true;
         }

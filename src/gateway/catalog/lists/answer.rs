@@ -281,7 +281,7 @@ impl<'r> Request<'r> {
 
 impl Merged {
     /// The JSON-RPC response with one of the pages. `None`: there is no such page.
-    pub fn answer(&self, page: usize, id: &str, ttl_ms: u64) -> Option<Segments> {
+    pub(crate) fn answer(&self, page: usize, id: &str, ttl_ms: u64) -> Option<Segments> {
         let page = self.pages.get(page)?;
         let mut head = Vec::with_capacity(128 + id.len() + page.before_ttl.as_ref().map_or(0, Bytes::len));
         for piece in [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#] {

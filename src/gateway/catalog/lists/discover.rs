@@ -12,12 +12,11 @@ use crate::snapshot::Endpoint;
 use crate::tables::lists::cache::MergedPage;
 use crate::tables::lists::part::Content;
 use crate::upstream::Upstream;
-use config;
 use protocol::json::{Scratch, Span};
 use protocol::route::Style;
 
 /// What the answer is made of.
-pub struct DiscoverSource<'s> {
+pub(crate) struct DiscoverSource<'s> {
     /// Whose answer it is.
     pub endpoint: &'s Endpoint,
     /// Its upstreams; `None` for one of which the caller may use nothing.
@@ -28,7 +27,7 @@ pub struct DiscoverSource<'s> {
 
 impl DiscoverSource<'_> {
     /// The answer. `None`: none of the upstreams made sense.
-    pub fn merge(&self, supported: &[&str], is_public: bool, depth_max: usize) -> Option<MergedPage> {
+    pub(crate) fn merge(&self, supported: &[&str], is_public: bool, depth_max: usize) -> Option<MergedPage> {
         let mut scratch = Scratch::default();
         let is_hidden = self.upstreams.iter().all(Option::is_none);
         if self.endpoint.naming.style() == Style::Transparent && !is_hidden {

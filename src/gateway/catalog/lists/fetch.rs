@@ -43,7 +43,7 @@ const SESSIONS_TRIED_MAX: usize = 2;
 
 /// What a thread needs to ask upstreams.
 #[derive(Clone, Debug)]
-pub struct FetchContext {
+pub(crate) struct FetchContext {
     /// What all threads share.
     pub state: Arc<State>,
     /// The thread's connections.
@@ -54,7 +54,7 @@ pub struct FetchContext {
 
 impl FetchContext {
     /// A way to ask upstreams on the gateway's own behalf.
-    pub fn asker<'h>(&'h self, scratch: &'h RefCell<Scratch>) -> Asker<'h> {
+    pub(crate) fn asker<'h>(&'h self, scratch: &'h RefCell<Scratch>) -> Asker<'h> {
         Asker {
             client: &self.client,
             scratch,
@@ -67,7 +67,7 @@ impl FetchContext {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct FetchResult {
+pub(crate) struct FetchResult {
     /// The list.
     pub content: Content,
     /// The least `ttlMs` of any page.
@@ -90,7 +90,7 @@ impl From<UpstreamError> for FetchFault {
 }
 
 /// One fetch.
-pub struct Fetch<'f> {
+pub(crate) struct Fetch<'f> {
     hands: &'f FetchContext,
     upstream: &'f Upstream,
     kind: CatalogQuery,
@@ -102,7 +102,7 @@ pub struct Fetch<'f> {
 
 impl<'f> Fetch<'f> {
     /// A fetch that has `list_timeout` from `now`.
-    pub fn new(
+    pub(crate) fn new(
         hands: &'f FetchContext,
         upstream: &'f Upstream,
         kind: CatalogQuery,
@@ -114,7 +114,7 @@ impl<'f> Fetch<'f> {
     }
 
     /// Asks for all pages.
-    pub async fn run(&self) -> Result<FetchResult, UpstreamError> {
+    pub(crate) async fn run(&self) -> Result<FetchResult, UpstreamError> {
         let UpstreamDialect::Legacy(version, capabilities) = self.tongue else {
             return self.pages(None).await.map_err(|trouble| match trouble {
                 FetchFault::Upstream(error) => error,

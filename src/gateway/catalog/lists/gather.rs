@@ -33,7 +33,7 @@ const WATCHED_TTL: Duration = Duration::from_mins(5);
 
 /// What there is of a part.
 #[derive(Clone, Debug)]
-pub enum CachedPart {
+pub(crate) enum CachedPart {
     /// It was kept, and holds.
     Kept(Arc<ListPart>),
     /// It was fetched for this request, or for others meanwhile.
@@ -50,7 +50,7 @@ type PartResult = Result<Arc<ListPart>, UpstreamError>;
 
 /// A part that somebody needs.
 #[derive(Clone, Debug)]
-pub struct PartRequest {
+pub(crate) struct PartRequest {
     /// The upstream that is asked for it.
     pub upstream: Arc<Upstream>,
     /// The list, its scope and its dialect.
@@ -63,7 +63,7 @@ pub struct PartRequest {
 
 impl CachedPart {
     /// The part, if there is one.
-    pub fn part(&self) -> Option<&Arc<ListPart>> {
+    pub(crate) fn part(&self) -> Option<&Arc<ListPart>> {
         match self {
             Self::Kept(part) | Self::Fetched(part) | Self::Stale(part, _) => Some(part),
             Self::Missing(_) | Self::Hidden => None,
@@ -71,7 +71,7 @@ impl CachedPart {
     }
 
     /// Why there is none, where that is for whoever asks to mend: the list of the others would not be what it asks for.
-    pub fn refused(&self) -> Option<UpstreamError> {
+    pub(crate) fn refused(&self) -> Option<UpstreamError> {
         match self {
             Self::Missing(error @ UpstreamError::NoListSession(_)) => Some(error.clone()),
             _ => None,
@@ -81,7 +81,7 @@ impl CachedPart {
 
 impl PartRequest {
     /// The part, within the upstream's `list_timeout`.
-    pub async fn get(&self, hands: &FetchContext) -> CachedPart {
+    pub(crate) async fn get(&self, hands: &FetchContext) -> CachedPart {
         let parts = &hands.state.catalog.parts;
         let entered_at = Instant::now();
         let deadline = entered_at + self.upstream.config.list_timeout;
@@ -130,7 +130,7 @@ impl PartRequest {
 
     /// Fetches the part whatever is kept, where `may_begin`; else only waits for a fetch that is under way.
     /// What came of that; `None`: no fetch was under way.
-    pub async fn renew(
+    pub(crate) async fn renew(
         &self,
         hands: &FetchContext,
         may_begin: bool,

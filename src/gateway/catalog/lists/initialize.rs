@@ -27,7 +27,7 @@ const SERVER_INFO: &str = concat!(r#"{"name":"trunkline","version":""#, env!("CA
 
 /// The version of the session, and the result object as JSON.
 /// A caller of `class` is told of those that it may use something of.
-pub async fn result(
+pub(crate) async fn result(
     snapshot: &Snapshot,
     endpoint: &Endpoint,
     class: &Class,
@@ -258,7 +258,6 @@ mod tests {
     use super::*;
     use crate::telemetry::metrics::Metrics;
     use crate::upstream::facts::EraFacts;
-    use config;
 
     fn present(version: &str, result: &str) -> Fact {
         let result = result.to_owned().into();

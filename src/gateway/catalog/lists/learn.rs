@@ -46,7 +46,7 @@ const CONCURRENT_MAX: usize = 32;
 const TICK: Duration = Duration::from_millis(250);
 
 /// Learns until the process ends.
-pub async fn run(state: Arc<State>, client: Client) {
+pub(crate) async fn run(state: Arc<State>, client: Client) {
     let mut known: HashMap<UpstreamId, LearnState> = HashMap::new();
     let mut asked: FuturesUnordered<LocalBoxFuture<'static, LearnResult>> = FuturesUnordered::new();
     let mut interval = tokio::time::interval(TICK);

@@ -28,7 +28,7 @@ use protocol::version::Era;
 const NAME_CHARS_MAX: usize = 128;
 
 /// A list to merge.
-pub struct Merge {
+pub(crate) struct Merge {
     /// Whose names and policy it is under.
     pub endpoint: Arc<Endpoint>,
     /// Who sees it.
@@ -55,7 +55,7 @@ struct OwnedItem<'e> {
 
 impl Merge {
     /// The pages, at least one, and a digest of them where there are several.
-    pub fn run(self) -> (Arc<[MergedPage]>, ContentDigest) {
+    pub(crate) fn run(self) -> (Arc<[MergedPage]>, ContentDigest) {
         let entries = self.entries();
         let mut digest_of_all = ContentDigest::default();
         if entries.len() > 1 {

@@ -23,20 +23,20 @@
 //! Deliberately absent: lists of single principals. There is one for each class of callers, who may use the same.
 
 mod answer;
-pub mod discover;
-pub mod fetch;
-pub mod gather;
-pub mod initialize;
+pub(crate) mod discover;
+pub(crate) mod fetch;
+pub(crate) mod gather;
+pub(crate) mod initialize;
 mod keep;
-pub mod learn;
+pub(crate) mod learn;
 mod lease;
-pub mod merge;
-pub mod page;
-pub mod pinned;
-pub mod summary;
+pub(crate) mod merge;
+pub(crate) mod page;
+pub(crate) mod pinned;
+pub(crate) mod summary;
 #[cfg(test)]
 mod tests;
-pub mod upstream_dialect;
+pub(crate) mod upstream_dialect;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ use protocol::splice::Segments;
 
 /// A client's request for a list.
 #[derive(Clone, Copy, Debug)]
-pub struct ListRequest<'a> {
+pub(crate) struct ListRequest<'a> {
     /// The list that is asked for.
     pub list: List,
     /// The era and the revision in which the client asks.
@@ -75,7 +75,7 @@ pub struct ListRequest<'a> {
 }
 
 /// Answers a list: the whole JSON-RPC response.
-pub async fn list(
+pub(crate) async fn list(
     worker: &Rc<Worker>,
     view: &View,
     endpoint: &Rc<Arc<Endpoint>>,
@@ -102,7 +102,7 @@ pub async fn list(
 }
 
 /// Answers `server/discover`: the whole JSON-RPC response. `supported` are the endpoint's versions.
-pub async fn discover(
+pub(crate) async fn discover(
     worker: &Rc<Worker>,
     view: &View,
     (endpoint, class): (&Rc<Arc<Endpoint>>, &Arc<Class>),
@@ -118,7 +118,7 @@ pub async fn discover(
 
 /// Fetches an upstream's tools now, so that [`Upstream::annotated`] is what it says now. At most once in a while for
 /// each upstream; in between it only waits for a fetch that is under way.
-pub async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
+pub(crate) async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
     let hands = hands(worker, view);
     let wanted = wanted(upstream, CatalogQuery::List(List::Tools), UpstreamDialect::own(upstream).keyed());
     // What came of it is kept.
@@ -135,7 +135,7 @@ fn hands(worker: &Worker, view: &View) -> FetchContext {
 
 /// Fetches an upstream's tools in one of the gateway's own ways, after this moment; they are compared with the pins
 /// as they arrive.
-pub async fn look_at_tools(
+pub(crate) async fn look_at_tools(
     hands: &FetchContext,
     upstream: &Arc<Upstream>,
     dialect: Dialect<'static>,

@@ -10,7 +10,7 @@ use crate::tables::lists::cache::ContentDigest;
 
 /// A position in a merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
+pub(crate) struct Cursor {
     /// Which page; the first is 0.
     pub page: usize,
     /// Of which list.
@@ -19,13 +19,13 @@ pub struct Cursor {
 
 impl Cursor {
     /// As a client is given it: characters that need no escape in JSON.
-    pub fn write(self) -> String {
+    pub(crate) fn write(self) -> String {
         let page = u32::try_from(self.page).unwrap_or(u32::MAX);
         URL_SAFE_NO_PAD.encode([&page.to_be_bytes()[..], &self.digest].concat())
     }
 
     /// Reads what a client gives back. `None`: it was never given out.
-    pub fn read(text: &str) -> Option<Self> {
+    pub(crate) fn read(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (page, digest) = bytes.split_first_chunk::<4>()?;
         let page = usize::try_from(u32::from_be_bytes(*page)).ok()?;

@@ -22,7 +22,7 @@ use protocol::version::LegacyVersion;
 const HASHED_INLINE_BYTES_MAX: usize = 32 * 1024;
 
 /// The protocols in which the gateway asks for lists of its own: clients that can do nothing, and everything.
-pub const OWN_DIALECTS: [Dialect<'static>; OWN_LISTS] = [
+pub(crate) const OWN_DIALECTS: [Dialect<'static>; OWN_LISTS] = [
     Dialect::Modern { capabilities: NO_CAPABILITIES.as_bytes() },
     Dialect::Modern { capabilities: CAPABILITIES.as_bytes() },
     Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: NO_CAPABILITIES.as_bytes() },

@@ -7,7 +7,7 @@
 use protocol::json::{Scratch, Value, quote};
 
 /// The `_meta` of results that the gateway makes itself.
-pub const SERVER_INFO: &str = concat!(
+pub(crate) const SERVER_INFO: &str = concat!(
     r#"{"io.modelcontextprotocol/serverInfo":{"name":"trunkline","version":""#,
     env!("CARGO_PKG_VERSION"),
     r#""}}"#
@@ -21,8 +21,7 @@ const INSTRUCTIONS_BYTES_MAX: usize = 64 * 1024;
 
 /// The capabilities of a server, in the order they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the keys")]
-pub enum Capability {
+pub(crate) enum Capability {
     Tools,
     Prompts,
     Resources,
@@ -32,11 +31,11 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Tools, Self::Prompts, Self::Resources, Self::Completions, Self::Logging];
 
     /// The member of `capabilities` that declares it.
-    pub fn key(self) -> &'static str {
+    pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Prompts => "prompts",
@@ -49,7 +48,7 @@ impl Capability {
 
 /// What the upstreams that were added offer together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub(crate) struct Summary {
     offered: [bool; Capability::ALL.len()],
     can_subscribe: bool,
     /// Index into [`EXTENSIONS`], and the settings of the first that has it, as it wrote them.
@@ -62,7 +61,13 @@ pub struct Summary {
 impl Summary {
     /// Adds an upstream by its result object of `server/discover` or `initialize`. False, and nothing added, if that
     /// is not one.
-    pub fn add(&mut self, heading: &str, result: &[u8], scratch: &mut Scratch, depth_max: usize) -> bool {
+    pub(crate) fn add(
+        &mut self,
+        heading: &str,
+        result: &[u8],
+        scratch: &mut Scratch,
+        depth_max: usize,
+    ) -> bool {
         let Ok(document) = scratch.index(result, depth_max) else { return false };
         let Some(capabilities) = document.root().get("capabilities") else { return false };
         for (key, value) in capabilities.entries() {
@@ -88,7 +93,7 @@ impl Summary {
     }
 
     /// Adds an upstream that was never heard of: it counts as one with tools, prompts and resources.
-    pub fn assume(&mut self) {
+    pub(crate) fn assume(&mut self) {
         for capability in [Capability::Tools, Capability::Prompts, Capability::Resources] {
             self.offered[capability as usize] = true;
         }
@@ -96,27 +101,27 @@ impl Summary {
     }
 
     /// True if nothing was added.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.is_filled
     }
 
     /// True if an upstream has this capability.
-    pub fn offers(&self, capability: Capability) -> bool {
+    pub(crate) fn offers(&self, capability: Capability) -> bool {
         self.offered[capability as usize]
     }
 
     /// True if an upstream takes subscriptions to single resources.
-    pub fn can_subscribe(&self) -> bool {
+    pub(crate) fn can_subscribe(&self) -> bool {
         self.can_subscribe
     }
 
     /// What the first upstream that has tasks (2025-11-25) says of them, as it wrote it.
-    pub fn tasks(&self) -> Option<&str> {
+    pub(crate) fn tasks(&self) -> Option<&str> {
         self.tasks.as_deref()
     }
 
     /// The endpoint's own instructions, then those of the upstreams; bounded.
-    pub fn instructions(&self, own: Option<&str>) -> Option<String> {
+    pub(crate) fn instructions(&self, own: Option<&str>) -> Option<String> {
         let mut all: Vec<&str> = own.into_iter().collect();
         all.extend(self.instructions.iter().map(String::as_str));
         let mut all = all.join("\n\n");
@@ -125,7 +130,7 @@ impl Summary {
     }
 
     /// The capabilities object of a modern result.
-    pub fn modern_capabilities(&self) -> String {
+    pub(crate) fn modern_capabilities(&self) -> String {
         let offered = Capability::ALL.into_iter().filter(|capability| self.offers(*capability));
         let mut members: Vec<String> = offered
             .map(|capability| {
@@ -151,7 +156,7 @@ impl Summary {
     }
 
     /// The members of a modern result object that come after `ttlMs`, without the braces around them.
-    pub fn write_modern(
+    pub(crate) fn write_modern(
         &self,
         own_instructions: Option<&str>,
         supported: &[&str],
@@ -180,7 +185,7 @@ impl Summary {
 }
 
 /// Versions as a JSON array.
-pub fn versions(versions: &[&str]) -> String {
+pub(crate) fn versions(versions: &[&str]) -> String {
     let quoted: Vec<String> = versions.iter().map(|version| quote(version)).collect();
     format!("[{}]", quoted.join(","))
 }

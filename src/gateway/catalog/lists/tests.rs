@@ -27,7 +27,6 @@ use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::facts::EraFacts;
-use config;
 use protocol::error::{Error, UpstreamError};
 use protocol::version::LegacyVersion;
 

@@ -21,7 +21,7 @@ use protocol::translation::declared::specified;
 use protocol::version::{Era, LegacyVersion};
 
 /// The capabilities of a client that has none.
-pub const NO_CAPABILITIES: &str = "{}";
+pub(crate) const NO_CAPABILITIES: &str = "{}";
 
 /// The gateway's own session in which lists are fetched for clients with these capabilities.
 pub(super) fn own_session(version: LegacyVersion, capabilities: &Bytes) -> SessionId {
@@ -34,7 +34,7 @@ pub(super) fn own_session(version: LegacyVersion, capabilities: &Bytes) -> Sessi
 
 /// The protocol in which to ask, and what goes with it.
 #[derive(Clone, Debug)]
-pub enum UpstreamDialect {
+pub(crate) enum UpstreamDialect {
     /// The newest modern revision, with the client's capabilities.
     Modern(Bytes),
     /// A session of the gateway's own, which declares what is specified of the client's capabilities: servers offer more
@@ -126,7 +126,7 @@ impl UpstreamDialect {
     }
 
     /// Its era.
-    pub fn era(&self) -> Era {
+    pub(crate) fn era(&self) -> Era {
         match self {
             Self::Modern(_) => Era::Modern,
             Self::Legacy(..) => Era::Legacy,

@@ -328,7 +328,6 @@ pub(super) async fn close(
 mod tests {
     use super::*;
     use crate::telemetry::metrics::Metrics;
-    use config;
 
     #[test]
     fn an_answer_costs_the_same_however_many_replicas_there_are() {

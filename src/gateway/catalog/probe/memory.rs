@@ -20,7 +20,6 @@ use crate::directory::open_own;
 use crate::snapshot::Snapshot;
 use crate::upstream::Upstream;
 use crate::upstream::facts::{EraFacts, Fact, Introduction, RESULT_BYTES_MAX};
-use config;
 use net::tasks::Tasks;
 use protocol::version::{LegacyVersion, MODERN};
 

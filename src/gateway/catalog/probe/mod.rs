@@ -56,7 +56,7 @@ const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(250);
 
 /// Asks upstreams and publishes what they say.
-pub struct Prober {
+pub(crate) struct Prober {
     state: Arc<State>,
     asking: Rc<ProbeContext>,
     entries: HashMap<UpstreamId, UpstreamSchedule>,
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Prober {
 
 impl Prober {
     /// Publishes what was kept in `directory`, and says what every endpoint serves by it.
-    pub fn new(state: Arc<State>, client: Client, directory: Option<PathBuf>) -> Self {
+    pub(crate) fn new(state: Arc<State>, client: Client, directory: Option<PathBuf>) -> Self {
         let snapshot = state.snapshot.load_full();
         let memory = Memory::open(directory);
         let budget = Arc::clone(&state.buffered);
@@ -115,7 +115,7 @@ impl Prober {
     }
 
     /// Looks up the names of hosts before the first call.
-    pub async fn resolve(&mut self) {
+    pub(crate) async fn resolve(&mut self) {
         let now = Instant::now();
         self.names.follow(&self.followed, now);
         // Whatever is not found by then is looked up later.
@@ -123,7 +123,7 @@ impl Prober {
     }
 
     /// Asks until the process ends.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut asked: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
         let mut checked: FuturesUnordered<LocalBoxFuture<'static, CheckResult>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);

@@ -160,7 +160,6 @@ mod tests {
 
     use super::*;
     use crate::telemetry::metrics::Metrics;
-    use config;
 
     fn snapshot(interval: &str) -> Snapshot {
         let text = format!(
@@ -193,7 +192,7 @@ mod tests {
         let mut now = Instant::now();
         names.follow(&snapshot, now);
         let labels = || {
-            let set = snapshot.upstreams[0].replicas.load_full();
+            let set = snapshot.upstreams[0].replicas.load();
             set.iter().map(|replica| replica.label.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(labels(), ["tools.example:81/mcp"]);

@@ -42,7 +42,7 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 const UNCOUNTED_BYTES: usize = 1024;
 
 /// A client's subscription.
-pub struct ClientSubscription {
+pub(crate) struct ClientSubscription {
     state: Arc<State>,
     inbox: Arc<Inbox>,
     /// The literal of the request's id.
@@ -88,7 +88,7 @@ struct FeedMembership {
 
 /// Opens a subscription to what `filter` asks of `endpoint`, which belongs to `snapshot`, for `caller`, who may use
 /// all that the filter names.
-pub fn open(
+pub(crate) fn open(
     state: &Arc<State>,
     snapshot: &Snapshot,
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
@@ -148,17 +148,17 @@ fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[WatchedName]> {
 
 impl ClientSubscription {
     /// The call it answers.
-    pub fn call(&mut self) -> Option<&mut Call> {
+    pub(crate) fn call(&mut self) -> Option<&mut Call> {
         self.call.as_deref_mut()
     }
 
     /// Ties the call to the end of the stream.
-    pub fn carry(&mut self, call: Call) {
+    pub(crate) fn carry(&mut self, call: Call) {
         self.call = Some(Box::new(call));
     }
 
     /// The next piece: whole events.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.inbox.register(cx.waker());
         match self.stage {
             SubscriptionStage::Opening => {

@@ -14,6 +14,6 @@
 //! Invariant: a list that changed is invalid in the catalog before any client hears of it.
 //! Who listens to what is in the [`Hub`](crate::tables::subscriptions::Hub).
 
-pub mod client;
-pub mod session;
-pub mod upstream;
+pub(crate) mod client;
+pub(crate) mod session;
+pub(crate) mod upstream;

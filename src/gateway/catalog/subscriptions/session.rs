@@ -15,7 +15,7 @@ use crate::tables::subscriptions::inbox::Inbox;
 use protocol::subscription::Lists;
 
 /// What one stream hears.
-pub struct ListNews {
+pub(crate) struct ListNews {
     state: Arc<State>,
     inbox: Arc<Inbox>,
     feeds: Vec<(Arc<Feed>, u32)>,
@@ -26,7 +26,7 @@ pub struct ListNews {
 
 /// Begins to listen for a session of `endpoint`, which belongs to `snapshot`: to what `caller` may use anything of.
 /// `outbox` is the session's; what the caller may use is kept up to date there.
-pub fn join(
+pub(crate) fn join(
     state: &Arc<State>,
     snapshot: &Snapshot,
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
@@ -50,17 +50,17 @@ pub fn join(
 
 impl ListNews {
     /// Whom to wake. To be called before looking.
-    pub fn register(&self, waker: &Waker) {
+    pub(crate) fn register(&self, waker: &Waker) {
         self.inbox.register(waker);
     }
 
     /// The stream is to end: the process is, or the endpoint is not what it was.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.inbox.has_ended()
     }
 
     /// Takes the lists that have changed, and counts them as told.
-    pub fn take(&mut self) -> Lists {
+    pub(crate) fn take(&mut self) -> Lists {
         if self.inbox.standing().endpoint.member_ids().len() > self.joined {
             let snapshot = self.state.snapshot.load();
             let more = self.state.hub.join_more(&snapshot, &self.inbox, &mut self.joined, Lists::ALL);

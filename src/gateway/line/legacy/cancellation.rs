@@ -15,7 +15,7 @@ use crate::session::outbox::{Addressee, InFlightCall};
 use protocol::error::GatewayError;
 
 /// Cancels what clients have cancelled at other gateways and is in flight here, for as long as the worker runs.
-pub async fn run(worker: &Rc<Worker>) {
+pub(crate) async fn run(worker: &Rc<Worker>) {
     loop {
         let cancelled = worker.state.sessions.next_cancelled().await;
         if let Err(error) = cancel(worker, cancelled) {
@@ -26,7 +26,10 @@ pub async fn run(worker: &Rc<Worker>) {
 
 /// Cancels a call. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end. Gives
 /// back what is not in flight here.
-pub fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Option<Cancellation>, GatewayError> {
+pub(crate) fn cancel(
+    worker: &Rc<Worker>,
+    cancelled: Cancellation,
+) -> Result<Option<Cancellation>, GatewayError> {
     let desk = worker.state.sessions.desk_if_any(cancelled.session);
     let call = desk.and_then(|desk| Some((desk.pending_call(&cancelled.id)?, desk)));
     let Some((call, desk)) = call else { return Ok(Some(cancelled)) };
@@ -59,7 +62,7 @@ pub fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Option<Can
 }
 
 /// `notifications/cancelled` with nothing in it but the request and the reason.
-pub fn note(id: &str, reason: &str) -> Bytes {
+pub(crate) fn note(id: &str, reason: &str) -> Bytes {
     let reason = if reason.is_empty() { String::new() } else { format!(r#","reason":{reason}"#) };
     let params = format!(r#"{{"requestId":{id}{reason}}}"#);
     format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()

@@ -25,7 +25,7 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// A client's stream.
-pub struct ClientStream {
+pub(crate) struct ClientStream {
     ticket: ReaderGuard,
     news: ListNews,
     version: LegacyVersion,
@@ -38,29 +38,29 @@ pub struct ClientStream {
 
 impl ClientStream {
     /// The stream of a client that speaks `version`.
-    pub fn new(
+    pub(crate) fn new(
         ticket: ReaderGuard,
         news: ListNews,
         version: LegacyVersion,
         keep_alive_interval: Duration,
-    ) -> Box<Self> {
+    ) -> Self {
         let clock = Box::pin(sleep_until((Instant::now() + keep_alive_interval).into()));
-        Box::new(Self { ticket, news, version, keep_alive_interval, clock, call: None, is_over: false })
+        Self { ticket, news, version, keep_alive_interval, clock, call: None, is_over: false }
     }
 
     /// The call it answers.
-    pub fn call(&mut self) -> Option<&mut Call> {
+    pub(crate) fn call(&mut self) -> Option<&mut Call> {
         self.call.as_deref_mut()
     }
 
     /// Ties the call to the end of the stream. It is answered, whichever side ends it.
-    pub fn carry(&mut self, mut call: Call) {
+    pub(crate) fn carry(&mut self, mut call: Call) {
         call.finish();
         self.call = Some(Box::new(call));
     }
 
     /// The next piece: whole events.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.is_over {
             return Poll::Ready(None);
         }

@@ -19,7 +19,7 @@ use crate::session::UpstreamSession;
 const DETACHED_MAX: usize = 256;
 
 /// A future that goes on when it is dropped before its end.
-pub struct Detachable<T: 'static> {
+pub(crate) struct Detachable<T: 'static> {
     worker: Rc<Worker>,
     ended: CancellationToken,
     unfinished: Option<Pin<Box<dyn Future<Output = T>>>>,
@@ -27,7 +27,7 @@ pub struct Detachable<T: 'static> {
 
 impl<T> Detachable<T> {
     /// Wraps a future, which ends with its session.
-    pub fn new(
+    pub(crate) fn new(
         worker: &Rc<Worker>,
         session: &UpstreamSession,
         future: impl Future<Output = T> + 'static,
@@ -58,7 +58,7 @@ impl<T> Drop for Detachable<T> {
 }
 
 /// Lets `future` go on by itself until the session has `ended`, where there is room for one more.
-pub fn go_on(
+pub(crate) fn go_on(
     worker: &Rc<Worker>,
     session_ended: CancellationToken,
     future: impl Future<Output = ()> + 'static,

@@ -43,13 +43,13 @@ const REST_TIMEOUT: Duration = Duration::from_secs(1);
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// Room for one message.
-pub struct MessageReservation {
+pub(crate) struct MessageReservation {
     place: QueuePlace,
     reservation: Option<Reservation>,
 }
 
 /// Room for a message of this length, before anything is changed for it.
-pub fn room_for(
+pub(crate) fn room_for(
     worker: &Worker,
     desk: &SessionOutbox,
     upstream: &Upstream,
@@ -69,7 +69,7 @@ pub fn room_for(
 }
 
 /// Sends a message after those that were posted before it. It must hold no more memory than itself.
-pub fn send(
+pub(crate) fn send(
     worker: &Rc<Worker>,
     (desk, room): (&Arc<SessionOutbox>, MessageReservation),
     upstream: &Arc<Upstream>,
@@ -85,7 +85,7 @@ pub fn send(
 }
 
 /// As [`send`], for what nobody can be told of: without room it is dropped.
-pub fn send_if_room(
+pub(crate) fn send_if_room(
     worker: &Rc<Worker>,
     desk: &Arc<SessionOutbox>,
     upstream: &Arc<Upstream>,
@@ -102,13 +102,13 @@ pub fn send_if_room(
 }
 
 /// The upstream that sessions know by this key.
-pub fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {
+pub(crate) fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstream>> {
     view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key)
 }
 
 /// Waits for the messages that were posted before, so that a request does not overtake them. Not for ever: a call is worth
 /// more than its place behind notifications that its upstream does not take.
-pub async fn wait_for_earlier(desk: &SessionOutbox, upstream: &Upstream) {
+pub(crate) async fn wait_for_earlier(desk: &SessionOutbox, upstream: &Upstream) {
     if let Some(queue) = desk.messages_before(&upstream.session_key) {
         let _ = timeout(MESSAGE_TIMEOUT, queue.sent_so_far()).await;
     }

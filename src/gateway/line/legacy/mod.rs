@@ -5,15 +5,15 @@
 //! seen by another. It is opened with what the client said of itself, so that a server may ask what the client can
 //! answer. Upstreams that give no session id keep nothing: one opening in the gateway's own name serves everybody.
 
-pub mod answers;
-pub mod cancellation;
-pub mod client_stream;
-pub mod detached;
-pub mod messages;
-pub mod notification_routing;
-pub mod pending_answers;
+pub(crate) mod answers;
+pub(crate) mod cancellation;
+pub(crate) mod client_stream;
+pub(crate) mod detached;
+pub(crate) mod messages;
+pub(crate) mod notification_routing;
+pub(crate) mod pending_answers;
 mod processes;
-pub mod upstream_stream;
+pub(crate) mod upstream_stream;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ const MESSAGE_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// For whom an upstream session is opened.
 #[derive(Clone, Debug)]
-pub enum SessionHolder {
+pub(crate) enum SessionHolder {
     /// A client.
     Client(Session),
     /// All clients that speak this version, with upstreams that keep no sessions.
@@ -106,7 +106,7 @@ impl SessionHolder {
 
 /// The holder's session with an upstream. An opening that has begun goes on even if nobody waits for it any more, so
 /// that no upstream is left with a session that the gateway forgot.
-pub async fn upstream_session(
+pub(crate) async fn upstream_session(
     worker: &Rc<Worker>,
     view: &Rc<View>,
     upstream: &Arc<Upstream>,
@@ -140,7 +140,7 @@ pub async fn upstream_session(
 }
 
 /// Forgets a session that its upstream does not know, and counts that.
-pub fn lose(
+pub(crate) fn lose(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,
@@ -172,7 +172,7 @@ fn forget(
 }
 
 /// Ends a client's session: its id does not open again.
-pub async fn end(worker: &Rc<Worker>, view: &View, session: &Session) {
+pub(crate) async fn end(worker: &Rc<Worker>, view: &View, session: &Session) {
     let closed = worker.state.sessions.end(session.grant.id, session.grant.expires_s);
     worker.state.sessions.kept().await;
     close(worker, view, closed);
@@ -263,7 +263,7 @@ async fn open(
 }
 
 /// Tells an upstream the log level of a session. One that refuses logs as it likes.
-pub async fn set_level(
+pub(crate) async fn set_level(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,
@@ -313,7 +313,7 @@ async fn tell(
 }
 
 /// Ends sessions with upstreams, a few at a time: each upstream is asked to forget its own.
-pub fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<UpstreamSession>)>) {
+pub(crate) fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<UpstreamSession>)>) {
     let known = |key: &str| view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key);
     let closing: Vec<_> = closed
         .into_iter()

@@ -40,7 +40,7 @@ const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 
 /// What becomes of a message.
 #[derive(Debug)]
-pub enum NotificationRouting {
+pub(crate) enum NotificationRouting {
     /// The client sees it as it is.
     AsItIs,
     /// The client sees this instead.
@@ -56,7 +56,7 @@ pub enum NotificationRouting {
 
 /// Which answers to the client's own requests are waited for where a message came from.
 #[derive(Clone, Copy, Debug)]
-pub enum AwaitedAnswer<'a> {
+pub(crate) enum AwaitedAnswer<'a> {
     /// None: it is the stream of the session.
     Nothing,
     /// The one to the request that the upstream knows by this id literal, and what the client is to see for it.
@@ -66,7 +66,7 @@ pub enum AwaitedAnswer<'a> {
 }
 
 /// Takes a message of the session's stream. `mapper`: where names must be mapped.
-pub fn to_client(
+pub(crate) fn to_client(
     worker: &Rc<Worker>,
     session: &InSession,
     mapper: Option<&Mapper>,
@@ -77,7 +77,7 @@ pub fn to_client(
 
 /// Takes a message of a reply. True with it if it is the awaited answer, and so the last one for the client; `on_answer`
 /// is called before the names in it are mapped.
-pub fn in_reply(
+pub(crate) fn in_reply(
     worker: &Rc<Worker>,
     session: &InSession,
     mapper: Option<&Mapper>,

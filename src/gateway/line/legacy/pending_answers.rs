@@ -23,7 +23,7 @@ pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
 }
 
 /// Gives up what is due: the upstream is told, and so is the client where it listens.
-pub fn sweep(worker: &Rc<Worker>) {
+pub(crate) fn sweep(worker: &Rc<Worker>) {
     let now = Instant::now();
     let mut due = Vec::new();
     worker.owed.borrow_mut().retain_mut(|owed| {

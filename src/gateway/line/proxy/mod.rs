@@ -77,7 +77,7 @@ const ERAS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves the requests of one worker.
 #[derive(Debug)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     worker: Rc<Worker>,
     drain: Rc<Drain>,
 }
@@ -118,17 +118,17 @@ struct Outbound {
 
 impl Proxy {
     /// A proxy on this worker.
-    pub fn new(worker: Rc<Worker>, drain: Rc<Drain>) -> Self {
+    pub(crate) fn new(worker: Rc<Worker>, drain: Rc<Drain>) -> Self {
         Self { worker, drain }
     }
 
     /// How far the end of its listener has come.
-    pub fn drain(&self) -> &Drain {
+    pub(crate) fn drain(&self) -> &Drain {
         &self.drain
     }
 
     /// Answers one request. Never fails: every error becomes a response.
-    pub async fn handle(&self, connection: InCall, request: Request<Incoming>) -> Response<ReplyBody> {
+    pub(crate) async fn handle(&self, connection: InCall, request: Request<Incoming>) -> Response<ReplyBody> {
         let view = self.worker.view();
         let (mut parts, body) = request.into_parts();
         let observers = Rc::clone(&self.worker.observers);

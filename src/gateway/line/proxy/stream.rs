@@ -129,7 +129,7 @@ impl Proxy {
         let news =
             subscriptions::session::join(&self.worker.state, &view.snapshot, (endpoint, caller), Some(desk));
         let interval = view.snapshot.keep_alive_interval;
-        Ok(relay::session_response(ClientStream::new(ticket, news, grant.version, interval)))
+        Ok(relay::session_response(Box::new(ClientStream::new(ticket, news, grant.version, interval))))
     }
 
     /// The rest of a reply, from the upstream that it is of. `None`: the upstream does not have it.

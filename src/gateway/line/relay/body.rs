@@ -24,14 +24,14 @@ pub(super) const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// What lives as long as a complete body is not yet with its client.
 #[derive(Debug, Default)]
-pub struct BodyGuard {
+pub(crate) struct BodyGuard {
     /// Its share of the memory for messages: held, not read.
     _reservation: Option<Reservation>,
     call: Option<Box<Call>>,
 }
 
 /// The body of a response to a client.
-pub enum ReplyBody {
+pub(crate) enum ReplyBody {
     /// Complete, with what is counted of it while it waits for the client.
     Whole(Segments, BodyGuard),
     /// Still arriving from an upstream.
@@ -50,12 +50,12 @@ pub enum ReplyBody {
 
 impl ReplyBody {
     /// No body.
-    pub fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self::Whole(Segments::from(Bytes::new()), BodyGuard::default())
     }
 
     /// Ties the call to the end of its reply.
-    pub fn carry(&mut self, mut call: Call) {
+    pub(crate) fn carry(&mut self, mut call: Call) {
         match self {
             Self::Whole(segments, held) => {
                 call.finish();
@@ -89,7 +89,7 @@ impl ReplyBody {
     }
 
     /// Ends what would stay open after `ends`. Answers to calls are not cut: they end by themselves.
-    pub fn end_with(&mut self, ends: Option<Instant>) {
+    pub(crate) fn end_with(&mut self, ends: Option<Instant>) {
         let Some(ends) = ends else { return };
         if matches!(self, Self::Subscription(_) | Self::Line(_) | Self::Session(_)) {
             let stream = std::mem::replace(self, Self::empty());
@@ -163,7 +163,7 @@ impl Body for ReplyBody {
 
 impl BodyGuard {
     /// Holds a share of the memory for messages.
-    pub fn new(reservation: Reservation) -> Self {
+    pub(crate) fn new(reservation: Reservation) -> Self {
         Self { _reservation: Some(reservation), call: None }
     }
 }

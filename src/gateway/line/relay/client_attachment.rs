@@ -11,7 +11,7 @@ use crate::context::call::Call;
 use crate::line::legacy::detached::go_on;
 
 /// A stream as long as its client is there.
-pub struct ClientAttachment(Option<Box<RelayedReply>>);
+pub(crate) struct ClientAttachment(Option<Box<RelayedReply>>);
 
 impl ClientAttachment {
     pub(super) fn new(stream: Box<RelayedReply>) -> Self {

@@ -53,9 +53,9 @@ use protocol::media::{Media, media_of};
 use protocol::splice::{Segments, splice};
 use protocol::version::Era;
 
-pub use body::{BodyGuard, ReplyBody};
+pub(crate) use body::{BodyGuard, ReplyBody};
 use client_attachment::ClientAttachment;
-pub use new_task::NewTask;
+pub(crate) use new_task::NewTask;
 use stream::{JsonHead, RelayedReply};
 
 /// In how much of a reply a refusal is looked for: they are short.
@@ -72,7 +72,7 @@ const NO: HeaderValue = HeaderValue::from_static("no");
 
 /// How a reply is to be handed on.
 #[derive(Debug)]
-pub struct RelayPlan<'p> {
+pub(crate) struct RelayPlan<'p> {
     /// The upstream that replies.
     pub upstream: &'p Upstream,
     /// The literal of the request's id; empty where it is not known, as a client goes on with a reply.
@@ -98,7 +98,7 @@ pub struct RelayPlan<'p> {
 }
 
 /// Turns an upstream's reply into the client's response.
-pub async fn relay(
+pub(crate) async fn relay(
     worker: &Rc<Worker>,
     reply: Reply,
     plan: RelayPlan<'_>,
@@ -327,17 +327,17 @@ fn unbuffered(headers: &mut HeaderMap) {
 }
 
 /// The response to a `subscriptions/listen`.
-pub fn subscription_response(subscription: Box<ClientSubscription>) -> Response<ReplyBody> {
+pub(crate) fn subscription_response(subscription: Box<ClientSubscription>) -> Response<ReplyBody> {
     events_response(ReplyBody::Subscription(subscription))
 }
 
 /// The response to the GET of a session.
-pub fn session_response(stream: Box<ClientStream>) -> Response<ReplyBody> {
+pub(crate) fn session_response(stream: Box<ClientStream>) -> Response<ReplyBody> {
     events_response(ReplyBody::Session(stream))
 }
 
 /// The response to the GET of a client that speaks HTTP+SSE.
-pub fn line_response(stream: Box<sse_stream::SseStream>) -> Response<ReplyBody> {
+pub(crate) fn line_response(stream: Box<sse_stream::SseStream>) -> Response<ReplyBody> {
     events_response(ReplyBody::Line(stream))
 }
 
@@ -349,7 +349,7 @@ fn events_response(body: ReplyBody) -> Response<ReplyBody> {
 }
 
 /// The response that answers a batch.
-pub fn batch_response(batch: Batch) -> Response<ReplyBody> {
+pub(crate) fn batch_response(batch: Batch) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Batch(Box::new(batch)));
     response.headers_mut().insert(CONTENT_TYPE, SSE);
     unbuffered(response.headers_mut());
@@ -470,7 +470,7 @@ fn respond(head: http::response::Parts, media: HeaderValue, body: ReplyBody) -> 
 }
 
 /// A JSON response.
-pub fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<ReplyBody> {
+pub(crate) fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Whole(json.into(), BodyGuard::default()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -478,7 +478,7 @@ pub fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<
 }
 
 /// Adds the headers that go with an error at `endpoint`.
-pub fn describe(response: &mut Response<ReplyBody>, error: &Error, endpoint: Option<&Endpoint>) {
+pub(crate) fn describe(response: &mut Response<ReplyBody>, error: &Error, endpoint: Option<&Endpoint>) {
     let headers = response.headers_mut();
     if let Some(retry_after) = error.outcome().retry_after {
         headers.insert(RETRY_AFTER, HeaderValue::from(limited::whole_seconds(retry_after)));

@@ -23,7 +23,7 @@ use protocol::task::{self, Made};
 const BYTES_MAX: usize = 64 * 1024;
 
 /// Whose the task is that a reply may make.
-pub struct NewTask {
+pub(crate) struct NewTask {
     sessions: Arc<Sessions>,
     endpoint: Rc<Arc<Endpoint>>,
     principal: Box<str>,
@@ -43,7 +43,7 @@ pub struct NewTask {
 impl NewTask {
     /// `member` is the upstream's place in the endpoint, `tool` what it calls what is called, `ids` the literals of
     /// the request's ids; each is empty if that is not known.
-    pub fn new(
+    pub(crate) fn new(
         sessions: &Arc<Sessions>,
         (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
         (caller, session): (&Caller, Option<SessionId>),

@@ -51,7 +51,7 @@ static GRANT: LazyLock<Script> = LazyLock::new(|| {
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseDemand {
+pub(crate) struct LeaseDemand {
     /// What was given out already.
     pub debt: u32,
     /// What would be good to have.
@@ -62,7 +62,7 @@ pub struct LeaseDemand {
 
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseGrant {
+pub(crate) struct LeaseGrant {
     /// How many calls may be given out.
     pub granted: u32,
     /// The time after which as many are free as are needed; zero if they were granted.

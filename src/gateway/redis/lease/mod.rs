@@ -18,7 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use self::grant::{LeaseDemand, LeaseGrant, LeaseServer};
+pub(crate) use self::grant::{LeaseDemand, LeaseGrant, LeaseServer};
 
 mod grant;
 

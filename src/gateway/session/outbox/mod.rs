@@ -24,7 +24,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-pub use self::queue::OutboundMessage;
+pub(crate) use self::queue::OutboundMessage;
 use self::queue::OutboxQueue;
 use super::message_queue::MessageQueue;
 use super::session_state::UpstreamSession;

@@ -30,7 +30,7 @@ const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
 
 /// What all threads keep of the lists.
 #[derive(Debug)]
-pub struct Catalog {
+pub(crate) struct Catalog {
     /// Lists as the upstreams gave them.
     pub parts: Cache<PartKey, Arc<ListPart>>,
     /// Lists as clients get them.
@@ -45,7 +45,7 @@ pub struct Catalog {
 
 /// Names a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PartKey {
+pub(crate) struct PartKey {
     /// Whose list it is.
     pub upstream: UpstreamId,
     /// What the upstream was asked for.
@@ -58,7 +58,7 @@ pub struct PartKey {
 
 /// Names a merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MergedKey {
+pub(crate) struct MergedKey {
     /// `Endpoint::id`: it is another one after any change of the configuration that may matter.
     pub endpoint: u64,
     /// `Class::id` of who may see it.
@@ -73,14 +73,14 @@ pub struct MergedKey {
 
 /// What an upstream knows a caller by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// The gateway's own credential, or none.
     Gateway,
 }
 
 /// The protocol a list was asked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DialectKey {
+pub(crate) enum DialectKey {
     /// The modern era, with the client's capabilities.
     Modern(ContentDigest),
     /// The legacy era, with the client's capabilities.
@@ -88,11 +88,11 @@ pub enum DialectKey {
 }
 
 /// A digest of bytes: the first half of their SHA-256.
-pub type ContentDigest = [u8; 16];
+pub(crate) type ContentDigest = [u8; 16];
 
 /// A list as clients get it.
 #[derive(Debug)]
-pub struct Merged {
+pub(crate) struct Merged {
     /// Its pages; at least one.
     pub pages: Arc<[MergedPage]>,
     /// A digest of all of it, where it has several pages.
@@ -109,7 +109,7 @@ pub struct Merged {
 
 /// A page of a merged list: a result object but for its `ttlMs`, the request's id and what is around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MergedPage {
+pub(crate) struct MergedPage {
     /// What stands before the number of `ttlMs`, from the result's brace on. `None`: it says no `ttlMs`.
     pub before_ttl: Option<Bytes>,
     /// The rest, with the brace that ends the message.
@@ -118,14 +118,14 @@ pub struct MergedPage {
 
 impl MergedPage {
     /// About how long an answer with it is.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.before_ttl.as_ref().map_or(0, Bytes::len) + self.rest.len()
     }
 }
 
 impl Catalog {
     /// An empty catalog that keeps about `bytes_max` bytes, half of them parts.
-    pub fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         let half = u64::try_from(bytes_max / 2).unwrap_or(u64::MAX);
         Self {
             parts: Cache::builder()
@@ -145,7 +145,7 @@ impl Catalog {
     }
 
     /// How much is kept.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.parts.run_pending_tasks();
         self.merged.run_pending_tasks();
         self.parts.weighted_size() + self.merged.weighted_size()
@@ -154,7 +154,7 @@ impl Catalog {
 
 impl DialectKey {
     /// The key of a client's dialect.
-    pub fn of(dialect: Dialect<'_>) -> Self {
+    pub(crate) fn of(dialect: Dialect<'_>) -> Self {
         match dialect {
             Dialect::Modern { capabilities } => Self::Modern(digest(&[capabilities])),
             Dialect::Legacy { version, capabilities } => Self::Legacy(version, digest(&[capabilities])),
@@ -164,7 +164,7 @@ impl DialectKey {
 
 impl Merged {
     /// True if it was made of exactly these.
-    pub fn is_made_of(&self, directory: &Arc<Directory>, contents: &[Option<Arc<Content>>]) -> bool {
+    pub(crate) fn is_made_of(&self, directory: &Arc<Directory>, contents: &[Option<Arc<Content>>]) -> bool {
         let is_same = |one: &Option<Weak<Content>>, other: &Option<Arc<Content>>| match (one, other) {
             (Some(one), Some(other)) => std::ptr::eq(one.as_ptr(), Arc::as_ptr(other)),
             (None, None) => true,
@@ -176,7 +176,7 @@ impl Merged {
     }
 
     /// How long it is, with what stands around it here.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let pages = self.pages.iter();
         let before = |page: &MergedPage| page.before_ttl.as_ref().map_or(0, Bytes::len);
         pages.map(|page| page.rest.len() + before(page)).sum::<usize>() + size_of::<Self>()
@@ -184,7 +184,7 @@ impl Merged {
 }
 
 /// The digest of pieces, which are kept apart.
-pub fn digest(pieces: &[&[u8]]) -> ContentDigest {
+pub(crate) fn digest(pieces: &[&[u8]]) -> ContentDigest {
     let mut sha256 = Sha256::new();
     for piece in pieces {
         sha256.update((piece.len() as u64).to_le_bytes());

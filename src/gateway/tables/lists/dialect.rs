@@ -4,7 +4,7 @@ use protocol::version::{Era, LegacyVersion};
 
 /// The protocol of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Dialect<'a> {
+pub(crate) enum Dialect<'a> {
     /// The modern era.
     Modern {
         /// The client's capabilities: a JSON object, as it wrote it.
@@ -21,7 +21,7 @@ pub enum Dialect<'a> {
 
 impl Dialect<'_> {
     /// Its era.
-    pub fn era(self) -> Era {
+    pub(crate) fn era(self) -> Era {
         match self {
             Self::Modern { .. } => Era::Modern,
             Self::Legacy { .. } => Era::Legacy,

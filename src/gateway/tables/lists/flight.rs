@@ -13,11 +13,11 @@ use tokio::sync::watch;
 
 /// All work under way.
 #[derive(Debug)]
-pub struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
+pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
 
 /// One piece of work under way.
 #[derive(Debug)]
-pub struct Flight<V> {
+pub(crate) struct Flight<V> {
     /// The count of changes that the work goes by; not set before it really begins.
     pub count: OnceLock<u64>,
     outcome: watch::Receiver<Option<V>>,
@@ -25,7 +25,7 @@ pub struct Flight<V> {
 
 /// A place in some work.
 #[derive(Debug)]
-pub enum FlightRole<K: Eq + Hash + Clone, V> {
+pub(crate) enum FlightRole<K: Eq + Hash + Clone, V> {
     /// It is the caller's to do.
     Begin(Landing<K, V>),
     /// It is under way.
@@ -34,7 +34,7 @@ pub enum FlightRole<K: Eq + Hash + Clone, V> {
 
 /// The duty to finish a flight. Dropping it gives it up.
 #[derive(Debug)]
-pub struct Landing<K: Eq + Hash + Clone, V> {
+pub(crate) struct Landing<K: Eq + Hash + Clone, V> {
     /// What others see of it.
     pub flight: Arc<Flight<V>>,
     flights: Arc<Flights<K, V>>,
@@ -50,7 +50,7 @@ impl<K, V> Default for Flights<K, V> {
 
 impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
     /// Joins the work on `key`.
-    pub fn join(self: &Arc<Self>, key: &K) -> FlightRole<K, V> {
+    pub(crate) fn join(self: &Arc<Self>, key: &K) -> FlightRole<K, V> {
         match self.0.lock().entry(key.clone()) {
             Entry::Occupied(flight) => FlightRole::Wait(Arc::clone(flight.get())),
             Entry::Vacant(place) => {
@@ -66,7 +66,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
 
 impl<K: Eq + Hash, V> Flights<K, V> {
     /// The work on `key`, if there is any.
-    pub fn under_way(&self, key: &K) -> Option<Arc<Flight<V>>> {
+    pub(crate) fn under_way(&self, key: &K) -> Option<Arc<Flight<V>>> {
         self.0.lock().get(key).cloned()
     }
 }
@@ -75,7 +75,7 @@ impl<K, V> Flights<K, V> {}
 
 impl<V: Clone> Flight<V> {
     /// Waits for the outcome. `None`: it was given up.
-    pub async fn landed(&self) -> Option<V> {
+    pub(crate) async fn landed(&self) -> Option<V> {
         let mut outcome = self.outcome.clone();
         let landed = outcome.wait_for(Option::is_some).await.ok()?;
         landed.clone()
@@ -84,7 +84,7 @@ impl<V: Clone> Flight<V> {
 
 impl<K: Eq + Hash + Clone, V> Landing<K, V> {
     /// Tells everybody who waits. The next who comes begins anew.
-    pub fn land(self, outcome: V) {
+    pub(crate) fn land(self, outcome: V) {
         self.flights.0.lock().remove(&self.key);
         self.outcome.send_replace(Some(outcome));
     }

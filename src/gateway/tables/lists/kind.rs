@@ -6,7 +6,7 @@ use protocol::method::Method;
 
 /// The four lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum List {
+pub(crate) enum List {
     /// `tools/list`
     Tools,
     /// `prompts/list`
@@ -19,7 +19,7 @@ pub enum List {
 
 /// What can be asked of every upstream at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CatalogQuery {
+pub(crate) enum CatalogQuery {
     /// A list.
     List(List),
     /// `server/discover`
@@ -28,7 +28,7 @@ pub enum CatalogQuery {
 
 impl CatalogQuery {
     /// The method that asks for it.
-    pub fn method(self) -> Method {
+    pub(crate) fn method(self) -> Method {
         match self {
             Self::List(list) => list.method(),
             Self::Discover => Method::Discover,
@@ -36,7 +36,7 @@ impl CatalogQuery {
     }
 
     /// The notices that make it invalid.
-    pub fn changed(self) -> Option<ChangedList> {
+    pub(crate) fn changed(self) -> Option<ChangedList> {
         match self {
             Self::List(List::Tools) => Some(ChangedList::Tools),
             Self::List(List::Prompts) => Some(ChangedList::Prompts),
@@ -46,7 +46,7 @@ impl CatalogQuery {
     }
 
     /// A number of its own, below 8.
-    pub fn index(self) -> u8 {
+    pub(crate) fn index(self) -> u8 {
         match self {
             Self::List(list) => list as u8,
             Self::Discover => 7,
@@ -56,10 +56,10 @@ impl CatalogQuery {
 
 impl List {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
+    pub(crate) const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
 
     /// The list a method asks for.
-    pub fn of(method: Method) -> Option<Self> {
+    pub(crate) fn of(method: Method) -> Option<Self> {
         match method {
             Method::ToolsList => Some(Self::Tools),
             Method::PromptsList => Some(Self::Prompts),
@@ -70,7 +70,7 @@ impl List {
     }
 
     /// The method that asks for it.
-    pub fn method(self) -> Method {
+    pub(crate) fn method(self) -> Method {
         match self {
             Self::Tools => Method::ToolsList,
             Self::Prompts => Method::PromptsList,
@@ -80,7 +80,7 @@ impl List {
     }
 
     /// The field of the result that holds the entries.
-    pub fn field(self) -> &'static str {
+    pub(crate) fn field(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Prompts => "prompts",
@@ -90,7 +90,7 @@ impl List {
     }
 
     /// The field that an entry is called by.
-    pub fn own_field(self) -> &'static str {
+    pub(crate) fn own_field(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
             Self::Resources => "uri",
@@ -99,7 +99,7 @@ impl List {
     }
 
     /// What its entries are.
-    pub fn entries(self) -> mapping::List {
+    pub(crate) fn entries(self) -> mapping::List {
         match self {
             Self::Tools => mapping::List::Tools,
             Self::Prompts => mapping::List::Prompts,

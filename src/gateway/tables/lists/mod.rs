@@ -1,11 +1,11 @@
 //! Lists of upstreams as they were fetched, and of endpoints as clients get them.
 
-pub mod cache;
-pub mod dialect;
-pub mod flight;
-pub mod kind;
-pub mod part;
+pub(crate) mod cache;
+pub(crate) mod dialect;
+pub(crate) mod flight;
+pub(crate) mod kind;
+pub(crate) mod part;
 
-pub use self::cache::Catalog;
-pub use self::dialect::Dialect;
-pub use self::kind::{CatalogQuery, List};
+pub(crate) use self::cache::Catalog;
+pub(crate) use self::dialect::Dialect;
+pub(crate) use self::kind::{CatalogQuery, List};

@@ -25,7 +25,7 @@ use protocol::version::Era;
 /// JSON-RPC's code for a method that does not exist.
 const METHOD_NOT_FOUND: i64 = -32601;
 /// The id of every request for a list.
-pub const REQUEST_ID: &str = "1";
+pub(crate) const REQUEST_ID: &str = "1";
 /// Fields of a result that the gateway writes itself.
 const OWN_FIELDS: [&str; 4] = ["nextCursor", "ttlMs", "cacheScope", "resultType"];
 /// Of an entry that says its name several times, so many count.
@@ -33,7 +33,7 @@ const NAMES_MAX: usize = 8;
 
 /// What an upstream gave for one list, and how long it holds.
 #[derive(Debug)]
-pub struct ListPart {
+pub(crate) struct ListPart {
     /// The list.
     pub content: Arc<Content>,
     /// How long it holds in all; zero: for the request that fetched it.
@@ -50,7 +50,7 @@ pub struct ListPart {
 
 /// The list itself. Equal contents are the same value, so that nothing is merged twice.
 #[derive(Debug, Default)]
-pub struct Content {
+pub(crate) struct Content {
     /// Its pages, in order; none for `server/discover`.
     pub pages: Vec<PartPage>,
     /// The result object of `server/discover`, as JSON.
@@ -73,7 +73,7 @@ pub struct Content {
 
 /// One page of a list.
 #[derive(Debug)]
-pub struct PartPage {
+pub(crate) struct PartPage {
     /// The reply.
     pub body: Bytes,
     /// Its entries.
@@ -82,7 +82,7 @@ pub struct PartPage {
 
 /// One entry of a page.
 #[derive(Debug)]
-pub struct Item {
+pub(crate) struct Item {
     /// Where it stands in the reply.
     pub span: Span,
     /// The names in it, in order; literals refer to the reply.
@@ -97,14 +97,14 @@ pub struct Item {
 
 /// Members of a result object beside its list, separated by commas, as a client of each era gets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResultRest {
+pub(crate) struct ResultRest {
     legacy: Vec<u8>,
     modern: Vec<u8>,
 }
 
 impl ResultRest {
     /// As a client of this era gets them.
-    pub fn of(&self, era: Era) -> &[u8] {
+    pub(crate) fn of(&self, era: Era) -> &[u8] {
         match era {
             Era::Legacy => &self.legacy,
             Era::Modern => &self.modern,
@@ -118,7 +118,7 @@ impl ResultRest {
 
 /// An entry that no client may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Excluded {
+pub(crate) struct Excluded {
     /// Its name; all of them where readers differ in which it is.
     pub names: Vec<String>,
     /// Why.
@@ -129,7 +129,7 @@ pub struct Excluded {
 
 /// Why an entry is left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExcludeReason {
+pub(crate) enum ExcludeReason {
     /// A member stands twice: whatever is said of the entry here, a client may read it otherwise.
     #[error("a member stands twice, or its key is not Unicode")]
     Ambiguous,
@@ -140,7 +140,7 @@ pub enum ExcludeReason {
 
 /// Why the pages of a list were not followed to their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Truncation {
+pub(crate) enum Truncation {
     /// There are more than `list_pages_max`.
     Pages,
     /// They are longer than `list_bytes_max`.
@@ -151,7 +151,7 @@ pub enum Truncation {
 
 impl Truncation {
     /// The metric label.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Pages => "pages",
             Self::Bytes => "bytes",
@@ -162,24 +162,24 @@ impl Truncation {
 
 impl ListPart {
     /// True if it may be given out as it is; `count` is the upstream's now.
-    pub fn is_fresh(&self, count: u64, now: Instant) -> bool {
+    pub(crate) fn is_fresh(&self, count: u64, now: Instant) -> bool {
         self.count == count && now < self.fresh_until
     }
 
     /// True if it is merely old, and not too old to be given out while it is fetched anew.
-    pub fn may_revalidate(&self, count: u64, now: Instant, patience: Duration) -> bool {
+    pub(crate) fn may_revalidate(&self, count: u64, now: Instant, patience: Duration) -> bool {
         self.count == count && !self.ttl.is_zero() && now < self.fresh_until + patience
     }
 }
 
 impl Content {
     /// An upstream without such a list.
-    pub fn absent() -> Self {
+    pub(crate) fn absent() -> Self {
         Self { is_absent: true, ..Self::default() }
     }
 
     /// About how much memory it takes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let item = |item: &Item| {
             size_of::<Item>()
                 + item.sites.len() * size_of::<Site>()
@@ -196,7 +196,7 @@ impl Content {
     }
 
     /// True if both say the same, however they are divided into pages.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.is_public, self.is_absent, self.cut) == (other.is_public, other.is_absent, other.cut)
             && (&self.rest, &self.result) == (&other.rest, &other.result)
             && self.excluded == other.excluded
@@ -205,7 +205,7 @@ impl Content {
     }
 
     /// The tools and what their annotations say.
-    pub fn hints(&self) -> impl Iterator<Item = (Cow<'_, str>, Hints)> {
+    pub(crate) fn hints(&self) -> impl Iterator<Item = (Cow<'_, str>, Hints)> {
         let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
         items.filter_map(|(page, item)| {
             let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
@@ -214,7 +214,7 @@ impl Content {
     }
 
     /// The tools, and whether they are run as tasks alone.
-    pub fn task_only(&self) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
+    pub(crate) fn task_only(&self) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
         let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
         items.filter_map(|(page, item)| {
             let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
@@ -232,7 +232,7 @@ impl Content {
 
 /// What a reply to a request for a list comes to.
 #[derive(Debug)]
-pub enum PartRead {
+pub(crate) enum PartRead {
     /// The upstream has no such method.
     Absent,
     /// A page.
@@ -241,7 +241,7 @@ pub enum PartRead {
 
 /// A page as it was read.
 #[derive(Debug, Default)]
-pub struct ReadPage {
+pub(crate) struct ReadPage {
     /// Its entries.
     pub items: Vec<Item>,
     /// Where the result object stands.
@@ -262,7 +262,7 @@ pub struct ReadPage {
 
 /// What a reply is the answer to.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// What was asked.
     pub kind: CatalogQuery,
     /// In which era.
@@ -274,7 +274,7 @@ pub struct Reading {
 }
 
 /// Reads a reply.
-pub fn read(
+pub(crate) fn read(
     body: &[u8],
     reading: &Reading,
     scratch: &mut Scratch,
@@ -411,7 +411,7 @@ fn is_text(value: Value<'_>, text: &str) -> bool {
 }
 
 /// The `ttlMs` of a result: 0 where it is absent, negative or no integer.
-pub fn ttl_ms(result: Value<'_>) -> u64 {
+pub(crate) fn ttl_ms(result: Value<'_>) -> u64 {
     result.get("ttlMs").and_then(Value::as_integer).and_then(|ttl| ttl.try_into().ok()).unwrap_or(0)
 }
 

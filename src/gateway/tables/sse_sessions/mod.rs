@@ -9,7 +9,7 @@
 //! Invariants: a line is found by its id as long as it is open and no longer; only who knows the id, which is random,
 //! and is the principal who opened the stream may use it.
 
-pub mod session;
+pub(crate) mod session;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use self::session::SseSession;
-use config;
 
 /// The name of the id in the query of the address.
 const ID_NAME: &str = "sessionId";
@@ -26,29 +25,29 @@ const ID_DIGITS: usize = 32;
 
 /// The name of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SseSessionId(u128);
+pub(crate) struct SseSessionId(u128);
 
 /// All open lines of the process.
 #[derive(Debug, Default)]
-pub struct SseSessions {
+pub(crate) struct SseSessions {
     open: Mutex<HashMap<SseSessionId, Arc<SseSession>>>,
 }
 
 impl SseSessionId {
     /// A new one, which nobody can guess.
-    pub fn random() -> Result<Self, getrandom::Error> {
+    pub(crate) fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; size_of::<u128>()];
         getrandom::fill(&mut bytes)?;
         Ok(Self(u128::from_ne_bytes(bytes)))
     }
 
     /// Where the client is to send its messages: a reference relative to where it found the stream.
-    pub fn address(self, path: &str) -> String {
+    pub(crate) fn address(self, path: &str) -> String {
         format!("{path}?{ID_NAME}={:0ID_DIGITS$x}", self.0)
     }
 
     /// The line that a query names. `None`: it names none.
-    pub fn in_query(query: &str) -> Option<Self> {
+    pub(crate) fn in_query(query: &str) -> Option<Self> {
         let digits = query.split('&').find_map(|pair| pair.strip_prefix(ID_NAME)?.strip_prefix('='))?;
         let is_spelled = digits.len() == ID_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let id = is_spelled.then(|| u128::from_str_radix(digits, 16).ok()).flatten();
@@ -59,30 +58,30 @@ impl SseSessionId {
 
 impl SseSessions {
     /// Makes a line known.
-    pub fn add(&self, line: &Arc<SseSession>) {
+    pub(crate) fn add(&self, line: &Arc<SseSession>) {
         self.open.lock().insert(line.id, Arc::clone(line));
     }
 
     /// Forgets a line.
-    pub fn remove(&self, id: SseSessionId) {
+    pub(crate) fn remove(&self, id: SseSessionId) {
         self.open.lock().remove(&id);
     }
 
     /// The open line of this name, for a message of `principal` to the endpoint at `path`.
-    pub fn find(&self, id: SseSessionId, path: &str, principal: &str) -> Option<Arc<SseSession>> {
+    pub(crate) fn find(&self, id: SseSessionId, path: &str, principal: &str) -> Option<Arc<SseSession>> {
         let line = self.open.lock().get(&id).cloned()?;
         let may_use = line.endpoint.config.path == path && *line.principal == *principal;
         (may_use && !line.is_closed()).then_some(line)
     }
 
     /// How many are open.
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.lock().len()
     }
 }
 
 /// The path by which clients reach an endpoint. What stands between may have taken away the beginning of it.
-pub fn public_path(endpoint: &config::Endpoint) -> &str {
+pub(crate) fn public_path(endpoint: &config::Endpoint) -> &str {
     let after_scheme = endpoint.public_url.as_deref().and_then(|url| Some(url.split_once("://")?.1));
     let public = after_scheme.and_then(|rest| rest.find('/').map(|start| &rest[start..]));
     // Two slashes would begin another origin.

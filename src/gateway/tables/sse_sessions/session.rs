@@ -31,7 +31,7 @@ const READING_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a stream and the messages to it have in common.
 #[derive(Debug)]
-pub struct SseSession {
+pub(crate) struct SseSession {
     /// Its name.
     pub id: SseSessionId,
     /// The endpoint whose stream it is.
@@ -68,7 +68,7 @@ enum SsePhase {
 
 /// A message for the stream.
 #[derive(Debug)]
-pub struct SseOutbound {
+pub(crate) struct SseOutbound {
     /// Whole events.
     pub events: Bytes,
     /// Their share of the memory for messages.
@@ -78,19 +78,19 @@ pub struct SseOutbound {
 /// The line is over: nothing is written any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream is over")]
-pub struct SseSessionClosed;
+pub(crate) struct SseSessionClosed;
 
 /// One message of the client's that is under way.
 #[derive(Debug)]
-pub struct SseCall(Arc<SseSession>);
+pub(crate) struct SseCall(Arc<SseSession>);
 
 /// The client's one chance to open a session; given back when dropped.
 #[derive(Debug)]
-pub struct OpeningTurn<'l>(&'l SseSession);
+pub(crate) struct OpeningTurn<'l>(&'l SseSession);
 
 impl SseSession {
     /// A line for a stream of `principal` at `endpoint`.
-    pub fn new(id: SseSessionId, endpoint: Arc<Endpoint>, principal: &str) -> Arc<Self> {
+    pub(crate) fn new(id: SseSessionId, endpoint: Arc<Endpoint>, principal: &str) -> Arc<Self> {
         Arc::new(Self {
             id,
             endpoint,
@@ -103,13 +103,13 @@ impl SseSession {
     }
 
     /// Counts a message that is under way. `None`: `under_way_max` are.
-    pub fn begin(self: &Arc<Self>, under_way_max: usize) -> Option<SseCall> {
+    pub(crate) fn begin(self: &Arc<Self>, under_way_max: usize) -> Option<SseCall> {
         let call = SseCall(Arc::clone(self));
         (self.calls.fetch_add(1, Ordering::Relaxed) < under_way_max).then_some(call)
     }
 
     /// The client's session, once it has one.
-    pub fn session(&self) -> Option<Session> {
+    pub(crate) fn session(&self) -> Option<Session> {
         match &self.inner.lock().stage {
             SsePhase::Open(session) => Some(session.clone()),
             SsePhase::New | SsePhase::Opening => None,
@@ -117,7 +117,7 @@ impl SseSession {
     }
 
     /// The right to open the client's session. `None`: it has one, or is about to.
-    pub fn start_opening(&self) -> Option<OpeningTurn<'_>> {
+    pub(crate) fn start_opening(&self) -> Option<OpeningTurn<'_>> {
         let mut inner = self.inner.lock();
         matches!(inner.stage, SsePhase::New).then(|| {
             inner.stage = SsePhase::Opening;
@@ -127,7 +127,7 @@ impl SseSession {
 
     /// Puts a message on the stream, as soon as the client has read enough of what came before. One that does not
     /// read for long has its stream ended.
-    pub async fn send(&self, message: SseOutbound) -> Result<(), SseSessionClosed> {
+    pub(crate) async fn send(&self, message: SseOutbound) -> Result<(), SseSessionClosed> {
         let mut message = Some(message);
         let put = async {
             loop {
@@ -173,7 +173,7 @@ impl SseSession {
     }
 
     /// The next message for the stream. `None`: the line is over.
-    pub fn poll(&self, cx: &Context<'_>) -> Poll<Option<SseOutbound>> {
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<SseOutbound>> {
         let mut inner = self.inner.lock();
         if self.is_closed() {
             return Poll::Ready(None);
@@ -189,7 +189,7 @@ impl SseSession {
     }
 
     /// Ends the line.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();
         self.closed.cancel();
         inner.waiting = VecDeque::new();
@@ -202,19 +202,19 @@ impl SseSession {
     }
 
     /// True once the line is over.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
     /// Waits until the line is over.
-    pub async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
     }
 }
 
 impl OpeningTurn<'_> {
     /// The session is open. Where the line was closed meanwhile, whoever opened it has to end it.
-    pub fn finish(self, session: Session) -> Result<(), SseSessionClosed> {
+    pub(crate) fn finish(self, session: Session) -> Result<(), SseSessionClosed> {
         let mut inner = self.0.inner.lock();
         if self.0.is_closed() {
             return Err(SseSessionClosed);

@@ -3,8 +3,8 @@
 //! Deliberately not here: the streams themselves, towards clients and towards upstreams, which are
 //! [`catalog::subscriptions`](crate::catalog::subscriptions).
 
-pub mod feed;
-pub mod inbox;
+pub(crate) mod feed;
+pub(crate) mod inbox;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,7 +26,7 @@ use protocol::subscription::Lists;
 
 /// Where notices come in and go out; shared by all threads.
 #[derive(Debug, Default)]
-pub struct Hub {
+pub(crate) struct Hub {
     feeds: Mutex<Feeds>,
     clients: Mutex<Clients>,
     /// A feed waits for its streams.
@@ -53,13 +53,13 @@ struct Clients {
 
 impl Hub {
     /// An upstream's list has changed. Its cached lists are invalid before anybody is told.
-    pub fn list_changed(&self, upstream: &Upstream, changed: ChangedList) {
+    pub(crate) fn list_changed(&self, upstream: &Upstream, changed: ChangedList) {
         upstream.changes.note(changed);
         self.tell(upstream, changed);
     }
 
     /// Tells clients that an upstream's list has changed, where that is already known here.
-    pub fn tell(&self, upstream: &Upstream, changed: ChangedList) {
+    pub(crate) fn tell(&self, upstream: &Upstream, changed: ChangedList) {
         let feed = self.feeds().by_upstream.get(&upstream.id).cloned();
         if let Some(feed) = feed {
             feed.list_changed(changed as usize, Instant::now());
@@ -67,17 +67,17 @@ impl Hub {
     }
 
     /// How many clients listen.
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.clients().inboxes.len()
     }
 
     /// Ends every subscription with its result, and the streams of sessions.
-    pub fn end_all(&self) {
+    pub(crate) fn end_all(&self) {
         self.clients().all().for_each(|inbox| inbox.end());
     }
 
     /// Ends the subscriptions and streams whose clients `snapshot` does not serve as before, so that they listen again.
-    pub fn reloaded(&self, snapshot: &Snapshot) {
+    pub(crate) fn reloaded(&self, snapshot: &Snapshot) {
         for inbox in self.clients().all().filter(|inbox| !inbox.go_on(snapshot)) {
             inbox.end();
         }

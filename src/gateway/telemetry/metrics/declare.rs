@@ -35,7 +35,7 @@ use super::vec::{MetricVec, Series};
 
 /// What a metric is registered as.
 #[derive(Clone, Debug)]
-pub struct Declaration {
+pub(crate) struct Declaration {
     /// Its name, what it means and, of a histogram, its buckets.
     pub options: HistogramOpts,
     /// The names of its labels.
@@ -44,25 +44,25 @@ pub struct Declaration {
 
 impl Declaration {
     /// A metric of this name; `help` is the text of its documentation.
-    pub fn new(name: &str, help: &str, labels: Vec<&'static str>) -> Self {
+    pub(crate) fn new(name: &str, help: &str, labels: Vec<&'static str>) -> Self {
         Self { options: HistogramOpts::new(name, help.trim().replace('`', "")), labels }
     }
 
     /// The upper bounds of a histogram's buckets.
     #[must_use]
-    pub fn buckets(mut self, bounds: &[f64]) -> Self {
+    pub(crate) fn buckets(mut self, bounds: &[f64]) -> Self {
         self.options.buckets = bounds.to_vec();
         self
     }
 
     /// Registers the metric with all its labels.
-    pub fn register<S: Series + 'static>(self, registry: &Registry) -> Result<MetricVec<S>> {
+    pub(crate) fn register<S: Series + 'static>(self, registry: &Registry) -> Result<MetricVec<S>> {
         registry.add(MetricVec::new(self.options, &self.labels)?)
     }
 }
 
 /// What the type of a declared field says of how it is registered.
-pub trait Registered: Sized {
+pub(crate) trait Registered: Sized {
     /// Registers the metric. Fails only if there is one of the same name.
     fn register(registry: &Registry, declaration: Declaration) -> Result<Self>;
 }

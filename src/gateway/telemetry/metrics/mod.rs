@@ -11,13 +11,13 @@
 //! Label values are bounded: endpoints and upstreams come from the configuration, methods and reasons from
 //! enums. A series is created at its first use and its handle kept, so that the request path never looks one up by label.
 
-pub mod declare;
-pub mod families;
-pub mod process;
-pub mod registry;
+pub(crate) mod declare;
+pub(crate) mod families;
+pub(crate) mod process;
+pub(crate) mod registry;
 #[cfg(test)]
 mod tests;
-pub mod vec;
+pub(crate) mod vec;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,11 +36,10 @@ use super::book::Durations;
 use super::calls::{EndpointVecs, UpstreamDurations};
 use super::tools::Tools;
 use super::totals::Sums;
-use config;
 use protocol::method::Method;
 use protocol::version::Era;
 
-pub use super::calls::EndpointSeries;
+pub(crate) use super::calls::EndpointSeries;
 
 /// Lists that endpoints put together from those of their upstreams.
 const LISTS: [Method; 4] =
@@ -223,6 +222,6 @@ impl Metrics {
 }
 
 /// A count as gauges hold it.
-pub fn gauge(count: impl TryInto<i64>) -> i64 {
+pub(crate) fn gauge(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }

@@ -16,11 +16,11 @@ use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{Counter, Error, Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Result};
 
 /// Counters that differ in labels.
-pub type IntCounterVec = MetricVec<IntCounter>;
+pub(crate) type IntCounterVec = MetricVec<IntCounter>;
 /// Gauges that differ in labels.
-pub type IntGaugeVec = MetricVec<IntGauge>;
+pub(crate) type IntGaugeVec = MetricVec<IntGauge>;
 /// Histograms that differ in labels.
-pub type HistogramVec = MetricVec<Histogram>;
+pub(crate) type HistogramVec = MetricVec<Histogram>;
 
 /// A metric that can be one series of several.
 pub trait Series: Metric + Clone {

@@ -16,7 +16,7 @@ use protocol::version::{LEGACY, MODERN};
 
 /// The spans of one call: one for the client's request, and one for each exchange with an upstream.
 #[derive(Debug)]
-pub struct CallSpan {
+pub(crate) struct CallSpan {
     pub(super) trace_id: TraceId,
     pub(super) span_id: SpanId,
     pub(super) flags: u8,
@@ -68,7 +68,7 @@ impl CallSpan {
 
     /// That of one of several calls that came in the same request.
     #[must_use]
-    pub fn part(&self) -> Self {
+    pub(crate) fn part(&self) -> Self {
         Self {
             trace_id: self.trace_id,
             span_id: new_span_id(),
@@ -85,17 +85,17 @@ impl CallSpan {
     }
 
     /// The trace it belongs to.
-    pub fn trace_id(&self) -> TraceId {
+    pub(crate) fn trace_id(&self) -> TraceId {
         self.trace_id
     }
 
     /// The request has this id, as it is written.
-    pub fn has_id(&mut self, literal: &str) {
+    pub(crate) fn has_id(&mut self, literal: &str) {
         self.request_id = Some(shorten(literal.trim_matches('"')));
     }
 
     /// A request leaves for an upstream, which is told of a span of its own.
-    pub fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
+    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
         let span_id = new_span_id();
         let trail = Arc::new(Trail::default());
         request.extensions_mut().insert(Arc::clone(&trail));
@@ -113,7 +113,7 @@ impl CallSpan {
     }
 
     /// The exchange has ended.
-    pub fn returned(&mut self, error: Option<&Error>) {
+    pub(crate) fn returned(&mut self, error: Option<&Error>) {
         if let Some(exchange) = self.exchanges.last_mut() {
             exchange.end = Some((Instant::now(), error.map(|error| error.outcome().reason)));
         }

@@ -17,7 +17,6 @@ use super::otlp::{self, Receiver};
 use super::sampler::Sampler;
 use super::settings::{Settings, SettingsError};
 use crate::telemetry::metrics::families::SpanResults;
-use config;
 use net::fetch::Fetcher;
 use net::jitter::jittered;
 use net::tasks::Tasks;
@@ -32,7 +31,7 @@ const REMARK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Where traces go.
 #[derive(Debug)]
-pub struct Traces {
+pub(crate) struct Traces {
     settings: Settings,
     tls: Option<Arc<Connector>>,
     queue: Queue,
@@ -43,7 +42,7 @@ pub struct Traces {
 
 /// A worker's end of the queue.
 #[derive(Clone, Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     spans: mpsc::Sender<SpanData>,
     /// A batch is full.
     due: Arc<Notify>,
@@ -61,7 +60,7 @@ struct Remarks {
 
 impl Traces {
     /// Where traces go by the configuration and the environment, if anywhere.
-    pub fn open(
+    pub(crate) fn open(
         config: Option<&config::Trace>,
         series: &SpanResults,
     ) -> Result<Option<Arc<Self>>, SettingsError> {
@@ -91,7 +90,7 @@ impl Traces {
     }
 
     /// Sends spans until the end of the process.
-    pub async fn run(self: Arc<Self>, tasks: Tasks) {
+    pub(crate) async fn run(self: Arc<Self>, tasks: Tasks) {
         let waiting = self.waiting.lock().take();
         let Some(mut waiting) = waiting else { return };
         let fetcher = Fetcher { tasks, tls: self.tls.clone() };
@@ -117,7 +116,7 @@ impl Traces {
     }
 
     /// Sends what is left, for a moment.
-    pub async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         self.closing.cancel();
         if timeout(FLUSH_MAX, self.closed.cancelled()).await.is_err() {
             tracing::warn!("the last spans could not be sent in time");
@@ -168,7 +167,7 @@ impl Traces {
 
 impl Queue {
     /// Hands a span over, or drops it.
-    pub fn push(&self, span: SpanData) {
+    pub(crate) fn push(&self, span: SpanData) {
         if self.spans.try_send(span).is_err() {
             self.series.dropped.inc();
         }

@@ -13,13 +13,13 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::call_span::{CallSpan, Exchange};
 use super::context::SpanId;
-use crate::telemetry::ended::Ended;
+use crate::telemetry::call_record::CallRecord;
 use crate::telemetry::logs::shorten;
 use protocol::error::Reason;
 use protocol::method::Method;
 
 /// The spans of a call, the outermost last.
-pub(super) fn spans(scope: &InstrumentationScope, span: &CallSpan, call: &Ended<'_>) -> Vec<SpanData> {
+pub(super) fn spans(scope: &InstrumentationScope, span: &CallSpan, call: &CallRecord<'_>) -> Vec<SpanData> {
     let clock = Clock { started: call.started, started_at: span.started };
     let name = call.name.map(shorten);
     let mut all = Vec::with_capacity(span.exchanges.len() + 1);
@@ -45,7 +45,7 @@ impl Clock {
 fn server_span(
     (scope, clock): (&InstrumentationScope, Clock),
     span: &CallSpan,
-    call: &Ended<'_>,
+    call: &CallRecord<'_>,
     name: Option<&str>,
 ) -> SpanData {
     let mut attributes = Vec::with_capacity(16);
@@ -77,7 +77,7 @@ fn client_span(
     (scope, clock): (&InstrumentationScope, Clock),
     span: &CallSpan,
     exchange: &Exchange,
-    call: &Ended<'_>,
+    call: &CallRecord<'_>,
     name: Option<&str>,
 ) -> SpanData {
     let (ended, reason) = exchange.end.unwrap_or((call.ended, call.reason));
@@ -141,7 +141,7 @@ fn is_named(method: &str) -> bool {
 }
 
 /// What both kinds of spans say.
-fn about(attributes: &mut Vec<KeyValue>, call: &Ended<'_>, name: Option<&str>, span: &CallSpan) {
+fn about(attributes: &mut Vec<KeyValue>, call: &CallRecord<'_>, name: Option<&str>, span: &CallSpan) {
     attributes.push(KeyValue::new("mcp.method.name", call.method));
     let key = match Method::of(call.method) {
         Method::ToolsCall => Some("gen_ai.tool.name"),

@@ -29,19 +29,19 @@ use std::cell::Cell;
 use http::HeaderMap;
 use opentelemetry::InstrumentationScope;
 
-use super::ended::Ended;
+use super::call_record::CallRecord;
 
-pub use self::call_span::CallSpan;
-pub use self::export::{Queue, Traces};
-pub use self::settings::SettingsError;
-pub use self::trail::Trail;
+pub(crate) use self::call_span::CallSpan;
+pub(crate) use self::export::{Queue, Traces};
+pub(crate) use self::settings::SettingsError;
+pub(crate) use self::trail::Trail;
 
 use self::context::Parent;
 use self::sampler::Sampler;
 
 /// Makes the spans of one worker's calls.
 #[derive(Debug)]
-pub struct Tracer {
+pub(crate) struct Tracer {
     sampler: Sampler,
     queue: Queue,
     scope: InstrumentationScope,
@@ -50,14 +50,14 @@ pub struct Tracer {
 
 impl Tracer {
     /// A tracer whose spans go this way.
-    pub fn new(traces: &Traces) -> Self {
+    pub(crate) fn new(traces: &Traces) -> Self {
         let scope =
             InstrumentationScope::builder("trunkline").with_version(env!("CARGO_PKG_VERSION")).build();
         Self { sampler: traces.sampler(), queue: traces.queue(), scope, random: Cell::new(random_u64()) }
     }
 
     /// The spans of a call that came with these headers, if it is to be traced.
-    pub fn start(&self, headers: &HeaderMap) -> Option<Box<CallSpan>> {
+    pub(crate) fn start(&self, headers: &HeaderMap) -> Option<Box<CallSpan>> {
         let parent = Parent::of(headers);
         let random = if parent.is_some() { 0 } else { self.next() };
         if !self.sampler.takes(parent.as_ref(), random) {
@@ -69,7 +69,7 @@ impl Tracer {
     }
 
     /// Hands the spans of a call that has ended to the exporter.
-    pub fn end(&self, span: &CallSpan, call: &Ended<'_>) {
+    pub(crate) fn end(&self, span: &CallSpan, call: &CallRecord<'_>) {
         for span in finished::spans(&self.scope, span, call) {
             self.queue.push(span);
         }

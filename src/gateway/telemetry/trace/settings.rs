@@ -10,7 +10,6 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Uri};
 
 use super::sampler::Sampler;
-use config;
 use net::tls;
 
 const PROTOCOL: &str = "http/protobuf";

@@ -26,9 +26,9 @@ fn call_span(headers: &HeaderMap) -> CallSpan {
     CallSpan::new(trace_id, parent.map(|parent| (parent.span_id, parent.flags)), headers)
 }
 
-fn ended(name: Option<&str>, reason: Option<Reason>) -> Ended<'_> {
+fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {
     let started = Instant::now();
-    Ended {
+    CallRecord {
         request_id: &RequestId::Own { thread: 0, number: 0 },
         version: None,
         request_bytes: 0,
@@ -47,7 +47,7 @@ fn ended(name: Option<&str>, reason: Option<Reason>) -> Ended<'_> {
     }
 }
 
-fn spans(span: &CallSpan, call: &Ended<'_>) -> Vec<SpanData> {
+fn spans(span: &CallSpan, call: &CallRecord<'_>) -> Vec<SpanData> {
     finished::spans(&InstrumentationScope::builder("trunkline").build(), span, call)
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 /// Where a request went. It travels among the extensions of the request; requests that are not traced have none.
 #[derive(Debug, Default)]
-pub struct Trail {
+pub(crate) struct Trail {
     at: Mutex<Option<(String, u16)>>,
     resends: AtomicU32,
     /// 0: no answer yet.
@@ -17,22 +17,22 @@ pub struct Trail {
 
 impl Trail {
     /// That of `request`, if it is traced.
-    pub fn of<B>(request: &Request<B>) -> Option<Arc<Self>> {
+    pub(crate) fn of<B>(request: &Request<B>) -> Option<Arc<Self>> {
         request.extensions().get::<Arc<Self>>().map(Arc::clone)
     }
 
     /// It goes to this host and port.
-    pub fn goes_to(&self, host: &str, port: u16) {
+    pub(crate) fn goes_to(&self, host: &str, port: u16) {
         *self.at.lock() = Some((host.to_owned(), port));
     }
 
     /// It is sent once more.
-    pub fn goes_again(&self) {
+    pub(crate) fn goes_again(&self) {
         self.resends.fetch_add(1, Ordering::Relaxed);
     }
 
     /// It was answered.
-    pub fn is_answered(&self, status: StatusCode) {
+    pub(crate) fn is_answered(&self, status: StatusCode) {
         self.status.store(status.as_u16(), Ordering::Relaxed);
     }
 

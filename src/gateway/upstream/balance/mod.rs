@@ -21,7 +21,7 @@ const ADDRESSES_MAX: usize = 64;
 
 /// The replicas of an upstream.
 #[derive(Debug)]
-pub struct Replicas {
+pub(crate) struct Replicas {
     urls: Vec<Url>,
     common: ReplicaCommon,
     set: ArcSwap<Vec<Arc<Replica>>>,
@@ -30,7 +30,7 @@ pub struct Replicas {
 
 /// Why no replica was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotChosen {
+pub(crate) enum NotChosen {
     /// Those that were not tried already are not fit. When one is tried next, in milliseconds.
     Unfit {
         /// Counted from now.
@@ -65,22 +65,17 @@ impl Replicas {
     }
 
     /// Those there are now.
-    pub fn load(&self) -> Guard<Arc<Vec<Arc<Replica>>>> {
+    pub(crate) fn load(&self) -> Guard<Arc<Vec<Arc<Replica>>>> {
         self.set.load()
     }
 
-    /// Those there are now, to be kept.
-    pub fn load_full(&self) -> Arc<Vec<Arc<Replica>>> {
-        self.set.load_full()
-    }
-
     /// The replica of this identity.
-    pub fn get(&self, key: ReplicaKey) -> Option<Arc<Replica>> {
+    pub(crate) fn get(&self, key: ReplicaKey) -> Option<Arc<Replica>> {
         self.set.load().iter().find(|replica| replica.key == key).cloned()
     }
 
     /// The hosts whose names are to be resolved, with their ports, by the index of their URL.
-    pub fn names(&self) -> Vec<(usize, &str, u16)> {
+    pub(crate) fn names(&self) -> Vec<(usize, &str, u16)> {
         let named = |url: &Url| url.host.parse::<IpAddr>().is_err();
         let urls = self.urls.iter().enumerate();
         urls.filter(|(_, url)| named(url)).map(|(index, url)| (index, url.host.as_str(), url.port)).collect()
@@ -88,7 +83,7 @@ impl Replicas {
 
     /// The name in the URL with this index resolves to these addresses; if to none, it is as if it was not asked for.
     /// True if that changes anything.
-    pub fn resolve(&self, index: usize, mut addresses: Vec<SocketAddr>, now: Instant) -> bool {
+    pub(crate) fn resolve(&self, index: usize, mut addresses: Vec<SocketAddr>, now: Instant) -> bool {
         addresses.sort_unstable();
         addresses.dedup();
         addresses.truncate(ADDRESSES_MAX);
@@ -131,7 +126,7 @@ fn first(url: (usize, &Url), common: &ReplicaCommon) -> Result<Arc<Replica>, htt
 }
 
 /// Chooses one of `set` that is not among those `tried`, by a number at random.
-pub fn choose<'s>(
+pub(crate) fn choose<'s>(
     set: &'s [Arc<Replica>],
     tried: &[ReplicaKey],
     random: u32,
@@ -182,7 +177,7 @@ fn score(replica: &Replica, now_ms: u64) -> u64 {
 
 /// Numbers that are random enough to spread calls.
 #[derive(Debug)]
-pub struct Dice(std::cell::Cell<u64>);
+pub(crate) struct Dice(std::cell::Cell<u64>);
 
 impl Default for Dice {
     fn default() -> Self {
@@ -193,7 +188,7 @@ impl Default for Dice {
 
 impl Dice {
     /// The next one.
-    pub fn roll(&self) -> u32 {
+    pub(crate) fn roll(&self) -> u32 {
         let mut bits = self.0.get();
         bits ^= bits << 13;
         bits ^= bits >> 7;

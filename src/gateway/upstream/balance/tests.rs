@@ -4,7 +4,6 @@ use prometheus::IntCounter;
 
 use super::*;
 use crate::upstream::health::breaker::{RequestFault, Rules};
-use config;
 
 fn rules(failures_max: usize, slow_start: Duration) -> Rules {
     Rules::of(&config::Replicas {
@@ -102,12 +101,12 @@ fn a_name_becomes_its_addresses() {
     let now = Instant::now();
     assert!(replicas.resolve(1, addresses(&["10.0.1.2", "10.0.1.1", "10.0.1.2"]), now));
     assert_eq!(labels(&replicas), ["10.0.0.1:80/mcp", "10.0.1.1:80/mcp", "10.0.1.2:80/mcp"]);
-    let before = replicas.load_full();
+    let before = replicas.load();
     assert!(!replicas.resolve(1, addresses(&["10.0.1.1", "10.0.1.2"]), now), "nothing has changed");
     assert!(!replicas.resolve(1, Vec::new(), now), "no answer changes nothing");
     assert!(replicas.resolve(1, addresses(&["10.0.1.2", "10.0.1.3"]), now));
     assert_eq!(labels(&replicas), ["10.0.0.1:80/mcp", "10.0.1.2:80/mcp", "10.0.1.3:80/mcp"]);
-    let after = replicas.load_full();
+    let after = replicas.load();
     assert!(Arc::ptr_eq(&before[0], &after[0]) && Arc::ptr_eq(&before[2], &after[1]), "who stays, stays");
     assert!(before[1].is_gone() && !before[2].is_gone());
     assert!(replicas.get(before[1].key).is_none() && replicas.get(after[2].key).is_some());

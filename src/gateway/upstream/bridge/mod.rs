@@ -12,8 +12,8 @@
 //!
 //! Invariant: what one client says, or is asked, reaches nobody but the call it belongs to.
 
-pub mod as_legacy;
-pub mod as_modern;
+pub(crate) mod as_legacy;
+pub(crate) mod as_modern;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,21 +23,21 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::{LocalBoxStream, StreamExt as _};
-use http::{HeaderMap, HeaderValue, Method, Request};
+use http::{HeaderMap, Method, Request};
 use http_body::Frame;
 use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Client, Reply, RequestBody};
 use super::incoming::BrokenReply;
-use super::{ReplicaSelection, Upstream, stdio};
+use super::{ReplicaSelection, Upstream};
 use crate::telemetry::metrics::families::BridgeSeries;
 use protocol::error::UpstreamError;
 use protocol::version::{Era, Version};
 
 /// What the bridge to one upstream keeps; shared by all threads.
 #[derive(Debug)]
-pub struct Bridge {
+pub(crate) struct Bridge {
     /// What is counted about it.
     pub series: BridgeSeries,
     /// The sessions of legacy clients with a modern server.
@@ -49,26 +49,21 @@ pub struct Bridge {
 
 /// Who makes a modern call that is bridged: an extension of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct BridgedCaller {
+pub(crate) struct BridgedCaller {
     /// The identity of the principal; empty where nobody asked.
     pub principal: Arc<str>,
 }
 
 impl BridgedCaller {
     /// The principal with this identity.
-    pub fn of(principal: &str) -> Self {
+    pub(crate) fn of(principal: &str) -> Self {
         Self { principal: principal.into() }
-    }
-
-    /// As connections that are not for everybody know it.
-    pub fn header(&self) -> Option<HeaderValue> {
-        stdio::caller(&self.principal)
     }
 }
 
 impl Bridge {
     /// Nothing is kept yet.
-    pub fn new(series: BridgeSeries) -> Arc<Self> {
+    pub(crate) fn new(series: BridgeSeries) -> Arc<Self> {
         Arc::new(Self {
             as_legacy: as_legacy::LegacyFacade::default(),
             as_modern: as_modern::ModernFacade::default(),
@@ -78,24 +73,28 @@ impl Bridge {
     }
 
     /// From now on it leads to `upstream`.
-    pub fn belong_to(&self, upstream: &Arc<Upstream>) {
+    pub(crate) fn belong_to(&self, upstream: &Arc<Upstream>) {
         *self.upstream.lock() = Arc::downgrade(upstream);
     }
 
     /// Where it leads to. `None`: nowhere any more.
-    pub fn upstream(&self) -> Option<Arc<Upstream>> {
+    pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.upstream.lock().upgrade()
     }
 
     /// The upstream is no longer configured: calls that wait end.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.as_legacy.retire();
         self.as_modern.retire();
     }
 }
 
 /// The era that a request is written in if it has to cross. `None`: the upstream takes it as it is.
-pub fn crossing(upstream: &Upstream, request: &Request<RequestBody>, aim: ReplicaSelection) -> Option<Era> {
+pub(crate) fn crossing(
+    upstream: &Upstream,
+    request: &Request<RequestBody>,
+    aim: ReplicaSelection,
+) -> Option<Era> {
     // Whoever finds out what an upstream speaks asks the upstream itself.
     if matches!(aim, ReplicaSelection::Probe | ReplicaSelection::Question(_)) {
         return None;
@@ -121,14 +120,14 @@ fn next_number() -> u64 {
 }
 
 /// The era of a request by its headers.
-pub fn era_of(headers: &HeaderMap) -> Era {
+pub(crate) fn era_of(headers: &HeaderMap) -> Era {
     let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
     let is_modern = version.is_some_and(|version| Version::of(version) != Version::Legacy);
     if is_modern { Era::Modern } else { Era::Legacy }
 }
 
 /// Answers a request of `era` for an upstream that speaks the other one.
-pub async fn send(
+pub(crate) async fn send(
     client: &Client,
     upstream: &Upstream,
     era: Era,
@@ -143,20 +142,25 @@ pub async fn send(
 }
 
 /// Server-sent events that are made while they are read.
-pub struct EventBody {
+pub(crate) struct EventBody {
     events: LocalBoxStream<'static, Result<Bytes, UpstreamError>>,
     fault: Option<UpstreamError>,
 }
 
 impl EventBody {
     /// The events of this stream, each piece one or several of them, whole. An error is its end.
-    pub fn new<E: Into<UpstreamError>>(events: impl Stream<Item = Result<Bytes, E>> + 'static) -> Self {
+    pub(crate) fn new<E: Into<UpstreamError>>(
+        events: impl Stream<Item = Result<Bytes, E>> + 'static,
+    ) -> Self {
         let events = events.map(|event| event.map_err(Into::into));
         Self { events: Box::pin(events), fault: None }
     }
 
     /// The next piece.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
         let piece = ready!(self.events.as_mut().poll_next(cx));
         Poll::Ready(piece.map(|piece| {
             piece.map(Frame::data).map_err(|error| {
@@ -167,7 +171,7 @@ impl EventBody {
     }
 
     /// Why it broke off, once it has.
-    pub fn fault(&self) -> Option<&UpstreamError> {
+    pub(crate) fn fault(&self) -> Option<&UpstreamError> {
         self.fault.as_ref()
     }
 }

@@ -5,7 +5,7 @@
 //! one of a call. It goes to this upstream alone, with every request there is: calls of clients and the gateway's own.
 //! What a client shows the gateway is no part of it.
 
-pub mod oauth;
+pub(crate) mod oauth;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ const REMARK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What was read for an upstream. Equal settings with other material make another upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Material {
+pub(crate) struct Material {
     /// Variables of a child process.
     pub env: Vec<(String, Secret)>,
     tls: Option<Settings>,
@@ -42,7 +42,7 @@ pub struct Material {
 
 /// How an upstream is reached and what it is shown.
 #[derive(Debug, Default)]
-pub struct Access {
+pub(crate) struct Access {
     /// What it was made of.
     pub material: Material,
     /// How its `https` URLs are reached.
@@ -72,7 +72,7 @@ pub enum AccessError {
 
 impl Material {
     /// Reads what `upstream` needs. Blocks.
-    pub fn read(upstream: &config::Upstream) -> Result<Self, AccessError> {
+    pub(crate) fn read(upstream: &config::Upstream) -> Result<Self, AccessError> {
         let mut material = Self::default();
         for (name, source) in upstream.command.iter().flat_map(|command| &command.secret_env) {
             material.env.push((name.clone(), Secret::read(source)?));
@@ -136,7 +136,7 @@ fn basic(user: &[u8], password: &[u8]) -> Result<HeaderValue, AccessError> {
 
 impl Access {
     /// What `upstream` needs, of what was read for it.
-    pub fn new(
+    pub(crate) fn new(
         upstream: &config::Upstream,
         material: Material,
         connectors: &mut Connectors,
@@ -154,7 +154,7 @@ impl Access {
     }
 
     /// Goes on with the tokens of `same`, should they be the same.
-    pub fn adopt(&mut self, same: &Self) {
+    pub(crate) fn adopt(&mut self, same: &Self) {
         if let (Some(tokens), Some(old)) = (&self.tokens, &same.tokens)
             && tokens.are_fetched_like(old)
             && self.material.client_secret == same.material.client_secret
@@ -165,12 +165,12 @@ impl Access {
     }
 
     /// Whether it wants tokens.
-    pub fn has_tokens(&self) -> bool {
+    pub(crate) fn has_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
     /// Adds the headers that every request carries.
-    pub fn show(&self, headers: &mut HeaderMap) {
+    pub(crate) fn show(&self, headers: &mut HeaderMap) {
         for (name, value) in &self.material.headers {
             headers.insert(name.clone(), value.clone());
         }
@@ -178,14 +178,14 @@ impl Access {
 
     /// Whether an exchange failed because the other side did not accept our certificate, which it may tell only after
     /// the handshake; told to the operator.
-    pub fn was_refused(&self, upstream: &str, error: &(dyn std::error::Error + 'static)) -> bool {
+    pub(crate) fn was_refused(&self, upstream: &str, error: &(dyn std::error::Error + 'static)) -> bool {
         let fault = self.tls.as_ref().and_then(|_| Fault::of(error));
         let refused = fault.filter(|fault| *fault == Fault::OurCertificate);
         refused.inspect(|fault| self.remark(upstream, *fault)).is_some()
     }
 
     /// Tells the operator what was wrong with TLS, now and then.
-    pub fn remark(&self, upstream: &str, fault: Fault) {
+    pub(crate) fn remark(&self, upstream: &str, fault: Fault) {
         if !fault.is_about_trust() {
             tracing::debug!(upstream, %fault, "no TLS");
             return;

@@ -45,7 +45,7 @@ const REJECTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The token of one upstream, and how it is fetched.
 #[derive(Debug)]
-pub struct AccessTokens {
+pub(crate) struct AccessTokens {
     upstream: String,
     oauth: OAuth,
     url: Uri,
@@ -60,7 +60,7 @@ pub struct AccessTokens {
 
 /// What `Authorization` says, and for how long.
 #[derive(Debug)]
-pub struct AccessToken {
+pub(crate) struct AccessToken {
     /// `Bearer` and the token.
     pub header: HeaderValue,
     /// When to fetch the next, and when this one is over; `None`: nobody said.

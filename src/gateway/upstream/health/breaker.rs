@@ -15,16 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::millis;
-use config;
 
 /// The share that a replica begins with when it comes back, of [`WEIGHT_MAX`].
 const WEIGHT_MIN: u64 = 64;
 /// The weight of a replica that has its full share.
-pub const WEIGHT_MAX: u64 = 1024;
+pub(crate) const WEIGHT_MAX: u64 = 1024;
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub(crate) struct Rules {
     failures_max: u32,
     open_time_ms: u64,
     open_time_max_ms: u64,
@@ -35,7 +34,7 @@ pub struct Rules {
 
 impl Rules {
     /// The rules of one upstream.
-    pub fn of(config: &config::Replicas) -> Self {
+    pub(crate) fn of(config: &config::Replicas) -> Self {
         let config::Replicas { breaker, health, slow_start, .. } = config;
         Self {
             failures_max: u32::try_from(breaker.failures_max).unwrap_or(u32::MAX),
@@ -49,7 +48,7 @@ impl Rules {
 
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerState {
+pub(crate) enum BreakerState {
     /// Requests pass.
     Closed,
     /// Requests are refused.
@@ -60,10 +59,10 @@ pub enum BreakerState {
 
 impl BreakerState {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
+    pub(crate) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
     /// The word for metrics.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::Open => "open",
@@ -74,7 +73,7 @@ impl BreakerState {
 
 /// How a request passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub(crate) enum Pass {
     /// As any other.
     Free,
     /// As the one by which the replica is judged.
@@ -85,7 +84,7 @@ pub enum Pass {
 
 /// What went wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestFault {
+pub(crate) enum RequestFault {
     /// There was no connection, it broke, or what came on it was no answer.
     Broken,
     /// There was no answer in time.
@@ -94,7 +93,7 @@ pub enum RequestFault {
 
 /// Decides which requests one replica gets.
 #[derive(Debug, Default)]
-pub struct Breaker {
+pub(crate) struct Breaker {
     state: AtomicU8,
     /// Counted in a row: one success begins anew.
     failures: AtomicU32,
@@ -112,12 +111,12 @@ pub struct Breaker {
 
 impl Breaker {
     /// Of a replica that has joined others at this time.
-    pub fn joining(now_ms: u64) -> Self {
+    pub(crate) fn joining(now_ms: u64) -> Self {
         Self { closed_ms: AtomicU64::new(now_ms), ..Self::default() }
     }
 
     /// Its state.
-    pub fn state(&self) -> BreakerState {
+    pub(crate) fn state(&self) -> BreakerState {
         match self.state.load(Ordering::Acquire) {
             0 => BreakerState::Closed,
             1 => BreakerState::Open,
@@ -126,7 +125,7 @@ impl Breaker {
     }
 
     /// Whether a request would pass.
-    pub fn is_fit(&self, rules: &Rules, now_ms: u64) -> bool {
+    pub(crate) fn is_fit(&self, rules: &Rules, now_ms: u64) -> bool {
         match self.state() {
             BreakerState::Closed => true,
             BreakerState::Open => !rules.is_asked && now_ms >= self.until_ms(),
@@ -136,7 +135,7 @@ impl Breaker {
 
     /// Lets a request pass, or not. What passes must [`succeed`](Self::succeed), [`fail`](Self::fail) or
     /// [`give_up`](Self::give_up).
-    pub fn pass(&self, rules: &Rules, now_ms: u64) -> Option<Pass> {
+    pub(crate) fn pass(&self, rules: &Rules, now_ms: u64) -> Option<Pass> {
         if self.state() == BreakerState::Closed {
             return Some(Pass::Free);
         }
@@ -149,7 +148,7 @@ impl Breaker {
     }
 
     /// A request was answered. True if that closed the breaker.
-    pub fn succeed(&self, pass: Pass, now_ms: u64) -> bool {
+    pub(crate) fn succeed(&self, pass: Pass, now_ms: u64) -> bool {
         if pass == Pass::Aside {
             return false;
         }
@@ -162,7 +161,7 @@ impl Breaker {
     }
 
     /// A request failed. True if that opened the breaker.
-    pub fn fail(&self, pass: Pass, failure: RequestFault, rules: &Rules, now_ms: u64) -> bool {
+    pub(crate) fn fail(&self, pass: Pass, failure: RequestFault, rules: &Rules, now_ms: u64) -> bool {
         let is_opened = match pass {
             Pass::Aside => false,
             Pass::Trial => self.open_from(BreakerState::HalfOpen, failure, rules, now_ms),
@@ -178,14 +177,14 @@ impl Breaker {
     }
 
     /// What became of a request says nothing.
-    pub fn give_up(&self, pass: Pass) {
+    pub(crate) fn give_up(&self, pass: Pass) {
         if pass == Pass::Trial {
             self.is_trying.store(false, Ordering::Release);
         }
     }
 
     /// The replica answers questions. True if that closed the breaker.
-    pub fn found_fit(&self, rules: &Rules, now_ms: u64) -> bool {
+    pub(crate) fn found_fit(&self, rules: &Rules, now_ms: u64) -> bool {
         if self.state() != BreakerState::Open || now_ms < self.until_ms() {
             return false;
         }
@@ -198,7 +197,7 @@ impl Breaker {
     }
 
     /// The replica answers no questions. True if that opened the breaker.
-    pub fn found_unfit(&self, rules: &Rules, now_ms: u64) -> bool {
+    pub(crate) fn found_unfit(&self, rules: &Rules, now_ms: u64) -> bool {
         match self.state() {
             BreakerState::Open => {
                 self.prolong(rules, now_ms);
@@ -209,12 +208,12 @@ impl Breaker {
     }
 
     /// When an open one is to be tried; 0 if it was never open.
-    pub fn until_ms(&self) -> u64 {
+    pub(crate) fn until_ms(&self) -> u64 {
         self.until_ms.load(Ordering::Relaxed)
     }
 
     /// How long it has been open; 0 if it is not.
-    pub fn open_for_ms(&self, now_ms: u64) -> u64 {
+    pub(crate) fn open_for_ms(&self, now_ms: u64) -> u64 {
         match self.state() {
             BreakerState::Closed => 0,
             BreakerState::Open | BreakerState::HalfOpen => {
@@ -224,7 +223,7 @@ impl Breaker {
     }
 
     /// How much of its share the replica gets, up to [`WEIGHT_MAX`].
-    pub fn weight(&self, rules: &Rules, now_ms: u64) -> u64 {
+    pub(crate) fn weight(&self, rules: &Rules, now_ms: u64) -> u64 {
         let closed_ms = self.closed_ms.load(Ordering::Relaxed);
         let since_ms = now_ms.saturating_sub(closed_ms);
         if closed_ms == 0 || since_ms >= rules.slow_start_ms {

@@ -9,28 +9,28 @@ const ANSWERED: u64 = 1 << 32;
 
 /// The load of a replica.
 #[derive(Debug, Default)]
-pub struct Load(AtomicU64);
+pub(crate) struct Load(AtomicU64);
 
 impl Load {
     /// A request goes out.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The request is no longer in flight.
-    pub fn end(&self, is_answered: bool) {
+    pub(crate) fn end(&self, is_answered: bool) {
         let change = if is_answered { ANSWERED - 1 } else { u64::MAX };
         // Wraps: minus one is the largest number.
         self.0.fetch_add(change, Ordering::Relaxed);
     }
 
     /// Requests on their way.
-    pub fn in_flight(&self) -> u64 {
+    pub(crate) fn in_flight(&self) -> u64 {
         self.0.load(Ordering::Relaxed) % ANSWERED
     }
 
     /// Requests that were answered; begins anew after four thousand million.
-    pub fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.0.load(Ordering::Relaxed) / ANSWERED
     }
 }

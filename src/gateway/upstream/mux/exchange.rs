@@ -33,14 +33,13 @@ use protocol::version::{Era, Version};
 
 /// Who calls, where connections are not for everybody: a header that only this process sees. Without it, it is the
 /// gateway itself, or a client that nobody asked who it is.
-pub const CALLER: HeaderName = HeaderName::from_static("trunkline-caller");
+pub(crate) const CALLER: HeaderName = HeaderName::from_static("trunkline-caller");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// How the connections of one kind of upstream are made.
-#[expect(async_fn_in_trait, reason = "it is called on the thread that owns the client, never across threads")]
-pub trait Connect {
+pub(crate) trait Connect {
     /// The sessions that are open.
     fn sessions(&self) -> &MuxSessions;
 
@@ -64,7 +63,7 @@ pub trait Connect {
 
 /// Who wants a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct ConnectRequest<'a> {
+pub(crate) struct ConnectRequest<'a> {
     /// The thread that will run it.
     pub client: &'a Client,
     /// The upstream.
@@ -77,7 +76,7 @@ pub struct ConnectRequest<'a> {
 
 /// A message that was posted.
 #[derive(Clone, Copy, Debug)]
-pub struct MuxPost<'a> {
+pub(crate) struct MuxPost<'a> {
     /// The message, as its caller wrote it.
     pub message: &'a Bytes,
     /// What was found in it.
@@ -98,18 +97,18 @@ pub struct MuxPost<'a> {
 
 impl MuxPost<'_> {
     /// Whether its method is this.
-    pub fn is(&self, method: &str) -> bool {
+    pub(crate) fn is(&self, method: &str) -> bool {
         self.envelope.method.as_ref().is_some_and(|literal| literal.equals(self.message, method))
     }
 
     /// The literal of its id.
-    pub fn id(&self) -> &[u8] {
+    pub(crate) fn id(&self) -> &[u8] {
         self.envelope.id.clone().and_then(|id| self.message.get(id)).unwrap_or_default()
     }
 }
 
 /// Answers a request. `connect`: the connections of `upstream`.
-pub async fn send(
+pub(crate) async fn send(
     client: &Client,
     upstream: &Upstream,
     connect: &impl Connect,
@@ -179,7 +178,11 @@ pub async fn send(
 }
 
 /// Passes a message through a connection.
-pub async fn pass(pipe: &MuxConnection, session: u64, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+pub(crate) async fn pass(
+    pipe: &MuxConnection,
+    session: u64,
+    post: MuxPost<'_>,
+) -> Result<Reply, UpstreamError> {
     let MuxPost { message, envelope, headers, is_own, era, json_depth_max, deadline, sending } = post;
     match envelope.kind {
         MessageKind::Request => {
@@ -214,7 +217,7 @@ pub async fn pass(pipe: &MuxConnection, session: u64, post: MuxPost<'_>) -> Resu
 }
 
 /// Opens a session over a connection of its own by the caller's `initialize`. One that is refused ends it.
-pub async fn open_session(
+pub(crate) async fn open_session(
     sessions: &MuxSessions,
     pipe: MuxConnection,
     post: MuxPost<'_>,
@@ -243,19 +246,19 @@ pub async fn open_session(
 }
 
 /// A reply without a body.
-pub fn empty(status: StatusCode) -> Reply {
+pub(crate) fn empty(status: StatusCode) -> Reply {
     let mut response = Response::new(());
     *response.status_mut() = status;
     Reply { head: response.into_parts().0, body: Incoming::Whole(None), lease: None, replica: None }
 }
 
 /// A JSON reply.
-pub fn json(answer: Bytes) -> Reply {
+pub(crate) fn json(answer: Bytes) -> Reply {
     respond(JSON, Incoming::Whole(Some(answer)))
 }
 
 /// A reply of server-sent events.
-pub fn stream(events: Incoming) -> Reply {
+pub(crate) fn stream(events: Incoming) -> Reply {
     respond(SSE, events)
 }
 
@@ -301,7 +304,7 @@ fn respond(media: HeaderValue, body: Incoming) -> Reply {
 
 /// The events of a reply, while they come.
 #[derive(Debug)]
-pub struct Body {
+pub(crate) struct Body {
     first: Option<Bytes>,
     rest: queue::PieceReceiver,
     _in_flight: Option<MuxCall>,
@@ -313,7 +316,7 @@ impl Body {
     }
 
     /// The next piece.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenReply>>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenReply>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(first)));
         }
@@ -323,24 +326,24 @@ impl Body {
 
 /// Ends a connection unless it is kept.
 #[derive(Debug)]
-pub struct CloseOnDrop {
+pub(crate) struct CloseOnDrop {
     pipe: MuxConnection,
     is_kept: bool,
 }
 
 impl CloseOnDrop {
     /// It ends when this is dropped.
-    pub fn new(pipe: MuxConnection) -> Self {
+    pub(crate) fn new(pipe: MuxConnection) -> Self {
         Self { pipe, is_kept: false }
     }
 
     /// The connection.
-    pub fn pipe(&self) -> &MuxConnection {
+    pub(crate) fn pipe(&self) -> &MuxConnection {
         &self.pipe
     }
 
     /// It does not end.
-    pub fn keep(mut self) -> MuxConnection {
+    pub(crate) fn keep(mut self) -> MuxConnection {
         self.is_kept = true;
         self.pipe.clone()
     }

@@ -14,21 +14,20 @@ use protocol::version::Era;
 
 /// The connection's side: takes what is to be written.
 #[derive(Debug)]
-pub struct WriteHalf {
+pub(crate) struct WriteHalf {
     outgoing: mpsc::Receiver<Segments>,
-    pipe: MuxConnection,
 }
 
 /// Where the connection hands in what it reads. Dropped, the connection is gone.
 #[derive(Debug)]
-pub struct ReadHalf {
+pub(crate) struct ReadHalf {
     pipe: MuxConnection,
     scratch: ScratchBox,
 }
 
 /// What became of a message that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposition {
+pub(crate) enum Disposition {
     /// It went where it belongs.
     Delivered,
     /// It is a message, but it belongs to nobody.
@@ -39,7 +38,7 @@ pub enum Disposition {
 
 /// A call that was sent. Dropped before its answer came, it is given up.
 #[derive(Debug)]
-pub struct MuxCall {
+pub(crate) struct MuxCall {
     pub(super) pipe: MuxConnection,
     pub(super) own: u64,
     pub(super) era: Era,
@@ -57,13 +56,13 @@ impl std::fmt::Debug for ScratchBox {
 }
 
 pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, pipe: &MuxConnection) -> (WriteHalf, ReadHalf) {
-    let wire = WriteHalf { outgoing, pipe: pipe.clone() };
+    let wire = WriteHalf { outgoing };
     (wire, ReadHalf { pipe: pipe.clone(), scratch: ScratchBox(Scratch::default()) })
 }
 
 impl ReadHalf {
     /// Takes in a message.
-    pub fn receive(&mut self, message: &Bytes) -> Disposition {
+    pub(crate) fn receive(&mut self, message: &Bytes) -> Disposition {
         let heard = hear(&mut self.scratch.0, message, self.pipe.0.bounds.json_depth_max);
         let Some(heard) = heard else { return Disposition::Garbage };
         let delivery = self.pipe.lock().deliver(&heard, message);
@@ -78,7 +77,7 @@ impl ReadHalf {
     }
 
     /// The pipe that it belongs to.
-    pub fn pipe(&self) -> &MuxConnection {
+    pub(crate) fn pipe(&self) -> &MuxConnection {
         &self.pipe
     }
 }
@@ -94,18 +93,13 @@ impl Drop for ReadHalf {
 
 impl WriteHalf {
     /// The next message to be written. May be dropped and called again.
-    pub async fn next(&mut self) -> Option<Segments> {
+    pub(crate) async fn next(&mut self) -> Option<Segments> {
         self.outgoing.recv().await
     }
 
     /// The next message, if there is one already.
-    pub fn next_ready(&mut self) -> Option<Segments> {
+    pub(crate) fn next_ready(&mut self) -> Option<Segments> {
         self.outgoing.try_recv().ok()
-    }
-
-    /// The pipe that it belongs to.
-    pub fn pipe(&self) -> &MuxConnection {
-        &self.pipe
     }
 }
 

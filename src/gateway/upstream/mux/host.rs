@@ -22,7 +22,7 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What the connections of all threads share.
 #[derive(Debug)]
-pub struct SharedHost {
+pub(crate) struct SharedHost {
     /// How many child processes may run.
     pub children: Arc<Quota>,
     limits: ArcSwap<Limits>,
@@ -30,7 +30,7 @@ pub struct SharedHost {
 
 /// Bounds of every connection.
 #[derive(Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Bytes of one message.
     pub message_bytes_max: usize,
     /// Nesting of a message.
@@ -42,7 +42,7 @@ pub struct Limits {
 }
 
 /// A thread's place for connections.
-pub struct Host {
+pub(crate) struct Host {
     /// What all threads share.
     pub shared: Arc<SharedHost>,
     /// Memory for reading what goes into a pipe.
@@ -55,20 +55,20 @@ pub struct Host {
 
 impl SharedHost {
     /// By configuration. What waits for readers is counted in `budget`.
-    pub fn new(config: &Config, budget: &Arc<ByteBudget>) -> Arc<Self> {
+    pub(crate) fn new(config: &Config, budget: &Arc<ByteBudget>) -> Arc<Self> {
         let children = Quota::new(config.limits.children_max);
         Arc::new(Self { children, limits: ArcSwap::from_pointee(Limits::of(config, budget)) })
     }
 
     /// Takes up a new configuration.
-    pub fn reconfigure(&self, config: &Config) {
+    pub(crate) fn reconfigure(&self, config: &Config) {
         self.children.set_max(config.limits.children_max);
         let budget = Arc::clone(&self.limits().budget);
         self.limits.store(Arc::new(Limits::of(config, &budget)));
     }
 
     /// The bounds in force.
-    pub fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
+    pub(crate) fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
         self.limits.load()
     }
 }
@@ -85,7 +85,7 @@ impl Limits {
     }
 
     /// What a pipe is made with.
-    pub fn bounds(&self) -> MuxBounds {
+    pub(crate) fn bounds(&self) -> MuxBounds {
         MuxBounds {
             waiting_bytes_max: self.message_bytes_max.min(WAITING_BYTES_MAX),
             json_depth_max: self.json_depth_max,
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Host {
 
 impl Host {
     /// A place on the current thread.
-    pub fn new(shared: &Arc<SharedHost>, panics: IntCounter) -> Rc<Self> {
+    pub(crate) fn new(shared: &Arc<SharedHost>, panics: IntCounter) -> Rc<Self> {
         Rc::new(Self {
             shared: Arc::clone(shared),
             scratch: RefCell::default(),
@@ -114,38 +114,38 @@ impl Host {
     }
 
     /// Runs a connection.
-    pub fn run(&self, connection: impl Future<Output = ()> + 'static) {
+    pub(crate) fn run(&self, connection: impl Future<Output = ()> + 'static) {
         self.tasks.spawn(connection);
     }
 
     /// From now on the thread takes in nothing new.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closing.cancel();
     }
 
     /// Completes when the thread takes in nothing new: what waits for a client to come back waits in vain, and would hold
     /// up the end.
-    pub async fn closing(&self) {
+    pub(crate) async fn closing(&self) {
         self.closing.cancelled().await;
     }
 
     /// Completes when connections that nobody uses are to end, as the thread has nothing else to do.
-    pub async fn leaving(&self) {
+    pub(crate) async fn leaving(&self) {
         self.leaving.cancelled().await;
     }
 
     /// Whether that is so: a connection that is opened now would end at once, and hold up the end of the thread.
-    pub fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_cancelled()
     }
 
     /// Completes when every connection is to end.
-    pub async fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         self.cut.cancelled().await;
     }
 
     /// Ends the connections of this thread: idle ones at once, the others when they are idle or the drain cuts them.
-    pub async fn finish(&self, drain: &Drain) {
+    pub(crate) async fn finish(&self, drain: &Drain) {
         self.closing.cancel();
         self.leaving.cancel();
         let cut = async {

@@ -15,7 +15,7 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What a message is. Spans are of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IncomingKind {
+pub(crate) enum IncomingKind {
     /// The answer to a call.
     Response {
         /// Where its id stands.
@@ -66,7 +66,7 @@ pub enum IncomingKind {
 
 /// A number of ours in a message. `None` if what stands there is no number of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnNumber {
+pub(crate) struct OwnNumber {
     /// The number that this process gave to the call.
     pub own: Option<u64>,
     /// Where it stands.
@@ -82,7 +82,7 @@ impl OwnNumber {
     }
 
     /// The message with `literal` in its place, and at `repeated`.
-    pub fn replaced(&self, message: &Bytes, literal: &Bytes, repeated: Option<&Span>) -> Segments {
+    pub(crate) fn replaced(&self, message: &Bytes, literal: &Bytes, repeated: Option<&Span>) -> Segments {
         let edit = |span: &Span| Edit { span: span.clone(), with: literal.clone() };
         let Some(repeated) = repeated else { return splice(message, &[edit(&self.span)]) };
         let mut edits = [edit(&self.span), edit(repeated)];
@@ -92,7 +92,7 @@ impl OwnNumber {
 }
 
 /// Reads a message. `None`: it is none.
-pub fn hear(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<IncomingKind> {
+pub(crate) fn hear(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<IncomingKind> {
     let envelope = match Envelope::parse(scratch, message, depth_max) {
         Ok(envelope) => envelope,
         Err(EnvelopeError::NotJsonRpc { .. }) => {

@@ -11,15 +11,15 @@
 //! Invariants: nothing waits under the lock; nobody who reads slowly holds up the connection; once the connection is
 //! gone, nobody waits for it any more.
 
-pub mod exchange;
-pub mod halves;
-pub mod host;
-pub mod incoming_message;
+pub(crate) mod exchange;
+pub(crate) mod halves;
+pub(crate) mod host;
+pub(crate) mod incoming_message;
 mod listener;
-pub mod outgoing;
-pub mod pending_calls;
-pub mod queue;
-pub mod sessions;
+pub(crate) mod outgoing;
+pub(crate) mod pending_calls;
+pub(crate) mod queue;
+pub(crate) mod sessions;
 mod state;
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
+pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
 use self::state::{MuxKind, MuxState, ReplyHandle};
@@ -45,16 +45,16 @@ use protocol::version::Era;
 
 /// Marks a request of the gateway itself.
 #[derive(Clone, Copy, Debug)]
-pub struct OwnRequest;
+pub(crate) struct OwnRequest;
 
 /// Messages that wait to be written.
 const OUTGOING_MAX: usize = 64;
 /// The session of a connection that carries only one.
-pub const ONLY_SESSION: u64 = 0;
+pub(crate) const ONLY_SESSION: u64 = 0;
 
 /// Bounds of one connection.
 #[derive(Clone, Debug)]
-pub struct MuxBounds {
+pub(crate) struct MuxBounds {
     /// Bytes that wait for one reader, unless they are one message.
     pub waiting_bytes_max: usize,
     /// Nesting of a message.
@@ -65,7 +65,7 @@ pub struct MuxBounds {
 
 /// A handle to a connection, for callers on every thread.
 #[derive(Clone, Debug)]
-pub struct MuxConnection(Arc<MuxInner>);
+pub(crate) struct MuxConnection(Arc<MuxInner>);
 
 #[derive(Debug)]
 struct MuxInner {
@@ -78,7 +78,7 @@ struct MuxInner {
 
 /// A request on its way into a pipe.
 #[derive(Clone, Copy, Debug)]
-pub struct MuxRequest<'a> {
+pub(crate) struct MuxRequest<'a> {
     /// The session that it belongs to.
     pub session: u64,
     /// The message.
@@ -97,7 +97,7 @@ pub struct MuxRequest<'a> {
 
 impl MuxConnection {
     /// A pipe, and the ends that the connection holds.
-    pub fn new(bounds: MuxBounds) -> (Self, WriteHalf, ReadHalf) {
+    pub(crate) fn new(bounds: MuxBounds) -> (Self, WriteHalf, ReadHalf) {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
         let pipe = Self(Arc::new(MuxInner {
             state: Mutex::new(MuxState::new()),
@@ -112,7 +112,7 @@ impl MuxConnection {
 
     /// Sends a request. What comes for it, its answer last, comes out of the receiver. `Unreachable`: the connection
     /// is over, and the request was not sent.
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         request: MuxRequest<'_>,
     ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
@@ -153,24 +153,24 @@ impl MuxConnection {
     }
 
     /// Sends a notification or response.
-    pub async fn tell(&self, message: Segments) -> Result<(), UpstreamError> {
+    pub(crate) async fn tell(&self, message: Segments) -> Result<(), UpstreamError> {
         self.lock().used = Instant::now();
         self.0.outgoing.send(message).await.map_err(|_| UpstreamError::Unreachable)
     }
 
     /// The id under which a call runs that its caller calls `id`.
-    pub fn own_id(&self, session: u64, id: &[u8]) -> Option<u64> {
+    pub(crate) fn own_id(&self, session: u64, id: &[u8]) -> Option<u64> {
         self.lock().book.find(session, id)
     }
 
     /// The caller wants no answer any more. It gets one all the same, as one that waited on would wait in vain; the
     /// other side's, should there be one, is dropped.
-    pub fn cancel(&self, own: u64) {
+    pub(crate) fn cancel(&self, own: u64) {
         self.lock().cancel(own);
     }
 
     /// The stream of what belongs to no call of this session. An earlier one ends. `None`: there is no such session.
-    pub fn listen(&self, session: u64) -> Option<queue::PieceReceiver> {
+    pub(crate) fn listen(&self, session: u64) -> Option<queue::PieceReceiver> {
         let mut state = self.lock();
         if state.is_gone {
             return None;
@@ -179,7 +179,7 @@ impl MuxConnection {
     }
 
     /// From now on the connection carries one session, whose client takes requests.
-    pub fn begin_session(&self) -> u64 {
+    pub(crate) fn begin_session(&self) -> u64 {
         let mut state = self.lock();
         state.kind = MuxKind::Session;
         state.listeners.entry(ONLY_SESSION).or_default();
@@ -187,12 +187,12 @@ impl MuxConnection {
     }
 
     /// From now on the connection carries sessions that share one which the gateway opens.
-    pub fn share(&self) {
+    pub(crate) fn share(&self) {
         self.lock().kind = MuxKind::Shared;
     }
 
     /// One more of the sessions that share the connection.
-    pub fn add_session(&self) -> u64 {
+    pub(crate) fn add_session(&self) -> u64 {
         let mut state = self.lock();
         let session = state.next_session;
         state.next_session += 1;
@@ -202,7 +202,7 @@ impl MuxConnection {
 
     /// A session is over. Returns the resources that no session is subscribed to any more, and the log level that the
     /// other side is to be told, if it changes.
-    pub fn remove_session(&self, session: u64) -> (Vec<Box<str>>, Option<Level>) {
+    pub(crate) fn remove_session(&self, session: u64) -> (Vec<Box<str>>, Option<Level>) {
         let mut state = self.lock();
         let before = state.most_verbose();
         let Some(removed) = state.listeners.remove(&session) else { return (Vec::new(), None) };
@@ -214,7 +214,7 @@ impl MuxConnection {
     }
 
     /// True if this session is the first to subscribe to the resource.
-    pub fn subscribe(&self, session: u64, uri: &str) -> bool {
+    pub(crate) fn subscribe(&self, session: u64, uri: &str) -> bool {
         let mut state = self.lock();
         let is_first = state.listeners.values().all(|listener| !listener.is_subscribed(uri));
         if let Some(listener) = state.listeners.get_mut(&session) {
@@ -224,7 +224,7 @@ impl MuxConnection {
     }
 
     /// True if no session is subscribed to the resource any more.
-    pub fn unsubscribe(&self, session: u64, uri: &str) -> bool {
+    pub(crate) fn unsubscribe(&self, session: u64, uri: &str) -> bool {
         let mut state = self.lock();
         if let Some(listener) = state.listeners.get_mut(&session) {
             listener.unsubscribe(uri);
@@ -233,7 +233,7 @@ impl MuxConnection {
     }
 
     /// A session's log level. Returns what the other side is to be told, if that changes.
-    pub fn set_level(&self, session: u64, level: Level) -> Option<Level> {
+    pub(crate) fn set_level(&self, session: u64, level: Level) -> Option<Level> {
         let mut state = self.lock();
         let before = state.most_verbose();
         state.listeners.get_mut(&session)?.level = Some(level);
@@ -241,7 +241,7 @@ impl MuxConnection {
     }
 
     /// Sends a request whose answer nobody waits for. `params` is JSON. It is lost if the other side does not read.
-    pub fn ask_in_passing(&self, method: &str, params: &str) {
+    pub(crate) fn ask_in_passing(&self, method: &str, params: &str) {
         let (sender, _) = queue::queue(0, &self.0.bounds.budget);
         let handle = ReplyHandle { sender, era: Era::Legacy, has_parts: false };
         let call = PendingCall {
@@ -262,19 +262,19 @@ impl MuxConnection {
     }
 
     /// Asks the connection to end.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.close_if(|_| true);
     }
 
     /// Asks the connection to end if no session needs it and nobody used it for so long. True if it is to end.
-    pub fn close_if_unused_for(&self, idle: Duration) -> bool {
+    pub(crate) fn close_if_unused_for(&self, idle: Duration) -> bool {
         self.close_if(|state| {
             state.listeners.is_empty() && state.book.is_idle() && state.used.elapsed() >= idle
         })
     }
 
     /// Asks the connection to end if nobody waits for an answer, but to be told of changes. True if it is to end.
-    pub fn close_if_uncalled(&self) -> bool {
+    pub(crate) fn close_if_uncalled(&self) -> bool {
         self.close_if(|state| !state.book.has_calls())
     }
 
@@ -289,56 +289,41 @@ impl MuxConnection {
     }
 
     /// Completes once somebody asked the connection to end.
-    pub async fn closing(&self) {
+    pub(crate) async fn closing(&self) {
         self.0.closing.cancelled().await;
     }
 
     /// True once the connection is gone, or about to go.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.0.gone.is_cancelled() || self.0.closing.is_cancelled()
-    }
-
-    /// Completes once the connection is gone.
-    pub async fn gone(&self) {
-        self.0.gone.cancelled().await;
-    }
-
-    /// True if nobody waits for an answer.
-    pub fn is_idle(&self) -> bool {
-        self.lock().book.is_idle()
     }
 
     /// Since when nothing is under way, not even what nobody waits for, unless it was given up `patience` ago. `None`:
     /// something is.
-    pub fn quiet_since(&self, patience: Duration) -> Option<Instant> {
+    pub(crate) fn quiet_since(&self, patience: Duration) -> Option<Instant> {
         let state = self.lock();
         let is_quiet = state.book.is_empty() || (state.book.is_idle() && state.used.elapsed() >= patience);
         is_quiet.then_some(state.used)
     }
 
     /// What is held for it is counted against this.
-    pub fn budget(&self) -> &Arc<ByteBudget> {
+    pub(crate) fn budget(&self) -> &Arc<ByteBudget> {
         &self.0.bounds.budget
     }
 
     /// True if nobody but the gateway waits for an answer.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.lock().book.is_own()
     }
 
     /// What the gateway has asked is not waited for any more: it is taken for not answered in time.
-    pub fn abandon_own(&self) {
+    pub(crate) fn abandon_own(&self) {
         self.lock().book.abandon_own();
     }
 
     /// True if the other side has answered anything.
-    pub fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.lock().has_answered
-    }
-
-    /// Whether `other` is the same connection.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
     }
 
     fn lock(&self) -> MutexGuard<'_, MuxState> {

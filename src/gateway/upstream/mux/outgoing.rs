@@ -13,7 +13,7 @@ use protocol::splice::{Edit, Segments, splice};
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// A request under the id `own`.
-pub fn request(message: &Bytes, envelope: &Envelope, own: u64, headers: &HeaderMap) -> Segments {
+pub(crate) fn request(message: &Bytes, envelope: &Envelope, own: u64, headers: &HeaderMap) -> Segments {
     let own = Bytes::from(own.to_string());
     let mut edits = Vec::with_capacity(3);
     edits.extend(envelope.id.clone().map(|span| Edit { span, with: own.clone() }));
@@ -25,23 +25,23 @@ pub fn request(message: &Bytes, envelope: &Envelope, own: u64, headers: &HeaderM
 }
 
 /// A notification or response: it has no id that would have to be another.
-pub fn unchanged(message: Bytes) -> Segments {
+pub(crate) fn unchanged(message: Bytes) -> Segments {
     on_one_line(message.into())
 }
 
 /// `notifications/cancelled` about the call that runs under `own`. `request_id`: what stands for it in the message.
-pub fn cancellation(message: &Bytes, request_id: Span, own: u64) -> Segments {
+pub(crate) fn cancellation(message: &Bytes, request_id: Span, own: u64) -> Segments {
     on_one_line(splice(message, &[Edit { span: request_id, with: own.to_string().into() }]))
 }
 
 /// Where `notifications/cancelled` says which request it is about.
-pub fn cancelled_id(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<Span> {
+pub(crate) fn cancelled_id(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<Span> {
     let root = scratch.index(message, depth_max).ok().map(Document::root)?;
     root.get("params")?.get("requestId").map(Value::span)
 }
 
 /// What ends the call `own` where no caller's message does.
-pub fn cancel(own: u64, why: &str) -> Segments {
+pub(crate) fn cancel(own: u64, why: &str) -> Segments {
     let why = quote(why);
     Segments::from(format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{own},"reason":{why}}}}}"#

@@ -15,7 +15,7 @@ const ABANDONED_MAX: usize = 1024;
 
 /// The calls in flight. `H` leads to who waits.
 #[derive(Debug)]
-pub struct PendingCalls<H> {
+pub(crate) struct PendingCalls<H> {
     next: u64,
     calls: BTreeMap<u64, PendingCall<H>>,
     abandoned: usize,
@@ -23,7 +23,7 @@ pub struct PendingCalls<H> {
 
 /// A call that was sent and has no answer yet.
 #[derive(Debug)]
-pub struct PendingCall<H> {
+pub(crate) struct PendingCall<H> {
     /// The literal of its id as the caller wrote it.
     pub id: Bytes,
     /// The literal of its progress token, if it has one.
@@ -38,7 +38,7 @@ pub struct PendingCall<H> {
 
 /// What a call is to the messages that name no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallRole {
+pub(crate) enum CallRole {
     /// They may be for its client.
     Call,
     /// The gateway asks: nobody is there whom they could reach.
@@ -55,7 +55,7 @@ impl<H> Default for PendingCalls<H> {
 
 impl<H> PendingCalls<H> {
     /// Enters a call and gives it its id.
-    pub fn enter(&mut self, call: PendingCall<H>) -> u64 {
+    pub(crate) fn enter(&mut self, call: PendingCall<H>) -> u64 {
         let own = self.next;
         self.next += 1;
         self.calls.insert(own, call);
@@ -63,12 +63,12 @@ impl<H> PendingCalls<H> {
     }
 
     /// The call of this id or progress token.
-    pub fn get_mut(&mut self, own: u64) -> Option<&mut PendingCall<H>> {
+    pub(crate) fn get_mut(&mut self, own: u64) -> Option<&mut PendingCall<H>> {
         self.calls.get_mut(&own)
     }
 
     /// Takes a call out: it is answered, or of no interest any more.
-    pub fn leave(&mut self, own: u64) -> Option<PendingCall<H>> {
+    pub(crate) fn leave(&mut self, own: u64) -> Option<PendingCall<H>> {
         let call = self.calls.remove(&own)?;
         if call.handle.is_none() {
             self.abandoned -= 1;
@@ -78,7 +78,7 @@ impl<H> PendingCalls<H> {
 
     /// Nobody waits for the call any more, but it runs on: its answer is expected and will be dropped. Returns what led
     /// to who waited.
-    pub fn abandon(&mut self, own: u64) -> Option<H> {
+    pub(crate) fn abandon(&mut self, own: u64) -> Option<H> {
         let handle = self.calls.get_mut(&own)?.handle.take()?;
         self.abandoned += 1;
         if self.abandoned > ABANDONED_MAX {
@@ -92,24 +92,24 @@ impl<H> PendingCalls<H> {
 
     /// The id under which a call of `session` runs that its client calls `id`; the newest, where it used one twice.
     /// What the gateway asks has ids that clients may use as well.
-    pub fn find(&self, session: u64, id: &[u8]) -> Option<u64> {
+    pub(crate) fn find(&self, session: u64, id: &[u8]) -> Option<u64> {
         let is_it =
             |call: &PendingCall<H>| call.session == session && call.id == id && call.role != CallRole::Own;
         self.calls.iter().rev().find(|(_, call)| is_it(call)).map(|(own, _)| *own)
     }
 
     /// True if somebody waits for a call that is no subscription.
-    pub fn has_calls(&self) -> bool {
+    pub(crate) fn has_calls(&self) -> bool {
         self.calls.values().any(|call| call.handle.is_some() && call.role != CallRole::Subscription)
     }
 
     /// True if all who wait are the gateway itself.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Own)
     }
 
     /// Gives up what the gateway has asked.
-    pub fn abandon_own(&mut self) {
+    pub(crate) fn abandon_own(&mut self) {
         let is_own = |call: &PendingCall<H>| call.role == CallRole::Own && call.handle.is_some();
         let own: Vec<u64> = self.calls.iter().filter(|(_, call)| is_own(call)).map(|(own, _)| *own).collect();
         for own in own {
@@ -118,29 +118,29 @@ impl<H> PendingCalls<H> {
     }
 
     /// The only call of a client that waits; `None` if there are several, or none.
-    pub fn only(&self) -> Option<u64> {
+    pub(crate) fn only(&self) -> Option<u64> {
         let mut awaited = self.awaited();
         let only = awaited.next()?;
         awaited.next().is_none().then_some(only)
     }
 
     /// The newest call of a client that waits.
-    pub fn newest(&self) -> Option<u64> {
+    pub(crate) fn newest(&self) -> Option<u64> {
         self.awaited().next()
     }
 
     /// True if there is no call, not even one that nobody waits for.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
     /// True if nobody waits for any call.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.calls.len() == self.abandoned
     }
 
     /// Takes all calls out.
-    pub fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
         self.abandoned = 0;
         std::mem::take(&mut self.calls).into_values()
     }

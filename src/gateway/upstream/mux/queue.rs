@@ -17,7 +17,7 @@ const OVERHEAD_BYTES: usize = 64;
 
 /// A message on its way to the reader.
 #[derive(Debug)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// Its bytes.
     pub data: Bytes,
     /// True if it is the answer to the call, and so the last.
@@ -26,14 +26,14 @@ pub struct Piece {
 
 /// Where messages go in.
 #[derive(Debug)]
-pub struct PieceSender {
+pub(crate) struct PieceSender {
     pieces: mpsc::UnboundedSender<(Piece, Reservation)>,
     shared: Arc<QueueState>,
 }
 
 /// Where they come out.
 #[derive(Debug)]
-pub struct PieceReceiver {
+pub(crate) struct PieceReceiver {
     pieces: mpsc::UnboundedReceiver<(Piece, Reservation)>,
     shared: Arc<QueueState>,
 }
@@ -48,7 +48,7 @@ struct QueueState {
 
 /// Why a message did not go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotSent {
+pub(crate) enum NotSent {
     /// The reader has not read what came before, or the process holds as much as it may.
     Full,
     /// There is no reader any more.
@@ -56,7 +56,7 @@ pub enum NotSent {
 }
 
 /// A queue for `bytes_max` bytes, or one message of any length. What waits in it is counted against `budget`.
-pub fn queue(bytes_max: usize, budget: &Arc<ByteBudget>) -> (PieceSender, PieceReceiver) {
+pub(crate) fn queue(bytes_max: usize, budget: &Arc<ByteBudget>) -> (PieceSender, PieceReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let shared = Arc::new(QueueState {
         bytes_max,
@@ -69,7 +69,7 @@ pub fn queue(bytes_max: usize, budget: &Arc<ByteBudget>) -> (PieceSender, PieceR
 
 impl PieceSender {
     /// Puts a message in. Dropped afterwards, the reader comes to a clean end.
-    pub fn send(&self, piece: Piece) -> Result<(), NotSent> {
+    pub(crate) fn send(&self, piece: Piece) -> Result<(), NotSent> {
         let bytes = piece.data.len() + OVERHEAD_BYTES;
         let before = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut counted = self.shared.budget.reservation();
@@ -81,24 +81,24 @@ impl PieceSender {
     }
 
     /// The reader gets an error after what it has not read yet.
-    pub fn break_off(self) {
+    pub(crate) fn break_off(self) {
         self.shared.is_broken.store(true, Ordering::Release);
     }
 
     /// Completes once nobody reads.
-    pub async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         self.pieces.closed().await;
     }
 
     /// True once nobody reads.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.pieces.is_closed()
     }
 }
 
 impl PieceReceiver {
     /// The next message; `None` at a clean end.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BrokenReply>>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BrokenReply>>> {
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
             Some((piece, _)) => {
                 let bytes = piece.data.len() + OVERHEAD_BYTES;
@@ -110,7 +110,7 @@ impl PieceReceiver {
     }
 
     /// As [`PieceReceiver::poll_next`].
-    pub async fn next(&mut self) -> Option<Result<Piece, BrokenReply>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<Piece, BrokenReply>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 }

@@ -10,11 +10,11 @@ use super::MuxConnection;
 
 /// All of one upstream.
 #[derive(Debug, Default)]
-pub struct MuxSessions(Mutex<HashMap<Box<[u8]>, SessionHandle>>);
+pub(crate) struct MuxSessions(Mutex<HashMap<Box<[u8]>, SessionHandle>>);
 
 /// A session and the connection that carries it.
 #[derive(Clone, Debug)]
-pub struct SessionHandle {
+pub(crate) struct SessionHandle {
     /// The connection that carries it.
     pub pipe: MuxConnection,
     /// The number by which the connection knows the session.
@@ -23,7 +23,7 @@ pub struct SessionHandle {
 
 impl MuxSessions {
     /// Keeps a session and gives it an id. `None`: the system has no randomness.
-    pub fn keep(&self, seat: SessionHandle) -> Option<HeaderValue> {
+    pub(crate) fn keep(&self, seat: SessionHandle) -> Option<HeaderValue> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         let id = bytes.iter().fold(String::with_capacity(32), |mut id, byte| {
@@ -38,7 +38,7 @@ impl MuxSessions {
     }
 
     /// The session of this id, while its connection lives.
-    pub fn get(&self, id: &HeaderValue) -> Option<SessionHandle> {
+    pub(crate) fn get(&self, id: &HeaderValue) -> Option<SessionHandle> {
         let mut seats = self.0.lock();
         let seat = seats.get(id.as_bytes())?;
         if seat.pipe.is_over() {
@@ -49,12 +49,12 @@ impl MuxSessions {
     }
 
     /// Whether the connection of one `fits`.
-    pub fn any(&self, fits: impl Fn(&MuxConnection) -> bool) -> bool {
+    pub(crate) fn any(&self, fits: impl Fn(&MuxConnection) -> bool) -> bool {
         self.0.lock().values().any(|seat| fits(&seat.pipe))
     }
 
     /// Forgets a session.
-    pub fn remove(&self, id: &HeaderValue) -> Option<SessionHandle> {
+    pub(crate) fn remove(&self, id: &HeaderValue) -> Option<SessionHandle> {
         self.0.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())
     }
 }

@@ -85,7 +85,7 @@ async fn ids_and_tokens_of_callers_never_meet() {
     let (last, is_answer) = next(&mut two).await;
     assert_eq!((&*last, is_answer), ("data: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\n\n", true));
     assert!(two.next().await.is_none());
-    assert!(pipe.is_idle() && pipe.has_answered());
+    assert!(pipe.lock().book.is_idle() && pipe.has_answered());
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_reader_that_leaves_cancels_a_modern_call_only() {
     drop(legacy);
     assert_eq!(pipe.own_id(0, b"1"), Some(1), "it runs on");
     drop(modern);
-    assert!(pipe.is_idle());
+    assert!(pipe.lock().book.is_idle());
     for expected in ["tools/call", "tools/call", r#""requestId":2"#] {
         let sent = text(&wire.next().await.expect("sent"));
         assert!(sent.contains(expected), "{sent}");
@@ -226,7 +226,7 @@ async fn nobody_waits_for_what_is_gone() {
     assert!(matches!(waiting.next().await, Some(Err(_))));
     assert!(matches!(stream.next().await, Some(Err(_))));
     assert!(pipe.is_over() && pipe.listen(ONLY_SESSION).is_none());
-    pipe.gone().await;
+    pipe.0.gone.cancelled().await;
     drop(wire);
     assert_eq!(pipe.tell(Segments::from(Bytes::new())).await, Err(UpstreamError::Unreachable));
 }

@@ -195,7 +195,7 @@ fn present(opened: io::Result<Directory>) -> io::Result<Option<Directory>> {
 }
 
 /// The text of a file of pins.
-pub fn text_of(book: &PinBook) -> String {
+pub(crate) fn text_of(book: &PinBook) -> String {
     let definition = |definition: &Definition| {
         let text = RawValue::from_string(definition.text.to_string()).ok()?;
         Some(FileDefinition { sha256: definition.hash.to_string(), definition: text })

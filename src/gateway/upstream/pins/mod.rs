@@ -12,10 +12,10 @@
 //!
 //! Invariant: with `pins = "off"` there is no [`Pins`], and nothing here runs.
 
-pub mod diff;
-pub mod pin_book;
+pub(crate) mod diff;
+pub(crate) mod pin_book;
 
-pub mod file;
+pub(crate) mod file;
 pub mod pending;
 
 use std::collections::HashSet;
@@ -45,7 +45,7 @@ const NAME_CHARS_MAX: usize = 300;
 
 /// The pins of one upstream; shared by all threads, and by what it becomes on reload.
 #[derive(Debug)]
-pub struct Pins {
+pub(crate) struct Pins {
     inner: Mutex<PinState>,
     current: ArcSwap<Current>,
     /// Something became known.
@@ -92,7 +92,7 @@ enum PinFileState {
 
 /// All of the gateway's own lists were fetched.
 #[derive(Clone, Copy, Debug)]
-pub struct Round {
+pub(crate) struct Round {
     /// Whose they are: another server may have taken the name since.
     pub upstream: UpstreamId,
     /// When the first of them was asked for.
@@ -103,14 +103,14 @@ pub struct Round {
 
 impl Round {
     /// Whether these are the lists of this very upstream, and no change of them was noticed since.
-    pub fn is_of(&self, upstream: &Upstream) -> bool {
+    pub(crate) fn is_of(&self, upstream: &Upstream) -> bool {
         self.upstream == upstream.id && self.count == upstream.changes.count(ChangedList::Tools)
     }
 }
 
 /// What a list comes to.
 #[derive(Debug)]
-pub struct Review {
+pub(crate) struct Review {
     /// For each tool whether it may be shown.
     pub shown: Vec<bool>,
     /// True if other tools may be called and listed than before.
@@ -121,7 +121,7 @@ pub struct Review {
 
 impl Pins {
     /// Pins that have not been read yet.
-    pub fn new(series: PinSeries) -> Self {
+    pub(crate) fn new(series: PinSeries) -> Self {
         let inner = PinState { book: PinBook::new(0), is_dirty: false, log_second: None, log_lines: 0 };
         let current = Current {
             standing: PinFileState::Closed,
@@ -139,7 +139,7 @@ impl Pins {
     }
 
     /// What was kept is this; `None`: it cannot be read. About `bytes_max` bytes may be pinned.
-    pub fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
+    pub(crate) fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
         let mut inner = self.inner();
         let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
         self.series.states.unreadable.set(i64::from(kept.is_none()));
@@ -150,12 +150,12 @@ impl Pins {
     }
 
     /// True once what was kept has been read.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.current.load().standing == PinFileState::Open
     }
 
     /// Waits until a list of this source can be judged, at most for `patience`.
-    pub async fn ready(&self, source: ListSource, patience: Duration) {
+    pub(crate) async fn ready(&self, source: ListSource, patience: Duration) {
         let is_ready = |current: &Current| match current.standing {
             PinFileState::Closed => false,
             PinFileState::Unreadable => true,
@@ -175,7 +175,7 @@ impl Pins {
     }
 
     /// Judges a list as it came from `upstream`. `is_whole`: nothing is missing at its end.
-    pub fn look(
+    pub(crate) fn look(
         &self,
         upstream: &Upstream,
         source: ListSource,
@@ -203,7 +203,7 @@ impl Pins {
     }
 
     /// Approves a definition that waits. False if this one does not.
-    pub fn approve(&self, tool: &str, hash: Hash) -> bool {
+    pub(crate) fn approve(&self, tool: &str, hash: Hash) -> bool {
         let mut inner = self.inner();
         let is_approved = inner.book.approve(tool, hash);
         if is_approved {
@@ -214,7 +214,7 @@ impl Pins {
     }
 
     /// A round has ended.
-    pub fn end_round(&self, result: Result<Round, UpstreamError>) {
+    pub(crate) fn end_round(&self, result: Result<Round, UpstreamError>) {
         let mut inner = self.inner();
         match result {
             Ok(round) => {
@@ -231,44 +231,44 @@ impl Pins {
     }
 
     /// How a tool stands: `pinned`, `changed` where another definition waits for approval, `new` where only that does.
-    pub fn state_of(&self, tool: &str) -> Option<&'static str> {
+    pub(crate) fn state_of(&self, tool: &str) -> Option<&'static str> {
         self.inner().book.tools().get(tool).map(state)
     }
 
     /// Tools with definitions that wait for approval, by name, at most `max` of them.
-    pub fn waiting(&self, max: usize) -> Vec<String> {
+    pub(crate) fn waiting(&self, max: usize) -> Vec<String> {
         let inner = self.inner();
         let waiting = inner.book.tools().iter().filter(|(_, tool)| !tool.pending.is_empty());
         waiting.take(max).map(|(name, _)| beginning(name)).collect()
     }
 
     /// The last round, unless something put it in doubt.
-    pub fn round(&self) -> Option<Round> {
+    pub(crate) fn round(&self) -> Option<Round> {
         self.current.load().round
     }
 
     /// True if what is kept is not what is pinned; from now on it is taken to be.
-    pub fn take_dirty(&self) -> bool {
+    pub(crate) fn take_dirty(&self) -> bool {
         std::mem::take(&mut self.inner().is_dirty)
     }
 
     /// What is pinned has not been written down.
-    pub fn set_dirty(&self) {
+    pub(crate) fn set_dirty(&self) {
         self.inner().is_dirty = true;
     }
 
     /// Whether what is pinned cannot be written down, for operators.
-    pub fn set_unwritten(&self, is_unwritten: bool) {
+    pub(crate) fn set_unwritten(&self, is_unwritten: bool) {
         self.series.states.unwritten.set(i64::from(is_unwritten));
     }
 
     /// The text of its file.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         file::text_of(&self.inner().book)
     }
 
     /// Other limits hold.
-    pub fn set_bytes_max(&self, bytes_max: usize) {
+    pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
         self.inner().book.set_bytes_max(bytes_max);
     }
 
@@ -312,7 +312,7 @@ fn beginning(name: &str) -> String {
 
 /// Whether a tool of `upstream` may be called now. Waits for the gateway's own lists where they are old, and asks for
 /// them by `due`.
-pub async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Result<(), Error> {
+pub(crate) async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Result<(), Error> {
     let Some(pins) = upstream.pins.as_ref().filter(|_| upstream.config.pins.is_strict()) else {
         return Ok(());
     };

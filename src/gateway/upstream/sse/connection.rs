@@ -102,7 +102,7 @@ pub(super) async fn open(
     loop {
         let replica = {
             let set = upstream.replicas.load();
-            let chosen = upstream.choose(
+            let chosen = Upstream::choose(
                 &set,
                 (ReplicaSelection::Probe, &tried),
                 client.pools.random(),

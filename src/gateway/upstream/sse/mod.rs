@@ -25,7 +25,7 @@ use protocol::error::UpstreamError;
 
 /// The streams of one upstream, and whether it has any.
 #[derive(Debug, Default)]
-pub struct SseUpstream {
+pub(crate) struct SseUpstream {
     is_configured: bool,
     is_spoken: AtomicBool,
     sessions: MuxSessions,
@@ -36,32 +36,32 @@ pub struct SseUpstream {
 
 impl SseUpstream {
     /// No stream yet. `is_configured`: the operator says that this is what the upstream speaks.
-    pub fn new(is_configured: bool) -> Arc<Self> {
+    pub(crate) fn new(is_configured: bool) -> Arc<Self> {
         Arc::new(Self { is_configured, is_spoken: AtomicBool::new(is_configured), ..Self::default() })
     }
 
     /// From now on the streams are those of `upstream`: new ones go by its settings.
-    pub fn belong_to(&self, upstream: &Arc<Upstream>) {
+    pub(crate) fn belong_to(&self, upstream: &Arc<Upstream>) {
         *self.upstream.lock() = Arc::downgrade(upstream);
     }
 
     /// The upstream is no longer configured: its streams end.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.retired.cancel();
     }
 
     /// Whether the upstream is known to speak it.
-    pub fn is_spoken(&self) -> bool {
+    pub(crate) fn is_spoken(&self) -> bool {
         self.is_spoken.load(Ordering::Relaxed)
     }
 
     /// The upstream was found to speak it, or not to.
-    pub fn learn(&self, is_spoken: bool) {
+    pub(crate) fn learn(&self, is_spoken: bool) {
         self.is_spoken.store(is_spoken || self.is_configured, Ordering::Relaxed);
     }
 
     /// Whether the upstream names an address when it is asked for a stream.
-    pub async fn are_offered(&self, client: &Client, deadline: Instant) -> bool {
+    pub(crate) async fn are_offered(&self, client: &Client, deadline: Instant) -> bool {
         let Some(upstream) = self.upstream() else { return false };
         connection::open(client, &upstream, deadline).await.is_ok()
     }

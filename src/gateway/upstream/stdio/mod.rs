@@ -10,7 +10,7 @@
 
 mod pace;
 mod process;
-pub mod program;
+pub(crate) mod program;
 mod shared;
 mod starts;
 
@@ -45,7 +45,7 @@ const LOGGED_CHARS_MAX: usize = 1024;
 
 /// The child processes of one upstream.
 #[derive(Debug)]
-pub struct Children {
+pub(crate) struct Children {
     name: String,
     command: Command,
     /// Variables of its environment.
@@ -71,7 +71,7 @@ struct LogPaces {
 }
 
 /// What names a caller where children are not for everybody. `None` for those that nobody asks who they are.
-pub fn caller(identity: &str) -> Option<HeaderValue> {
+pub(crate) fn caller(identity: &str) -> Option<HeaderValue> {
     if identity.is_empty() {
         return None;
     }
@@ -82,7 +82,7 @@ pub fn caller(identity: &str) -> Option<HeaderValue> {
 
 impl Children {
     /// No child yet.
-    pub fn new(
+    pub(crate) fn new(
         upstream: &config::Upstream,
         command: &Command,
         secrets: Vec<(String, Secret)>,
@@ -105,37 +105,37 @@ impl Children {
     }
 
     /// What is counted of them.
-    pub fn series(&self) -> &ChildSeries {
+    pub(crate) fn series(&self) -> &ChildSeries {
         &self.series
     }
 
     /// The upstream is no longer configured: no child is started any more, and those that run end.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.retired.cancel();
     }
 
     /// Whether as many run as may.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.room.taken() >= self.command.children_max
     }
 
     /// Whether each session has one for itself.
-    pub fn is_for_one_session(&self) -> bool {
+    pub(crate) fn is_for_one_session(&self) -> bool {
         self.command.isolation == Isolation::Session
     }
 
     /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
-    pub fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
+    pub(crate) fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
         self.sessions.get(session)?.pipe.quiet_since(self.reply_timeout)
     }
 
     /// Whether nothing is under way in any session.
-    pub fn has_quiet(&self) -> bool {
+    pub(crate) fn has_quiet(&self) -> bool {
         self.sessions.any(|pipe| pipe.quiet_since(self.reply_timeout).is_some())
     }
 
     /// How long one may take to end.
-    pub fn stop_time_max(&self) -> Duration {
+    pub(crate) fn stop_time_max(&self) -> Duration {
         self.command.stop_timeout * 2
     }
 

@@ -8,7 +8,7 @@ use config::{Command, INHERITED};
 
 /// Why a program cannot be started.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProgramError {
+pub(crate) enum ProgramError {
     /// There is no such file.
     #[error("there is no program {0}")]
     Missing(String),
@@ -24,7 +24,7 @@ pub enum ProgramError {
 }
 
 /// The environment of the child: what it inherits, then what the operator wrote.
-pub fn environment(command: &Command) -> Vec<(OsString, OsString)> {
+pub(crate) fn environment(command: &Command) -> Vec<(OsString, OsString)> {
     let passed = INHERITED.iter().copied().chain(command.env_pass.iter().map(String::as_str));
     let inherited = passed.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
     let written = command.env.iter().map(|(name, value)| (name.into(), value.into()));
@@ -32,7 +32,7 @@ pub fn environment(command: &Command) -> Vec<(OsString, OsString)> {
 }
 
 /// The file of the program.
-pub fn find(command: &Command) -> Result<PathBuf, ProgramError> {
+pub(crate) fn find(command: &Command) -> Result<PathBuf, ProgramError> {
     let Command { program, directory, .. } = command;
     if let Some(directory) = directory.as_deref().filter(|directory| !directory.is_dir()) {
         return Err(ProgramError::Directory(directory.display().to_string()));

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::token::Claims;
 use crate::identity::refusal::CredentialFault;
 use crate::identity::{Principal, VerifiedIdentity};
-use config;
 
 /// Texts that are kept of one token: groups, scopes and other claims.
 const TEXTS_MAX: usize = 1024;
@@ -15,7 +14,7 @@ const SUBJECT_BYTES_MAX: usize = 256;
 const DEPTH_MAX: usize = 4;
 
 /// Whom the claims name, if they are for one of `audiences` and hold at this time. The signature must have been checked.
-pub fn identify(
+pub(crate) fn identify(
     claims: &Claims,
     jwt: &config::Jwt,
     audiences: &[Box<str>],

@@ -31,7 +31,7 @@ pub(crate) const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
 
 /// An issuer of tokens.
 #[derive(Debug)]
-pub struct Issuer {
+pub(crate) struct Issuer {
     /// Its settings.
     pub config: config::Jwt,
     /// How its server must prove who it is, where that is asked by TLS.
@@ -63,7 +63,7 @@ struct FetchSchedule {
 
 /// The issuers of a configuration.
 #[derive(Debug, Default)]
-pub struct Issuers {
+pub(crate) struct Issuers {
     /// In configured order.
     pub all: Vec<Arc<Issuer>>,
     /// Told when one needs its keys before they are due.
@@ -110,7 +110,7 @@ pub enum FileError {
 impl Issuers {
     /// The issuers of `configs`. What is equal in `old` is kept, with its keys. A file must be there; what is behind a
     /// URL is fetched later.
-    pub fn new(configs: &[config::Jwt], old: Option<&Self>) -> Result<Self, IssuerError> {
+    pub(crate) fn new(configs: &[config::Jwt], old: Option<&Self>) -> Result<Self, IssuerError> {
         let wanted = old.map_or_else(Arc::default, |old| Arc::clone(&old.wanted));
         let all = configs.iter().map(|config| -> Result<Arc<Issuer>, IssuerError> {
             let same_source = |issuer: &&Arc<Issuer>| {
@@ -199,17 +199,17 @@ impl Issuer {
     }
 
     /// Which keys it has now; another number after every change.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// True if it has keys.
-    pub fn has_keys(&self) -> bool {
+    pub(crate) fn has_keys(&self) -> bool {
         self.held.load().is_some()
     }
 
     /// Checks how a token is signed. Returns the generation of the keys that it was checked with.
-    pub fn check(&self, token: &Token<'_>) -> Result<u64, CredentialFault> {
+    pub(crate) fn check(&self, token: &Token<'_>) -> Result<u64, CredentialFault> {
         if !self.config.algorithms.contains(&token.algorithm) {
             return Err(CredentialFault::Algorithm);
         }
@@ -221,7 +221,7 @@ impl Issuer {
 
     /// Has the keys fetched for a token whose key is unknown, and waits for that a moment. Returns at once if that was
     /// done just now: what tokens say must not make the gateway fetch as often as somebody likes.
-    pub async fn ask(&self) {
+    pub(crate) async fn ask(&self) {
         let mut ended = self.ended.subscribe();
         let seen = *ended.borrow_and_update();
         {

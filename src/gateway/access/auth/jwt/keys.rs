@@ -17,7 +17,7 @@ const MODULUS_BYTES_MAX: usize = 1024;
 
 /// The keys of an issuer.
 #[derive(Clone, Debug)]
-pub struct KeySet {
+pub(crate) struct KeySet {
     keys: Vec<VerificationKey>,
     /// Of the document, to see whether it changed.
     pub digest: [u8; 32],
@@ -76,7 +76,7 @@ struct Jwk {
 
 impl KeySet {
     /// Reads a document. Keys of other kinds and for other purposes are left out.
-    pub fn read(document: &[u8]) -> Result<Self, JwksError> {
+    pub(crate) fn read(document: &[u8]) -> Result<Self, JwksError> {
         let Document { keys } = serde_json::from_slice(document).map_err(|_| JwksError::Form)?;
         if keys.len() > KEYS_MAX {
             return Err(JwksError::TooMany);
@@ -90,12 +90,12 @@ impl KeySet {
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.keys.len()
     }
 
     /// Checks the signature of a token.
-    pub fn check(&self, token: &Token<'_>) -> Result<(), CredentialFault> {
+    pub(crate) fn check(&self, token: &Token<'_>) -> Result<(), CredentialFault> {
         let key = self.find(token.key_id.as_deref(), token.algorithm)?;
         let (signature, message) = (token.signature, token.message.as_bytes());
         match jsonwebtoken::crypto::verify(signature, message, &key.public, named(token.algorithm)) {

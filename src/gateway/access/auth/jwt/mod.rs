@@ -8,7 +8,7 @@
 //! Deliberately absent: encrypted tokens, introspection, and tokens that are bound to a key (`cnf`), which are refused
 //! rather than taken from whoever has them.
 
-pub mod claims;
-pub mod issuer;
-pub mod keys;
-pub mod token;
+pub(crate) mod claims;
+pub(crate) mod issuer;
+pub(crate) mod keys;
+pub(crate) mod token;

@@ -14,7 +14,7 @@ const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jw
 
 /// A token, taken apart.
 #[derive(Debug)]
-pub struct Token<'t> {
+pub(crate) struct Token<'t> {
     /// How it says it is signed.
     pub algorithm: Algorithm,
     /// Which key it says it is signed with.
@@ -29,7 +29,7 @@ pub struct Token<'t> {
 
 /// Claims, each once, in the order of the token.
 #[derive(Debug, Default)]
-pub struct Claims(pub Vec<(String, Value)>);
+pub(crate) struct Claims(pub Vec<(String, Value)>);
 
 #[derive(Deserialize)]
 struct Header {
@@ -41,7 +41,7 @@ struct Header {
 
 impl<'t> Token<'t> {
     /// Takes `text` apart.
-    pub fn read(text: &'t str) -> Result<Self, CredentialFault> {
+    pub(crate) fn read(text: &'t str) -> Result<Self, CredentialFault> {
         let (message, signature) = text.rsplit_once('.').ok_or(CredentialFault::TokenForm)?;
         let (header, payload) = message.split_once('.').ok_or(CredentialFault::TokenForm)?;
         let header: Header = decode(header)?;
@@ -55,12 +55,12 @@ impl<'t> Token<'t> {
 }
 
 /// True for what has the shape of a token: three parts with dots between.
-pub fn is_token(text: &str) -> bool {
+pub(crate) fn is_token(text: &str) -> bool {
     text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
 /// The algorithm of this name.
-pub fn algorithm(name: &str) -> Option<Algorithm> {
+pub(crate) fn algorithm(name: &str) -> Option<Algorithm> {
     Some(match name {
         "RS256" => Algorithm::RS256,
         "RS384" => Algorithm::RS384,
@@ -82,7 +82,7 @@ fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, CredentialFault
 
 impl Claims {
     /// The claim of this name.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(present, _)| present == name).map(|(_, value)| value)
     }
 }

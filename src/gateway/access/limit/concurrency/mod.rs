@@ -27,7 +27,7 @@ use config::Concurrency;
 
 /// The way to one upstream.
 #[derive(Debug)]
-pub struct Gate {
+pub(crate) struct Gate {
     /// What is counted about it.
     pub series: GateSeries,
     digester: Digester,
@@ -37,11 +37,11 @@ pub struct Gate {
 
 /// Why a call does not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueFull;
+pub(crate) struct QueueFull;
 
 /// How many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GateCounts {
+pub(crate) struct GateCounts {
     /// Calls under way.
     pub in_use: usize,
     /// Calls that wait.
@@ -50,14 +50,14 @@ pub struct GateCounts {
 
 /// That a call is under way; what holds it is free when it is dropped.
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     gate: Arc<Gate>,
     who: Digest,
 }
 
 /// Either a permit, or a place in the queue to wait for it.
 #[derive(Debug)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// There is room.
     Passed(Permit),
     /// There will be.
@@ -66,7 +66,7 @@ pub enum Admission {
 
 /// A place in the queue. Dropped, it is free.
 #[derive(Debug)]
-pub struct QueuedCall {
+pub(crate) struct QueuedCall {
     /// `None` once there is nothing left to give back.
     gate: Option<Arc<Gate>>,
     who: Digest,
@@ -77,7 +77,7 @@ pub struct QueuedCall {
 
 impl Gate {
     /// A gate that nobody has passed yet.
-    pub fn new(config: &Concurrency, series: GateSeries) -> Arc<Self> {
+    pub(crate) fn new(config: &Concurrency, series: GateSeries) -> Arc<Self> {
         let queue = Mutex::new(WaitQueue::new(config.calls_max, config.calls_waiting_max));
         let gate = Self { series, digester: Digester::default(), queue, wait_max_ns: AtomicU64::new(0) };
         gate.set_wait_max(config.calls_wait_max);
@@ -85,19 +85,19 @@ impl Gate {
     }
 
     /// Changes the bounds. Who is through or waits goes on.
-    pub fn reconfigure(&self, config: &Concurrency) {
+    pub(crate) fn reconfigure(&self, config: &Concurrency) {
         self.set_wait_max(config.calls_wait_max);
         self.queue.lock().set_max(config.calls_max, config.calls_waiting_max);
     }
 
     /// Whether a call of this principal would be refused now.
-    pub fn would_refuse(&self, principal: &[u8]) -> bool {
+    pub(crate) fn would_refuse(&self, principal: &[u8]) -> bool {
         let who = self.digester.of(principal);
         self.queue.lock().would_refuse(who)
     }
 
     /// Lets a call through, or gives it a place to wait.
-    pub fn enter(self: &Arc<Self>, principal: &[u8], now: Instant) -> Result<Admission, QueueFull> {
+    pub(crate) fn enter(self: &Arc<Self>, principal: &[u8], now: Instant) -> Result<Admission, QueueFull> {
         let who = self.digester.of(principal);
         let mut queue = self.queue.lock();
         if queue.pass(who) {
@@ -110,12 +110,12 @@ impl Gate {
     }
 
     /// How many there are now.
-    pub fn counts(&self) -> GateCounts {
+    pub(crate) fn counts(&self) -> GateCounts {
         self.queue.lock().counts()
     }
 
     /// Brings gauges up to date.
-    pub fn observe(&self) {
+    pub(crate) fn observe(&self) {
         let GateCounts { in_use, waiting } = self.counts();
         self.series.in_use.set(gauge(in_use));
         self.series.waiting.set(gauge(waiting));
@@ -129,7 +129,7 @@ impl Gate {
 
 impl QueuedCall {
     /// Waits until it is its turn, or for as long as a call may.
-    pub async fn turn(mut self) -> Result<Permit, QueueFull> {
+    pub(crate) async fn turn(mut self) -> Result<Permit, QueueFull> {
         let granted = timeout_at(self.deadline.into(), &mut self.granted).await;
         if !matches!(granted, Ok(Ok(()))) {
             return Err(QueueFull);

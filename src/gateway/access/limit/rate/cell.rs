@@ -7,7 +7,7 @@ use crate::redis::lease::RateLease;
 
 /// What is kept of one key of one limit.
 #[derive(Debug)]
-pub enum Cell {
+pub(crate) enum Cell {
     /// Counted in this process alone: when all that was taken is paid off.
     Local {
         /// In nanoseconds of the limiter's clock.
@@ -24,12 +24,12 @@ pub enum Cell {
 
 impl Cell {
     /// Nothing was taken yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::Local { paid_ns: 0 }
     }
 
     /// What this replica may give out; `make` says where it comes from.
-    pub fn lease(&mut self, make: impl FnOnce() -> RateLease) -> Arc<RateLease> {
+    pub(crate) fn lease(&mut self, make: impl FnOnce() -> RateLease) -> Arc<RateLease> {
         match self {
             Self::Shared { lease, .. } => Arc::clone(lease),
             Self::Local { paid_ns } => {
@@ -41,7 +41,7 @@ impl Cell {
     }
 
     /// Takes `weight` calls of those that are counted here, if that many may be.
-    pub fn take(&mut self, gcra: Gcra, weight: u32, now_ns: u64) -> Result<Remaining, RetryAfter> {
+    pub(crate) fn take(&mut self, gcra: Gcra, weight: u32, now_ns: u64) -> Result<Remaining, RetryAfter> {
         match self {
             Self::Local { paid_ns } | Self::Shared { paid_ns, .. } => {
                 let (paid, remaining) = gcra.take(*paid_ns, weight, now_ns)?;
@@ -52,7 +52,7 @@ impl Cell {
     }
 
     /// Undoes a [`take`](Self::take).
-    pub fn give_back(&mut self, gcra: Gcra, weight: u32) {
+    pub(crate) fn give_back(&mut self, gcra: Gcra, weight: u32) {
         match self {
             Self::Local { paid_ns } | Self::Shared { paid_ns, .. } => {
                 *paid_ns = gcra.give_back(*paid_ns, weight);
@@ -61,7 +61,7 @@ impl Cell {
     }
 
     /// Whether a new one would do as well, and has for `linger_ns`.
-    pub fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
+    pub(crate) fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
         match self {
             Self::Local { paid_ns } => paid_ns.saturating_add(linger_ns) <= now_ns,
             Self::Shared { lease, paid_ns } => {

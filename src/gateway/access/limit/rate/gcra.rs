@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A rate, and how much may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gcra {
+pub(crate) struct Gcra {
     /// What one call costs.
     cost_ns: u64,
     /// How far ahead of time what was taken may be paid off: what a whole burst costs.
@@ -16,7 +16,7 @@ pub struct Gcra {
 
 /// What is left of a limit after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remaining {
+pub(crate) struct Remaining {
     /// Calls that may follow at once.
     pub calls: u32,
     /// Time to the end of which everything has recovered.
@@ -25,18 +25,18 @@ pub struct Remaining {
 
 /// The time after which a call of this weight will pass, if nothing else is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryAfter(pub Duration);
+pub(crate) struct RetryAfter(pub Duration);
 
 impl Gcra {
     /// `calls` in each `period`, of which `burst` may come at once.
-    pub fn new(calls: u32, period: Duration, burst: u32) -> Self {
+    pub(crate) fn new(calls: u32, period: Duration, burst: u32) -> Self {
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let cost_ns = (period_ns / u64::from(calls.max(1))).max(1);
         Self { cost_ns, tolerance_ns: cost_ns.saturating_mul(burst.max(1).into()) }
     }
 
     /// Takes `weight` calls at `now_ns` from one for whom all is paid off at `paid_ns`. Returns when it is paid off then.
-    pub fn take(self, paid_ns: u64, weight: u32, now_ns: u64) -> Result<(u64, Remaining), RetryAfter> {
+    pub(crate) fn take(self, paid_ns: u64, weight: u32, now_ns: u64) -> Result<(u64, Remaining), RetryAfter> {
         let paid_ns = paid_ns.max(now_ns).saturating_add(self.price_ns(weight));
         let ahead_ns = paid_ns - now_ns;
         if ahead_ns > self.tolerance_ns {
@@ -47,7 +47,7 @@ impl Gcra {
     }
 
     /// Undoes a [`take`](Self::take).
-    pub fn give_back(self, paid_ns: u64, weight: u32) -> u64 {
+    pub(crate) fn give_back(self, paid_ns: u64, weight: u32) -> u64 {
         paid_ns.saturating_sub(self.price_ns(weight))
     }
 

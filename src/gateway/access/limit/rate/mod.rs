@@ -8,12 +8,12 @@
 //! others count what goes to an upstream, once its route is known. A request that one of these refuses takes nothing from
 //! the others; what it took as a message stays taken, as refusing costs something too.
 
-pub mod cell;
-pub mod gcra;
+pub(crate) mod cell;
+pub(crate) mod gcra;
 mod rates;
-pub mod shared;
-pub mod subject;
-pub mod table;
+pub(crate) mod shared;
+pub(crate) mod subject;
+pub(crate) mod table;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use globset::{GlobMatcher, GlobSet};
 use parking_lot::{Mutex, MutexGuard};
 
-pub use self::cell::Cell;
-pub use self::gcra::{Gcra, Remaining, RetryAfter};
-pub use self::rates::RateLimits;
-pub use self::subject::{CallTarget, LimitSubject};
-pub use self::table::CellKey;
+pub(crate) use self::cell::Cell;
+pub(crate) use self::gcra::{Gcra, Remaining, RetryAfter};
+pub(crate) use self::rates::RateLimits;
+pub(crate) use self::subject::{CallTarget, LimitSubject};
+pub(crate) use self::table::CellKey;
 use self::table::CellTable;
 use crate::access::limit::digest::Digester;
 use crate::identity::Principal;
@@ -41,7 +41,7 @@ const LINGER_MAX: Duration = Duration::from_mins(1);
 
 /// One limit, and a cell for each who is told apart.
 #[derive(Debug)]
-pub struct Limiter {
+pub(crate) struct Limiter {
     /// Its settings.
     pub limit: RateLimit,
     /// What is counted about it.
@@ -59,7 +59,11 @@ pub struct Limiter {
 
 impl Limiter {
     /// A limiter of which nothing was taken, that tells `keys_max` apart.
-    pub fn new(limit: RateLimit, keys_max: usize, series: LimitSeries) -> Result<Self, globset::Error> {
+    pub(crate) fn new(
+        limit: RateLimit,
+        keys_max: usize,
+        series: LimitSeries,
+    ) -> Result<Self, globset::Error> {
         let weight = |(glob, weight): &(String, u32)| {
             let glob = filter::glob(glob)?;
             Ok::<_, globset::Error>((glob.compile_matcher(), *weight))
@@ -80,7 +84,7 @@ impl Limiter {
     }
 
     /// Whether the limit is about such a request.
-    pub fn is_about(&self, subject: &LimitSubject<'_>) -> bool {
+    pub(crate) fn is_about(&self, subject: &LimitSubject<'_>) -> bool {
         let limit = &self.limit;
         let is_among = |names: &[String], name: &str| names.is_empty() || names.iter().any(|it| it == name);
         if !is_among(&limit.endpoints, subject.endpoint) || !self.is_about_principal(subject.principal) {
@@ -106,19 +110,19 @@ impl Limiter {
     }
 
     /// What such a request counts as.
-    pub fn weight(&self, subject: &LimitSubject<'_>) -> u32 {
+    pub(crate) fn weight(&self, subject: &LimitSubject<'_>) -> u32 {
         let Some(tool) = subject.target.and_then(|target| target.tool) else { return 1 };
         let weight = self.weights.iter().find(|(glob, _)| glob.is_match(tool));
         weight.map_or(1, |(_, weight)| *weight)
     }
 
     /// The key that a request is counted by.
-    pub fn key(&self, subject: &LimitSubject<'_>) -> CellKey {
+    pub(crate) fn key(&self, subject: &LimitSubject<'_>) -> CellKey {
         subject.key(&self.limit, &self.digester)
     }
 
     /// Takes `weight` calls, if that many may be.
-    pub fn check(&self, key: &CellKey, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
+    pub(crate) fn check(&self, key: &CellKey, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
         self.check_with(self.gcra, key, weight, now)
     }
 
@@ -140,7 +144,7 @@ impl Limiter {
     }
 
     /// Undoes a [`check`](Self::check) that passed just now.
-    pub fn give_back(&self, key: &CellKey, weight: u32) {
+    pub(crate) fn give_back(&self, key: &CellKey, weight: u32) {
         self.give_back_with(self.gcra, key, weight);
     }
 
@@ -154,7 +158,7 @@ impl Limiter {
     }
 
     /// What a client is told that it is refused by.
-    pub fn refusal(&self, after: RetryAfter) -> Limited {
+    pub(crate) fn refusal(&self, after: RetryAfter) -> Limited {
         let RetryAfter(after) = after;
         // Rounded up: who comes back then comes in time.
         let whole_ms = after.as_nanos().div_ceil(1_000_000);
@@ -168,17 +172,17 @@ impl Limiter {
     }
 
     /// How many are told apart now.
-    pub fn keys(&self) -> usize {
+    pub(crate) fn keys(&self) -> usize {
         self.table.keys()
     }
 
     /// Changes how many are told apart.
-    pub fn set_keys_max(&self, keys_max: usize) {
+    pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.table.set_max(keys_max);
     }
 
     /// Forgets who has recovered, in as many parts of the table as are named.
-    pub fn sweep(&self, now: Instant, shards: usize) {
+    pub(crate) fn sweep(&self, now: Instant, shards: usize) {
         self.table.sweep(self.ns(now), shards);
     }
 

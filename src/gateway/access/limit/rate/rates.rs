@@ -14,7 +14,7 @@ const SHARDS_PER_SWEEP: usize = 32;
 
 /// The limits of a configuration.
 #[derive(Debug, Default)]
-pub struct RateLimits {
+pub(crate) struct RateLimits {
     /// Those of every message.
     of_requests: Vec<Arc<Limiter>>,
     /// Those of what goes to an upstream.
@@ -23,7 +23,11 @@ pub struct RateLimits {
 
 impl RateLimits {
     /// The limiters of `config`; those of unchanged limits go on counting where they are in `old`.
-    pub fn new(config: &Config, metrics: &Metrics, old: Option<&Self>) -> Result<Self, globset::Error> {
+    pub(crate) fn new(
+        config: &Config,
+        metrics: &Metrics,
+        old: Option<&Self>,
+    ) -> Result<Self, globset::Error> {
         let mut rates = Self::default();
         for limit in &config.rate_limits {
             let kept = old.into_iter().flat_map(Self::all).find(|old| old.limit == *limit).cloned();
@@ -43,22 +47,22 @@ impl RateLimits {
     }
 
     /// Puts a changed bound of the tables in force.
-    pub fn set_keys_max(&self, keys_max: usize) {
+    pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.all().for_each(|limiter| limiter.set_keys_max(keys_max));
     }
 
     /// Whether the limits of messages have anything to count.
-    pub fn count_requests(&self) -> bool {
+    pub(crate) fn count_requests(&self) -> bool {
         !self.of_requests.is_empty()
     }
 
     /// Whether the limits of calls have anything to count.
-    pub fn count_calls(&self) -> bool {
+    pub(crate) fn count_calls(&self) -> bool {
         !self.of_calls.is_empty()
     }
 
     /// Counts a message of a known caller.
-    pub fn admit_request(
+    pub(crate) fn admit_request(
         &self,
         subject: &LimitSubject<'_>,
         now: Instant,
@@ -68,7 +72,7 @@ impl RateLimits {
     }
 
     /// Counts a request on its way to an upstream. A refused one takes nothing.
-    pub fn admit_call(
+    pub(crate) fn admit_call(
         &self,
         subject: &LimitSubject<'_>,
         now: Instant,
@@ -78,12 +82,12 @@ impl RateLimits {
     }
 
     /// Forgets who has recovered, in a part of the tables.
-    pub fn sweep(&self, now: Instant) {
+    pub(crate) fn sweep(&self, now: Instant) {
         self.all().for_each(|limiter| limiter.sweep(now, SHARDS_PER_SWEEP));
     }
 
     /// Brings gauges up to date.
-    pub fn observe(&self) {
+    pub(crate) fn observe(&self) {
         for limiter in self.all() {
             limiter.series.keys.set(gauge(limiter.keys()));
         }
@@ -95,7 +99,7 @@ impl RateLimits {
     }
 
     /// Each of them.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Limiter>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Limiter>> {
         self.of_requests.iter().chain(&self.of_calls)
     }
 }

@@ -14,7 +14,7 @@ use protocol::error::PolicyError;
 
 /// Where shared limits stand, for one request.
 #[derive(Clone, Copy, Debug)]
-pub struct SharedLimits<'a> {
+pub(crate) struct SharedLimits<'a> {
     /// The way there.
     pub shared: &'a Redis,
     /// The request has waited as long as it may.
@@ -23,7 +23,7 @@ pub struct SharedLimits<'a> {
 
 /// Why a request does not go on. It took nothing.
 #[derive(Debug)]
-pub enum RateError {
+pub(crate) enum RateError {
     /// A limit is met.
     Refused(PolicyError),
     /// It cannot be known whether one is, and so it counts as met.

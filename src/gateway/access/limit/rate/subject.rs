@@ -13,7 +13,7 @@ use protocol::header::decode_value;
 
 /// What is known of a request that limits may tell apart.
 #[derive(Clone, Copy, Debug)]
-pub struct LimitSubject<'a> {
+pub(crate) struct LimitSubject<'a> {
     /// Who calls.
     pub principal: &'a Principal,
     /// Where from.
@@ -26,7 +26,7 @@ pub struct LimitSubject<'a> {
 
 /// Where a call goes.
 #[derive(Clone, Copy, Debug)]
-pub struct CallTarget<'a> {
+pub(crate) struct CallTarget<'a> {
     /// The name of the upstream.
     pub upstream: &'a str,
     /// What is called there, if it is a tool.
@@ -37,7 +37,7 @@ pub struct CallTarget<'a> {
 
 impl LimitSubject<'_> {
     /// Shows `visit` what tells this request apart by `limit`, part by part; `None` for what it does not have.
-    pub fn each_part(&self, limit: &RateLimit, mut visit: impl FnMut(Option<&[u8]>)) {
+    pub(crate) fn each_part(&self, limit: &RateLimit, mut visit: impl FnMut(Option<&[u8]>)) {
         let mut has_param = false;
         for by in &limit.by {
             match by {
@@ -62,7 +62,7 @@ impl LimitSubject<'_> {
     }
 
     /// The key of this request.
-    pub fn key(&self, limit: &RateLimit, digester: &Digester) -> CellKey {
+    pub(crate) fn key(&self, limit: &RateLimit, digester: &Digester) -> CellKey {
         let mut open = digester.start();
         self.each_part(limit, |part| open.part(part));
         let has_choice = limit.by.iter().any(|by| matches!(by, CountedBy::Tool | CountedBy::Param(_)));

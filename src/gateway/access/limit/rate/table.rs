@@ -25,7 +25,7 @@ const ROOM_KEPT: usize = 64;
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellKey {
+pub(crate) struct CellKey {
     /// What it is filed under.
     pub digest: Digest,
     /// Who may bring in only so many keys, where clients choose them.
@@ -34,14 +34,14 @@ pub struct CellKey {
 
 impl CellKey {
     /// What is counted together of the owner's keys that there is no room for.
-    pub fn rest(self) -> Option<Self> {
+    pub(crate) fn rest(self) -> Option<Self> {
         self.owner.map(|digest| Self { digest, owner: None })
     }
 }
 
 /// Why a new key is not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoRoom {
+pub(crate) enum NoRoom {
     /// The table is full of keys in use.
     Table,
     /// Its owner has as many as one may.
@@ -50,7 +50,7 @@ pub enum NoRoom {
 
 /// The cells of one limit.
 #[derive(Debug)]
-pub struct CellTable {
+pub(crate) struct CellTable {
     shards: Box<[Mutex<CellShard>]>,
     owners: [Mutex<HashMap<Digest, usize, IdentityHash>>; OWNER_SHARDS],
     keys: AtomicUsize,
@@ -75,7 +75,7 @@ struct CellSlot {
 
 impl CellTable {
     /// An empty table.
-    pub fn new(keys_max: usize, keys_per_owner_max: usize, linger_ns: u64) -> Self {
+    pub(crate) fn new(keys_max: usize, keys_per_owner_max: usize, linger_ns: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             owners: std::array::from_fn(|_| Mutex::default()),
@@ -88,17 +88,22 @@ impl CellTable {
     }
 
     /// How many keys there are.
-    pub fn keys(&self) -> usize {
+    pub(crate) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
     /// Changes how many there may be; those that are there stay while they are in use.
-    pub fn set_max(&self, keys_max: usize) {
+    pub(crate) fn set_max(&self, keys_max: usize) {
         self.keys_max.store(keys_max, Ordering::Relaxed);
     }
 
     /// Does something with the cell of `key`, which is made if there is none and room for one.
-    pub fn with<T>(&self, key: CellKey, now_ns: u64, act: impl FnOnce(&mut Cell) -> T) -> Result<T, NoRoom> {
+    pub(crate) fn with<T>(
+        &self,
+        key: CellKey,
+        now_ns: u64,
+        act: impl FnOnce(&mut Cell) -> T,
+    ) -> Result<T, NoRoom> {
         let mut shard = self.shards[key.digest.shard(SHARDS)].lock();
         if let Some(slot) = shard.slots.get_mut(&key.digest) {
             return Ok(act(&mut slot.cell));
@@ -120,13 +125,13 @@ impl CellTable {
     }
 
     /// Does something with the cell of `key`, if there is one.
-    pub fn with_known<T>(&self, digest: Digest, act: impl FnOnce(&mut Cell) -> T) -> Option<T> {
+    pub(crate) fn with_known<T>(&self, digest: Digest, act: impl FnOnce(&mut Cell) -> T) -> Option<T> {
         let mut shard = self.shards[digest.shard(SHARDS)].lock();
         shard.slots.get_mut(&digest).map(|slot| act(&mut slot.cell))
     }
 
     /// Drops what may be forgotten in the next `shards` of all shards, whose turn it is.
-    pub fn sweep(&self, now_ns: u64, shards: usize) {
+    pub(crate) fn sweep(&self, now_ns: u64, shards: usize) {
         for _ in 0..shards {
             self.sweep_next(now_ns, 0);
         }

@@ -64,7 +64,7 @@ const BURST_INTERVAL: Duration = Duration::from_millis(100);
 const BURST_MAX: usize = 200;
 
 /// Opens and closes streams as clients come and go, until the process ends.
-pub async fn run(state: Arc<State>, client: Client) {
+pub(crate) async fn run(state: Arc<State>, client: Client) {
     let thread = Rc::new(Thread { state, client, scratch: RefCell::default(), next_id: Cell::new(0) });
     loop {
         for feed in thread.state.hub.take_new() {

@@ -38,7 +38,7 @@ pub(super) async fn take(listening: Listening) {
 
 /// Has the session with an upstream opened again, for a client that comes back to hear of what it subscribed to. If that
 /// cannot be done now, the next call does it.
-pub fn come_back(
+pub(crate) fn come_back(
     worker: &Rc<Worker>,
     upstream: &Arc<Upstream>,
     session: &Session,
@@ -58,7 +58,7 @@ pub fn come_back(
 }
 
 /// Tells a client that what it subscribed to may have changed while no session was there to notice it.
-pub fn announce_updates(
+pub(crate) fn announce_updates(
     worker: &Rc<Worker>,
     view: &View,
     upstream: &Upstream,

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::events::EventsEnd;
-pub use self::lost::{announce_updates, come_back};
+pub(crate) use self::lost::{announce_updates, come_back};
 use crate::access::limit::quota::QuotaPermit;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
@@ -49,7 +49,7 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Opens the stream of this upstream session unless it is open. `after`: the id of the last event that the client has
 /// seen; the upstream repeats what came later.
-pub fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Bytes>) {
+pub(crate) fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Bytes>) {
     let InSession { upstream_session, .. } = session;
     let Some(id) = upstream_session.id.clone() else { return };
     let heard = &upstream_session.heard;
@@ -85,7 +85,7 @@ pub fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Bytes>) {
 }
 
 /// Returns when a call may go out: where a stream is needed it stands, or cannot be had soon.
-pub async fn stand(worker: &Rc<Worker>, session: &InSession) {
+pub(crate) async fn stand(worker: &Rc<Worker>, session: &InSession) {
     let InSession { upstream_session, .. } = session;
     if upstream_session.id.is_none() || upstream_session.heard.is_settled() {
         return;

@@ -3,7 +3,6 @@ use crate::access::caller::Caller;
 use crate::identity::Principal;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
-use config;
 
 const CONFIG: &str = r#"
     [listener]

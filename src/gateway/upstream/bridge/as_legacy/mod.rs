@@ -60,19 +60,19 @@ const SESSIONS_MAX: usize = 10_000_000;
 
 /// The sessions of legacy clients.
 #[derive(Debug, Default)]
-pub struct LegacyFacade {
+pub(crate) struct LegacyFacade {
     sessions: Mutex<HashMap<Box<[u8]>, Arc<LegacySession>>>,
     turn: ListTurn,
 }
 
 impl LegacyFacade {
     /// Whether it has the session of this id.
-    pub fn has(&self, id: &HeaderValue) -> bool {
+    pub(crate) fn has(&self, id: &HeaderValue) -> bool {
         self.sessions.lock().contains_key(id.as_bytes())
     }
 
     /// Nobody is served any more.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         let sessions = std::mem::take(&mut *self.sessions.lock());
         for session in sessions.values() {
             session.ended.cancel();
@@ -105,7 +105,7 @@ impl LegacyFacade {
 }
 
 /// Answers a legacy request.
-pub async fn answer(
+pub(crate) async fn answer(
     client: &Client,
     upstream: &Arc<Upstream>,
     request: Request<RequestBody>,

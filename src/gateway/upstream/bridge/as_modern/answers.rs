@@ -33,7 +33,7 @@ const URL_CAPABILITY: &str = r#"{"elicitation":{"url":{}}}"#;
 
 /// How a call ends for its client.
 #[derive(Debug)]
-pub struct CallAnswer {
+pub(crate) struct CallAnswer {
     /// The status, where no stream has begun.
     pub status: StatusCode,
     /// The message.
@@ -42,7 +42,7 @@ pub struct CallAnswer {
 
 /// How the server introduced itself, read once.
 #[derive(Debug, Default)]
-pub struct IntroductionCache(ArcSwapOption<ServerIntroduction>);
+pub(crate) struct IntroductionCache(ArcSwapOption<ServerIntroduction>);
 
 #[derive(Debug)]
 struct ServerIntroduction {
@@ -54,7 +54,7 @@ struct ServerIntroduction {
 
 impl CallAnswer {
     /// As the whole reply.
-    pub fn into_reply(self) -> Reply {
+    pub(crate) fn into_reply(self) -> Reply {
         let mut reply = json(self.message);
         reply.head.status = self.status;
         reply
@@ -63,12 +63,12 @@ impl CallAnswer {
 
 impl IntroductionCache {
     /// Whether the server makes tasks of calls of tools.
-    pub fn takes_tasks(&self, upstream: &Upstream, memory: (&mut Scratch, usize)) -> bool {
+    pub(crate) fn takes_tasks(&self, upstream: &Upstream, memory: (&mut Scratch, usize)) -> bool {
         self.of(upstream, memory).is_some_and(|server| server.takes_tasks)
     }
 
     /// Reads how the server introduced itself when a session was opened.
-    pub fn learn(&self, introduction: &Bytes, memory: (&mut Scratch, usize)) {
+    pub(crate) fn learn(&self, introduction: &Bytes, memory: (&mut Scratch, usize)) {
         if self.0.load().as_ref().is_none_or(|read| read.introduction != introduction) {
             self.0.store(Some(Arc::new(ServerIntroduction::read(introduction.clone(), memory))));
         }
@@ -107,7 +107,7 @@ impl ServerIntroduction {
 }
 
 /// What `answer`, the server's response to `call`, is to the client. `Nonsense`: it is no response.
-pub fn last(
+pub(crate) fn last(
     upstream: &Upstream,
     call: &ModernCall,
     answer: &Bytes,
@@ -140,12 +140,12 @@ pub fn last(
 }
 
 /// The answer to a call that fails in the gateway: an error of JSON-RPC.
-pub fn refusal(call: &ModernCall, status: StatusCode, code: i32, why: &str) -> CallAnswer {
+pub(crate) fn refusal(call: &ModernCall, status: StatusCode, code: i32, why: &str) -> CallAnswer {
     error(call, status, &serde_json::json!({"code": code, "message": why}))
 }
 
 /// What a client gets that would not complete what the server wanted first. `None`: it is not so.
-pub fn declined(call: &ModernCall, (scratch, depth_max): (&mut Scratch, usize)) -> Option<CallAnswer> {
+pub(crate) fn declined(call: &ModernCall, (scratch, depth_max): (&mut Scratch, usize)) -> Option<CallAnswer> {
     let responses = call.input_responses.as_ref()?;
     let root = scratch.index(responses, depth_max).map(Document::root).ok()?;
     let why = "the server behind this name wants what was declined; the call was not executed";

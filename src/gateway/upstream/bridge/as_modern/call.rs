@@ -26,7 +26,7 @@ const OWN_HEADERS: [&str; 5] =
 
 /// A modern request.
 #[derive(Clone, Debug)]
-pub struct ModernCall {
+pub(crate) struct ModernCall {
     /// Its method.
     pub method: Method,
     /// The message as the client sent it.
@@ -61,7 +61,7 @@ pub struct ModernCall {
 
 impl ModernCall {
     /// Reads a message that was posted. `None`: it is not one that comes by here.
-    pub fn read(
+    pub(crate) fn read(
         request: Request<RequestBody>,
         deadline: Instant,
         (scratch, depth_max): (&mut Scratch, usize),
@@ -97,12 +97,12 @@ impl ModernCall {
     }
 
     /// Whether it is a request.
-    pub fn is_request(&self) -> bool {
+    pub(crate) fn is_request(&self) -> bool {
         self.envelope.kind == MessageKind::Request
     }
 
     /// Whether a server may ask, or write log lines, while it works on it.
-    pub fn takes_messages(&self) -> bool {
+    pub(crate) fn takes_messages(&self) -> bool {
         let may_be_asked =
             matches!(self.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
         may_be_asked && (self.may_be_asked || self.level.is_some())
@@ -110,7 +110,7 @@ impl ModernCall {
 
     /// The message as a legacy server takes it, under another id and progress token, which are JSON literals; `added`:
     /// members of `params` separated by commas, or nothing.
-    pub fn to_legacy(
+    pub(crate) fn to_legacy(
         &self,
         (id, token): (&str, &str),
         added: &str,

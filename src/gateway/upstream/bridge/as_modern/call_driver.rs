@@ -37,7 +37,7 @@ use protocol::translation::question::{self, Question};
 /// Messages on their way to the server at once; while there are as many, it is not listened to.
 const TELLING_MAX: usize = 2 * QUESTIONS_MAX;
 /// Questions of one call that wait at once.
-pub const QUESTIONS_MAX: usize = 16;
+pub(crate) const QUESTIONS_MAX: usize = 16;
 /// What a server asks so soon after a question goes to the client with it.
 const TOGETHER: Duration = Duration::from_millis(5);
 /// Log lines that wait for a client that is about to come back; of more, the oldest are dropped.
@@ -52,7 +52,7 @@ const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "too many requests 
 const NO_ANSWER: NotAsked = NotAsked { code: -32000, message: "the client did not answer" };
 
 /// How a turn ended.
-pub enum CallEnd {
+pub(crate) enum CallEnd {
     /// The session can be used again.
     Clean,
     /// The session must not be used again.
@@ -136,7 +136,7 @@ enum DriverEvent {
 }
 
 /// Makes a call.
-pub async fn run(seat: &mut ExclusiveSession, attached: Box<CallReplySink>) -> CallEnd {
+pub(crate) async fn run(seat: &mut ExclusiveSession, attached: Box<CallReplySink>) -> CallEnd {
     if attached.is_closed() {
         return CallEnd::Clean;
     }

@@ -28,11 +28,11 @@ use protocol::sse::data_event;
 const STREAM_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A client's answers, by the keys of their questions.
-pub type ClientAnswers = Vec<(Box<str>, Bytes)>;
+pub(crate) type ClientAnswers = Vec<(Box<str>, Bytes)>;
 
 /// The way to a client.
 #[derive(Debug)]
-pub struct CallReplySink {
+pub(crate) struct CallReplySink {
     /// What it asked for.
     pub call: Arc<ModernCall>,
     sender: queue::PieceSender,
@@ -41,7 +41,7 @@ pub struct CallReplySink {
 
 /// The receiving end, which is the body of the client's reply.
 #[derive(Debug)]
-pub struct CallReply {
+pub(crate) struct CallReply {
     receiver: queue::PieceReceiver,
     end: Arc<ReplyEnd>,
 }
@@ -55,7 +55,7 @@ struct ReplyEnd {
 
 impl CallReplySink {
     /// A way to the client that makes this call, and its other end.
-    pub fn new(client: &Client, call: Arc<ModernCall>) -> (Self, CallReply) {
+    pub(crate) fn new(client: &Client, call: Arc<ModernCall>) -> (Self, CallReply) {
         let bounds = client.pipes.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
         let end = Arc::<ReplyEnd>::default();
@@ -63,18 +63,18 @@ impl CallReplySink {
     }
 
     /// The server is there: it has begun a stream, or said on it that it is.
-    pub fn keep_alive(&self) {
+    pub(crate) fn keep_alive(&self) {
         // Whoever has left sees nothing of it, and whoever has more to read does not need it.
         let _ = self.sender.send(Piece { data: Bytes::new(), is_answer: false });
     }
 
     /// Tells a message.
-    pub fn tell(&self, message: Bytes) -> Result<(), NotSent> {
+    pub(crate) fn tell(&self, message: Bytes) -> Result<(), NotSent> {
         self.sender.send(Piece { data: message, is_answer: false })
     }
 
     /// Ends the call. False: the client has left, or does not read.
-    pub fn finish(self, answer: CallAnswer) -> bool {
+    pub(crate) fn finish(self, answer: CallAnswer) -> bool {
         let _ = self.end.status.set(answer.status);
         match self.sender.send(Piece { data: answer.message, is_answer: true }) {
             Ok(()) => true,
@@ -87,25 +87,25 @@ impl CallReplySink {
     }
 
     /// Ends the call otherwise.
-    pub fn fail(self, error: UpstreamError) {
+    pub(crate) fn fail(self, error: UpstreamError) {
         let _ = self.end.error.set(error);
         self.sender.break_off();
     }
 
     /// Completes once the client has left.
-    pub async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         self.sender.closed().await;
     }
 
     /// Whether the client has left.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 }
 
 impl CallReply {
     /// The client's reply, whose head is there before `deadline`.
-    pub async fn reply(mut self, deadline: Instant) -> Result<Reply, UpstreamError> {
+    pub(crate) async fn reply(mut self, deadline: Instant) -> Result<Reply, UpstreamError> {
         let mut until = deadline;
         let mut has_begun = false;
         loop {

@@ -27,7 +27,7 @@ use protocol::translation::capabilities::across;
 
 /// What a session is opened for: calls for which all of it is the same may use it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SessionKey {
+pub(crate) struct SessionKey {
     /// Who calls.
     pub principal: Arc<str>,
     /// What the client can do, as the server is told it.
@@ -39,7 +39,7 @@ pub struct SessionKey {
 
 /// How a client introduces itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BridgedClientInfo {
+pub(crate) struct BridgedClientInfo {
     /// `name`
     pub name: String,
     /// `title`; empty: none.
@@ -53,7 +53,7 @@ const ENDING_MAX: usize = 64;
 
 /// The sessions that rest.
 #[derive(Debug)]
-pub struct ExclusiveSessions {
+pub(crate) struct ExclusiveSessions {
     /// The upstream is no longer configured.
     pub retired: CancellationToken,
     /// Turns of those that end.
@@ -77,13 +77,13 @@ struct IdleSession {
 }
 
 /// That a session rests. Dropped, it does so no longer.
-pub struct IdleGuard<'s> {
+pub(crate) struct IdleGuard<'s> {
     seats: &'s ExclusiveSessions,
     number: u64,
 }
 
 /// Makes a call.
-pub async fn call(
+pub(crate) async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
     call: Arc<ModernCall>,
@@ -119,7 +119,7 @@ impl SessionKey {
     }
 
     /// How the client introduces itself.
-    pub fn client_info(&self, client: &Client, depth_max: usize) -> BridgedClientInfo {
+    pub(crate) fn client_info(&self, client: &Client, depth_max: usize) -> BridgedClientInfo {
         let Some(info) = &self.client_info else {
             return BridgedClientInfo {
                 name: "unknown".into(),
@@ -160,7 +160,7 @@ impl ExclusiveSessions {
     }
 
     /// Ends the session that rests longest. False: none does.
-    pub fn make_room(&self) -> bool {
+    pub(crate) fn make_room(&self) -> bool {
         let mut table = self.table.lock();
         let Some(oldest) = table.order.first_key_value().map(|(number, _)| *number) else { return false };
         let entry = table.remove(oldest);
@@ -184,7 +184,7 @@ impl ExclusiveTable {
 
 impl<'s> IdleGuard<'s> {
     /// From now on the session rests.
-    pub fn begin(
+    pub(crate) fn begin(
         seats: &'s ExclusiveSessions,
         key: &Arc<SessionKey>,
         commands: mpsc::Sender<Command>,
@@ -200,7 +200,7 @@ impl<'s> IdleGuard<'s> {
     }
 
     /// It rests no longer. False: it was taken already.
-    pub fn end(&self) -> bool {
+    pub(crate) fn end(&self) -> bool {
         self.seats.table.lock().remove(self.number).is_some()
     }
 }

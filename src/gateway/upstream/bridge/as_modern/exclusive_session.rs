@@ -42,7 +42,7 @@ const COMMANDS_MAX: usize = 2;
 
 /// What a session is told.
 #[derive(Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Make this call.
     Call(Box<CallReplySink>),
     /// Go on with the call that waits.
@@ -52,7 +52,7 @@ pub enum Command {
 }
 
 /// An open session that serves one call at a time.
-pub struct ExclusiveSession {
+pub(crate) struct ExclusiveSession {
     /// The way to it.
     pub link: Rc<SessionClient>,
     /// What it was opened for.
@@ -71,7 +71,7 @@ pub struct ExclusiveSession {
 }
 
 /// What a session is opened with.
-pub struct SessionSetup {
+pub(crate) struct SessionSetup {
     /// The thread's way to upstreams.
     pub client: Client,
     /// The server.
@@ -102,7 +102,7 @@ impl Drop for SessionGauge {
 }
 
 /// Opens a session for this call, and keeps it for others.
-pub async fn run(opening: SessionSetup, attached: Box<CallReplySink>) {
+pub(crate) async fn run(opening: SessionSetup, attached: Box<CallReplySink>) {
     let SessionSetup { client, upstream, key, place } = opening;
     let counted = SessionGauge::new(&upstream.bridge.series, place);
     let (own_commands, commands) = mpsc::channel(COMMANDS_MAX);
@@ -202,7 +202,7 @@ impl ExclusiveSession {
     }
 
     /// Drops what the server has said since the last call, which is none of the next one's business.
-    pub async fn clear(&mut self) {
+    pub(crate) async fn clear(&mut self) {
         for _ in 0..STALE_MAX {
             // The connection may have read more than it has handed over.
             tokio::task::yield_now().await;

@@ -13,7 +13,7 @@ use protocol::envelope::{Envelope, MessageKind};
 use protocol::translation::question::unasked_answer;
 
 /// On their way at once; of more, the last wait.
-pub const TELLING_MAX: usize = 64;
+pub(crate) const TELLING_MAX: usize = 64;
 /// So many may wait: all that a listener's clients had under way, should they leave at once. Of more, the last are not
 /// sent.
 const WAITING_MAX: usize = 8192;
@@ -22,7 +22,12 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(10);
 const REMARK_BYTES_MAX: usize = 64 * 1024;
 
 /// Sends a message of its own accord.
-pub fn tell(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, message: impl Into<Bytes>) {
+pub(crate) fn tell(
+    client: &Client,
+    upstream: &Arc<Upstream>,
+    session: &SessionName,
+    message: impl Into<Bytes>,
+) {
     let turns = &upstream.bridge.as_modern.telling;
     // The bridge itself holds one.
     if Arc::strong_count(turns) > WAITING_MAX {
@@ -41,7 +46,7 @@ pub fn tell(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, me
 }
 
 /// Says that nobody waits for the answer to the request with this id, a literal.
-pub fn cancel(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, id: &str) {
+pub(crate) fn cancel(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, id: &str) {
     tell(
         client,
         upstream,
@@ -53,7 +58,7 @@ pub fn cancel(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, 
 }
 
 /// Answers what a server asks where there is nobody to be asked; other messages are let be.
-pub fn refuse(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, message: &Bytes) {
+pub(crate) fn refuse(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, message: &Bytes) {
     let depth_max = client.pipes.shared.limits().json_depth_max;
     let envelope = Envelope::parse(&mut client.pipes.scratch.borrow_mut(), message, depth_max);
     let Ok(Envelope { kind: MessageKind::Request, id: Some(id), method: Some(method), .. }) = envelope else {
@@ -64,7 +69,12 @@ pub fn refuse(client: &Client, upstream: &Arc<Upstream>, session: &SessionName, 
 }
 
 /// A message of the gateway's own within a session.
-pub fn question(session: &SessionName, body: Bytes, bytes_max: usize, patience: Duration) -> AskRequest {
+pub(crate) fn question(
+    session: &SessionName,
+    body: Bytes,
+    bytes_max: usize,
+    patience: Duration,
+) -> AskRequest {
     AskRequest {
         headers: session.headers(),
         body,

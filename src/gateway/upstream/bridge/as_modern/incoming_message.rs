@@ -10,7 +10,7 @@ use protocol::translation::question;
 
 /// What a message of the server means for the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IncomingMessage {
+pub(crate) enum IncomingMessage {
     /// The answer to the call.
     Answer,
     /// A request of the server.
@@ -33,7 +33,7 @@ pub enum IncomingMessage {
 }
 
 /// What `message` is to the call that the server knows by the id `own`, a literal. `None`: it is no message.
-pub fn read(link: &SessionClient, message: &Bytes, own: &str) -> Option<IncomingMessage> {
+pub(crate) fn read(link: &SessionClient, message: &Bytes, own: &str) -> Option<IncomingMessage> {
     let mut scratch = link.client.pipes.scratch.borrow_mut();
     of(message, own, (&mut scratch, link.limits().json_depth_max))
 }

@@ -47,7 +47,7 @@ const OPENING_ID: u64 = 1;
 const COMMENT: &[u8] = b":\n\n";
 
 /// Opens the stream.
-pub async fn open(
+pub(crate) async fn open(
     client: &Client,
     upstream: &Arc<Upstream>,
     call: ModernCall,

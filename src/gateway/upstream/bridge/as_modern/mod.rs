@@ -8,23 +8,23 @@
 //! | any other | [`multiplexed`]: on a session that the principal's calls share |
 //! | a notification | 202, and nothing more |
 
-pub mod answers;
-pub mod call;
-pub mod call_driver;
-pub mod call_reply;
-pub mod exclusive_pool;
-pub mod exclusive_session;
-pub mod fire_and_forget;
-pub mod incoming_message;
-pub mod listen;
-pub mod multiplexed;
-pub mod position;
-pub mod response_reader;
-pub mod session_client;
-pub mod shared_session;
-pub mod state;
-pub mod suspended;
-pub mod tasks;
+pub(crate) mod answers;
+pub(crate) mod call;
+pub(crate) mod call_driver;
+pub(crate) mod call_reply;
+pub(crate) mod exclusive_pool;
+pub(crate) mod exclusive_session;
+pub(crate) mod fire_and_forget;
+pub(crate) mod incoming_message;
+pub(crate) mod listen;
+pub(crate) mod multiplexed;
+pub(crate) mod position;
+pub(crate) mod response_reader;
+pub(crate) mod session_client;
+pub(crate) mod shared_session;
+pub(crate) mod state;
+pub(crate) mod suspended;
+pub(crate) mod tasks;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +48,7 @@ use protocol::method::Method;
 
 /// The sessions with the server.
 #[derive(Debug)]
-pub struct ModernFacade {
+pub(crate) struct ModernFacade {
     /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
     pub room: Arc<Quota>,
     /// Sessions that one call at a time has to itself.
@@ -81,13 +81,13 @@ impl Default for ModernFacade {
 
 impl ModernFacade {
     /// Nobody is served any more.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.seats.retired.cancel();
         self.shared.retire();
     }
 
     /// A place for one more session. Where there is none, one that nobody uses ends.
-    pub fn place(&self, upstream: &Upstream) -> Result<QuotaPermit, UpstreamError> {
+    pub(crate) fn place(&self, upstream: &Upstream) -> Result<QuotaPermit, UpstreamError> {
         self.room.set_max(upstream.config.bridge.sessions_max);
         let makes_room = || self.shared.make_room() || self.seats.make_room();
         let place = self.room.take().or_else(|| makes_room().then(|| self.room.take_beyond()));
@@ -96,7 +96,7 @@ impl ModernFacade {
 }
 
 /// Opens a session.
-pub async fn open_session(
+pub(crate) async fn open_session(
     asker: &Asker<'_>,
     upstream: &Upstream,
     offer: InitializeOffer<'_>,
@@ -111,7 +111,7 @@ pub async fn open_session(
 }
 
 /// Answers a modern request.
-pub async fn answer(
+pub(crate) async fn answer(
     client: &Client,
     upstream: &Arc<Upstream>,
     request: Request<RequestBody>,

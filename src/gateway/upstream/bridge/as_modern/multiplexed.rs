@@ -35,10 +35,10 @@ use protocol::version::Era;
 /// How long the server's first message is waited for before the client gets a stream: its answer may have a status.
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 /// Tells a client that its call is still under way.
-pub const COMMENT: &[u8] = b":\n\n";
+pub(crate) const COMMENT: &[u8] = b":\n\n";
 
 /// Makes a call.
-pub async fn call(
+pub(crate) async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
     call: Arc<ModernCall>,
@@ -65,7 +65,7 @@ pub async fn call(
 }
 
 /// A call under way. Dropped before its answer, it is cancelled.
-pub struct CallInProgress {
+pub(crate) struct CallInProgress {
     /// This thread's way to the server.
     pub client: Client,
     /// The server.
@@ -83,7 +83,7 @@ pub struct CallInProgress {
 
 impl CallInProgress {
     /// Begins a call in a session; nothing is sent yet.
-    pub fn begin(
+    pub(crate) fn begin(
         client: &Client,
         upstream: &Arc<Upstream>,
         using: SessionUse,
@@ -103,7 +103,7 @@ impl CallInProgress {
     }
 
     /// Sends the request with `added` in its parameters.
-    pub async fn post(&mut self, added: &str) -> Result<ReplyStart, UpstreamError> {
+    pub(crate) async fn post(&mut self, added: &str) -> Result<ReplyStart, UpstreamError> {
         let Self { client, upstream, call, id, .. } = self;
         let message = with_memory(client, |memory| call.to_legacy((id, id), added, memory));
         let message: Segments = message.map_err(|_: JsonError| UpstreamError::Nonsense)?;
@@ -128,12 +128,12 @@ impl CallInProgress {
     }
 
     /// What the server's answer is to the client.
-    pub fn last(&self, answer: &Bytes) -> Result<answers::CallAnswer, UpstreamError> {
+    pub(crate) fn last(&self, answer: &Bytes) -> Result<answers::CallAnswer, UpstreamError> {
         with_memory(&self.client, |memory| answers::last(&self.upstream, &self.call, answer, memory))
     }
 
     /// What a message that is no answer is to the client: an event, if it is for it.
-    pub fn translate(&self, message: &Bytes) -> Option<Bytes> {
+    pub(crate) fn translate(&self, message: &Bytes) -> Option<Bytes> {
         let is_ours = with_memory(&self.client, |(scratch, depth_max)| {
             let root = scratch.index(message, depth_max).map(Document::root).ok()?;
             notification::progress_token(root).map(|token| token == &*self.id)
@@ -154,7 +154,7 @@ impl CallInProgress {
     }
 
     /// Progress that the server tells of elsewhere. Never completes if there is none.
-    pub async fn told_elsewhere(&mut self) -> Bytes {
+    pub(crate) async fn told_elsewhere(&mut self) -> Bytes {
         if let Some((_, receiver)) = &mut self.progress
             && let Some(Ok(piece)) = receiver.next().await
         {
@@ -215,7 +215,7 @@ fn events(first: Bytes, under_way: StreamedCall) -> Reply {
 }
 
 /// The reply whose body are these events.
-pub fn events_reply(events: EventBody) -> Reply {
+pub(crate) fn events_reply(events: EventBody) -> Reply {
     let mut reply = empty(http::StatusCode::OK);
     reply.head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     reply.body = Incoming::Translated(events);
@@ -223,7 +223,7 @@ pub fn events_reply(events: EventBody) -> Reply {
 }
 
 /// What a client is told in the middle of a stream that breaks off.
-pub fn failure(call: &ModernCall, error: UpstreamError) -> String {
+pub(crate) fn failure(call: &ModernCall, error: UpstreamError) -> String {
     Error::from(error).body(Some(&call.id), Era::Modern)
 }
 
@@ -271,7 +271,10 @@ impl StreamedCall {
 }
 
 /// Reads JSON in this thread's memory for it.
-pub fn with_memory<T>(client: &Client, read: impl FnOnce((&mut protocol::json::Scratch, usize)) -> T) -> T {
+pub(crate) fn with_memory<T>(
+    client: &Client,
+    read: impl FnOnce((&mut protocol::json::Scratch, usize)) -> T,
+) -> T {
     let depth_max = client.pipes.shared.limits().json_depth_max;
     read((&mut client.pipes.scratch.borrow_mut(), depth_max))
 }

@@ -28,7 +28,7 @@ const QUIET_AT_ONCE: u32 = 30;
 
 /// Where a stream stands.
 #[derive(Clone, Debug)]
-pub struct StreamPosition {
+pub(crate) struct StreamPosition {
     /// The id of the last event, if it can be asked for what came after it.
     after: Option<Bytes>,
     retry: Duration,
@@ -42,7 +42,7 @@ pub struct StreamPosition {
 
 /// What came of asking for a stream.
 #[derive(Debug)]
-pub enum ResumeResult {
+pub(crate) enum ResumeResult {
     /// The stream is open.
     Stream(Box<Reply>),
     /// The server knows the session, but not the event to go on after.
@@ -61,7 +61,12 @@ impl Default for StreamPosition {
 
 impl StreamPosition {
     /// Asks for the stream of a session from here on.
-    pub async fn open(&self, client: &Client, upstream: &Upstream, session: &SessionName) -> ResumeResult {
+    pub(crate) async fn open(
+        &self,
+        client: &Client,
+        upstream: &Upstream,
+        session: &SessionName,
+    ) -> ResumeResult {
         match get_stream::open(client, upstream, session.named(), self.after.as_ref()).await {
             get_stream::GetResult::Stream(reply) => ResumeResult::Stream(reply),
             get_stream::GetResult::Refused => ResumeResult::Refused,
@@ -82,13 +87,13 @@ impl StreamPosition {
     }
 
     /// A stream stands.
-    pub fn stand(&mut self) {
+    pub(crate) fn stand(&mut self) {
         self.since = Some(Instant::now());
         self.was_open = true;
     }
 
     /// Goes on by an event. Returns its message, if there is one.
-    pub fn take(&mut self, event: Event) -> Option<Bytes> {
+    pub(crate) fn take(&mut self, event: Event) -> Option<Bytes> {
         self.fruitless = 0;
         self.retry = get_stream::retry(&event).unwrap_or(self.retry);
         // An empty id takes the one before back.
@@ -103,12 +108,12 @@ impl StreamPosition {
     }
 
     /// What came after the last event cannot be had, but what comes from now on can.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.after = None;
     }
 
     /// The stream ended, or there was none. How long to wait before the next.
-    pub fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         self.end();
         let quiet =
             self.quiet.checked_sub(QUIET_AT_ONCE).map_or(self.retry, |quiet| self.grown(RETRY, quiet));
@@ -119,7 +124,7 @@ impl StreamPosition {
     }
 
     /// As [`pause`](Self::pause), where only the rest of a reply is of use. `None`: it is not to be had.
-    pub fn pause_before_rest(&mut self) -> Option<Duration> {
+    pub(crate) fn pause_before_rest(&mut self) -> Option<Duration> {
         self.end();
         if self.after.is_none() || self.quiet >= QUIET_MAX {
             return None;

@@ -35,7 +35,7 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A session with a legacy server, as requests name it.
 #[derive(Clone, Debug)]
-pub struct SessionName {
+pub(crate) struct SessionName {
     /// Its id; `None` for a server that gives none.
     pub id: Option<HeaderValue>,
     /// The version that was agreed on.
@@ -46,7 +46,7 @@ pub struct SessionName {
 
 /// A request to the server, ready to be posted.
 #[derive(Debug)]
-pub struct BridgedRequest {
+pub(crate) struct BridgedRequest {
     /// The message.
     pub message: Segments,
     /// The literal of its id.
@@ -62,7 +62,7 @@ pub struct BridgedRequest {
 }
 
 /// What came of a request.
-pub enum ReplyStart {
+pub(crate) enum ReplyStart {
     /// Its answer.
     Answer(Bytes),
     /// The server may say something before it answers.
@@ -73,7 +73,7 @@ pub enum ReplyStart {
 
 /// What the reply brings next.
 #[derive(Debug)]
-pub enum StreamItem {
+pub(crate) enum StreamItem {
     /// A message; the answer, if `is_answer`.
     Message {
         /// The message without its framing.
@@ -86,7 +86,7 @@ pub enum StreamItem {
 }
 
 /// A stream on which a request is answered.
-pub struct ResponseReader {
+pub(crate) struct ResponseReader {
     client: Client,
     upstream: Arc<Upstream>,
     session: SessionName,
@@ -106,18 +106,18 @@ impl From<&initialize::InitializedSession> for SessionName {
 
 impl SessionName {
     /// For requests.
-    pub fn named(&self) -> SessionHeaders<'_> {
+    pub(crate) fn named(&self) -> SessionHeaders<'_> {
         SessionHeaders { id: self.id.as_ref(), version: self.version, replica: self.replica }
     }
 
     /// The headers of a message in it.
-    pub fn headers(&self) -> HeaderMap {
+    pub(crate) fn headers(&self) -> HeaderMap {
         legacy_headers(self.version, self.id.as_ref())
     }
 }
 
 /// Posts a request.
-pub async fn post(
+pub(crate) async fn post(
     client: &Client,
     upstream: &Arc<Upstream>,
     session: &SessionName,
@@ -160,12 +160,12 @@ pub async fn post(
 }
 
 /// Whether the answer comes as an event.
-pub fn is_stream(reply: &Reply) -> bool {
+pub(crate) fn is_stream(reply: &Reply) -> bool {
     reply.head.status.is_success() && media_of(&reply.head.headers) == Media::Sse
 }
 
 /// The answer to the request with this id, a literal, in a reply that is no stream.
-pub async fn answer(
+pub(crate) async fn answer(
     client: &Client,
     upstream: &Upstream,
     session: &SessionName,
@@ -201,7 +201,7 @@ pub async fn answer(
 
 impl ResponseReader {
     /// What the server says next. May be dropped and called again, but not after the answer or an error.
-    pub async fn next(&mut self) -> Result<StreamItem, UpstreamError> {
+    pub(crate) async fn next(&mut self) -> Result<StreamItem, UpstreamError> {
         loop {
             if let Some(resuming) = &mut self.resuming {
                 let opened = resuming.await;
@@ -224,7 +224,7 @@ impl ResponseReader {
     }
 
     /// The answer was heard: the connection can be used again once its stream has ended.
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         let Some(lease) = self.lease.take() else { return };
         let mut messages = self.messages;
         match messages.next().now_or_never() {
@@ -276,7 +276,7 @@ impl ResponseReader {
 }
 
 /// Whether `message` is a response with this id.
-pub fn is_answer(client: &Client, message: &Bytes, id: &str) -> bool {
+pub(crate) fn is_answer(client: &Client, message: &Bytes, id: &str) -> bool {
     let depth_max = client.pipes.shared.limits().json_depth_max;
     let envelope = Envelope::parse(&mut client.pipes.scratch.borrow_mut(), message, depth_max);
     envelope.is_ok_and(|envelope| {
@@ -295,7 +295,7 @@ fn is_about_request(client: &Client, answer: &Bytes) -> bool {
 }
 
 /// What the gateway asks in its own name goes this way.
-pub async fn with_asker<T>(client: &Client, ask: impl AsyncFnOnce(Asker<'_>) -> T) -> T {
+pub(crate) async fn with_asker<T>(client: &Client, ask: impl AsyncFnOnce(Asker<'_>) -> T) -> T {
     let limits = client.pipes.shared.limits();
     let limits = Arc::clone(&limits);
     let (all, budget) = (&limits.all, &limits.budget);
@@ -304,7 +304,7 @@ pub async fn with_asker<T>(client: &Client, ask: impl AsyncFnOnce(Asker<'_>) -> 
 }
 
 /// Whether the server knows the session; `None` if it does not say.
-pub async fn is_known(client: &Client, upstream: &Upstream, session: &SessionName) -> Option<bool> {
+pub(crate) async fn is_known(client: &Client, upstream: &Upstream, session: &SessionName) -> Option<bool> {
     let is_known = with_asker(client, async |asker: Asker<'_>| {
         get_stream::is_session_known(&asker, upstream, session.named()).await
     });

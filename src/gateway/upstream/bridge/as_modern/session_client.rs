@@ -37,7 +37,7 @@ const TOLD_BYTES_MAX: usize = 64 * 1024;
 
 /// The way to one session of a server.
 #[derive(Debug)]
-pub struct SessionClient {
+pub(crate) struct SessionClient {
     /// The thread's way to upstreams.
     pub client: Client,
     /// The bridge that the session belongs to.
@@ -49,7 +49,7 @@ pub struct SessionClient {
 
 /// What a server says.
 #[derive(Debug)]
-pub enum ServerMessage {
+pub(crate) enum ServerMessage {
     /// Its stream stands.
     Stands,
     /// A message.
@@ -62,13 +62,13 @@ pub enum ServerMessage {
 
 impl SessionClient {
     /// The way to this session.
-    pub fn new(client: &Client, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
+    pub(crate) fn new(client: &Client, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
         let (client, bridge) = (client.clone(), Arc::clone(&upstream.bridge));
         Rc::new(Self { client, bridge, session, upstream: RefCell::new(Arc::clone(upstream)) })
     }
 
     /// The upstream as it is configured now, or was when it last was.
-    pub fn upstream(&self) -> Arc<Upstream> {
+    pub(crate) fn upstream(&self) -> Arc<Upstream> {
         if let Some(now) = self.bridge.upstream() {
             *self.upstream.borrow_mut() = now;
         }
@@ -76,12 +76,12 @@ impl SessionClient {
     }
 
     /// The bounds of now.
-    pub fn limits(&self) -> Arc<Limits> {
+    pub(crate) fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.client.pipes.shared.limits())
     }
 
     /// Tells the server something that has no answer.
-    pub async fn tell(self: Rc<Self>, message: Bytes) -> Result<(), UpstreamError> {
+    pub(crate) async fn tell(self: Rc<Self>, message: Bytes) -> Result<(), UpstreamError> {
         let (upstream, limits) = (self.upstream(), self.limits());
         let question = AskRequest {
             headers: self.session.headers(),
@@ -96,7 +96,7 @@ impl SessionClient {
     }
 
     /// Ends the session.
-    pub async fn close(&self, patience: Duration) {
+    pub(crate) async fn close(&self, patience: Duration) {
         let SessionName { id, version, replica } = self.session.clone();
         let Some(id) = &id else { return };
         let (upstream, limits) = (self.upstream(), self.limits());
@@ -110,7 +110,7 @@ impl SessionClient {
 
     /// Ends the session of one that makes room for another: at once, and without telling the server where as many tell it
     /// already as may at once. Its place would be held for as long.
-    pub async fn close_now(&self, patience: Duration) {
+    pub(crate) async fn close_now(&self, patience: Duration) {
         if let Ok(_turn) = self.bridge.as_modern.seats.ending.try_acquire() {
             tokio::select! {
                 () = self.close(patience) => {}
@@ -120,7 +120,7 @@ impl SessionClient {
     }
 
     /// Tells the server the last: with others in turn, and with this much patience from then on.
-    pub async fn last(&self, patience: Duration, told: impl Future<Output = ()>) {
+    pub(crate) async fn last(&self, patience: Duration, told: impl Future<Output = ()>) {
         let told = async {
             // Never closed.
             let _turn = self.bridge.as_modern.seats.ending.acquire().await;
@@ -160,13 +160,13 @@ impl SessionClient {
 }
 
 /// A way to ask upstreams for this thread.
-pub fn asker<'a>(client: &'a Client, limits: &'a Limits) -> Asker<'a> {
+pub(crate) fn asker<'a>(client: &'a Client, limits: &'a Limits) -> Asker<'a> {
     let scratch = &client.pipes.scratch;
     Asker { client, scratch, limits: &limits.all, budget: &limits.budget, aim: ReplicaSelection::Any }
 }
 
 /// A server's reply to a call.
-pub struct CallExchange {
+pub(crate) struct CallExchange {
     link: Rc<SessionClient>,
     /// The literal of the call's id.
     id: Box<str>,
@@ -175,7 +175,7 @@ pub struct CallExchange {
 }
 
 /// The stream of a session.
-pub struct ServerInitiated {
+pub(crate) struct ServerInitiated {
     link: Rc<SessionClient>,
     state: ReplyStage,
     at: StreamPosition,
@@ -192,7 +192,7 @@ enum ReplyStage {
 
 impl CallExchange {
     /// Posts a call with this id, a literal, and what goes along with it.
-    pub fn new(
+    pub(crate) fn new(
         link: &Rc<SessionClient>,
         (id, message): (&str, Segments),
         along: (HeaderMap, Option<Arc<Trail>>),
@@ -203,7 +203,7 @@ impl CallExchange {
     }
 
     /// What the server says next; waits for ever once that was the last.
-    pub async fn next(&mut self) -> ServerMessage {
+    pub(crate) async fn next(&mut self) -> ServerMessage {
         loop {
             match &mut self.state {
                 ReplyStage::Over => std::future::pending().await,
@@ -241,18 +241,18 @@ impl CallExchange {
     }
 
     /// Reads no more of it.
-    pub fn end_now(&mut self) {
+    pub(crate) fn end_now(&mut self) {
         self.state = ReplyStage::Over;
     }
 
     /// Whether nothing more comes.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, ReplyStage::Over)
     }
 
     /// Reads what is left of the reply, which has said all: its connection can be used again. Other messages than the
     /// end are returned.
-    pub async fn rest(&mut self) -> Option<Bytes> {
+    pub(crate) async fn rest(&mut self) -> Option<Bytes> {
         loop {
             let ReplyStage::Reading(messages, lease) = &mut self.state else { return None };
             match messages.next().await {
@@ -299,7 +299,7 @@ impl CallExchange {
 
 impl ServerInitiated {
     /// Asks for the stream. Servers without sessions have none.
-    pub fn new(link: &Rc<SessionClient>) -> Self {
+    pub(crate) fn new(link: &Rc<SessionClient>) -> Self {
         let link = Rc::clone(link);
         let at = StreamPosition::default();
         let has_session = link.session.id.is_some();
@@ -308,7 +308,7 @@ impl ServerInitiated {
     }
 
     /// Waits until the stream stands or it is clear that there is none.
-    pub async fn stand(&mut self) {
+    pub(crate) async fn stand(&mut self) {
         while let ReplyStage::Opening(opening) = &mut self.state {
             let opened = opening.await;
             self.take(opened);
@@ -316,7 +316,7 @@ impl ServerInitiated {
     }
 
     /// The next message; waits for ever where there is no stream.
-    pub async fn next(&mut self) -> Bytes {
+    pub(crate) async fn next(&mut self) -> Bytes {
         loop {
             match &mut self.state {
                 ReplyStage::Opening(opening) => {

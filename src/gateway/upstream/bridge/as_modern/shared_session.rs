@@ -44,7 +44,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The sessions with a server, by principal.
 #[derive(Debug, Default)]
-pub struct SharedSessions {
+pub(crate) struct SharedSessions {
     slots: Mutex<HashMap<Arc<str>, Arc<SharedSlot>>>,
     retired: CancellationToken,
 }
@@ -64,7 +64,7 @@ struct SharedSlot {
 
 /// A session that all plain calls of one principal use.
 #[derive(Debug)]
-pub struct SharedSession {
+pub(crate) struct SharedSession {
     /// How requests name it.
     pub name: SessionName,
     /// Calls that hear of their progress, by their ids.
@@ -78,7 +78,7 @@ pub struct SharedSession {
 
 /// The right to use a session.
 #[derive(Debug)]
-pub struct SessionUse {
+pub(crate) struct SessionUse {
     /// The session that may be used for as long as this lives.
     pub session: Arc<SharedSession>,
     held: SlotGuard,
@@ -94,7 +94,7 @@ struct SlotGuard {
 
 /// While it lives, progress of the call with this id is heard.
 #[derive(Debug)]
-pub struct ProgressReceiver {
+pub(crate) struct ProgressReceiver {
     /// The id, and the progress token.
     pub id: u64,
     session: Arc<SharedSession>,
@@ -102,11 +102,11 @@ pub struct ProgressReceiver {
 
 /// Counts a shared session in the metrics while it lives.
 #[derive(Debug)]
-pub struct SharedSessionGauge(IntGauge);
+pub(crate) struct SharedSessionGauge(IntGauge);
 
 impl SharedSessionGauge {
     /// Counts it.
-    pub fn new(upstream: &Upstream) -> Self {
+    pub(crate) fn new(upstream: &Upstream) -> Self {
         let gauge = &upstream.bridge.series.sessions.modern;
         gauge.inc();
         Self(gauge.clone())
@@ -121,7 +121,7 @@ impl Drop for SharedSessionGauge {
 
 impl SharedSessions {
     /// The principal's session, opened if there is none.
-    pub async fn get(
+    pub(crate) async fn get(
         client: &Client,
         upstream: &Arc<Upstream>,
         caller: &BridgedCaller,
@@ -154,12 +154,12 @@ impl SharedSessions {
     }
 
     /// Nobody uses it any more but those who do.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.retired.cancel();
     }
 
     /// Ends a session that nobody uses. False: there is none.
-    pub fn make_room(&self) -> bool {
+    pub(crate) fn make_room(&self) -> bool {
         let mut slots = self.slots();
         let is_idle =
             |slot: &SharedSlot| slot.users.load(Ordering::Acquire) == 0 && slot.session.initialized();
@@ -189,7 +189,7 @@ impl SharedSessions {
 
 impl SessionUse {
     /// The server does not know the session any more: the next call opens another.
-    pub fn lose(&self) {
+    pub(crate) fn lose(&self) {
         let SlotGuard { upstream, principal, slot } = &self.held;
         upstream.bridge.as_modern.shared.remove(principal, slot, || true);
         self.session.lost.cancel();
@@ -233,7 +233,11 @@ impl Drop for SlotGuard {
 
 impl SharedSession {
     /// Hears of the progress of the call with this id.
-    pub fn hear(self: &Arc<Self>, client: &Client, id: u64) -> (ProgressReceiver, queue::PieceReceiver) {
+    pub(crate) fn hear(
+        self: &Arc<Self>,
+        client: &Client,
+        id: u64,
+    ) -> (ProgressReceiver, queue::PieceReceiver) {
         let bounds = client.pipes.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
         self.hearing().insert(id, sender);
@@ -253,7 +257,7 @@ impl Drop for ProgressReceiver {
 
 /// Opens something with the server that is not left half-way where the client goes meanwhile: if that `has_begun`, it is
 /// dropped once it is open.
-pub async fn apart<T: 'static>(
+pub(crate) async fn apart<T: 'static>(
     client: &Client,
     has_begun: impl Fn() -> bool + 'static,
     opening: impl Future<Output = Result<T, UpstreamError>> + 'static,

@@ -26,15 +26,15 @@ const TEXT_BYTES: usize = 2 * NUMBER_BYTES + BINDING_BYTES;
 
 /// The key that seals `requestState`.
 #[derive(Debug, Default)]
-pub struct StateSeal(OnceLock<Option<SealingKeys>>);
+pub(crate) struct StateSeal(OnceLock<Option<SealingKeys>>);
 
 /// Whom and what a call belongs to: a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding([u8; BINDING_BYTES]);
+pub(crate) struct Binding([u8; BINDING_BYTES]);
 
 /// What a state says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestState {
+pub(crate) struct RequestState {
     /// Which call waits.
     pub parked: u64,
     /// Until when, in seconds of Unix time.
@@ -46,7 +46,7 @@ pub struct RequestState {
 impl Binding {
     /// Of a message of `principal` for the upstream of this key: method and `params`, however they are spelled, without
     /// what makes a retry of it. `None`: it is no message.
-    pub fn of(
+    pub(crate) fn of(
         (upstream, principal): (&str, &str),
         message: &Bytes,
         (scratch, depth_max): (&mut Scratch, usize),
@@ -79,7 +79,7 @@ impl Binding {
 
 impl StateSeal {
     /// Seals a state. `None` only if the system has no randomness.
-    pub fn seal(&self, stated: RequestState) -> Option<String> {
+    pub(crate) fn seal(&self, stated: RequestState) -> Option<String> {
         let keys = self.keys()?;
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).ok()?;
@@ -92,7 +92,7 @@ impl StateSeal {
     }
 
     /// Opens a state. `None`: it was not made here, or was changed.
-    pub fn open(&self, state: &str) -> Option<RequestState> {
+    pub(crate) fn open(&self, state: &str) -> Option<RequestState> {
         let keys = self.keys()?;
         let sealed = URL_SAFE_NO_PAD.decode(state).ok()?;
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_BYTES>()?;

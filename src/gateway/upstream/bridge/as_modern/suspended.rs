@@ -22,7 +22,6 @@ use super::{answers, call_reply::CallReply};
 use crate::clock::now_s;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
-use config;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Kind, Scratch};
 
@@ -31,7 +30,7 @@ const WHY_REJECTED: &str = "no call waits for this requestState any more: call a
 
 /// The calls of one upstream that wait.
 #[derive(Debug, Default)]
-pub struct SuspendedCalls {
+pub(crate) struct SuspendedCalls {
     seal: StateSeal,
     table: Mutex<SuspendedTable>,
 }
@@ -52,11 +51,11 @@ struct SuspendedEntry {
 
 /// There are as many as there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooMany;
+pub(crate) struct TooMany;
 
 impl SuspendedCalls {
     /// From now on this call waits. Returns its number, and the state for its client.
-    pub fn enter(
+    pub(crate) fn enter(
         &self,
         bounds: &config::Bridge,
         (principal, binding): (&Arc<str>, Binding),
@@ -79,7 +78,7 @@ impl SuspendedCalls {
     }
 
     /// The call waits no longer. False: somebody has taken it already, and what goes on is on its way.
-    pub fn leave(&self, parked: u64) -> bool {
+    pub(crate) fn leave(&self, parked: u64) -> bool {
         self.table.lock().remove(parked).is_some()
     }
 
@@ -109,7 +108,7 @@ impl SuspendedTable {
 }
 
 /// Goes on with the call that the `requestState` of `call` names.
-pub async fn resume(
+pub(crate) async fn resume(
     client: &Client,
     upstream: &Arc<Upstream>,
     call: ModernCall,
@@ -144,7 +143,7 @@ pub async fn resume(
 }
 
 /// What the client is told that retries what does not wait.
-pub fn rejected(call: &ModernCall) -> answers::CallAnswer {
+pub(crate) fn rejected(call: &ModernCall) -> answers::CallAnswer {
     answers::refusal(call, StatusCode::BAD_REQUEST, -32602, WHY_REJECTED)
 }
 

@@ -55,16 +55,16 @@ const COMMENT: &[u8] = b":\n\n";
 
 /// Tools that are run as tasks alone.
 #[derive(Debug, Default)]
-pub struct TaskOnlyTools(Mutex<HashSet<Box<str>>>);
+pub(crate) struct TaskOnlyTools(Mutex<HashSet<Box<str>>>);
 
 impl TaskOnlyTools {
     /// Whether this is one of them.
-    pub fn has(&self, tool: &str) -> bool {
+    pub(crate) fn has(&self, tool: &str) -> bool {
         self.0.lock().contains(tool)
     }
 
     /// What a list says of its tools.
-    pub fn publish<'n>(&self, listed: impl Iterator<Item = (Cow<'n, str>, bool)>) {
+    pub(crate) fn publish<'n>(&self, listed: impl Iterator<Item = (Cow<'n, str>, bool)>) {
         let mut tools = self.0.lock();
         for (name, is_task_only) in listed {
             if !is_task_only {
@@ -83,13 +83,13 @@ impl TaskOnlyTools {
     }
 
     /// It is called without one again.
-    pub fn remove(&self, tool: &str) {
+    pub(crate) fn remove(&self, tool: &str) {
         self.0.lock().remove(tool);
     }
 }
 
 /// The tool that is called, if the server makes tasks of such calls.
-pub fn tool(client: &Client, upstream: &Upstream, call: &ModernCall) -> Option<String> {
+pub(crate) fn tool(client: &Client, upstream: &Upstream, call: &ModernCall) -> Option<String> {
     let servers = &upstream.bridge.as_modern.servers;
     if call.method != Method::ToolsCall
         || !with_memory(client, |memory| servers.takes_tasks(upstream, memory))
@@ -100,7 +100,7 @@ pub fn tool(client: &Client, upstream: &Upstream, call: &ModernCall) -> Option<S
 }
 
 /// Makes the call of this tool as a task.
-pub async fn call(
+pub(crate) async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
     call: Arc<ModernCall>,

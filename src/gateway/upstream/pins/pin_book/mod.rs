@@ -19,7 +19,7 @@ use config::PinMode;
 use protocol::canonical::Hash;
 
 /// The gateway's own ways to ask for a list.
-pub const OWN_LISTS: usize = 4;
+pub(crate) const OWN_LISTS: usize = 4;
 /// Approved definitions of one tool; the oldest goes.
 const APPROVED_MAX: usize = 16;
 /// Definitions of one tool that wait for approval; the oldest goes.
@@ -31,7 +31,7 @@ const ENTRY_BYTES: usize = 128;
 
 /// Who asked for a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListSource {
+pub(crate) enum ListSource {
     /// The gateway, in one of its own ways.
     Own(usize),
     /// A client of any other kind.
@@ -67,7 +67,7 @@ pub struct PinnedTool {
 
 /// A tool in a list.
 #[derive(Clone, Debug)]
-pub struct ListedTool {
+pub(crate) struct ListedTool {
     /// Its name; `None`: it has none that can be read.
     pub name: Option<String>,
     /// How it is defined.
@@ -76,7 +76,7 @@ pub struct ListedTool {
 
 /// Something an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinFinding {
+pub(crate) struct PinFinding {
     /// The tool.
     pub tool: String,
     /// Its definition.
@@ -87,7 +87,7 @@ pub struct PinFinding {
 
 /// What is the matter with a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PinChange {
+pub(crate) enum PinChange {
     /// It is not one that was approved.
     Changed,
     /// The tool is new, and new tools need approval.
@@ -98,7 +98,7 @@ pub enum PinChange {
 
 /// What a list comes to.
 #[derive(Debug, Default)]
-pub struct ListVerdict {
+pub(crate) struct ListVerdict {
     /// For each tool whether it may be shown.
     pub shown: Vec<bool>,
     /// What was not reported before.
@@ -113,7 +113,7 @@ pub struct ListVerdict {
 
 /// What is pinned of one upstream.
 #[derive(Debug)]
-pub struct PinBook {
+pub(crate) struct PinBook {
     tools: BTreeMap<String, PinnedTool>,
     is_complete: bool,
     bytes: usize,
@@ -125,7 +125,7 @@ pub struct PinBook {
 
 impl PinBook {
     /// A book of nothing yet, with room for about `bytes_max` bytes.
-    pub fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             tools: BTreeMap::new(),
             is_complete: false,
@@ -138,7 +138,7 @@ impl PinBook {
 
     /// Goes on with what was kept. What waited is in doubt until it is listed again, but can be approved.
     #[must_use]
-    pub fn restore(mut self, tools: BTreeMap<String, PinnedTool>, is_complete: bool) -> Self {
+    pub(crate) fn restore(mut self, tools: BTreeMap<String, PinnedTool>, is_complete: bool) -> Self {
         self.bytes = tools.iter().map(|(name, tool)| tool_bytes(name, tool)).sum();
         self.tools = tools;
         self.is_complete = is_complete;
@@ -146,32 +146,32 @@ impl PinBook {
     }
 
     /// All tools, by name.
-    pub fn tools(&self) -> &BTreeMap<String, PinnedTool> {
+    pub(crate) fn tools(&self) -> &BTreeMap<String, PinnedTool> {
         &self.tools
     }
 
     /// True once the upstream has been pinned.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
     /// The gateway has seen every list of its own: from now on other definitions are changes. True if that is new.
-    pub fn complete(&mut self) -> bool {
+    pub(crate) fn complete(&mut self) -> bool {
         !std::mem::replace(&mut self.is_complete, true)
     }
 
     /// Other tools than before may take this much room.
-    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
     /// Names that must not be called.
-    pub fn refused(&self) -> BTreeSet<&String> {
+    pub(crate) fn refused(&self) -> BTreeSet<&String> {
         self.refused.iter().flatten().collect()
     }
 
     /// How many tools have an approved definition; a changed one that waits; only one that waits.
-    pub fn counts(&self) -> [usize; 3] {
+    pub(crate) fn counts(&self) -> [usize; 3] {
         let count = |fits: fn(&PinnedTool) -> bool| self.tools.values().filter(|tool| fits(tool)).count();
         [
             count(|tool| !tool.approved.is_empty()),
@@ -181,7 +181,7 @@ impl PinBook {
     }
 
     /// Takes in a list. `is_whole`: nothing is missing at its end.
-    pub fn look(
+    pub(crate) fn look(
         &mut self,
         source: ListSource,
         mode: PinMode,
@@ -227,7 +227,7 @@ impl PinBook {
     }
 
     /// Approves a definition that waits. False if this one does not.
-    pub fn approve(&mut self, name: &str, hash: Hash) -> bool {
+    pub(crate) fn approve(&mut self, name: &str, hash: Hash) -> bool {
         let Some(tool) = self.tools.get_mut(name) else { return false };
         let Some(at) = tool.pending.iter().position(|pending| pending.definition.hash == hash) else {
             return false;

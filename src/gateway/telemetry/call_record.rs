@@ -9,7 +9,7 @@ use protocol::error::Reason;
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended<'c> {
+pub(crate) struct CallRecord<'c> {
     /// Its name.
     pub request_id: &'c RequestId,
     /// When its headers were read.
