@@ -1,7 +1,7 @@
 //! Opening a session that takes a child process where as many run as may: the process of an idle session makes room.
 //!
 //! Looked at are sessions that have a process for themselves, and whose servers keep nothing that cannot be opened again.
-//! Which of them goes is decided in [`session::eviction`](crate::session::oust).
+//! Which of them goes is decided in [`session::eviction`](crate::session::eviction).
 
 use std::collections::HashMap;
 use std::rc::Rc;
