@@ -2,6 +2,8 @@
 //!
 //! Invariant: the same city and day always have the same weather, so tests and examples can name it.
 
+use serde::Serialize;
+
 /// A place with a forecast.
 #[derive(Debug, PartialEq)]
 pub(super) struct City {
@@ -14,13 +16,14 @@ pub(super) struct City {
 }
 
 /// The weather of one day.
+#[derive(Serialize)]
 pub(super) struct Day {
     /// 1 is the first day of the forecast.
+    #[serde(rename = "day")]
     pub(super) number: i32,
     pub(super) condition: &'static str,
     pub(super) high_celsius: i32,
     pub(super) low_celsius: i32,
-    /// The chance of rain.
     pub(super) rain_percent: i32,
 }
 

@@ -3,17 +3,14 @@
 //! The question goes out with a `requestState` that nobody can guess; the retry brings it back with the
 //! answer. The state is a key into memory, so there is nothing in it to forge.
 //!
-//! Invariants: a state is good once and for the note it was handed out for; at most [`WAITING_MAX`] questions
-//! wait, the oldest gives way.
-
-use std::collections::VecDeque;
+//! Invariant: a state is good once and for the note it was handed out for.
 
 use serde_json::{Value, json};
 
+use super::keyed_table::KeyedTable;
 use super::notebook::Note;
 use super::request::Request;
 use super::rpc::RpcError;
-use super::token::unguessable;
 
 const WAITING_MAX: usize = 64;
 /// The key of the one question.
@@ -30,21 +27,17 @@ pub(super) fn require_forms(request: &Request) -> Result<(), RpcError> {
     }
 }
 
-/// The questions that wait for an answer.
-#[derive(Default)]
-pub(super) struct Confirmations {
-    /// The state and the number of the note, oldest first.
-    waiting: VecDeque<(String, u64)>,
-}
+/// The questions that wait for an answer: by their states, the numbers of their notes.
+pub(super) struct Confirmations(KeyedTable<u64>);
 
 impl Confirmations {
+    pub(super) fn new() -> Self {
+        Self(KeyedTable::new(WAITING_MAX))
+    }
+
     /// The result that asks whether to delete `note`.
-    pub(super) fn ask(&mut self, note: &Note) -> Result<Value, RpcError> {
-        let state = unguessable()?;
-        if self.waiting.len() >= WAITING_MAX {
-            self.waiting.pop_front();
-        }
-        self.waiting.push_back((state.clone(), note.number));
+    pub(super) fn ask(&self, note: &Note) -> Result<Value, RpcError> {
+        let state = self.0.insert(note.number)?;
         Ok(json!({
             "resultType": "input_required",
             "inputRequests": { QUESTION: {
@@ -64,7 +57,7 @@ impl Confirmations {
     }
 
     /// What the user said about deleting note `number`; `None` when there is no answer yet, so that it is asked for.
-    pub(super) fn answer(&mut self, request: &Request, number: u64) -> Result<Option<bool>, RpcError> {
+    pub(super) fn answer(&self, request: &Request, number: u64) -> Result<Option<bool>, RpcError> {
         let Some(state) = request.params.get("requestState") else { return Ok(None) };
         if !state.as_str().is_some_and(|state| self.take(state, number)) {
             return Err(RpcError::invalid_params(
@@ -83,9 +76,8 @@ impl Confirmations {
         }
     }
 
-    fn take(&mut self, state: &str, number: u64) -> bool {
-        let index = self.waiting.iter().position(|(known, about)| known == state && *about == number);
-        index.and_then(|index| self.waiting.remove(index)).is_some()
+    fn take(&self, state: &str, number: u64) -> bool {
+        self.0.get(state) == Some(number) && self.0.remove(state).is_some()
     }
 }
 
@@ -100,7 +92,7 @@ mod tests {
     #[test]
     fn a_state_is_good_once_and_for_its_note_only() {
         let note = Note { number: 1, title: String::new(), text: String::new() };
-        let mut confirmations = Confirmations::default();
+        let confirmations = Confirmations::new();
         let first = state(&confirmations.ask(&note).unwrap());
         assert!(!confirmations.take(&first, 2));
         assert!(!confirmations.take(&format!("{first}0"), 1));
@@ -111,7 +103,7 @@ mod tests {
     #[test]
     fn the_oldest_question_gives_way() {
         let note = Note { number: 1, title: String::new(), text: String::new() };
-        let mut confirmations = Confirmations::default();
+        let confirmations = Confirmations::new();
         let states: Vec<String> =
             (0..=WAITING_MAX).map(|_| state(&confirmations.ask(&note).unwrap())).collect();
         assert!(!confirmations.take(&states[0], 1));

@@ -39,8 +39,12 @@ pub(super) fn compare(name: &str, header: Option<&str>, body: Option<&str>) -> R
     }
 }
 
-/// Undoes the sentinel `=?base64?…?=`.
-pub(super) fn decode<'a>(name: &str, value: &'a str) -> Result<Cow<'a, str>, RpcError> {
+/// The same without the sentinel `=?base64?…?=`.
+pub(super) fn decoded<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+    single(headers, name)?.map(|value| decode(name, value)).transpose()
+}
+
+fn decode<'a>(name: &str, value: &'a str) -> Result<Cow<'a, str>, RpcError> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Ok(Cow::Borrowed(value));
     };
@@ -57,7 +61,7 @@ pub(super) fn compare_parameters(
     for (property, schema) in input_schema["properties"].as_object().into_iter().flatten() {
         let Some(suffix) = schema["x-mcp-header"].as_str() else { continue };
         let name = format!("Mcp-Param-{suffix}");
-        let header = single(headers, &name)?.map(|value| decode(&name, value)).transpose()?;
+        let header = decoded(headers, &name)?;
         let argument = arguments.get(property).filter(|argument| !argument.is_null());
         if !agree(header.as_deref(), argument) {
             let header = header.as_deref().unwrap_or("(absent)");

@@ -13,15 +13,13 @@ use futures_util::stream::{self, Stream};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-use super::message::{Answer, Message, Refusal};
+use super::legacy::{SESSIONS_MAX, Sessions};
 use super::methods::{Reply, Server};
-use super::sessions::Sessions;
-use super::{legacy, modern, rpc};
+use super::{legacy, message, modern, rpc};
 
 /// The path of the MCP endpoint.
 pub(super) const PATH: &str = "/mcp";
@@ -40,15 +38,11 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(server: Server) -> Self {
-        Self { server, sessions: Sessions::default() }
+        Self { server, sessions: Sessions::new(SESSIONS_MAX) }
     }
 
-    /// Answers one HTTP request; `stop` ends subscriptions.
-    pub(super) async fn answer(
-        &self,
-        request: Request<Incoming>,
-        stop: CancellationToken,
-    ) -> Response<ReplyBody> {
+    /// Answers one HTTP request.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<ReplyBody> {
         if let Err(status) = check_head(&request) {
             return refused(status, request.headers());
         }
@@ -60,26 +54,34 @@ impl Endpoint {
             Ok(body) => body,
             Err(status) => return empty(status),
         };
-        let answer = Message::read(head.headers, &body).and_then(|message| {
-            if legacy::is_spoken(&message) {
-                legacy::answer(message, &self.server, &self.sessions, stop)
+        let (id, message) = message::read(head.headers, &body);
+        let reply = message.and_then(|message| {
+            if legacy::is_spoken(&message.headers, message.version_in_meta()) {
+                legacy::answer(message, &self.server, &self.sessions)
             } else {
-                modern::answer(message, &self.server, stop)
+                modern::answer(message, &self.server)
             }
         });
-        match answer {
-            Ok(Answer::Accepted) => empty(StatusCode::ACCEPTED),
-            Ok(Answer::Reply { id, reply, session }) => with_session(replied(&id, *reply), session),
-            Err(Refusal { id, error }) => json(error.status, &rpc::error_message(id.as_ref(), &error)),
+        match reply {
+            Ok(reply) => replied(id.as_ref(), reply),
+            Err(error) => json(error.status, &rpc::error_message(id.as_ref(), &error)),
         }
     }
 }
 
-fn replied(id: &Value, reply: Reply) -> Response<ReplyBody> {
+fn replied(id: Option<&Value>, reply: Reply) -> Response<ReplyBody> {
+    let result_of = |result| rpc::result_message(id, &result);
     match reply {
-        Reply::Result(result) => json(StatusCode::OK, &rpc::result_message(id, &result)),
+        Reply::Accepted => empty(StatusCode::ACCEPTED),
+        Reply::Result(result) => json(StatusCode::OK, &result_of(result)),
+        Reply::Opened { session, result } => {
+            let mut response = json(StatusCode::OK, &result_of(result));
+            let id = HeaderValue::try_from(session).ok();
+            response.headers_mut().extend(id.map(|id| (HeaderName::from_static(legacy::SESSION_ID), id)));
+            response
+        }
         Reply::Steps { pause, notifications, result } => {
-            let messages = notifications.into_iter().chain([rpc::result_message(id, &result)]);
+            let messages = notifications.into_iter().chain([result_of(result)]);
             events(stream::iter(messages).then(move |message| async move {
                 tokio::time::sleep(pause).await;
                 event(&message)
@@ -87,13 +89,6 @@ fn replied(id: &Value, reply: Reply) -> Response<ReplyBody> {
         }
         Reply::Subscription(subscription) => events(subscription.into_events()),
     }
-}
-
-fn with_session(mut response: Response<ReplyBody>, session: Option<String>) -> Response<ReplyBody> {
-    if let Some(id) = session.and_then(|id| HeaderValue::try_from(id).ok()) {
-        response.headers_mut().insert(legacy::SESSION_ID, id);
-    }
-    response
 }
 
 /// One message as a server-sent event.
@@ -106,7 +101,7 @@ fn check_head<B>(request: &Request<B>) -> Result<(), StatusCode> {
     if request.uri().path() != PATH {
         return Err(StatusCode::NOT_FOUND);
     }
-    let ends_session = request.method() == Method::DELETE && legacy::may_end_session(headers);
+    let ends_session = request.method() == Method::DELETE && legacy::is_spoken(headers, None);
     if request.method() != Method::POST && !ends_session {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
@@ -189,7 +184,7 @@ fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<ReplyB
 fn refused(status: StatusCode, headers: &HeaderMap) -> Response<ReplyBody> {
     let mut response = empty(status);
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        let allowed = if legacy::may_end_session(headers) { "POST, DELETE" } else { "POST" };
+        let allowed = if legacy::is_spoken(headers, None) { "POST, DELETE" } else { "POST" };
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     }
     response

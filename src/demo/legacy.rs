@@ -10,15 +10,19 @@
 
 use hyper::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::headers;
-use super::message::{Answer, Kind, Message, Refusal};
+use super::keyed_table::KeyedTable;
+use super::message::{Kind, Message};
 use super::methods::{Outcome, Reply, Server};
 use super::request::{META_CAPABILITIES, Request};
 use super::rpc::RpcError;
-use super::sessions::Sessions;
 
+/// The open sessions of one server: by their ids, the revisions that they speak.
+pub(super) type Sessions = KeyedTable<&'static str>;
+
+/// The client of a session that gave way is told that it is gone.
+pub(super) const SESSIONS_MAX: usize = 256;
 /// The header that names the session.
 pub(super) const SESSION_ID: &str = "mcp-session-id";
 
@@ -40,20 +44,12 @@ const SHARED_METHODS: [&str; 8] = [
     "completion/complete",
 ];
 
-/// Whether the message is one of this era: its header says so, or there is none and the body does not say
-/// otherwise.
-pub(super) fn is_spoken(message: &Message) -> bool {
-    match headers::single(&message.headers, "MCP-Protocol-Version") {
-        Ok(Some(version)) => REVISIONS.contains(&version),
-        Ok(None) => message.version_in_meta().is_none(),
-        Err(_) => false,
-    }
-}
-
-/// Whether DELETE is of this era.
-pub(super) fn may_end_session(headers: &HeaderMap) -> bool {
+/// Whether a message with these headers is one of this era: its header says so, or there is none and the body, if it has
+/// one, names no version either.
+pub(super) fn is_spoken(headers: &HeaderMap, version_in_body: Option<&str>) -> bool {
     match headers::single(headers, "MCP-Protocol-Version") {
-        Ok(version) => version.is_none_or(|version| REVISIONS.contains(&version)),
+        Ok(Some(version)) => REVISIONS.contains(&version),
+        Ok(None) => version_in_body.is_none(),
         Err(_) => false,
     }
 }
@@ -61,35 +57,23 @@ pub(super) fn may_end_session(headers: &HeaderMap) -> bool {
 /// Ends the session that `headers` name.
 pub(super) fn end_session(headers: &HeaderMap, sessions: &Sessions) -> StatusCode {
     match headers::single(headers, SESSION_ID) {
-        Ok(Some(id)) if sessions.end(id) => StatusCode::NO_CONTENT,
+        Ok(Some(id)) if sessions.remove(id).is_some() => StatusCode::NO_CONTENT,
         Ok(Some(_)) => StatusCode::NOT_FOUND,
         Ok(None) | Err(_) => StatusCode::BAD_REQUEST,
     }
 }
 
 /// Answers `message`.
-pub(super) fn answer(
-    message: Message,
-    server: &Server,
-    sessions: &Sessions,
-    stop: CancellationToken,
-) -> Result<Answer, Refusal> {
-    let (id, method) = match &message.kind {
-        Kind::Request { id, method } => (Some(id.clone()), method.as_str()),
-        Kind::Response { id } => (id.clone(), ""),
-        Kind::Notification => (None, ""),
-    };
-    let refuse = |error| Refusal::new(id.clone(), error);
+pub(super) fn answer(message: Message, server: &Server, sessions: &Sessions) -> Result<Reply, RpcError> {
     if message.version_in_meta().is_some() {
         let mismatch = "MCP-Protocol-Version is of another era than the version in params._meta";
-        return Err(refuse(RpcError::header_mismatch(mismatch)));
+        return Err(RpcError::header_mismatch(mismatch));
     }
-    let revision = if method == "initialize" {
-        NEWEST
-    } else {
-        session_revision(&message.headers, sessions).map_err(refuse)?
+    let revision = match &message.kind {
+        Kind::Request { method, .. } if method == "initialize" => NEWEST,
+        _ => session_revision(&message.headers, sessions)?,
     };
-    let Kind::Request { id, method } = message.kind else { return Ok(Answer::Accepted) };
+    let Kind::Request { id, method } = message.kind else { return Ok(Reply::Accepted) };
 
     let mut params = message.params;
     if let Some(Value::Object(meta)) = params.get_mut("_meta") {
@@ -97,32 +81,13 @@ pub(super) fn answer(
         meta.remove(META_CAPABILITIES);
     }
     let request = Request { id, method, params, headers: None };
-    let outcome = outcome(&request, server, sessions, stop).or_else(|error| excuse(&request.method, error));
-    match outcome {
-        Ok((reply, session)) => {
-            Ok(Answer::Reply { id: request.id, reply: Box::new(plain_reply(reply, revision)), session })
-        }
-        Err(error) => Err(Refusal::new(Some(request.id), error)),
-    }
-}
-
-/// What the request leads to, and the id of the session that it opened.
-fn outcome(
-    request: &Request,
-    server: &Server,
-    sessions: &Sessions,
-    stop: CancellationToken,
-) -> Result<(Reply, Option<String>), RpcError> {
     let reply = match request.method.as_str() {
-        "initialize" => {
-            let (result, session) = initialize(request, server, sessions, stop)?;
-            return Ok((Reply::Result(result), Some(session)));
-        }
-        "ping" => Reply::Result(json!({})),
-        method if SHARED_METHODS.contains(&method) => server.answer(request, stop)?,
-        method => return Err(RpcError::unknown_method(method)),
+        "initialize" => initialize(&request, server, sessions),
+        "ping" => Ok(Reply::Result(json!({}))),
+        method if SHARED_METHODS.contains(&method) => server.answer(&request),
+        method => Err(RpcError::unknown_method(method)),
     };
-    Ok((reply, None))
+    Ok(plain_reply(reply.or_else(|error| excuse(&request.method, error))?, revision))
 }
 
 fn session_revision(headers: &HeaderMap, sessions: &Sessions) -> Result<&'static str, RpcError> {
@@ -133,16 +98,10 @@ fn session_revision(headers: &HeaderMap, sessions: &Sessions) -> Result<&'static
     let id = id.ok_or_else(|| bad("Mcp-Session-Id is required: open a session with initialize"))?;
     let gone =
         || RpcError { status: StatusCode::NOT_FOUND, ..bad("There is no such session: open a new one") };
-    sessions.revision(id).ok_or_else(gone)
+    sessions.get(id).ok_or_else(gone)
 }
 
-/// The result of `initialize` and the id of the session.
-fn initialize(
-    request: &Request,
-    server: &Server,
-    sessions: &Sessions,
-    stop: CancellationToken,
-) -> Result<(Value, String), RpcError> {
+fn initialize(request: &Request, server: &Server, sessions: &Sessions) -> Result<Reply, RpcError> {
     let asked = request.text("protocolVersion")?;
     for name in ["capabilities", "clientInfo"] {
         if !request.params.get(name).is_some_and(Value::is_object) {
@@ -152,7 +111,7 @@ fn initialize(
     let revision = REVISIONS.into_iter().find(|known| *known == asked).unwrap_or(NEWEST);
     let method = "server/discover".to_owned();
     let discover = Request { id: request.id.clone(), method, params: Map::new(), headers: None };
-    let Reply::Result(mut known) = server.answer(&discover, stop)? else {
+    let Reply::Result(mut known) = server.answer(&discover)? else {
         return Err(RpcError::internal("server/discover has no plain result"));
     };
     let mut capabilities = known["capabilities"].take();
@@ -166,16 +125,16 @@ fn initialize(
         "serverInfo": known["_meta"]["io.modelcontextprotocol/serverInfo"].take(),
         "instructions": known["instructions"].take(),
     });
-    Ok((result, sessions.open(revision)?))
+    Ok(Reply::Opened { session: sessions.insert(revision)?, result })
 }
 
 /// What an error of the modern era is in this one.
-fn excuse(method: &str, error: RpcError) -> Result<(Reply, Option<String>), RpcError> {
+fn excuse(method: &str, error: RpcError) -> Result<Reply, RpcError> {
     let is_unknown_resource = method == "resources/read" && error.data.is_some();
     match error.code {
         -32021 => {
             let why = "This tool asks the user, for which it needs a client of protocol revision 2026-07-28.";
-            Ok((Reply::Result(Outcome::failed(why).result), None))
+            Ok(Reply::Result(Outcome::failed(why).result))
         }
         -32602 if is_unknown_resource => Err(RpcError { code: -32002, status: StatusCode::OK, ..error }),
         _ => Err(RpcError { status: StatusCode::OK, ..error }),
@@ -188,7 +147,7 @@ fn plain_reply(reply: Reply, revision: &str) -> Reply {
         Reply::Steps { pause, notifications, result } => {
             Reply::Steps { pause, notifications, result: plain(result, revision) }
         }
-        subscription @ Reply::Subscription(_) => subscription,
+        other => other,
     }
 }
 

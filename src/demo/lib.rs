@@ -7,7 +7,7 @@
 //! requests, caching hints, pages, completion, subscriptions and UI resources. Clients of the revisions before
 //! it, from 2024-11-05 on, open a session and get the same without what their era lacks.
 //!
-//! The way of a request: `mod` accepts, `http` checks the exchange, `message` reads it, `modern` or `legacy`
+//! The way of a request: this module accepts, `http` checks the exchange, `message` reads it, `modern` or `legacy`
 //! checks what its era asks and makes it a `request`, `methods` answers it from `weather` or `notes`.
 //!
 //! What is deliberately absent: no code is shared with the proxy, so that a mistake in one is noticed by the
@@ -16,11 +16,11 @@
 //! Invariants: everything is bounded (connections, bodies, notes, subscriptions, sessions), nothing a client
 //! sends can panic, and dropping or stopping [`DemoServer::serve`] ends every connection it accepted.
 
-mod arguments;
 mod cities;
 mod confirmation;
 mod headers;
 mod http;
+mod keyed_table;
 mod legacy;
 mod listen;
 mod message;
@@ -30,10 +30,9 @@ mod notebook;
 mod notes;
 mod request;
 mod rpc;
-mod sessions;
+mod schema;
 #[cfg(test)]
 mod tests;
-mod token;
 mod weather;
 
 use std::convert::Infallible;
@@ -50,7 +49,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::http::Endpoint;
-use self::methods::Server;
+use self::methods::{Content, Server};
 
 const CONNECTIONS_MAX: usize = 512;
 const HEADER_BYTES_MAX: usize = 64 * 1024;
@@ -74,8 +73,8 @@ pub enum Kind {
 pub struct DemoServer {
     /// Where it listens: 127.0.0.1 and a port chosen by the system.
     pub address: SocketAddr,
+    kind: Kind,
     listener: TcpListener,
-    endpoint: Arc<Endpoint>,
 }
 
 impl DemoServer {
@@ -83,11 +82,7 @@ impl DemoServer {
     pub async fn bind(kind: Kind) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let server = match kind {
-            Kind::Weather => Server::new(Box::new(weather::Weather::new())),
-            Kind::Notes => Server::new(Box::new(notes::Notes::new())),
-        };
-        Ok(Self { address, listener, endpoint: Arc::new(Endpoint::new(server)) })
+        Ok(Self { address, kind, listener })
     }
 
     /// The MCP endpoint.
@@ -97,6 +92,11 @@ impl DemoServer {
 
     /// Serves until `stop`; then subscriptions end with their result and open exchanges have a second to finish.
     pub async fn serve(self, stop: CancellationToken) {
+        let content: Box<dyn Content> = match self.kind {
+            Kind::Weather => Box::new(weather::Weather),
+            Kind::Notes => Box::new(notes::Notes::new()),
+        };
+        let endpoint = Arc::new(Endpoint::new(Server::new(content, stop.clone())));
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
@@ -104,7 +104,7 @@ impl DemoServer {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                     Ok((socket, _)) => {
-                        connections.spawn(serve_connection(socket, Arc::clone(&self.endpoint), stop.clone()));
+                        connections.spawn(serve_connection(socket, Arc::clone(&endpoint), stop.clone()));
                     }
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
@@ -121,8 +121,8 @@ async fn serve_connection(socket: TcpStream, endpoint: Arc<Endpoint>, stop: Canc
     // Without it, small replies wait for the client's delayed acknowledgements.
     let _ = socket.set_nodelay(true);
     let service = service_fn(|request| {
-        let (endpoint, stop) = (Arc::clone(&endpoint), stop.clone());
-        async move { Ok::<_, Infallible>(endpoint.answer(request, stop).await) }
+        let endpoint = Arc::clone(&endpoint);
+        async move { Ok::<_, Infallible>(endpoint.answer(request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

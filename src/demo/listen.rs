@@ -25,27 +25,20 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const RESOURCE_SUBSCRIPTIONS_MAX: usize = 100;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What a call changed.
+/// Those of the resources that a call changed, or that a subscription listens to: the part of the client's filter that the
+/// server can honour.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Change {
-    /// Whether `resources/list` has other entries now.
+pub(super) struct ResourceSet {
+    /// Whether `resources/list` is one of them.
     pub(super) resource_list: bool,
-    /// The resources whose contents changed.
     pub(super) uris: Vec<String>,
 }
 
-/// What a subscription delivers: the part of the client's filter that the server can honour.
-#[derive(Debug, PartialEq)]
-pub(super) struct Filter {
-    resource_list: bool,
-    uris: Vec<String>,
-}
-
-impl Filter {
+impl ResourceSet {
     /// Reads `params.notifications`, keeping the resource list where `lists_change` and the URIs that `can_change`.
     ///
     /// No demo server changes its tools or prompts, so these are never honoured.
-    pub(super) fn read(
+    pub(super) fn read_filter(
         params: &Map<String, Value>,
         lists_change: bool,
         can_change: impl Fn(&str) -> bool,
@@ -59,47 +52,38 @@ impl Filter {
                 return invalid(&format!(".{name} must be a boolean"));
             }
         }
-        let mut uris = Vec::new();
-        match wanted.get("resourceSubscriptions") {
-            None => {}
-            Some(Value::Array(items)) if items.len() <= RESOURCE_SUBSCRIPTIONS_MAX => {
-                for item in items {
-                    let Some(uri) = item.as_str() else {
-                        return invalid(".resourceSubscriptions must be strings");
-                    };
-                    if can_change(uri) {
-                        uris.push(uri.to_owned());
-                    }
-                }
-            }
+        let items = match wanted.get("resourceSubscriptions") {
+            None => &[][..],
+            Some(Value::Array(items)) if items.len() <= RESOURCE_SUBSCRIPTIONS_MAX => items,
             Some(_) => {
                 let most = RESOURCE_SUBSCRIPTIONS_MAX;
                 return invalid(&format!(".resourceSubscriptions must be an array of at most {most} URIs"));
             }
-        }
+        };
+        let Some(uris) = items.iter().map(Value::as_str).collect::<Option<Vec<_>>>() else {
+            return invalid(".resourceSubscriptions must be strings");
+        };
+        let uris = uris.into_iter().filter(|uri| can_change(uri)).map(str::to_owned).collect();
         let resource_list = lists_change && wanted.get("resourcesListChanged") == Some(&Value::Bool(true));
         Ok(Self { resource_list, uris })
     }
 
+    /// The filter, as the acknowledgement repeats it.
     fn acknowledged(&self) -> Value {
-        let mut honoured = Map::new();
+        let mut honoured = json!({});
         if self.resource_list {
-            honoured.insert("resourcesListChanged".to_owned(), Value::Bool(true));
+            honoured["resourcesListChanged"] = json!(true);
         }
         if !self.uris.is_empty() {
-            honoured.insert("resourceSubscriptions".to_owned(), json!(self.uris));
+            honoured["resourceSubscriptions"] = json!(self.uris);
         }
-        Value::Object(honoured)
+        honoured
     }
 
-    /// The part of `change` that was subscribed to.
-    fn select(&self, change: &Change) -> Change {
+    /// The part of `change` that the filter lets through.
+    fn select(&self, change: &Self) -> Self {
         let uris = self.uris.iter().filter(|uri| change.uris.contains(uri)).cloned().collect();
-        Change { resource_list: self.resource_list && change.resource_list, uris }
-    }
-
-    fn everything(&self) -> Change {
-        Change { resource_list: self.resource_list, uris: self.uris.clone() }
+        Self { resource_list: self.resource_list && change.resource_list, uris }
     }
 }
 
@@ -107,9 +91,9 @@ impl Filter {
 pub(super) struct Subscription {
     /// The id of the request.
     pub(super) id: Value,
-    pub(super) filter: Filter,
+    pub(super) filter: ResourceSet,
     /// Opened before the reply starts, so that no change falls between.
-    pub(super) changes: broadcast::Receiver<Change>,
+    pub(super) changes: broadcast::Receiver<ResourceSet>,
     /// The result that ends the stream when the server stops.
     pub(super) result: Value,
     pub(super) stop: CancellationToken,
@@ -118,9 +102,8 @@ pub(super) struct Subscription {
 impl Subscription {
     /// The stream's events, keep-alive comments included.
     pub(super) fn into_events(self) -> impl Stream<Item = Bytes> + Send {
-        let mut params = self.params();
-        params["notifications"] = self.filter.acknowledged();
-        let acknowledgement = event(&rpc::notification("notifications/subscriptions/acknowledged", &params));
+        let honoured = ("notifications", self.filter.acknowledged());
+        let acknowledgement = self.notification("subscriptions/acknowledged", Some(honoured));
         let rest = stream::unfold(Some(self), |open| async move { Some(open?.next().await) });
         stream::once(ready(acknowledgement)).chain(rest)
     }
@@ -135,36 +118,36 @@ impl Subscription {
             };
             let change = match change {
                 Ok(change) => self.filter.select(&change),
-                Err(RecvError::Lagged(_)) => self.filter.everything(),
+                Err(RecvError::Lagged(_)) => self.filter.clone(),
                 Err(RecvError::Closed) => return (self.end(), None),
             };
-            if change != Change::default() {
+            if change != ResourceSet::default() {
                 return (self.notices(change), Some(self));
             }
         }
     }
 
-    fn notices(&self, change: Change) -> Bytes {
-        let mut events = Vec::new();
-        if change.resource_list {
-            events.push(event(&rpc::notification("notifications/resources/list_changed", &self.params())));
-        }
-        for uri in change.uris {
-            let mut params = self.params();
-            params["uri"] = Value::String(uri);
-            events.push(event(&rpc::notification("notifications/resources/updated", &params)));
-        }
-        Bytes::from(events.concat())
+    fn notices(&self, change: ResourceSet) -> Bytes {
+        let list = change.resource_list.then(|| self.notification("resources/list_changed", None));
+        let resources = change
+            .uris
+            .into_iter()
+            .map(|uri| self.notification("resources/updated", Some(("uri", Value::String(uri)))));
+        Bytes::from(list.into_iter().chain(resources).collect::<Vec<_>>().concat())
     }
 
     fn end(&self) -> Bytes {
         let mut result = self.result.clone();
         result["_meta"][SUBSCRIPTION_ID] = self.id.clone();
-        event(&rpc::result_message(&self.id, &result))
+        event(&rpc::result_message(Some(&self.id), &result))
     }
 
-    fn params(&self) -> Value {
-        json!({ "_meta": { SUBSCRIPTION_ID: self.id } })
+    fn notification(&self, method: &str, param: Option<(&str, Value)>) -> Bytes {
+        let mut params = json!({ "_meta": { SUBSCRIPTION_ID: self.id } });
+        if let Some((name, value)) = param {
+            params[name] = value;
+        }
+        event(&rpc::notification(&format!("notifications/{method}"), &params))
     }
 }
 
@@ -172,9 +155,9 @@ impl Subscription {
 mod tests {
     use super::*;
 
-    fn filter(notifications: Value) -> Option<Filter> {
+    fn filter(notifications: Value) -> Option<ResourceSet> {
         let params = Map::from_iter([("notifications".to_owned(), notifications)]);
-        Filter::read(&params, true, |uri| uri.starts_with("note:")).ok()
+        ResourceSet::read_filter(&params, true, |uri| uri.starts_with("note:")).ok()
     }
 
     #[test]
@@ -209,7 +192,7 @@ mod tests {
         let subscription =
             Subscription { id: json!(4), filter, changes, result: json!({ "_meta": {} }), stop };
         for _ in 0..3 {
-            sender.send(Change { resource_list: false, uris: vec!["note://1".to_owned()] }).unwrap();
+            sender.send(ResourceSet { resource_list: false, uris: vec!["note://1".to_owned()] }).unwrap();
         }
 
         let events: Vec<Bytes> = subscription.into_events().take(2).collect().await;

@@ -5,7 +5,6 @@
 use hyper::HeaderMap;
 use serde_json::{Map, Value};
 
-use super::methods::Reply;
 use super::request::is_string_or_integer;
 use super::rpc::RpcError;
 
@@ -28,52 +27,21 @@ pub(super) enum Kind {
     },
     Notification,
     /// To a request of ours, which there never is.
-    Response {
-        id: Option<Value>,
-    },
+    Response,
 }
 
-/// How a message is answered.
-pub(super) enum Answer {
-    /// There is nothing to say.
-    Accepted,
-    Reply {
-        /// The id of the request.
-        id: Value,
-        reply: Box<Reply>,
-        /// The id of the session that the request opened.
-        session: Option<String>,
-    },
-}
-
-/// Why a message was refused, with its id where that could be read.
-pub(super) struct Refusal {
-    pub(super) id: Option<Value>,
-    pub(super) error: Box<RpcError>,
-}
-
-impl Refusal {
-    /// Of the message with this id.
-    pub(super) fn new(id: Option<Value>, error: RpcError) -> Self {
-        Self { id, error: Box::new(error) }
-    }
+/// Reads the message in `body`. Its id comes apart from it: a message that is refused may have one, too.
+pub(super) fn read(headers: HeaderMap, body: &[u8]) -> (Option<Value>, Result<Message, RpcError>) {
+    let mut message = match serde_json::from_slice(body) {
+        Ok(Value::Object(message)) => message,
+        Ok(_) => return (None, Err(RpcError::invalid_request("The body must be one JSON object"))),
+        Err(error) => return (None, Err(RpcError::parse(format!("The body is not valid JSON: {error}")))),
+    };
+    let id = message.remove("id");
+    (id.clone().filter(is_string_or_integer), envelope(headers, id, message))
 }
 
 impl Message {
-    /// Reads the message in `body`.
-    pub(super) fn read(headers: HeaderMap, body: &[u8]) -> Result<Self, Refusal> {
-        let message: Value = serde_json::from_slice(body).map_err(|error| {
-            Refusal::new(None, RpcError::parse(format!("The body is not valid JSON: {error}")))
-        })?;
-        let Value::Object(mut message) = message else {
-            let error = RpcError::invalid_request("The body must be one JSON object");
-            return Err(Refusal::new(None, error));
-        };
-        let id = message.remove("id");
-        let known = id.clone().filter(is_string_or_integer);
-        envelope(headers, id, message).map_err(|error| Refusal::new(known, error))
-    }
-
     /// The revision that `params._meta` names.
     pub(super) fn version_in_meta(&self) -> Option<&str> {
         self.params.get("_meta")?.get(META_VERSION)?.as_str()
@@ -90,7 +58,7 @@ fn envelope(
     }
     let is_response = message.contains_key("result") || message.contains_key("error");
     let kind = match (message.remove("method"), id) {
-        (None, id) if is_response => Kind::Response { id: id.filter(is_string_or_integer) },
+        (None, _) if is_response => Kind::Response,
         (Some(Value::String(_)), None) => Kind::Notification,
         (Some(Value::String(method)), Some(id)) if is_string_or_integer(&id) => Kind::Request { id, method },
         (Some(Value::String(_)), Some(_)) => {

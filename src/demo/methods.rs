@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-use super::listen::{Change, Filter, Subscription};
+use super::listen::{ResourceSet, Subscription};
 use super::request::Request;
 use super::rpc::{self, PROTOCOL_VERSION, RpcError};
-use super::{arguments, headers};
+use super::{headers, schema};
 
 const PAGE_ENTRIES_MAX: usize = 50;
 /// Changes a slow subscriber may be behind.
@@ -23,20 +23,25 @@ const STEP_PAUSE: Duration = Duration::from_millis(150);
 /// Freshness of what never changes while the process lives.
 const CONSTANT_TTL_MS: u64 = 300_000;
 
-/// What a server offers. Lists keep one order.
-pub(super) trait Content: Send + Sync {
-    /// Its name in `serverInfo`.
-    fn name(&self) -> &'static str;
-    fn title(&self) -> &'static str;
-    fn instructions(&self) -> &'static str;
-    fn capabilities(&self) -> Value;
-    fn tools(&self) -> Vec<Value>;
-    fn resources(&self) -> Vec<Value>;
-    fn resource_templates(&self) -> Vec<Value>;
-    fn prompts(&self) -> Vec<Value>;
+/// What a server says of itself, and never changes. Lists keep one order.
+pub(super) struct Profile {
+    /// In `serverInfo`.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) instructions: &'static str,
+    pub(super) capabilities: Value,
+    pub(super) tools: Vec<Value>,
+    pub(super) resource_templates: Vec<Value>,
+    pub(super) prompts: Vec<Value>,
     /// How long and by whom `resources/list` and `resources/read` may be cached.
-    fn resource_caching(&self) -> Caching;
-    /// Runs the tool `name`; it is one of [`Content::tools`] and `arguments` fit its input schema.
+    pub(super) resource_caching: Caching,
+}
+
+/// What a server offers.
+pub(super) trait Content: Send + Sync {
+    fn profile(&self) -> Profile;
+    fn resources(&self) -> Vec<Value>;
+    /// Runs the tool `name`; it is one of the profile and `arguments` fit its input schema.
     fn call_tool(
         &self,
         name: &str,
@@ -45,7 +50,7 @@ pub(super) trait Content: Send + Sync {
     ) -> Result<Outcome, RpcError>;
     /// The contents of a resource, or `None` where there is none.
     fn read_resource(&self, uri: &str) -> Option<Value>;
-    /// The messages of the prompt `name`; it is one of [`Content::prompts`] and the required arguments are there.
+    /// The contents of the messages of the prompt `name`; it is one of the profile and the required arguments are there.
     fn prompt_messages(&self, name: &str, arguments: &Map<String, Value>) -> Vec<Value>;
     /// The values that `argument` of a prompt (its name) or template (its URI template) can take, best first.
     fn completions(&self, reference: &str, argument: &str) -> Vec<String>;
@@ -66,31 +71,42 @@ pub(super) struct Outcome {
     pub(super) result: Value,
     /// What there is to say on the way, for clients that asked for progress.
     pub(super) steps: Vec<String>,
-    pub(super) change: Option<Change>,
+    pub(super) change: Option<ResourceSet>,
 }
 
 impl Outcome {
     /// A result for the model: `text`, and the same as data.
     pub(super) fn structured(text: &str, data: &Value) -> Self {
-        Self {
-            result: json!({ "content": [{ "type": "text", "text": text }], "structuredContent": data }),
-            ..Self::default()
-        }
+        let result = json!({ "content": [{ "type": "text", "text": text }], "structuredContent": data });
+        Self { result, ..Self::default() }
     }
 
     /// A failure the model can read and do something about.
     pub(super) fn failed(text: impl Into<String>) -> Self {
-        let text = text.into();
-        Self {
-            result: json!({ "content": [{ "type": "text", "text": text }], "isError": true }),
-            ..Self::default()
+        let result = json!({ "content": [{ "type": "text", "text": text.into() }], "isError": true });
+        Self { result, ..Self::default() }
+    }
+
+    /// The same with a link to `resource`.
+    pub(super) fn linked(mut self, mut resource: Value) -> Self {
+        resource["type"] = json!("resource_link");
+        if let Some(content) = self.result["content"].as_array_mut() {
+            content.push(resource);
         }
+        self
     }
 }
 
 /// How a request is answered.
 pub(super) enum Reply {
+    /// There is nothing to say.
+    Accepted,
     Result(Value),
+    /// The result of `initialize`, and the id of the session.
+    Opened {
+        session: String,
+        result: Value,
+    },
     /// `pause` before each notification and before the result.
     Steps {
         pause: Duration,
@@ -102,34 +118,36 @@ pub(super) enum Reply {
 
 /// One demo server.
 pub(super) struct Server {
+    profile: Profile,
     content: Box<dyn Content>,
-    changes: broadcast::Sender<Change>,
+    changes: broadcast::Sender<ResourceSet>,
+    /// Ends subscriptions.
+    stop: CancellationToken,
 }
 
 impl Server {
-    pub(super) fn new(content: Box<dyn Content>) -> Self {
-        Self { content, changes: broadcast::Sender::new(CHANGES_MAX) }
+    pub(super) fn new(content: Box<dyn Content>, stop: CancellationToken) -> Self {
+        Self { profile: content.profile(), content, changes: broadcast::Sender::new(CHANGES_MAX), stop }
     }
 
-    /// Answers `request`; `stop` ends subscriptions.
-    pub(super) fn answer(&self, request: &Request, stop: CancellationToken) -> Result<Reply, RpcError> {
+    pub(super) fn answer(&self, request: &Request) -> Result<Reply, RpcError> {
         let constant = Caching { ttl_ms: CONSTANT_TTL_MS, scope: "public" };
-        let content = &self.content;
+        let Profile { tools, prompts, resource_templates, resource_caching, .. } = &self.profile;
         let result = match request.method.as_str() {
             "server/discover" => cached(self.discover(), &constant),
-            "tools/list" => cached(page("tools", content.tools(), request)?, &constant),
-            "prompts/list" => cached(page("prompts", content.prompts(), request)?, &constant),
+            "tools/list" => cached(page("tools", tools, request)?, &constant),
+            "prompts/list" => cached(page("prompts", prompts, request)?, &constant),
             "resources/templates/list" => {
-                cached(page("resourceTemplates", content.resource_templates(), request)?, &constant)
+                cached(page("resourceTemplates", resource_templates, request)?, &constant)
             }
             "resources/list" => {
-                cached(page("resources", content.resources(), request)?, &content.resource_caching())
+                cached(page("resources", &self.content.resources(), request)?, resource_caching)
             }
-            "resources/read" => cached(self.read_resource(request)?, &content.resource_caching()),
+            "resources/read" => cached(self.read_resource(request)?, resource_caching),
             "prompts/get" => self.get_prompt(request)?,
             "completion/complete" => self.complete(request)?,
             "tools/call" => return self.call_tool(request),
-            "subscriptions/listen" => return self.listen(request, stop),
+            "subscriptions/listen" => return self.listen(request),
             method => return Err(RpcError::unknown_method(method)),
         };
         Ok(Reply::Result(self.finished(result)))
@@ -138,19 +156,19 @@ impl Server {
     fn discover(&self) -> Value {
         json!({
             "supportedVersions": [PROTOCOL_VERSION],
-            "capabilities": self.content.capabilities(),
-            "instructions": self.content.instructions(),
+            "capabilities": self.profile.capabilities,
+            "instructions": self.profile.instructions,
         })
     }
 
     fn call_tool(&self, request: &Request) -> Result<Reply, RpcError> {
         let name = request.text("name")?;
-        let tool = named(self.content.tools(), name).ok_or_else(|| unknown("tool", name))?;
+        let tool = find("tool", &self.profile.tools, name)?;
         let arguments = request.arguments()?;
         if let Some(headers) = &request.headers {
             headers::compare_parameters(headers, &tool["inputSchema"], &arguments)?;
         }
-        arguments::check(&tool["inputSchema"], &Value::Object(arguments.clone())).map_err(|fault| {
+        schema::check(&tool["inputSchema"], &Value::Object(arguments.clone())).map_err(|fault| {
             RpcError::invalid_params(format!("Invalid arguments for tool {name}: {fault}"))
         })?;
         let progress_token = request.progress_token()?;
@@ -182,7 +200,7 @@ impl Server {
 
     fn get_prompt(&self, request: &Request) -> Result<Value, RpcError> {
         let name = request.text("name")?;
-        let prompt = named(self.content.prompts(), name).ok_or_else(|| unknown("prompt", name))?;
+        let prompt = find("prompt", &self.profile.prompts, name)?;
         let arguments = request.arguments()?;
         let invalid =
             |fault: &str| RpcError::invalid_params(format!("Invalid arguments for prompt {name}: {fault}"));
@@ -195,7 +213,9 @@ impl Server {
         if !arguments.values().all(Value::is_string) {
             return Err(invalid("every argument must be a string"));
         }
-        let messages = self.content.prompt_messages(name, &arguments);
+        let messages = self.content.prompt_messages(name, &arguments).into_iter();
+        let messages: Vec<Value> =
+            messages.map(|content| json!({ "role": "user", "content": content })).collect();
         Ok(json!({ "description": prompt["description"], "messages": messages }))
     }
 
@@ -212,10 +232,8 @@ impl Server {
                 "params must have a ref and an argument with name and value",
             ));
         };
-        let prompts = self.content.prompts().into_iter().filter(|prompt| prompt["name"] == reference);
-        let templates = self.content.resource_templates();
-        if prompts.chain(templates.into_iter().filter(|one| one["uriTemplate"] == reference)).next().is_none()
-        {
+        let is_of = |known: &[Value], key: &str| known.iter().any(|one| one[key] == reference);
+        if !is_of(&self.profile.prompts, "name") && !is_of(&self.profile.resource_templates, "uriTemplate") {
             return Err(RpcError::invalid_params(format!("Nothing to complete for {reference}")));
         }
         let mut values = self.content.completions(reference, argument);
@@ -225,15 +243,16 @@ impl Server {
         Ok(json!({ "completion": { "values": values, "total": total, "hasMore": total > values.len() } }))
     }
 
-    fn listen(&self, request: &Request, stop: CancellationToken) -> Result<Reply, RpcError> {
-        let lists_change = self.content.capabilities()["resources"]["listChanged"] == true;
-        let filter = Filter::read(&request.params, lists_change, |uri| self.content.can_change(uri))?;
+    fn listen(&self, request: &Request) -> Result<Reply, RpcError> {
+        let lists_change = self.profile.capabilities["resources"]["listChanged"] == true;
+        let filter =
+            ResourceSet::read_filter(&request.params, lists_change, |uri| self.content.can_change(uri))?;
         Ok(Reply::Subscription(Subscription {
             id: request.id.clone(),
             filter,
             changes: self.changes.subscribe(),
             result: self.finished(json!({})),
-            stop,
+            stop: self.stop.clone(),
         }))
     }
 
@@ -243,8 +262,8 @@ impl Server {
             result["resultType"] = json!("complete");
         }
         result["_meta"]["io.modelcontextprotocol/serverInfo"] = json!({
-            "name": self.content.name(),
-            "title": self.content.title(),
+            "name": self.profile.name,
+            "title": self.profile.title,
             "version": env!("CARGO_PKG_VERSION"),
         });
         result
@@ -258,7 +277,7 @@ fn cached(mut result: Value, caching: &Caching) -> Value {
 }
 
 /// The page of `entries` that the request's cursor asks for. A cursor is the number of entries before the page.
-fn page(key: &str, entries: Vec<Value>, request: &Request) -> Result<Value, RpcError> {
+fn page(key: &str, entries: &[Value], request: &Request) -> Result<Value, RpcError> {
     let start = match request.params.get("cursor") {
         None => Some(0),
         Some(cursor) => {
@@ -266,11 +285,9 @@ fn page(key: &str, entries: Vec<Value>, request: &Request) -> Result<Value, RpcE
         }
     };
     let start: usize = start.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;
-    let total = entries.len();
-    let entries: Vec<Value> = entries.into_iter().skip(start).take(PAGE_ENTRIES_MAX).collect();
-    let end = start + entries.len();
-    let mut result = json!({ key: entries });
-    if end < total {
+    let end = entries.len().min(start + PAGE_ENTRIES_MAX);
+    let mut result = json!({ key: &entries[start..end] });
+    if end < entries.len() {
         result["nextCursor"] = json!(end.to_string());
     }
     Ok(result)
@@ -286,10 +303,7 @@ fn progress(token: &Value, steps: &[String]) -> Vec<Value> {
     steps.iter().enumerate().map(notification).collect()
 }
 
-fn named(entries: Vec<Value>, name: &str) -> Option<Value> {
-    entries.into_iter().find(|entry| entry["name"] == name)
-}
-
-fn unknown(what: &str, name: &str) -> RpcError {
-    RpcError::invalid_params(format!("Unknown {what}: {name}"))
+fn find<'e>(what: &str, entries: &'e [Value], name: &str) -> Result<&'e Value, RpcError> {
+    let entry = entries.iter().find(|entry| entry["name"] == name);
+    entry.ok_or_else(|| RpcError::invalid_params(format!("Unknown {what}: {name}")))
 }

@@ -4,30 +4,25 @@
 //! checked by the method. A message of a revision that is unknown ends in −32022 here.
 
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::headers;
-use super::message::{Answer, Kind, META_VERSION, Message, Refusal};
-use super::methods::Server;
+use super::message::{Kind, META_VERSION, Message};
+use super::methods::{Reply, Server};
 use super::request::{META_CAPABILITIES, Request};
 use super::rpc::{PROTOCOL_VERSION, RpcError};
 
-/// Answers `message`; `stop` ends subscriptions.
-pub(super) fn answer(message: Message, server: &Server, stop: CancellationToken) -> Result<Answer, Refusal> {
+/// Answers `message`.
+pub(super) fn answer(message: Message, server: &Server) -> Result<Reply, RpcError> {
     let (id, method) = match &message.kind {
         Kind::Request { id, method } => (id.clone(), method.clone()),
-        Kind::Notification => return Ok(Answer::Accepted),
-        Kind::Response { id } => {
-            let error = RpcError::invalid_request("Only requests and notifications may be sent");
-            return Err(Refusal::new(id.clone(), error));
+        Kind::Notification => return Ok(Reply::Accepted),
+        Kind::Response => {
+            return Err(RpcError::invalid_request("Only requests and notifications may be sent"));
         }
     };
-    let refuse = |error| Refusal::new(Some(id.clone()), error);
-    check_version(&message).map_err(refuse)?;
-    check_names(&message, &method).map_err(refuse)?;
-    let request = Request { id: id.clone(), method, params: message.params, headers: Some(message.headers) };
-    let reply = server.answer(&request, stop).map_err(refuse)?;
-    Ok(Answer::Reply { id, reply: Box::new(reply), session: None })
+    check_version(&message)?;
+    check_names(&message, &method)?;
+    server.answer(&Request { id, method, params: message.params, headers: Some(message.headers) })
 }
 
 fn check_version(message: &Message) -> Result<(), RpcError> {
@@ -57,7 +52,6 @@ fn check_names(message: &Message, method: &str) -> Result<(), RpcError> {
         "resources/read" => "uri",
         _ => return Ok(()),
     };
-    let name = headers::single(&message.headers, "Mcp-Name")?;
-    let name = name.map(|name| headers::decode("Mcp-Name", name)).transpose()?;
+    let name = headers::decoded(&message.headers, "Mcp-Name")?;
     headers::compare("Mcp-Name", name.as_deref(), message.params.get(field).and_then(Value::as_str))
 }

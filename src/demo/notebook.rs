@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 /// Over this many, notes are refused.
 pub(super) const NOTES_MAX: usize = 200;
 
 /// One note.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Note {
     pub(super) number: u64,
     pub(super) title: String,

@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::confirmation::{self, Confirmations};
-use super::listen::Change;
-use super::methods::{Caching, Content, Outcome};
+use super::listen::ResourceSet;
+use super::methods::{Caching, Content, Outcome, Profile};
 use super::notebook::{NOTES_MAX, Note, Notebook};
-use super::request::Request;
+use super::request::{Request, text};
 use super::rpc::RpcError;
+use super::schema;
 
 const BOARD_URI: &str = "ui://notes/board";
 const NOTE_URI_PREFIX: &str = "note://";
@@ -25,7 +26,7 @@ const FOUND_MAX: usize = 20;
 /// The notebook and what can be done with it.
 pub(super) struct Notes {
     notebook: Mutex<Notebook>,
-    confirmations: Mutex<Confirmations>,
+    confirmations: Confirmations,
 }
 
 impl Notes {
@@ -34,20 +35,15 @@ impl Notes {
         let mut notebook = Notebook::default();
         notebook.add("Welcome", "These notes live in memory and are gone when the demo ends.");
         notebook.add("Try this", "Add a note, search for it, then delete it: you will be asked first.");
-        Self { notebook: Mutex::new(notebook), confirmations: Mutex::default() }
+        Self { notebook: Mutex::new(notebook), confirmations: Confirmations::new() }
     }
 
     fn add(&self, arguments: &Map<String, Value>) -> Outcome {
         let Some(note) = self.notebook.lock().add(text(arguments, "title"), text(arguments, "text")) else {
             return Outcome::failed(format!("The notebook is full ({NOTES_MAX} notes). Delete one first."));
         };
-        let mut outcome = Outcome::structured(&format!("Added note {}.", note.number), &note_data(&note));
-        if let Some(content) = outcome.result["content"].as_array_mut() {
-            let mut link = note_resource(&note);
-            link["type"] = json!("resource_link");
-            content.push(link);
-        }
-        Outcome { change: Some(changed(note.number)), ..outcome }
+        let outcome = Outcome::structured(&format!("Added note {}.", note.number), &json!(note));
+        Outcome { change: Some(changed(note.number)), ..outcome.linked(note_resource(&note)) }
     }
 
     fn search(&self, arguments: &Map<String, Value>) -> Outcome {
@@ -58,20 +54,19 @@ impl Notes {
         for note in &shown {
             let _ = write!(lines, "\n{}: {}", note.number, note.title);
         }
-        let notes: Vec<Value> = shown.into_iter().map(note_data).collect();
-        Outcome::structured(&lines, &json!({ "total": found.len(), "notes": notes }))
+        Outcome::structured(&lines, &json!({ "total": found.len(), "notes": shown }))
     }
 
     fn delete(&self, arguments: &Map<String, Value>, request: &Request) -> Result<Outcome, RpcError> {
         confirmation::require_forms(request)?;
         let number = arguments.get("number").and_then(Value::as_u64).unwrap_or_default();
-        let confirmed = self.confirmations.lock().answer(request, number)?;
+        let confirmed = self.confirmations.answer(request, number)?;
         let mut notebook = self.notebook.lock();
         let Some(note) = notebook.get(number) else {
             return Ok(Outcome::failed(format!("There is no note {number}.")));
         };
         Ok(match confirmed {
-            None => Outcome { result: self.confirmations.lock().ask(note)?, ..Outcome::default() },
+            None => Outcome { result: self.confirmations.ask(note)?, ..Outcome::default() },
             Some(false) => Outcome::structured(&format!("Kept note {number}."), &json!({ "deleted": false })),
             Some(true) => {
                 notebook.delete(number);
@@ -84,30 +79,35 @@ impl Notes {
 }
 
 impl Content for Notes {
-    fn name(&self) -> &'static str {
-        "trunkline-demo-notes"
-    }
-
-    fn title(&self) -> &'static str {
-        "Demo notes"
-    }
-
-    fn instructions(&self) -> &'static str {
-        "A notebook in memory. Search before adding, and expect the user to be asked before a note is deleted."
-    }
-
-    fn capabilities(&self) -> Value {
-        json!({
-            "tools": {},
-            "resources": { "listChanged": true, "subscribe": true },
-            "prompts": {},
-            "completions": {},
-            "extensions": { "io.modelcontextprotocol/ui": {} },
-        })
-    }
-
-    fn tools(&self) -> Vec<Value> {
-        vec![add_tool(), search_tool(), delete_tool()]
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "trunkline-demo-notes",
+            title: "Demo notes",
+            instructions: "A notebook in memory. Search before adding, and expect the user to be asked before a note is \
+                           deleted.",
+            capabilities: json!({
+                "tools": {},
+                "resources": { "listChanged": true, "subscribe": true },
+                "prompts": {},
+                "completions": {},
+                "extensions": { "io.modelcontextprotocol/ui": {} },
+            }),
+            tools: vec![add_tool(), search_tool(), delete_tool()],
+            resource_templates: vec![json!({
+                "uriTemplate": NOTE_URI_TEMPLATE,
+                "name": "note",
+                "title": "Note",
+                "description": "One note by its number",
+                "mimeType": "text/plain",
+            })],
+            prompts: vec![json!({
+                "name": "summarize",
+                "title": "Summarize notes",
+                "description": "Summarize the notes about a topic",
+                "arguments": [{ "name": "topic", "description": "Words that are in the notes; all notes when left out" }],
+            })],
+            resource_caching: Caching { ttl_ms: 2_000, scope: "private" },
+        }
     }
 
     fn resources(&self) -> Vec<Value> {
@@ -119,29 +119,6 @@ impl Content for Notes {
             "mimeType": "text/html;profile=mcp-app",
         });
         [board].into_iter().chain(self.notebook.lock().notes().map(note_resource)).collect()
-    }
-
-    fn resource_templates(&self) -> Vec<Value> {
-        vec![json!({
-            "uriTemplate": NOTE_URI_TEMPLATE,
-            "name": "note",
-            "title": "Note",
-            "description": "One note by its number",
-            "mimeType": "text/plain",
-        })]
-    }
-
-    fn prompts(&self) -> Vec<Value> {
-        vec![json!({
-            "name": "summarize",
-            "title": "Summarize notes",
-            "description": "Summarize the notes about a topic",
-            "arguments": [{ "name": "topic", "description": "Words that are in the notes; all notes when left out" }],
-        })]
-    }
-
-    fn resource_caching(&self) -> Caching {
-        Caching { ttl_ms: 2_000, scope: "private" }
     }
 
     fn call_tool(
@@ -172,11 +149,7 @@ impl Content for Notes {
         let notes = notebook.search(text(arguments, "topic")).take(FOUND_MAX).map(note_contents);
         let request = json!({ "type": "text", "text": "Summarize these notes in a few sentences." });
         let notes = notes.map(|contents| json!({ "type": "resource", "resource": contents }));
-        [request]
-            .into_iter()
-            .chain(notes)
-            .map(|content| json!({ "role": "user", "content": content }))
-            .collect()
+        [request].into_iter().chain(notes).collect()
     }
 
     fn completions(&self, reference: &str, argument: &str) -> Vec<String> {
@@ -198,20 +171,15 @@ fn add_tool() -> Value {
         "name": "add_note",
         "title": "Add a note",
         "description": "Writes a note; it is kept until the demo ends",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "title": {
-                    "type": "string",
-                    "description": "What the note is about, in a few words",
-                    "minLength": 1,
-                    "maxLength": 120,
-                },
-                "text": { "type": "string", "description": "The note itself, in plain text", "maxLength": 4000 },
+        "inputSchema": schema::arguments(&json!({
+            "title": {
+                "type": "string",
+                "description": "What the note is about, in a few words",
+                "minLength": 1,
+                "maxLength": 120,
             },
-            "required": ["title", "text"],
-            "additionalProperties": false,
-        },
+            "text": { "type": "string", "description": "The note itself, in plain text", "maxLength": 4000 },
+        })),
         "outputSchema": note_schema(),
         "annotations": { "readOnlyHint": false, "destructiveHint": false, "openWorldHint": false },
     })
@@ -222,17 +190,13 @@ fn search_tool() -> Value {
         "name": "search_notes",
         "title": "Search notes",
         "description": "The notes that have the words in their title or text",
-        "inputSchema": {
-            "type": "object",
-            "properties": { "words": { "type": "string", "description": "Empty for all notes", "maxLength": 120 } },
-            "required": ["words"],
-            "additionalProperties": false,
-        },
-        "outputSchema": {
-            "type": "object",
-            "properties": { "total": { "type": "integer" }, "notes": { "type": "array", "items": note_schema() } },
-            "required": ["total", "notes"],
-        },
+        "inputSchema": schema::arguments(&json!({
+            "words": { "type": "string", "description": "Empty for all notes", "maxLength": 120 },
+        })),
+        "outputSchema": schema::object(&json!({
+            "total": { "type": "integer" },
+            "notes": { "type": "array", "items": note_schema() },
+        })),
         "annotations": { "readOnlyHint": true, "openWorldHint": false },
         "_meta": { "ui": { "resourceUri": BOARD_URI } },
     })
@@ -243,54 +207,36 @@ fn delete_tool() -> Value {
         "name": "delete_note",
         "title": "Delete a note",
         "description": "Deletes a note for good, after asking the user",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "number": {
-                    "type": "integer",
-                    "description": "The note's number, as search_notes has it",
-                    "minimum": 1,
-                },
+        "inputSchema": schema::arguments(&json!({
+            "number": {
+                "type": "integer",
+                "description": "The note's number, as search_notes has it",
+                "minimum": 1,
             },
-            "required": ["number"],
-            "additionalProperties": false,
-        },
-        "outputSchema": {
-            "type": "object",
-            "properties": { "deleted": { "type": "boolean" } },
-            "required": ["deleted"],
-        },
+        })),
+        "outputSchema": schema::object(&json!({ "deleted": { "type": "boolean" } })),
         "annotations": { "readOnlyHint": false, "destructiveHint": true, "openWorldHint": false },
     })
 }
 
 fn note_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "number": { "type": "integer" },
-            "title": { "type": "string" },
-            "text": { "type": "string" },
-        },
-        "required": ["number", "title", "text"],
-    })
+    schema::object(&json!({
+        "number": { "type": "integer" },
+        "title": { "type": "string" },
+        "text": { "type": "string" },
+    }))
 }
 
-fn changed(number: u64) -> Change {
-    Change { resource_list: true, uris: vec![format!("{NOTE_URI_PREFIX}{number}"), BOARD_URI.to_owned()] }
-}
-
-fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
-    arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+fn changed(number: u64) -> ResourceSet {
+    ResourceSet {
+        resource_list: true,
+        uris: vec![format!("{NOTE_URI_PREFIX}{number}"), BOARD_URI.to_owned()],
+    }
 }
 
 fn note_number(uri: &str) -> Option<u64> {
     let number = uri.strip_prefix(NOTE_URI_PREFIX)?;
     number.parse().ok().filter(|parsed: &u64| parsed.to_string() == number)
-}
-
-fn note_data(note: &Note) -> Value {
-    json!({ "number": note.number, "title": note.title, "text": note.text })
 }
 
 fn note_resource(note: &Note) -> Value {

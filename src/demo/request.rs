@@ -49,6 +49,11 @@ impl Request {
     }
 }
 
+/// The argument `name`; empty when absent.
+pub(super) fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
+    arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
 /// What JSON-RPC ids and progress tokens may be.
 pub(super) fn is_string_or_integer(value: &Value) -> bool {
     value.is_string() || value.is_i64() || value.is_u64()

@@ -73,7 +73,7 @@ impl RpcError {
 }
 
 /// The response that carries `result`.
-pub(super) fn result_message(id: &Value, result: &Value) -> Value {
+pub(super) fn result_message(id: Option<&Value>, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "result": result })
 }
 

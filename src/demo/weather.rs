@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::cities::{CITIES, City, DAYS_MAX, Day};
-use super::methods::{Caching, Content, Outcome};
-use super::request::Request;
+use super::methods::{Caching, Content, Outcome, Profile};
+use super::request::{Request, text};
 use super::rpc::RpcError;
+use super::schema;
 
 const STATIONS_URI: &str = "weather://stations";
 const CITY_URI_PREFIX: &str = "weather://city/";
@@ -21,32 +22,33 @@ const DEFAULT_DAYS: i32 = 3;
 /// Cities and forecasts.
 pub(super) struct Weather;
 
-impl Weather {
-    pub(super) fn new() -> Self {
-        Self
-    }
-}
-
 impl Content for Weather {
-    fn name(&self) -> &'static str {
-        "trunkline-demo-weather"
-    }
-
-    fn title(&self) -> &'static str {
-        "Demo weather"
-    }
-
-    fn instructions(&self) -> &'static str {
-        "Invented weather for six cities: Oslo, Lisbon, Zürich, Nairobi, Osaka and Lima. \
-         Use forecast for one city and compare for several."
-    }
-
-    fn capabilities(&self) -> Value {
-        json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} })
-    }
-
-    fn tools(&self) -> Vec<Value> {
-        vec![forecast_tool(), compare_tool()]
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "trunkline-demo-weather",
+            title: "Demo weather",
+            instructions: "Invented weather for six cities: Oslo, Lisbon, Zürich, Nairobi, Osaka and Lima. \
+                           Use forecast for one city and compare for several.",
+            capabilities: json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} }),
+            tools: vec![forecast_tool(), compare_tool()],
+            resource_templates: vec![json!({
+                "uriTemplate": CITY_URI_TEMPLATE,
+                "name": "city",
+                "title": "Weather of a city",
+                "description": "The forecast of one city for a week",
+                "mimeType": "application/json",
+            })],
+            prompts: vec![json!({
+                "name": "packing-list",
+                "title": "Packing list",
+                "description": "What to pack for a few days in a city",
+                "arguments": [
+                    { "name": "city", "description": "Where the journey goes", "required": true },
+                    { "name": "days", "description": "How many days; 3 when left out" },
+                ],
+            })],
+            resource_caching: Caching { ttl_ms: 60_000, scope: "public" },
+        }
     }
 
     fn resources(&self) -> Vec<Value> {
@@ -57,32 +59,6 @@ impl Content for Weather {
             "description": "The station of every city",
             "mimeType": "application/json",
         })]
-    }
-
-    fn resource_templates(&self) -> Vec<Value> {
-        vec![json!({
-            "uriTemplate": CITY_URI_TEMPLATE,
-            "name": "city",
-            "title": "Weather of a city",
-            "description": "The forecast of one city for a week",
-            "mimeType": "application/json",
-        })]
-    }
-
-    fn prompts(&self) -> Vec<Value> {
-        vec![json!({
-            "name": "packing-list",
-            "title": "Packing list",
-            "description": "What to pack for a few days in a city",
-            "arguments": [
-                { "name": "city", "description": "Where the journey goes", "required": true },
-                { "name": "days", "description": "How many days; 3 when left out" },
-            ],
-        })]
-    }
-
-    fn resource_caching(&self) -> Caching {
-        Caching { ttl_ms: 60_000, scope: "public" }
     }
 
     fn call_tool(
@@ -109,9 +85,8 @@ impl Content for Weather {
     }
 
     fn prompt_messages(&self, _: &str, arguments: &Map<String, Value>) -> Vec<Value> {
-        let text = |name: &str| arguments.get(name).and_then(Value::as_str);
-        let city = text("city").unwrap_or_default();
-        let days = text("days").and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_DAYS);
+        let city = text(arguments, "city");
+        let days = text(arguments, "days").parse().unwrap_or(DEFAULT_DAYS);
         let weather = match City::find(city) {
             Some(city) => describe(city, days),
             None => format!("There is no forecast for {city}; ask about its climate."),
@@ -119,7 +94,7 @@ impl Content for Weather {
         let text = format!(
             "I am packing for {city}. Make a short packing list that fits this weather.\n\n{weather}"
         );
-        vec![json!({ "role": "user", "content": { "type": "text", "text": text } })]
+        vec![json!({ "type": "text", "text": text })]
     }
 
     fn completions(&self, reference: &str, argument: &str) -> Vec<String> {
@@ -141,68 +116,50 @@ fn forecast_tool() -> Value {
         "name": "forecast",
         "title": "Forecast",
         "description": "The weather of one city for the next days",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "city": {
-                    "type": "string",
-                    "description": "Oslo, Lisbon, Zürich, Nairobi, Osaka or Lima",
-                    "minLength": 1,
-                    "maxLength": 64,
-                    "x-mcp-header": "City",
-                },
-                "days": {
-                    "type": "integer",
-                    "description": "How many days",
-                    "minimum": 1,
-                    "maximum": DAYS_MAX,
-                    "default": DEFAULT_DAYS,
-                },
+        "inputSchema": schema::arguments(&json!({
+            "city": {
+                "type": "string",
+                "description": "Oslo, Lisbon, Zürich, Nairobi, Osaka or Lima",
+                "minLength": 1,
+                "maxLength": 64,
+                "x-mcp-header": "City",
             },
-            "required": ["city"],
-            "additionalProperties": false,
-        },
-        "outputSchema": {
-            "type": "object",
-            "properties": {
-                "city": { "type": "string" },
-                "days": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "day": { "type": "integer", "description": "1 is the first day" },
-                            "condition": { "type": "string" },
-                            "high_celsius": { "type": "integer" },
-                            "low_celsius": { "type": "integer" },
-                            "rain_percent": { "type": "integer", "minimum": 0, "maximum": 100 },
-                        },
-                        "required": ["day", "condition", "high_celsius", "low_celsius", "rain_percent"],
-                    },
-                },
+            "days": {
+                "type": "integer",
+                "description": "How many days",
+                "minimum": 1,
+                "maximum": DAYS_MAX,
+                "default": DEFAULT_DAYS,
             },
-            "required": ["city", "days"],
-        },
+        })),
+        "outputSchema": schema::object(&json!({
+            "city": { "type": "string" },
+            "days": {
+                "type": "array",
+                "items": schema::object(&json!({
+                    "day": { "type": "integer", "description": "1 is the first day" },
+                    "condition": { "type": "string" },
+                    "high_celsius": { "type": "integer" },
+                    "low_celsius": { "type": "integer" },
+                    "rain_percent": { "type": "integer", "minimum": 0, "maximum": 100 },
+                })),
+            },
+        })),
         "annotations": { "readOnlyHint": true, "openWorldHint": false },
     })
 }
 
 fn forecast(arguments: &Map<String, Value>) -> Outcome {
-    let asked = arguments.get("city").and_then(Value::as_str).unwrap_or_default();
+    let asked = text(arguments, "city");
     let days = arguments.get("days").and_then(Value::as_i64).and_then(|days| i32::try_from(days).ok());
     let Some(city) = City::find(asked) else { return unknown_city(asked) };
     let days = days.unwrap_or(DEFAULT_DAYS);
-    let mut outcome = Outcome::structured(&describe(city, days), &forecast_data(city, days));
-    if let Some(content) = outcome.result["content"].as_array_mut() {
-        content.push(json!({
-            "type": "resource_link",
-            "uri": format!("{CITY_URI_PREFIX}{}", city.slug),
-            "name": city.slug,
-            "title": format!("Weather of {}", city.name),
-            "mimeType": "application/json",
-        }));
-    }
-    outcome
+    Outcome::structured(&describe(city, days), &forecast_data(city, days)).linked(json!({
+        "uri": format!("{CITY_URI_PREFIX}{}", city.slug),
+        "name": city.slug,
+        "title": format!("Weather of {}", city.name),
+        "mimeType": "application/json",
+    }))
 }
 
 fn compare_tool() -> Value {
@@ -210,40 +167,27 @@ fn compare_tool() -> Value {
         "name": "compare",
         "title": "Compare cities",
         "description": "The mean weather of several cities over a week, with progress for every city",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "cities": {
-                    "type": "array",
-                    "description": "The cities to compare",
-                    "items": { "type": "string", "minLength": 1, "maxLength": 64 },
-                    "minItems": 2,
-                    "maxItems": 6,
-                },
+        "inputSchema": schema::arguments(&json!({
+            "cities": {
+                "type": "array",
+                "description": "The cities to compare",
+                "items": { "type": "string", "minLength": 1, "maxLength": 64 },
+                "minItems": 2,
+                "maxItems": 6,
             },
-            "required": ["cities"],
-            "additionalProperties": false,
-        },
-        "outputSchema": {
-            "type": "object",
-            "properties": {
-                "warmest": { "type": "string" },
-                "driest": { "type": "string" },
-                "cities": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "city": { "type": "string" },
-                            "mean_high_celsius": { "type": "number" },
-                            "mean_rain_percent": { "type": "number" },
-                        },
-                        "required": ["city", "mean_high_celsius", "mean_rain_percent"],
-                    },
-                },
+        })),
+        "outputSchema": schema::object(&json!({
+            "warmest": { "type": "string" },
+            "driest": { "type": "string" },
+            "cities": {
+                "type": "array",
+                "items": schema::object(&json!({
+                    "city": { "type": "string" },
+                    "mean_high_celsius": { "type": "number" },
+                    "mean_rain_percent": { "type": "number" },
+                })),
             },
-            "required": ["warmest", "driest", "cities"],
-        },
+        })),
         "annotations": { "readOnlyHint": true, "openWorldHint": false },
     })
 }
@@ -271,29 +215,21 @@ fn compare(arguments: &Map<String, Value>) -> Outcome {
 }
 
 fn mean_high(city: &City) -> f64 {
-    mean_of_week(city.forecast(DAYS_MAX).iter().map(|day| day.high_celsius).sum())
+    mean_of_week(city, |day| day.high_celsius)
 }
 
 fn mean_rain(city: &City) -> f64 {
-    mean_of_week(city.forecast(DAYS_MAX).iter().map(|day| day.rain_percent).sum())
+    mean_of_week(city, |day| day.rain_percent)
 }
 
 /// To one decimal.
-fn mean_of_week(sum: i32) -> f64 {
+fn mean_of_week(city: &City, of_day: impl Fn(&Day) -> i32) -> f64 {
+    let sum: i32 = city.forecast(DAYS_MAX).iter().map(of_day).sum();
     (f64::from(sum) / f64::from(DAYS_MAX) * 10.0).round() / 10.0
 }
 
 fn forecast_data(city: &City, days: i32) -> Value {
-    let day = |day: Day| {
-        json!({
-            "day": day.number,
-            "condition": day.condition,
-            "high_celsius": day.high_celsius,
-            "low_celsius": day.low_celsius,
-            "rain_percent": day.rain_percent,
-        })
-    };
-    json!({ "city": city.name, "days": city.forecast(days).into_iter().map(day).collect::<Vec<_>>() })
+    json!({ "city": city.name, "days": city.forecast(days) })
 }
 
 fn describe(city: &City, days: i32) -> String {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use super::{Kind, arguments};
+use super::{Kind, schema};
 use client::{Call, Demo};
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn structured_content_fits_the_output_schema_and_has_a_text_beside_it() {
         let result = demo.result(&call).await;
 
         assert_eq!(
-            arguments::check(&tool["outputSchema"], &result["structuredContent"]),
+            schema::check(&tool["outputSchema"], &result["structuredContent"]),
             Ok(()),
             "{name}: {result}"
         );

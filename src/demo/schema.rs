@@ -1,12 +1,27 @@
-//! Checks a tool's arguments against its input schema, so that the schema a client reads is the one that is
-//! enforced.
+//! The schemas of tools: how they are written, and the check of arguments, so that the schema a client reads is the one
+//! that is enforced.
 //!
 //! What is deliberately absent: the rest of JSON Schema. It knows the keywords the demo tools use: `type`,
 //! `properties`, `required`, `additionalProperties: false`, `items`, `minItems`, `maxItems`, `minimum`,
 //! `maximum`, `minLength`, `maxLength` (in characters). An integer is written without a fraction: `3`, not
 //! `3.0`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// The schema of an object that has all `properties` but those with a default.
+pub(super) fn object(properties: &Value) -> Value {
+    let needed = properties.as_object().into_iter().flatten();
+    let needed = needed.filter(|(_, schema)| schema.get("default").is_none()).map(|(name, _)| name.as_str());
+    let required: Vec<&str> = needed.collect();
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+/// The schema of a tool's arguments: the same, and nothing else is taken.
+pub(super) fn arguments(properties: &Value) -> Value {
+    let mut schema = object(properties);
+    schema["additionalProperties"] = Value::Bool(false);
+    schema
+}
 
 /// `Err` says what is wrong and where, for instance `days must be at most 7`.
 pub(super) fn check(schema: &Value, value: &Value) -> Result<(), String> {
@@ -61,17 +76,12 @@ fn check_bounds(place: &str, schema: &Value, value: &Value) -> Result<(), String
         Value::Array(items) => (count(items.len()), "minItems", "maxItems", " items"),
         _ => return Ok(()),
     };
-    if let (Some(size), Some(least)) = (size, schema[least].as_f64())
-        && size < least
-    {
-        return Err(format!("{place} must be at least {least}{unit}"));
+    let Some(size) = size else { return Ok(()) };
+    match (schema[least].as_f64(), schema[most].as_f64()) {
+        (Some(least), _) if size < least => Err(format!("{place} must be at least {least}{unit}")),
+        (_, Some(most)) if size > most => Err(format!("{place} must be at most {most}{unit}")),
+        _ => Ok(()),
     }
-    if let (Some(size), Some(most)) = (size, schema[most].as_f64())
-        && size > most
-    {
-        return Err(format!("{place} must be at most {most}{unit}"));
-    }
-    Ok(())
 }
 
 fn count(number: usize) -> Option<f64> {
@@ -80,8 +90,6 @@ fn count(number: usize) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
