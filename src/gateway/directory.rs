@@ -30,7 +30,6 @@ pub(crate) struct Directory(OwnedFd);
 /// A file that was opened in a [`Directory`]: a regular file with one link.
 #[derive(Debug)]
 pub(crate) struct RegularFile {
-    /// To be read.
     pub file: File,
     uid: u32,
     gid: u32,
@@ -84,7 +83,6 @@ impl Directory {
         Err(Errno::LOOP.into())
     }
 
-    /// Opens a directory in this one.
     pub(crate) fn subdirectory(&self, name: &str) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let opened =
@@ -163,12 +161,10 @@ impl Directory {
         }
     }
 
-    /// Removes a file.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// The names of what is in it.
     pub(crate) fn names(&self) -> io::Result<impl Iterator<Item = io::Result<OsString>>> {
         let entries = Dir::read_from(&self.0)?
             .map(|entry| Ok(entry.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned())?));

@@ -39,7 +39,6 @@ struct SealingKey {
     cipher: Aes256GcmSiv,
 }
 
-/// Why a text holds no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// A line is something else.
@@ -60,7 +59,6 @@ pub enum KeysError {
 }
 
 impl SealingKeys {
-    /// Reads the text of a key file.
     pub fn from_text(text: &str) -> Result<Self, KeysError> {
         let keys = parse(text)?;
         if keys.is_empty() {
@@ -74,7 +72,6 @@ impl SealingKeys {
         Ok(Self { keys: vec![SealingKey::new(&random_key()?)] })
     }
 
-    /// The name of the key that seals.
     pub(crate) fn sealing_id(&self) -> [u8; KEY_ID_BYTES] {
         self.keys.first().map_or_else(Default::default, |key| key.id)
     }

@@ -6,12 +6,9 @@ use std::time::Instant;
 use crate::access::policy::Class;
 use crate::identity::Principal;
 
-/// A principal at an endpoint.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// Who it is.
     pub principal: Principal,
-    /// What it may use there.
     pub class: Arc<Class>,
     /// When its credentials end: what it holds open ends with them.
     pub ends: Option<Instant>,

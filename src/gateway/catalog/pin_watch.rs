@@ -63,7 +63,6 @@ pub(crate) struct PinWatcher {
     approvals_removed: LastWarning,
 }
 
-/// What of an approval there is to do.
 enum ApprovalStep {
     /// Its upstream, or the pins of it, cannot be had now.
     Later,
@@ -98,7 +97,6 @@ impl std::fmt::Debug for PinWatcher {
     }
 }
 
-/// An upstream that has pins.
 struct PinnedUpstream {
     upstream: Arc<Upstream>,
     pins: Arc<Pins>,
@@ -197,7 +195,6 @@ impl PinWatcher {
         pins.end_round(result);
     }
 
-    /// Upstreams come, go and change with the configuration.
     async fn follow_configuration(&mut self) {
         let snapshot = self.state.snapshot.load_full();
         if Arc::ptr_eq(&self.followed, &snapshot) {
@@ -300,7 +297,6 @@ impl PinWatcher {
         }
     }
 
-    /// Approves what was read.
     fn approve(&self, file: &OsStr, read: io::Result<Approval>) -> ApprovalStep {
         let Approval { upstream, tool, hash } = match read {
             Ok(approval) => approval,

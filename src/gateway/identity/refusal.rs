@@ -1,7 +1,6 @@
 //! Why credentials are refused: for metrics and logs. Clients are told nothing of it, as it would tell an attacker what
 //! to change next.
 
-/// Why credentials are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialFault {
     /// `Authorization` occurs twice, or is not one `Bearer` credential.
@@ -53,7 +52,6 @@ impl CredentialFault {
         Self::Certificate,
     ];
 
-    /// The metric and log label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Header => "header",

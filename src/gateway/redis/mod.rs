@@ -47,29 +47,24 @@ const FAILURES_MAX: u32 = 3;
 /// Keeps digests apart from those of other programs and purposes.
 const DIGEST_DOMAIN: &[u8] = b"trunkline shared\0";
 
-/// The way to what replicas share.
 #[derive(Debug)]
 pub struct Redis {
     config: config::Shared,
     password: Option<Secret>,
     link: ArcSwapOption<RedisConnection>,
-    /// The link was given up.
     broken: Notify,
-    /// There is a new one.
     joined: Notify,
     /// How often a link was made. What was learned over an earlier one may be out of date.
     epoch: AtomicU64,
     /// Tells this process from the other replicas.
     replica: u64,
     outbox: Outbox,
-    /// Leases of limits.
     pub leases: lease::LeaseServer,
     connector: Option<Arc<Connector>>,
     /// What is counted.
     pub series: SharedMetrics,
 }
 
-/// A connection that can be used.
 #[derive(Debug)]
 struct RedisConnection {
     connection: MultiplexedConnection,
@@ -80,10 +75,8 @@ struct RedisConnection {
 /// Why nothing can be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
-    /// The password cannot be read.
     #[error("[shared] password: {0}")]
     Password(#[from] SecretError),
-    /// It is no text.
     #[error("[shared] password: it is not text in UTF-8")]
     PasswordNotText,
     /// It is not known whom to trust.
@@ -91,13 +84,10 @@ pub enum SharedError {
     Trust(#[from] SettingsError),
 }
 
-/// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// There is no connection.
     #[error("there is no connection")]
     Away,
-    /// It took too long.
     #[error("the server did not answer in time")]
     TimedOut,
     /// The server refused, or answered something else.
@@ -160,12 +150,10 @@ impl Redis {
         format!("{}{what}", self.config.prefix)
     }
 
-    /// Runs one command.
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Unavailable> {
         self.bounded(async |mut connection| command.query_async(&mut connection).await).await
     }
 
-    /// Runs several commands, one after the other.
     pub async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Unavailable> {
         self.bounded(async |mut connection| pipeline.query_async(&mut connection).await).await
     }

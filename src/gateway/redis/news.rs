@@ -34,7 +34,6 @@ impl Redis {
         self.tell(vec![self.publish(news)], urgency);
     }
 
-    /// The command that tells the other replicas.
     pub fn publish(&self, news: &News) -> redis::Cmd {
         let mut command = cmd("PUBLISH");
         command.arg(self.channel()).arg(write(self.replica, news));

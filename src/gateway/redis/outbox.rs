@@ -22,7 +22,6 @@ const KEPT_MAX: usize = 64 << 10;
 /// When it is tried again over a connection that goes on.
 const KEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What becomes of something that cannot be said now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// It is dropped: others find it out by themselves, or do without.

@@ -30,10 +30,8 @@ static BEAT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// What is known of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peers {
-    /// How many there are.
     pub(super) count: usize,
     /// How many of them seal with a key that is not known here.
     pub(super) strangers: usize,

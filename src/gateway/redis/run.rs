@@ -36,12 +36,10 @@ const COMMANDS_MAX: usize = 1024;
 /// Messages of other replicas that wait to be heard. Beyond, the connection is made anew.
 const NEWS_MAX: usize = 4096;
 
-/// What is heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PeerEvent {
     /// From now on everything is heard. What was told before may have been missed.
     Joined,
-    /// What another replica tells.
     News(News),
 }
 
@@ -102,7 +100,6 @@ impl Redis {
         }
     }
 
-    /// Makes a connection and uses it to its end.
     async fn serve(
         self: &Arc<Self>,
         keys: &impl Fn() -> String,

@@ -113,7 +113,6 @@ impl Listeners {
         Ok(plan)
     }
 
-    /// Has the workers do what was planned.
     pub(super) async fn follow(&mut self, plan: ListenPlan, drain: &Drain) {
         let ListenPlan { numbers, next, kept, opened, closed } = plan;
         self.next = next;

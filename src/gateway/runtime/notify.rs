@@ -39,7 +39,6 @@ impl Notifier {
         self.socket.is_some()
     }
 
-    /// Tells the service manager that clients are served.
     pub(super) fn ready(&self, state: &State) {
         self.tell_with_status(&["READY=1".into()], &self.serving(state));
     }
@@ -57,13 +56,11 @@ impl Notifier {
         self.ready(state);
     }
 
-    /// The drain begins, and may take this long.
     pub(super) fn stopping(&self, drain_max: Duration, state: &State) {
         let lines = ["STOPPING=1".into(), format!("EXTEND_TIMEOUT_USEC={}", drain_max.as_micros())];
         self.tell_with_status(&lines, &draining(state));
     }
 
-    /// Every worker has shown that it runs.
     pub(super) fn alive(&self) {
         self.tell(&["WATCHDOG=1".into()]);
     }

@@ -27,7 +27,6 @@ const INTERVAL_MIN: Duration = Duration::from_millis(200);
 /// Differences that are told one by one.
 const DIFFERENCES_TOLD_MAX: usize = 100;
 
-/// Replaces the configuration.
 pub(super) struct Reloader {
     state: Arc<State>,
     source: Option<PathBuf>,
@@ -38,7 +37,6 @@ pub(super) struct Reloader {
     not_before: Instant,
 }
 
-/// A configuration that can take effect.
 struct Ready {
     config: Config,
     plan: ListenPlan,
@@ -67,7 +65,6 @@ impl Reloader {
         }
     }
 
-    /// The configuration in force.
     pub(super) fn current(&self) -> &Config {
         &self.current
     }
@@ -162,7 +159,6 @@ impl Reloader {
     }
 }
 
-/// All that can fail.
 fn prepare(
     state: &State,
     source: &std::path::Path,
@@ -197,7 +193,6 @@ fn refuse_to_open(config: &Config, plan: &ListenPlan) -> anyhow::Result<()> {
     }
 }
 
-/// What counts from the next start on.
 fn needs_restart(config: &Config, started_with: &Config) -> Vec<&'static str> {
     let differs = [
         ("admin", config.admin != started_with.admin),

@@ -64,7 +64,6 @@ fn listen(worker: &Rc<Worker>, place: usize, config: Listener, socket: Listening
     drain
 }
 
-/// Opens and closes listeners as the configuration has it.
 async fn follow(
     worker: &Rc<Worker>,
     mut changes: Receiver<ListenerChange>,

@@ -67,7 +67,6 @@ impl FileWatch {
         new
     }
 
-    /// What the files are now.
     pub(super) fn look(&self) -> Fingerprints {
         look(&self.paths)
     }

@@ -56,7 +56,6 @@ pub(super) async fn watch(state: Arc<State>, notifier: Rc<Notifier>, watchdog: D
     }
 }
 
-/// Tells how we are.
 pub(super) async fn report(state: Arc<State>, notifier: Rc<Notifier>) {
     loop {
         tokio::select! {

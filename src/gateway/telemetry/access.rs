@@ -19,7 +19,6 @@ use protocol::error::Reason;
 /// By what a line among others says that it is about a call.
 const TARGET: &str = "access";
 
-/// Writes lines about one worker's calls.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     form: RefCell<Option<Form>>,
@@ -29,7 +28,6 @@ pub(crate) struct AccessLog {
     line: RefCell<Vec<u8>>,
 }
 
-/// How a line looks.
 #[derive(Debug)]
 struct Form {
     access: Access,
@@ -39,7 +37,6 @@ struct Form {
 }
 
 impl AccessLog {
-    /// A log as the configuration has it.
     pub(crate) fn new(log: &Log, dropped_total: IntCounter) -> Self {
         let this = Self {
             form: RefCell::default(),
@@ -51,7 +48,6 @@ impl AccessLog {
         this
     }
 
-    /// Goes on as another configuration has it.
     pub(crate) fn refresh(&self, log: &Log) {
         let form = log.access.clone().map(|access| Form {
             is_shared: logs::is_shared(log),

@@ -57,12 +57,10 @@ struct Book<H> {
 }
 
 impl Durations {
-    /// There is no series yet.
     pub fn new(options: HistogramOpts, labels: &[&str]) -> Result<Self> {
         Ok(Self { vec: HistogramVec::new(options, labels)?, book: Arc::default() })
     }
 
-    /// The series with these labels.
     pub fn series(&self, labels: &[&str]) -> Histogram {
         let handle = self.vec.with_label_values(labels);
         note(&self.book, labels, [0, 2, labels.len() - 1], &handle);
@@ -76,12 +74,10 @@ impl Durations {
 }
 
 impl Counters {
-    /// There is no series yet.
     pub fn new(options: impl Into<HistogramOpts>, labels: &[&str]) -> Result<Self> {
         Ok(Self { vec: IntCounterVec::new(options, labels)?, book: Arc::default() })
     }
 
-    /// The series with these labels.
     pub fn series(&self, labels: [&str; 2]) -> IntCounter {
         let handle = self.vec.with_label_values(&labels);
         note(&self.book, &labels, [0, 1, 1], &handle);

@@ -7,26 +7,19 @@ use crate::identity::Principal;
 use crate::telemetry::request_id::RequestId;
 use protocol::error::Reason;
 
-/// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallRecord<'c> {
-    /// Its name.
     pub request_id: &'c RequestId,
     /// When its headers were read.
     pub started: Instant,
     /// When its reply ended.
     pub ended: Instant,
-    /// The path of the endpoint that took it.
     pub endpoint: Option<&'c str>,
-    /// The method as a label.
     pub method: &'static str,
     /// What it called, as the client calls it; as the client wrote it, control characters and all.
     pub name: Option<&'c str>,
-    /// The upstream it was sent to.
     pub upstream: Option<&'c str>,
-    /// Who called.
     pub principal: &'c Principal,
-    /// The client's address.
     pub client: IpAddr,
     /// The protocol revision it follows, as far as it was known.
     pub version: Option<&'static str>,

@@ -19,15 +19,12 @@ use protocol::version::{LegacyVersion, MODERN};
 /// Tools in one row of a table.
 const TOOLS_IN_ROW: usize = 64;
 
-/// The revision that a call is made in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spoken {
     /// It was not found out.
     #[default]
     Unknown,
-    /// That of the modern era.
     Modern,
-    /// One of the legacy era.
     Legacy(LegacyVersion),
 }
 
@@ -55,15 +52,12 @@ impl Spoken {
 /// A client's call at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// What it asked for.
     pub method: Method,
-    /// In which revision.
     pub spoken: Spoken,
     /// The tool, if it got so far.
     pub tool: Option<Tool>,
     /// Why it failed; `None`: it was answered.
     pub reason: Option<Reason>,
-    /// How long it took.
     pub seconds: f64,
 }
 
@@ -119,7 +113,6 @@ impl EndpointSeries {
         self.tool(tool, || if tool == Tool::OTHER { Tool::OTHER_LABEL.to_owned() } else { public() });
     }
 
-    /// Counts one call.
     pub fn observe(&self, call: &Outcome) {
         let Outcome { spoken, tool, reason, seconds, .. } = *call;
         if let Some(histogram) = self.vecs.durations.as_ref().and_then(|vec| self.duration(vec, call)) {
@@ -197,16 +190,12 @@ fn outcome(reason: Option<Reason>) -> &'static str {
     }
 }
 
-/// What a request to an upstream is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What the client asked for.
     pub method: Method,
-    /// The tool it calls.
     pub tool: Option<Tool>,
 }
 
-/// The durations of requests to one upstream.
 #[derive(Debug)]
 pub struct UpstreamDurations {
     name: String,

@@ -13,34 +13,26 @@ use crate::telemetry::pulse::Pulse;
 use config::Log;
 use protocol::error::Error;
 
-/// Who looks at calls.
 #[derive(Debug)]
 pub(crate) struct Observers {
-    /// Where failed calls are told.
     pub failures: FailureLog,
-    /// Where every call is told.
     pub access: AccessLog,
-    /// What gives requests their names.
     pub request_ids: RequestIds,
-    /// What makes spans.
     pub tracer: Option<Tracer>,
     /// Where calls under way are counted.
     pub pulse: Arc<Pulse>,
 }
 
-/// Who looks at one call.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// Whether the access log gets a line even if the call is answered.
     is_logged: bool,
-    /// Its name.
     pub request_id: RequestId,
     /// Its spans, if it is traced.
     pub span: Option<Box<CallSpan>>,
 }
 
 impl Observers {
-    /// A call begins that came with these headers.
     pub(crate) fn watch(&self, headers: &HeaderMap) -> Watch {
         Watch {
             request_id: self.request_ids.name(headers),
@@ -49,13 +41,11 @@ impl Observers {
         }
     }
 
-    /// Goes on as another configuration has it.
     pub(crate) fn refresh(&self, log: &Log) {
         self.failures.set_max(log.refusals_per_second_max);
         self.access.refresh(log);
     }
 
-    /// A call has ended.
     pub(crate) fn ended(&self, watch: &mut Watch, call: &CallRecord<'_>) {
         let (method, endpoint, status) = (call.method, call.endpoint, call.status);
         tracing::debug!(request_id = %call.request_id, method, endpoint, status, "call ended");
@@ -90,14 +80,12 @@ impl Watch {
         }
     }
 
-    /// The exchange with the upstream has failed.
     pub(crate) fn failed(&mut self, error: &Error) {
         if let Some(span) = &mut self.span {
             span.returned(Some(error));
         }
     }
 
-    /// The exchange with the upstream is complete.
     pub(crate) fn answered(&mut self) {
         if let Some(span) = &mut self.span {
             span.returned(None);

@@ -53,7 +53,6 @@ impl Pulse {
         self.calls.store(self.calls.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// How often it was shown that the thread runs.
     pub(crate) fn beats(&self) -> u64 {
         self.beats.load(Ordering::Relaxed)
     }
@@ -77,7 +76,6 @@ impl Pulses {
         (Arc::clone(&pulse), Life { pulse, pulses: Arc::clone(self), is_over: false })
     }
 
-    /// Calls under way on all workers.
     pub(crate) fn calls(&self) -> usize {
         let all = self.all.lock();
         all.iter().map(|pulse| pulse.calls.load(Ordering::Relaxed)).sum()
@@ -116,7 +114,6 @@ impl Pulses {
 }
 
 impl Life {
-    /// The worker has ended as it should.
     pub(crate) fn end(mut self) {
         self.is_over = true;
     }

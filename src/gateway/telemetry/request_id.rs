@@ -13,16 +13,12 @@ const CLIENT_BYTES_MAX: usize = 128;
 /// One that is no longer, as a UUID is, needs no memory of its own.
 const SHORT_BYTES_MAX: usize = 38;
 
-/// The name of a request.
 #[derive(Clone, Debug)]
 pub enum RequestId {
-    /// What the client calls it.
     Client(ClientId),
     /// What the gateway does.
     Own {
-        /// Of the thread.
         thread: u64,
-        /// Within it.
         number: u64,
     },
 }
@@ -38,7 +34,6 @@ enum Text {
     Long(Box<str>),
 }
 
-/// Names one thread's requests.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     thread: u64,

@@ -40,7 +40,6 @@ pub struct Tools {
     upstreams: Arc<Mutex<HashMap<Box<str>, Arc<UpstreamTools>>>>,
 }
 
-/// The tools of one upstream.
 #[derive(Debug)]
 pub struct UpstreamTools {
     names: ArcSwap<HashMap<Box<str>, Arc<OnceLock<Tool>>>>,

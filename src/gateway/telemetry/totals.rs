@@ -16,10 +16,8 @@ use super::book::{Counters, Durations, Noted};
 #[derive(Clone, Debug, Default)]
 pub struct Totals(BTreeMap<Arc<str>, Arc<Total>>);
 
-/// One sum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Total {
-    /// Calls.
     pub calls: u64,
     /// Those of them whose `error_type` is not empty.
     pub errors: u64,
@@ -48,7 +46,6 @@ pub struct Figures {
     pub failures: BTreeMap<Arc<str>, BTreeMap<Arc<str>, u64>>,
 }
 
-/// What was summed up so far.
 #[derive(Debug)]
 pub struct Sums {
     server: Durations,
@@ -88,7 +85,6 @@ impl Sums {
         }
     }
 
-    /// The sums as they are now.
     pub fn figures(&mut self) -> Arc<Figures> {
         // Copied if somebody still has the last ones: not the totals that stayed as they were.
         let figures = Arc::make_mut(&mut self.figures);
@@ -152,7 +148,6 @@ impl Totals {
         self.0.get(value).map(|total| &**total)
     }
 
-    /// All sums, by value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Total)> {
         self.0.iter().map(|(value, total)| (&**value, &**total))
     }
@@ -183,7 +178,6 @@ impl Total {
         }
     }
 
-    /// Adds another sum to this one.
     pub fn merge(&mut self, other: &Self) {
         self.calls += other.calls;
         self.errors += other.errors;

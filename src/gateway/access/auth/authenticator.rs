@@ -19,7 +19,6 @@ use protocol::head::Field;
 
 const SCHEME: &[u8] = b"bearer ";
 
-/// The ways to authenticate at one endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Authenticator {
     keys: Option<Arc<ApiKeys>>,
@@ -31,23 +30,17 @@ pub(crate) struct Authenticator {
     is_open: bool,
 }
 
-/// What every endpoint may take.
 #[derive(Debug)]
 pub(crate) struct Credentials {
-    /// The configured keys.
     pub keys: Arc<ApiKeys>,
-    /// The issuers of tokens.
     pub issuers: Issuers,
-    /// Whom certificates name.
     pub certificates: Arc<CertificateRules>,
     /// Bytes of a token.
     pub token_bytes_max: usize,
 }
 
-/// Somebody whose credentials are valid.
 #[derive(Debug)]
 pub(crate) struct Authenticated {
-    /// Who it is.
     pub principal: Principal,
     /// By which keys a token was checked: void when their generation is another.
     pub keys: Option<(Arc<Issuer>, u64)>,
@@ -58,7 +51,6 @@ pub(crate) struct Authenticated {
 /// Why nobody is let in.
 #[derive(Debug)]
 pub(crate) enum AuthError {
-    /// Nothing was presented.
     Missing,
     /// What was presented is not valid.
     Wrong(CredentialFault),

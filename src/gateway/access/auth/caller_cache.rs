@@ -21,14 +21,11 @@ use crate::access::caller::Caller;
 const ENTRIES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
 
-/// Somebody whose credentials passed at an endpoint.
 #[derive(Debug)]
 pub(crate) struct CachedCaller {
-    /// The endpoint.
     pub endpoint: u64,
     /// What was presented in `Authorization`; `None`: the certificate of the connection.
     pub credential: Option<Box<[u8]>>,
-    /// Who it is.
     pub caller: Rc<Caller>,
     /// By which keys a token was checked.
     pub keys: Option<(Arc<Issuer>, u64)>,
@@ -43,7 +40,6 @@ impl CachedCaller {
     }
 }
 
-/// What a connection remembers.
 #[derive(Debug, Default)]
 pub(crate) struct CallerCache(RefCell<Option<Rc<CachedCaller>>>);
 
@@ -94,7 +90,6 @@ impl Callers {
         Some(known)
     }
 
-    /// Remembers another.
     pub(crate) fn keep(&mut self, digest: [u8; 32], known: Rc<CachedCaller>) {
         let bytes = known.credential.as_ref().map_or(0, |credential| credential.len());
         if self.newer.by_digest.len() >= ENTRIES_MAX || self.newer.bytes + bytes > BYTES_MAX {
@@ -108,13 +103,11 @@ impl Callers {
         }
     }
 
-    /// Forgets all.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// What a credential is found by.
 pub(crate) fn digest(credential: &[u8]) -> [u8; 32] {
     Sha256::digest(credential).into()
 }

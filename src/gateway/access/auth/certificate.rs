@@ -23,7 +23,6 @@ pub(crate) struct ClientCertificate {
     pub expires_s: u64,
 }
 
-/// Whom certificates name.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateRules {
     config: config::CertificateNames,
@@ -32,7 +31,6 @@ pub(crate) struct CertificateRules {
 }
 
 impl CertificateRules {
-    /// The rules of a configuration.
     pub(crate) fn new(config: &config::CertificateNames) -> Result<Self, globset::Error> {
         let (groups, scopes) = (compiled(&config.groups)?, compiled(&config.scopes)?);
         Ok(Self { config: config.clone(), groups, scopes })

@@ -10,7 +10,6 @@ use protocol::error::PolicyError;
 /// Where metadata of protected resources are (RFC 9728 §3).
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// The challenges of one endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Challenge {
     missing: HeaderValue,

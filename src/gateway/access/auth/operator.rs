@@ -5,7 +5,6 @@ use http::HeaderValue;
 use config::{Admin, AdminPlace};
 use net::secret::{Secret, SecretError};
 
-/// Who may use the admin listener.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Operators {
     place: Option<AdminPlace>,

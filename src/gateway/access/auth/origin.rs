@@ -9,12 +9,9 @@ use http::Uri;
 use protocol::error::{ClientError, Error, PolicyError};
 use protocol::head::Field;
 
-/// The rules of one endpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OriginPolicy {
-    /// Allowed origins, where configured.
     pub origins: Option<Vec<String>>,
-    /// Allowed hosts, where configured.
     pub hosts: Option<Vec<String>>,
     /// The host of `public_url`, where set.
     pub public_host: Option<String>,

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The budget.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     held_bytes: AtomicUsize,
@@ -29,7 +28,6 @@ impl ByteBudget {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// How much is held now.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
@@ -40,7 +38,6 @@ impl ByteBudget {
     }
 }
 
-/// A share of the budget.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<ByteBudget>,

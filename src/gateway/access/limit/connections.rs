@@ -10,7 +10,6 @@ use super::per_address::{AddressShare, PerAddress};
 
 pub(crate) use super::per_address::client_network;
 
-/// The counters and their bounds.
 #[derive(Debug)]
 pub(crate) struct Connections {
     open: AtomicUsize,
@@ -18,7 +17,6 @@ pub(crate) struct Connections {
     per_address: Arc<PerAddress>,
 }
 
-/// Which bound a new connection met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionLimit {
     /// `connections_max`
@@ -28,7 +26,6 @@ pub(crate) enum ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// The metric label.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::InAll => "connections_max",
@@ -38,7 +35,6 @@ impl ConnectionLimit {
 }
 
 impl Connections {
-    /// Counters with these bounds.
     pub(crate) fn new(open_max: usize, per_address_max: usize) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(0),
@@ -58,7 +54,6 @@ impl Connections {
         self.open_max.load(Ordering::Relaxed)
     }
 
-    /// How many are open now.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -80,7 +75,6 @@ impl Connections {
     }
 }
 
-/// One open connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,

@@ -48,7 +48,6 @@ impl BuildHasher for IdentityHash {
     }
 }
 
-/// The keys of digests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digester {
     low: RandomState,
@@ -61,7 +60,6 @@ impl Digester {
         PartialDigest { low: self.low.build_hasher(), high: self.high.build_hasher() }
     }
 
-    /// The digest of a key of one part.
     pub(crate) fn of(&self, part: &[u8]) -> Digest {
         let mut open = self.start();
         open.part(Some(part));
@@ -87,7 +85,6 @@ impl PartialDigest {
         }
     }
 
-    /// Completes it.
     pub(crate) fn finish(self) -> Digest {
         Digest { low: self.low.finish(), high: NonZeroU64::MIN | self.high.finish() }
     }

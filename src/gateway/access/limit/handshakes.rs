@@ -23,7 +23,6 @@ const UNDISTURBED: Duration = Duration::from_millis(500);
 /// So many times more than have a turn may wait for one; beyond, who waits longest is sent away.
 const WAITING_PER_TURN: usize = 32;
 
-/// The turns of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     held: RefCell<HashMap<IpAddr, usize>>,

@@ -23,7 +23,6 @@ pub struct TooFewFiles {
     hard_limit: u64,
 }
 
-/// Raises the soft limit to the hard one.
 pub(crate) fn raise_limit() -> std::io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

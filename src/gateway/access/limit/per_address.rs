@@ -13,7 +13,6 @@ use parking_lot::{Mutex, MutexGuard};
 /// Locks are spread over this many shards, so that accepting workers seldom meet.
 const SHARDS: usize = 16;
 
-/// The counters and their bound.
 #[derive(Debug)]
 pub(crate) struct PerAddress {
     max: AtomicUsize,
@@ -21,7 +20,6 @@ pub(crate) struct PerAddress {
 }
 
 impl PerAddress {
-    /// Counters with this bound.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max: AtomicUsize::new(max), shards: std::array::from_fn(|_| Mutex::default()) })
     }

@@ -15,7 +15,6 @@ pub(crate) struct Quota {
     max: AtomicUsize,
 }
 
-/// One of them.
 #[derive(Debug)]
 pub struct QuotaPermit(Arc<Quota>);
 
@@ -58,7 +57,6 @@ impl PrincipalQuotas {
         room.take()
     }
 
-    /// Forgets those who have nothing.
     pub(crate) fn sweep(&self) {
         // Places are taken under the lock, so that none is in a room that is forgotten.
         self.rooms.lock().retain(|_, room| room.taken() > 0);
@@ -66,7 +64,6 @@ impl PrincipalQuotas {
 }
 
 impl Quota {
-    /// Room for so many.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { taken: AtomicUsize::new(0), max: AtomicUsize::new(max) })
     }
@@ -76,7 +73,6 @@ impl Quota {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// How many are kept.
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }

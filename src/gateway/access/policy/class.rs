@@ -39,9 +39,7 @@ pub struct Class {
 /// How much of an upstream may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Nothing.
     Nothing,
-    /// Some of it, by names.
     Some,
     /// Everything, also what has no name.
     Everything,
@@ -56,7 +54,6 @@ pub enum PolicyVerdict {
     Hidden(Option<Arc<str>>),
     /// One of these scopes would let the caller use it.
     Scope {
-        /// The rule.
         rule: Arc<str>,
         /// Its scopes, with spaces between.
         required: Arc<str>,
@@ -65,10 +62,8 @@ pub enum PolicyVerdict {
     NotYetLearned,
 }
 
-/// Where names are read.
 #[derive(Clone, Copy, Debug)]
 pub struct NameScope<'p> {
-    /// The names of the endpoint.
     pub naming: &'p Naming,
     /// What its upstreams list.
     pub directory: &'p Arc<Directory>,

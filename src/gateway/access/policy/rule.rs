@@ -14,12 +14,9 @@ use protocol::route::filter::{compile, compile_folded};
 /// What a rule calls whoever has no credentials.
 pub const ANONYMOUS: &str = "anonymous";
 
-/// A rule.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name.
     pub name: Arc<str>,
-    /// What it does.
     pub effect: Effect,
     /// Its scopes, with spaces between.
     pub scopes: Arc<str>,
@@ -43,7 +40,6 @@ struct PrincipalMatcher {
 /// Whether a rule is about a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applies {
-    /// It is.
     Yes,
     /// It would be, had the caller one of its scopes.
     WithScope,
@@ -54,7 +50,6 @@ pub enum Applies {
 /// A thing that a rule may be about.
 #[derive(Debug)]
 pub struct RuleTarget<'t> {
-    /// What it is.
     pub kind: Kind,
     /// The upstream's place in the endpoint.
     pub member: usize,
@@ -62,12 +57,10 @@ pub struct RuleTarget<'t> {
     pub inner: &'t str,
     /// Whatever a server or client may take it for, without capitals; for rules that deny.
     pub readings: &'t [Cow<'t, str>],
-    /// What the annotations of a tool say.
     pub hints: Hints,
 }
 
 impl Rule {
-    /// Compiles a rule for an endpoint over these upstreams.
     pub fn new(source: &config::Rule, upstreams: &[&str]) -> Result<Self, globset::Error> {
         let denies = source.effect == Effect::Deny;
         let names = |globs: &Option<Vec<String>>| {

@@ -8,7 +8,6 @@ use crate::telemetry::metrics::Metrics;
 const WARN_BEFORE_S: u64 = 14 * DAY_S;
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// Brings the metric up to date, and warns.
 pub(crate) fn show(servers: &TlsServers, metrics: &Metrics) {
     let expiries = servers.expiries();
     metrics.connections.certificate_expiry.reset();
@@ -19,7 +18,6 @@ pub(crate) fn show(servers: &TlsServers, metrics: &Metrics) {
     warn(&expiries);
 }
 
-/// Tells the log of certificates that end soon.
 pub(crate) fn warn(expiries: &[Expiry]) {
     let now_s = now_s();
     for Expiry { path, ends_s } in expiries {

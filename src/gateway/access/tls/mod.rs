@@ -42,13 +42,10 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Preferred first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What one listener speaks.
 pub(crate) struct TlsServer {
     /// For new connections.
     pub config: Arc<ServerConfig>,
-    /// Whose certificates these are.
     pub names: Arc<CertificateNames>,
-    /// When they end.
     pub expiries: Vec<Expiry>,
     /// Who checks certificates of clients, if they are asked for.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -59,7 +56,6 @@ pub(crate) struct TlsServer {
 /// When what is in a file ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expiry {
-    /// The file.
     pub path: PathBuf,
     /// In seconds since 1970; of several certificates the first to end.
     pub ends_s: u64,
@@ -68,33 +64,16 @@ pub(crate) struct Expiry {
 /// Why a listener cannot speak TLS. Shows nothing of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A file is not what it should be.
     #[error("{path}: {what}")]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// A key cannot be read.
+    Content { path: PathBuf, what: String },
     #[error(transparent)]
     Key(#[from] SecretError),
     /// A key is not what it should be.
     #[error("{source_name} {what}")]
-    KeyContent {
-        /// Where it was read from.
-        source_name: SecretSource,
-        /// What is wrong with it.
-        what: &'static str,
-    },
+    KeyContent { source_name: SecretSource, what: &'static str },
     /// The settings do not go together.
     #[error("TLS cannot be set up: {0}")]
     Setup(#[from] rustls::Error),
@@ -151,7 +130,6 @@ impl TlsServer {
     }
 }
 
-/// What a listener speaks.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerProtocols {
     /// Whether connections begin with a PROXY header.
@@ -199,7 +177,6 @@ impl TlsServers {
         self.0.load().get(&number).cloned()
     }
 
-    /// When the certificates end.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let mut all: Vec<Expiry> = Vec::new();
         let spoken = self.0.load();

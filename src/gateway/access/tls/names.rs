@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-/// Places of certificates by name.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateNames {
     exact: HashMap<Box<str>, Vec<usize>>,
@@ -15,7 +14,6 @@ pub(crate) struct CertificateNames {
 }
 
 impl CertificateNames {
-    /// Adds the next certificate.
     pub(crate) fn add<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         for name in names {
             let name = name.to_ascii_lowercase();

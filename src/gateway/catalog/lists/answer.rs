@@ -37,7 +37,6 @@ const MERGES_AWAITED_MAX: usize = 3;
 /// How long an upstream is waited for whose eras were not asked for yet.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Something to answer from all upstreams of an endpoint.
 pub(super) struct Request<'r> {
     worker: &'r Rc<Worker>,
     view: &'r View,

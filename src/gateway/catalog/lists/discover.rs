@@ -15,9 +15,7 @@ use crate::upstream::Upstream;
 use protocol::json::{Scratch, Span};
 use protocol::route::Style;
 
-/// What the answer is made of.
 pub(crate) struct DiscoverSource<'s> {
-    /// Whose answer it is.
     pub endpoint: &'s Endpoint,
     /// Its upstreams; `None` for one of which the caller may use nothing.
     pub upstreams: &'s [Option<&'s Arc<Upstream>>],

@@ -44,11 +44,8 @@ const SESSIONS_TRIED_MAX: usize = 2;
 /// What a thread needs to ask upstreams.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchContext {
-    /// What all threads share.
     pub state: Arc<State>,
-    /// The thread's connections.
     pub client: Client,
-    /// The configuration to go by.
     pub snapshot: Arc<Snapshot>,
 }
 
@@ -65,10 +62,8 @@ impl FetchContext {
     }
 }
 
-/// What came of it.
 #[derive(Debug)]
 pub(crate) struct FetchResult {
-    /// The list.
     pub content: Content,
     /// The least `ttlMs` of any page.
     pub ttl: Duration,
@@ -76,10 +71,8 @@ pub(crate) struct FetchResult {
     pub arrived: Instant,
 }
 
-/// Why there is none.
 enum FetchFault {
     Upstream(UpstreamError),
-    /// The upstream no longer knows the session.
     SessionLost,
 }
 
@@ -89,7 +82,6 @@ impl From<UpstreamError> for FetchFault {
     }
 }
 
-/// One fetch.
 pub(crate) struct Fetch<'f> {
     hands: &'f FetchContext,
     upstream: &'f Upstream,
@@ -113,7 +105,6 @@ impl<'f> Fetch<'f> {
         Self { hands, upstream, kind, tongue, deadline, scratch: RefCell::default() }
     }
 
-    /// Asks for all pages.
     pub(crate) async fn run(&self) -> Result<FetchResult, UpstreamError> {
         let UpstreamDialect::Legacy(version, capabilities) = self.tongue else {
             return self.pages(None).await.map_err(|trouble| match trouble {

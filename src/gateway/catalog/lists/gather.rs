@@ -31,7 +31,6 @@ const CHANGES_INTERVAL: Duration = Duration::from_millis(100);
 /// this only bounds what a notice costs that was lost on the way.
 const WATCHED_TTL: Duration = Duration::from_mins(5);
 
-/// What there is of a part.
 #[derive(Clone, Debug)]
 pub(crate) enum CachedPart {
     /// It was kept, and holds.
@@ -48,14 +47,10 @@ pub(crate) enum CachedPart {
 
 type PartResult = Result<Arc<ListPart>, UpstreamError>;
 
-/// A part that somebody needs.
 #[derive(Clone, Debug)]
 pub(crate) struct PartRequest {
-    /// The upstream that is asked for it.
     pub upstream: Arc<Upstream>,
-    /// The list, its scope and its dialect.
     pub key: PartKey,
-    /// How to ask for it.
     pub tongue: UpstreamDialect,
     /// Who is charged for the session that it may take.
     pub payer: Payer,

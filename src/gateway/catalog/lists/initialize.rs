@@ -62,7 +62,6 @@ async fn heard_of(upstream: &Upstream) {
     }
 }
 
-/// What counts as said by an upstream.
 enum UpstreamIntroduction {
     InLegacy(Arc<Introduction>),
     InModern(Arc<Introduction>),
@@ -83,7 +82,6 @@ impl UpstreamIntroduction {
         })
     }
 
-    /// The result object it introduced itself with.
     fn result<'s>(&'s self, scratch: &'s mut Scratch, depth_max: usize) -> Option<Value<'s>> {
         let (Self::InLegacy(introduction) | Self::InModern(introduction)) = self else { return None };
         scratch.index(&introduction.result, depth_max).ok().map(Document::root)
@@ -154,7 +152,6 @@ fn own(
     members.close()
 }
 
-/// The upstreams' results joined.
 fn merged(
     version: LegacyVersion,
     endpoint: &Endpoint,
@@ -222,7 +219,6 @@ fn has_list(capability: &str) -> bool {
     matches!(capability, "tools" | "prompts" | "resources")
 }
 
-/// A value as it is spelled.
 fn text(value: Value<'_>) -> String {
     String::from_utf8_lossy(value.raw()).into_owned()
 }

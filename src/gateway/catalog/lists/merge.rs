@@ -27,17 +27,11 @@ use protocol::version::Era;
 /// Longer public names are left out: model APIs refuse them (the specification allows up to 128 characters).
 const NAME_CHARS_MAX: usize = 128;
 
-/// A list to merge.
 pub(crate) struct Merge {
-    /// Whose names and policy it is under.
     pub endpoint: Arc<Endpoint>,
-    /// Who sees it.
     pub class: Arc<Class>,
-    /// What names lead to.
     pub directory: Arc<Directory>,
-    /// The list whose parts are merged.
     pub list: List,
-    /// The era of the result.
     pub era: Era,
     /// Whether everybody may have it.
     pub is_public: bool,
@@ -216,7 +210,6 @@ impl Merge {
     }
 }
 
-/// The field that an entry is called by.
 fn own_field(list: List) -> Field {
     match list {
         List::Tools => Field::ToolName,

@@ -8,12 +8,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::tables::lists::cache::ContentDigest;
 
-/// A position in a merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     /// Which page; the first is 0.
     pub page: usize,
-    /// Of which list.
     pub digest: ContentDigest,
 }
 

@@ -129,7 +129,6 @@ impl Summary {
         Some(all).filter(|all| !all.is_empty())
     }
 
-    /// The capabilities object of a modern result.
     pub(crate) fn modern_capabilities(&self) -> String {
         let offered = Capability::ALL.into_iter().filter(|capability| self.offers(*capability));
         let mut members: Vec<String> = offered
@@ -184,7 +183,6 @@ impl Summary {
     }
 }
 
-/// Versions as a JSON array.
 pub(crate) fn versions(versions: &[&str]) -> String {
     let quoted: Vec<String> = versions.iter().map(|version| quote(version)).collect();
     format!("[{}]", quoted.join(","))

@@ -54,7 +54,6 @@ pub(super) struct UpstreamDialects<'d> {
 }
 
 impl<'d> UpstreamDialects<'d> {
-    /// Those for a client of this dialect.
     pub(super) fn new(dialect: Dialect<'d>, kind: CatalogQuery, depth_max: usize) -> Self {
         Self { dialect, own: OnceCell::new(), other: OnceCell::new(), kind, depth_max }
     }
@@ -101,7 +100,6 @@ impl UpstreamDialect {
         }
     }
 
-    /// A client's dialect.
     pub(super) fn of(dialect: Dialect<'_>, depth_max: usize) -> Self {
         match dialect {
             Dialect::Modern { capabilities } => Self::Modern(Bytes::copy_from_slice(capabilities)),
@@ -111,7 +109,6 @@ impl UpstreamDialect {
         }
     }
 
-    /// What is asked in it is kept under this.
     fn key(&self) -> DialectKey {
         DialectKey::of(match self {
             Self::Modern(capabilities) => Dialect::Modern { capabilities },
@@ -125,7 +122,6 @@ impl UpstreamDialect {
         (self, key)
     }
 
-    /// Its era.
     pub(crate) fn era(&self) -> Era {
         match self {
             Self::Modern(_) => Era::Modern,

@@ -38,14 +38,10 @@ const KEPT_SESSION_INTERVAL: Duration = Duration::from_hours(1);
 /// What is kept of an introduction that is too long.
 const ESSENTIAL: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilities", "serverInfo", "_meta"];
 
-/// What an answer says of one era.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EraFinding {
-    /// The upstream speaks it.
     Speaks {
-        /// How it introduced itself.
         introduction: Introduction,
-        /// How long the answer holds.
         fresh_for: Duration,
     },
     /// The upstream does not speak the era.
@@ -58,7 +54,6 @@ pub(super) enum EraFinding {
 }
 
 impl EraFinding {
-    /// The word for metrics.
     pub(super) fn label(&self, era: Era) -> &'static str {
         match (self, era) {
             (Self::Speaks { .. }, era) => era.label(),
@@ -82,7 +77,6 @@ impl EraFinding {
     }
 }
 
-/// Asks an upstream about one era.
 pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> EraFinding {
     let now = Instant::now();
     let patience = if upstream.is_child() {

@@ -25,7 +25,6 @@ struct EndpointReport {
 }
 
 impl Endpoints {
-    /// Computes what every endpoint serves.
     pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
         self.said.retain(|path, _| snapshot.endpoint_at(path).is_some());
         for endpoint in &snapshot.endpoints {

@@ -65,7 +65,6 @@ struct ReplicaSchedule {
     session: Option<InitializedSession>,
 }
 
-/// What a question came to.
 pub(super) struct CheckResult {
     place: ReplicaAddress,
     verdict: ReplicaVerdict,
@@ -224,7 +223,6 @@ impl ReplicaSchedule {
     }
 }
 
-/// A question that is due.
 pub(super) struct Check {
     place: ReplicaAddress,
     upstream: Arc<Upstream>,
@@ -233,7 +231,6 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Sends one health check.
     pub(super) fn ask(
         self,
         asking: std::rc::Rc<ProbeContext>,

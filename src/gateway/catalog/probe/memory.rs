@@ -31,7 +31,6 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Files of another layout are left aside.
 const LAYOUT: u32 = 1;
 
-/// The file, and what it held at start.
 #[derive(Debug)]
 pub(super) struct Memory {
     path: Option<PathBuf>,
@@ -48,13 +47,11 @@ struct MemoryFile {
     upstreams: Vec<RememberedUpstream>,
 }
 
-/// What was learned of one upstream.
 #[derive(Debug, Serialize, Deserialize)]
 struct RememberedUpstream {
     name: String,
     /// The digest of its URLs, or of its command.
     urls: String,
-    /// It was found to speak HTTP+SSE.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     sse: bool,
     #[serde(default, skip_serializing_if = "KeptFact::is_unknown")]
@@ -107,7 +104,6 @@ impl Memory {
         self.kept.iter().any(|kept| kept.name == config.name && kept.urls == urls && kept.sse)
     }
 
-    /// Something became known.
     pub(super) fn change(&mut self) {
         self.is_changed = true;
     }

@@ -55,7 +55,6 @@ const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Asks upstreams and publishes what they say.
 pub(crate) struct Prober {
     state: Arc<State>,
     asking: Rc<ProbeContext>,
@@ -69,7 +68,6 @@ pub(crate) struct Prober {
     followed: Arc<Snapshot>,
 }
 
-/// What asking needs.
 struct ProbeContext {
     client: Client,
     scratch: RefCell<Scratch>,

@@ -27,9 +27,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 type Addresses = io::Result<Vec<SocketAddr>>;
 /// A name, by its upstream and the place of its URL there.
 type UpstreamName = (UpstreamId, usize);
-/// What a lookup has found.
 pub(super) type LookupResult = (UpstreamName, Addresses);
-/// Looks up a name.
 pub(super) type Resolve = Rc<dyn Fn(String, u16) -> LocalBoxFuture<'static, Addresses>>;
 
 /// When each name is looked up.
@@ -50,7 +48,6 @@ struct LookupSchedule {
     is_failing: bool,
 }
 
-/// By the means of the system.
 pub(super) fn by_system() -> Resolve {
     Rc::new(|host, port| async move { dns::resolve(&host, port).await }.boxed_local())
 }
@@ -82,7 +79,6 @@ impl NameLookups {
         }
     }
 
-    /// Looks up every name once.
     pub(super) async fn look_up_all(&mut self, now: Instant) {
         loop {
             self.begin(now);
@@ -112,7 +108,6 @@ impl NameLookups {
         self.looking_up.next().await
     }
 
-    /// Takes in what was found.
     pub(super) fn take(&mut self, (name, addresses): LookupResult, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&name) {
             entry.take(name.1, addresses, now);

@@ -23,7 +23,6 @@ const SPREAD: Range<f64> = 0.8..1.2;
 /// a proxy whose server restarts, must not end the service.
 const DENIALS_BELIEVED: u32 = 3;
 
-/// The schedule of one era of one upstream.
 #[derive(Debug)]
 pub(super) struct Schedule {
     /// `None` while a question is open.
@@ -75,13 +74,11 @@ impl Schedule {
         self.failures
     }
 
-    /// A question goes out.
     pub(super) fn begin(&mut self, now: Instant) {
         self.due = None;
         self.asked = Some(now);
     }
 
-    /// A question has come back, whatever it brought.
     pub(super) fn note_tried(&mut self) {
         self.was_tried = true;
     }

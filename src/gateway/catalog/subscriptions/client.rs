@@ -41,11 +41,9 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 /// Names up to here take nothing from the process's budget for messages.
 const UNCOUNTED_BYTES: usize = 1024;
 
-/// A client's subscription.
 pub(crate) struct ClientSubscription {
     state: Arc<State>,
     inbox: Arc<Inbox>,
-    /// The literal of the request's id.
     id: Box<str>,
     lists: Lists,
     names: Box<[WatchedName]>,
@@ -79,7 +77,6 @@ struct WatchedName {
     is_honoured: bool,
 }
 
-/// What is heard from one upstream.
 struct FeedMembership {
     feed: Arc<Feed>,
     key: u32,
@@ -147,12 +144,10 @@ fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[WatchedName]> {
 }
 
 impl ClientSubscription {
-    /// The call it answers.
     pub(crate) fn call(&mut self) -> Option<&mut Call> {
         self.call.as_deref_mut()
     }
 
-    /// Ties the call to the end of the stream.
     pub(crate) fn carry(&mut self, call: Call) {
         self.call = Some(Box::new(call));
     }
@@ -218,7 +213,6 @@ impl ClientSubscription {
         self.feeds.extend(more.into_iter().map(|(feed, key, member)| FeedMembership { feed, key, member }));
     }
 
-    /// The names that lead to one upstream.
     fn names_of(&self, member: u32) -> impl Iterator<Item = WantedName<'_>> {
         let names = (0..).zip(&self.names).filter(move |(_, name)| name.member == member);
         names.map(|(index, name)| WantedName { index, is_task: name.is_task, inner: name.inner() })
@@ -273,7 +267,6 @@ impl ClientSubscription {
         self.clock.as_mut().reset((Instant::now() + KEEP_ALIVE_INTERVAL).into());
     }
 
-    /// Writes what has happened.
     fn tell(&self, lists: Lists, updates: &Updates) -> Bytes {
         let mut events = BytesMut::new();
         let counted = &self.state.metrics.subscriptions.notices;
@@ -355,13 +348,11 @@ impl ClientSubscription {
 }
 
 impl WatchedName {
-    /// As its upstream spells it.
     fn inner(&self) -> &str {
         let as_written = || self.literal.get(1..self.literal.len() - 1).unwrap_or_default();
         self.inner.as_deref().unwrap_or_else(as_written)
     }
 
-    /// What the client wrote.
     fn value(&self) -> Option<String> {
         let text = self.literal.as_bytes();
         Literal::at(0..text.len(), text).decode(text).map(String::from)

@@ -14,7 +14,6 @@ use crate::tables::subscriptions::feed::Feed;
 use crate::tables::subscriptions::inbox::Inbox;
 use protocol::subscription::Lists;
 
-/// What one stream hears.
 pub(crate) struct ListNews {
     state: Arc<State>,
     inbox: Arc<Inbox>,

@@ -49,7 +49,6 @@ static GRANT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseDemand {
     /// What was given out already.
@@ -60,7 +59,6 @@ pub(crate) struct LeaseDemand {
     pub least: u32,
 }
 
-/// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseGrant {
     /// How many calls may be given out.
@@ -72,7 +70,6 @@ pub(crate) struct LeaseGrant {
 /// A lease that is to be asked for, and when its clock was started.
 type LeaseRequest = (Arc<RateLease>, Instant);
 
-/// Where questions wait to be asked.
 #[derive(Debug)]
 pub struct LeaseServer {
     sender: mpsc::Sender<LeaseRequest>,

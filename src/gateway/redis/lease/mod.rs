@@ -31,12 +31,9 @@ const LEFT_OVER_NS: u64 = 1_000_000_000;
 /// After a refusal, at least.
 const REFUSAL_PAUSE_NS: u64 = 1_000_000;
 
-/// What a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// So many calls
     pub calls: u32,
-    /// in so much time,
     pub period: Duration,
     /// of which so many may come at once.
     pub burst: u32,
@@ -62,7 +59,6 @@ impl LeaseTerms {
 /// What this replica may give out of one limit for one key.
 #[derive(Debug)]
 pub struct RateLease {
-    /// Where the limit stands.
     key: Box<str>,
     terms: LeaseTerms,
     /// Calls of one lease; none for an exact limit.
@@ -90,10 +86,8 @@ struct LeaseState {
     heaviest: u32,
 }
 
-/// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseVerdict {
-    /// It passes.
     Pass,
     /// The limit is used up: it will pass after this time, if nothing else is taken.
     Refused(Duration),
@@ -104,7 +98,6 @@ pub enum LeaseVerdict {
 }
 
 impl RateLease {
-    /// A lease of nothing yet.
     pub fn new(key: String, terms: LeaseTerms, replicas: usize) -> Self {
         Self::with_size(key, terms, terms.lease(replicas))
     }
@@ -180,7 +173,6 @@ impl RateLease {
         LeaseDemand { debt, want: state.wanted.saturating_sub(held).max(self.size).max(least), least }
     }
 
-    /// What came of it.
     fn settle(&self, ask: LeaseDemand, answer: Option<LeaseGrant>, now_ns: u64) {
         let mut state = self.state.lock();
         state.is_asking = false;

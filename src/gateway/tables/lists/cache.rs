@@ -35,62 +35,48 @@ pub(crate) struct Catalog {
     pub parts: Cache<PartKey, Arc<ListPart>>,
     /// Lists as clients get them.
     pub merged: Cache<MergedKey, Arc<Merged>>,
-    /// Parts that are being fetched.
     pub fetching: Arc<Flights<PartKey, Result<Arc<ListPart>, UpstreamError>>>,
-    /// Lists that are being merged.
     pub merging: Arc<Flights<MergedKey, ()>>,
     /// Somebody fetched a list that was not known like this.
     pub renewed: Notify,
 }
 
-/// Names a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartKey {
-    /// Whose list it is.
     pub upstream: UpstreamId,
-    /// What the upstream was asked for.
     pub kind: CatalogQuery,
     /// Whose credential it was asked with.
     pub scope: Scope,
-    /// In which protocol.
     pub dialect: DialectKey,
 }
 
-/// Names a merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MergedKey {
     /// `Endpoint::id`: it is another one after any change of the configuration that may matter.
     pub endpoint: u64,
     /// `Class::id` of who may see it.
     pub class: u64,
-    /// Which list.
     pub kind: CatalogQuery,
-    /// In which protocol.
     pub dialect: DialectKey,
     /// What else the result says, such as versions.
     pub said: ContentDigest,
 }
 
-/// What an upstream knows a caller by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
     /// The gateway's own credential, or none.
     Gateway,
 }
 
-/// The protocol a list was asked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DialectKey {
-    /// The modern era, with the client's capabilities.
     Modern(ContentDigest),
-    /// The legacy era, with the client's capabilities.
     Legacy(LegacyVersion, ContentDigest),
 }
 
 /// A digest of bytes: the first half of their SHA-256.
 pub(crate) type ContentDigest = [u8; 16];
 
-/// A list as clients get it.
 #[derive(Debug)]
 pub(crate) struct Merged {
     /// Its pages; at least one.
@@ -117,7 +103,6 @@ pub(crate) struct MergedPage {
 }
 
 impl MergedPage {
-    /// About how long an answer with it is.
     pub(crate) fn bytes(&self) -> usize {
         self.before_ttl.as_ref().map_or(0, Bytes::len) + self.rest.len()
     }
@@ -144,7 +129,6 @@ impl Catalog {
         }
     }
 
-    /// How much is kept.
     pub(crate) fn bytes(&self) -> u64 {
         self.parts.run_pending_tasks();
         self.merged.run_pending_tasks();
@@ -153,7 +137,6 @@ impl Catalog {
 }
 
 impl DialectKey {
-    /// The key of a client's dialect.
     pub(crate) fn of(dialect: Dialect<'_>) -> Self {
         match dialect {
             Dialect::Modern { capabilities } => Self::Modern(digest(&[capabilities])),
@@ -183,7 +166,6 @@ impl Merged {
     }
 }
 
-/// The digest of pieces, which are kept apart.
 pub(crate) fn digest(pieces: &[&[u8]]) -> ContentDigest {
     let mut sha256 = Sha256::new();
     for piece in pieces {

@@ -2,17 +2,13 @@
 
 use protocol::version::{Era, LegacyVersion};
 
-/// The protocol of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Dialect<'a> {
-    /// The modern era.
     Modern {
         /// The client's capabilities: a JSON object, as it wrote it.
         capabilities: &'a [u8],
     },
-    /// The legacy era.
     Legacy {
-        /// What the client speaks.
         version: LegacyVersion,
         /// The client's capabilities: a JSON object.
         capabilities: &'a [u8],
@@ -20,7 +16,6 @@ pub(crate) enum Dialect<'a> {
 }
 
 impl Dialect<'_> {
-    /// Its era.
     pub(crate) fn era(self) -> Era {
         match self {
             Self::Modern { .. } => Era::Modern,

@@ -11,11 +11,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// All work under way.
 #[derive(Debug)]
 pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
 
-/// One piece of work under way.
 #[derive(Debug)]
 pub(crate) struct Flight<V> {
     /// The count of changes that the work goes by; not set before it really begins.
@@ -26,16 +24,13 @@ pub(crate) struct Flight<V> {
 /// A place in some work.
 #[derive(Debug)]
 pub(crate) enum FlightRole<K: Eq + Hash + Clone, V> {
-    /// It is the caller's to do.
     Begin(Landing<K, V>),
-    /// It is under way.
     Wait(Arc<Flight<V>>),
 }
 
 /// The duty to finish a flight. Dropping it gives it up.
 #[derive(Debug)]
 pub(crate) struct Landing<K: Eq + Hash + Clone, V> {
-    /// What others see of it.
     pub flight: Arc<Flight<V>>,
     flights: Arc<Flights<K, V>>,
     key: K,

@@ -4,7 +4,6 @@ use crate::upstream::changes::ChangedList;
 use protocol::mapping;
 use protocol::method::Method;
 
-/// The four lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum List {
     /// `tools/list`
@@ -20,14 +19,12 @@ pub(crate) enum List {
 /// What can be asked of every upstream at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CatalogQuery {
-    /// A list.
     List(List),
     /// `server/discover`
     Discover,
 }
 
 impl CatalogQuery {
-    /// The method that asks for it.
     pub(crate) fn method(self) -> Method {
         match self {
             Self::List(list) => list.method(),
@@ -58,7 +55,6 @@ impl List {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
 
-    /// The list a method asks for.
     pub(crate) fn of(method: Method) -> Option<Self> {
         match method {
             Method::ToolsList => Some(Self::Tools),
@@ -69,7 +65,6 @@ impl List {
         }
     }
 
-    /// The method that asks for it.
     pub(crate) fn method(self) -> Method {
         match self {
             Self::Tools => Method::ToolsList,
@@ -79,7 +74,6 @@ impl List {
         }
     }
 
-    /// The field of the result that holds the entries.
     pub(crate) fn field(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -98,7 +92,6 @@ impl List {
         }
     }
 
-    /// What its entries are.
     pub(crate) fn entries(self) -> mapping::List {
         match self {
             Self::Tools => mapping::List::Tools,

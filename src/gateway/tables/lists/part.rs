@@ -34,17 +34,14 @@ const NAMES_MAX: usize = 8;
 /// What an upstream gave for one list, and how long it holds.
 #[derive(Debug)]
 pub(crate) struct ListPart {
-    /// The list.
     pub content: Arc<Content>,
     /// How long it holds in all; zero: for the request that fetched it.
     pub ttl: Duration,
-    /// When it stops to be fresh.
     pub fresh_until: Instant,
     /// When it stops to be better than nothing.
     pub stale_until: Instant,
     /// The upstream's count of changes before it was asked.
     pub count: u64,
-    /// When it was asked.
     pub asked: Instant,
 }
 
@@ -71,23 +68,18 @@ pub(crate) struct Content {
     pub withheld: Vec<Box<str>>,
 }
 
-/// One page of a list.
 #[derive(Debug)]
 pub(crate) struct PartPage {
-    /// The reply.
     pub body: Bytes,
-    /// Its entries.
     pub items: Vec<Item>,
 }
 
-/// One entry of a page.
 #[derive(Debug)]
 pub(crate) struct Item {
     /// Where it stands in the reply.
     pub span: Span,
     /// The names in it, in order; literals refer to the reply.
     pub sites: Vec<Site>,
-    /// What the annotations of a tool say.
     pub hints: Hints,
     /// A legacy server runs it as a task alone.
     pub is_task_only: bool,
@@ -121,13 +113,11 @@ impl ResultRest {
 pub(crate) struct Excluded {
     /// Its name; all of them where readers differ in which it is.
     pub names: Vec<String>,
-    /// Why.
     pub why: ExcludeReason,
     /// How it is defined: its entry as it stands.
     pub definition: Box<[u8]>,
 }
 
-/// Why an entry is left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExcludeReason {
     /// A member stands twice: whatever is said of the entry here, a client may read it otherwise.
@@ -150,7 +140,6 @@ pub(crate) enum Truncation {
 }
 
 impl Truncation {
-    /// The metric label.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Pages => "pages",
@@ -178,7 +167,6 @@ impl Content {
         Self { is_absent: true, ..Self::default() }
     }
 
-    /// About how much memory it takes.
     pub(crate) fn bytes(&self) -> usize {
         let item = |item: &Item| {
             size_of::<Item>()
@@ -204,7 +192,6 @@ impl Content {
             && self.entries().eq(other.entries())
     }
 
-    /// The tools and what their annotations say.
     pub(crate) fn hints(&self) -> impl Iterator<Item = (Cow<'_, str>, Hints)> {
         let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
         items.filter_map(|(page, item)| {
@@ -235,18 +222,14 @@ impl Content {
 pub(crate) enum PartRead {
     /// The upstream has no such method.
     Absent,
-    /// A page.
     Page(ReadPage),
 }
 
-/// A page as it was read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadPage {
-    /// Its entries.
     pub items: Vec<Item>,
     /// Where the result object stands.
     pub result: Span,
-    /// The cursor of the next page.
     pub next_cursor: Option<String>,
     /// Its `ttlMs`; 0 where it is absent or negative.
     pub ttl_ms: u64,
@@ -254,26 +237,19 @@ pub(crate) struct ReadPage {
     pub is_public: bool,
     /// Members of the result that a merged list may keep.
     pub rest: ResultRest,
-    /// Entries that were left out.
     pub excluded: Vec<Excluded>,
-    /// The mirrored parameters of its tools.
     pub annotated: Vec<(Box<str>, Arc<[Annotation]>)>,
 }
 
-/// What a reply is the answer to.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    /// What was asked.
     pub kind: CatalogQuery,
-    /// In which era.
     pub era: Era,
-    /// The annotations of tools matter.
     pub counts_annotations: bool,
     /// How a server of the legacy era names itself: a JSON object.
     pub server_info: Option<String>,
 }
 
-/// Reads a reply.
 pub(crate) fn read(
     body: &[u8],
     reading: &Reading,

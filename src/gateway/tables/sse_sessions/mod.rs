@@ -23,7 +23,6 @@ const ID_NAME: &str = "sessionId";
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 32;
 
-/// The name of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SseSessionId(u128);
 
@@ -57,12 +56,10 @@ impl SseSessionId {
 }
 
 impl SseSessions {
-    /// Makes a line known.
     pub(crate) fn add(&self, line: &Arc<SseSession>) {
         self.open.lock().insert(line.id, Arc::clone(line));
     }
 
-    /// Forgets a line.
     pub(crate) fn remove(&self, id: SseSessionId) {
         self.open.lock().remove(&id);
     }
@@ -74,7 +71,6 @@ impl SseSessions {
         (may_use && !line.is_closed()).then_some(line)
     }
 
-    /// How many are open.
     pub(crate) fn open(&self) -> usize {
         self.open.lock().len()
     }

@@ -32,9 +32,7 @@ const READING_PATIENCE: Duration = Duration::from_secs(30);
 /// What a stream and the messages to it have in common.
 #[derive(Debug)]
 pub(crate) struct SseSession {
-    /// Its name.
     pub id: SseSessionId,
-    /// The endpoint whose stream it is.
     pub endpoint: Arc<Endpoint>,
     /// Who opened it: the only one who may use it.
     pub principal: Box<str>,
@@ -54,28 +52,22 @@ struct SseSessionState {
     waker: Option<Waker>,
 }
 
-/// How far the client has come.
 #[derive(Debug, Default)]
 enum SsePhase {
     /// It has not introduced itself.
     #[default]
     New,
-    /// It is about to.
     Opening,
-    /// It has a session.
     Open(Session),
 }
 
-/// A message for the stream.
 #[derive(Debug)]
 pub(crate) struct SseOutbound {
     /// Whole events.
     pub events: Bytes,
-    /// Their share of the memory for messages.
     pub held: Option<Reservation>,
 }
 
-/// The line is over: nothing is written any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream is over")]
 pub(crate) struct SseSessionClosed;
@@ -108,7 +100,6 @@ impl SseSession {
         (self.calls.fetch_add(1, Ordering::Relaxed) < under_way_max).then_some(call)
     }
 
-    /// The client's session, once it has one.
     pub(crate) fn session(&self) -> Option<Session> {
         match &self.inner.lock().stage {
             SsePhase::Open(session) => Some(session.clone()),
@@ -188,7 +179,6 @@ impl SseSession {
         Poll::Ready(Some(next))
     }
 
-    /// Ends the line.
     pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();
         self.closed.cancel();

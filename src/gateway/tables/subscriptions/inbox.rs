@@ -28,10 +28,8 @@ const UPDATES: u8 = 1 << 3;
 const ACKNOWLEDGED: u8 = 1 << 6;
 const ENDED: u8 = 1 << 7;
 
-/// The inbox of one client's stream.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Whose stream it is.
     principal: Principal,
     standing: ArcSwap<SubscriptionContext>,
     desk: Option<Arc<SessionOutbox>>,
@@ -88,7 +86,6 @@ impl Inbox {
         })
     }
 
-    /// Whose stream it is.
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }
@@ -120,7 +117,6 @@ impl Inbox {
         true
     }
 
-    /// A list has changed.
     pub(crate) fn list_changed(&self, index: usize) {
         self.raise(Lists::one(index).bits());
     }
@@ -131,13 +127,11 @@ impl Inbox {
         self.raise(UPDATES);
     }
 
-    /// An upstream has sent a notification.
     pub(crate) fn notice(&self, target: UpdateTarget, notice: &Arc<Notice>) {
         self.updates().add(target, notice);
         self.raise(UPDATES);
     }
 
-    /// The stream is to end.
     pub(crate) fn end(&self) {
         self.raise(ENDED);
     }
@@ -165,7 +159,6 @@ impl Inbox {
         self.waker.register(waker);
     }
 
-    /// Takes everything that is to be told.
     pub(crate) fn take(&self) -> (Lists, Updates) {
         let flags = self.flags.fetch_and(!(LISTS | UPDATES), Ordering::AcqRel);
         let has_updates = flags & UPDATES != 0;

@@ -66,7 +66,6 @@ impl Hub {
         }
     }
 
-    /// How many clients listen.
     pub(crate) fn open(&self) -> usize {
         self.clients().inboxes.len()
     }
@@ -202,7 +201,6 @@ impl Clients {
         (!principal.is_empty()).then(|| self.hasher.hash_one(principal))
     }
 
-    /// One less of the principal whose client this is.
     fn forget_principal_of(&mut self, key: u64) {
         let principal = self.inboxes.get(&key).and_then(|inbox| self.principal_of(inbox));
         let Some(principal) = principal else { return };

@@ -14,7 +14,6 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::line::Line;
 use config::{LogFormat, LogLevel};
 
-/// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     pub(super) format: LogFormat,
@@ -29,13 +28,11 @@ pub(super) struct Events;
 
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
 
-/// Changes the least severe level that is logged.
 pub(super) fn set_level(level: LogLevel) {
     LEVEL.store(level as u8, Ordering::Relaxed);
     tracing_core::callsite::rebuild_interest_cache();
 }
 
-/// The least severe level that is logged.
 pub(super) fn level() -> LogLevel {
     let levels = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
     levels.into_iter().find(|level| *level as u8 == LEVEL.load(Ordering::Relaxed)).unwrap_or(LogLevel::Trace)

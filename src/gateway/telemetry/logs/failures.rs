@@ -14,21 +14,17 @@ const ERROR_CHARS_MAX: usize = 256;
 /// What a line says about a call that did not succeed.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'c> {
-    /// Which one.
     pub request_id: &'c RequestId,
     /// The endpoint's path, or `-`.
     pub endpoint: &'c str,
-    /// The method as a label.
     pub method: &'static str,
     /// The public name, shortened, or `-`.
     pub name: &'c str,
     /// The upstream, or `-`.
     pub upstream: &'c str,
-    /// Who called.
     pub principal: &'c str,
     /// The client's address, with its port unless it was forwarded.
     pub client: &'c str,
-    /// Why.
     pub error: &'c Error,
 }
 

@@ -14,7 +14,6 @@ use config::LogFormat;
 /// The most bytes that one value takes, as it is written.
 const VALUE_BYTES_MAX: usize = 8 * 1024;
 
-/// A line that grows field by field.
 #[derive(Debug)]
 pub(in crate::telemetry) struct Line<'b> {
     format: LogFormat,
@@ -39,7 +38,6 @@ impl<'b> Line<'b> {
         Self { format, out, is_first: true }
     }
 
-    /// Ends the line.
     pub(in crate::telemetry) fn end(self) {
         if self.format == LogFormat::Json {
             self.out.push(b'}');
@@ -81,7 +79,6 @@ impl<'b> Line<'b> {
         super::time::write(self.out, at);
     }
 
-    /// What the line is about.
     pub(super) fn message(&mut self, text: &dyn Display) {
         match self.format {
             LogFormat::Json => self.quoted("message", text, Quotes::Always),
@@ -111,7 +108,6 @@ impl<'b> Line<'b> {
         let _ = write!(self.out, "{value}");
     }
 
-    /// A moment.
     pub(in crate::telemetry) fn time(&mut self, key: &str, at: SystemTime) {
         self.key(key);
         let is_json = self.format == LogFormat::Json;

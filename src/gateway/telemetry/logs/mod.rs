@@ -53,7 +53,6 @@ static LOGS: OnceLock<Logs> = OnceLock::new();
 /// The log of the process.
 struct Logs {
     standard_error: Arc<Sink>,
-    /// What systemd says of standard error.
     is_stderr_journal: bool,
     lines: ArcSwap<Sink>,
     /// Where lines about calls go; `None`: where the others do.
@@ -215,12 +214,10 @@ pub fn set_level(level: LogLevel) {
     events::set_level(level);
 }
 
-/// The least severe level that is logged.
 pub fn level() -> LogLevel {
     events::level()
 }
 
-/// As the configuration names it.
 pub fn level_name(level: LogLevel) -> &'static str {
     match level {
         LogLevel::Error => "error",
@@ -249,7 +246,6 @@ pub(super) fn is_access_in_journal(log: &Log) -> bool {
     is_shared(log) && form_of(log, is_stderr_journal).is_journal
 }
 
-/// Writes a line about a call.
 pub(super) fn push_access(line: &[u8]) {
     let Some(logs) = LOGS.get() else { return };
     let sink = || logs.access.load_full().unwrap_or_else(|| logs.lines.load_full());
@@ -329,13 +325,11 @@ fn form_of(log: &Log, is_stderr_journal: bool) -> Form {
     }
 }
 
-/// How lines look.
 fn form() -> Form {
     let plain = Form { format: LogFormat::Text, is_journal: false, has_colours: false };
     LOGS.get().map_or(plain, |logs| **logs.form.load())
 }
 
-/// Writes a line.
 fn push(line: &[u8]) {
     let Some(logs) = LOGS.get() else { return };
     logs.push(|| logs.lines.load_full(), line, Hurry::Now);

@@ -20,7 +20,6 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(200);
 /// How often it is told that lines were lost, at most.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A place that lines are written to.
 #[derive(Debug)]
 pub(super) struct Sink {
     queue: Mutex<Queue>,
@@ -30,7 +29,6 @@ pub(super) struct Sink {
     written: Condvar,
 }
 
-/// Lines that wait.
 #[derive(Debug)]
 struct Queue {
     bytes: Vec<u8>,
@@ -63,7 +61,6 @@ pub(super) enum Taken {
     Closed,
 }
 
-/// What goes wrong at a place.
 #[derive(Debug)]
 pub(super) enum Trouble<'e> {
     /// It cannot be written to. Told once until it can.
@@ -72,11 +69,9 @@ pub(super) enum Trouble<'e> {
     Lost(u64),
 }
 
-/// What the thread is told of its place.
 pub(super) struct Watcher {
     /// Counts lines that are lost.
     pub(super) count: fn(u64),
-    /// Tells an operator.
     pub(super) tell: Box<dyn Fn(Trouble<'_>) + Send>,
 }
 

@@ -33,12 +33,10 @@ use prometheus::{HistogramOpts, Result};
 use super::registry::Registry;
 use super::vec::{MetricVec, Series};
 
-/// What a metric is registered as.
 #[derive(Clone, Debug)]
 pub(crate) struct Declaration {
     /// Its name, what it means and, of a histogram, its buckets.
     pub options: HistogramOpts,
-    /// The names of its labels.
     pub labels: Vec<&'static str>,
 }
 
@@ -55,7 +53,6 @@ impl Declaration {
         self
     }
 
-    /// Registers the metric with all its labels.
     pub(crate) fn register<S: Series + 'static>(self, registry: &Registry) -> Result<MetricVec<S>> {
         registry.add(MetricVec::new(self.options, &self.labels)?)
     }
@@ -69,7 +66,6 @@ pub(crate) trait Registered: Sized {
 
 /// Series of one metric that are found without their labels: a single one, or one for each value of a label.
 pub trait Handle: Sized {
-    /// One of them.
     type Series: Series + 'static;
     /// The labels whose values this tells apart.
     const LABELS: &'static [&'static str];
@@ -83,16 +79,13 @@ pub trait Handle: Sized {
 
 /// Handles to one series each of several metrics that share a label.
 pub trait SeriesOf: Sized {
-    /// These metrics.
     type Metrics;
 
     /// Registers them. Fails only if there is one of the same name.
     fn register(registry: &Registry) -> Result<Self::Metrics>;
 
-    /// The handles for this value of the label.
     fn resolve(metrics: &Self::Metrics, value: &str) -> Self;
 
-    /// Removes the gauges with this value of the label.
     fn forget(metrics: &Self::Metrics, value: &str);
 }
 
@@ -105,7 +98,6 @@ impl<S: SeriesOf> Families<S> {
         Ok(Self(Arc::new(S::register(registry)?)))
     }
 
-    /// The handles for this value of the label.
     pub fn of(&self, value: &str) -> S {
         S::resolve(&self.0, value)
     }
@@ -228,7 +220,6 @@ macro_rules! label_values {
         }
 
         impl<S> $name<S> {
-            /// One series after the other.
             pub fn each(&self) -> impl Iterator<Item = &S> {
                 [$(&self.$value),+].into_iter()
             }

@@ -40,7 +40,6 @@ mod field {
 }
 
 impl Process {
-    /// Brings them up to date.
     pub fn read(&self) {
         if let Ok(stat) = fs::read_to_string("/proc/self/stat") {
             self.read_stat(&stat);

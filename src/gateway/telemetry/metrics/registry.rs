@@ -16,21 +16,16 @@ pub struct Registry {
     families: Arc<Mutex<Vec<Family>>>,
 }
 
-/// One metric, with all its series.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Family {
-    /// Its name.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// Its labels, in the order of the code.
     pub labels: Vec<String>,
-    /// What it means.
     pub help: String,
 }
 
 impl Registry {
-    /// Nothing is registered.
     pub fn new() -> Self {
         Self::default()
     }
@@ -51,7 +46,6 @@ impl Registry {
         Ok(collector)
     }
 
-    /// Every metric that is registered, by name.
     pub fn families(&self) -> Vec<Family> {
         let mut families = self.families.lock().clone();
         families.sort();

@@ -15,11 +15,8 @@ use prometheus::core::{Collector, Desc, Metric};
 use prometheus::proto::{MetricFamily, MetricType};
 use prometheus::{Counter, Error, Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Result};
 
-/// Counters that differ in labels.
 pub(crate) type IntCounterVec = MetricVec<IntCounter>;
-/// Gauges that differ in labels.
 pub(crate) type IntGaugeVec = MetricVec<IntGauge>;
-/// Histograms that differ in labels.
 pub(crate) type HistogramVec = MetricVec<Histogram>;
 
 /// A metric that can be one series of several.
@@ -73,7 +70,6 @@ impl<S: Series> MetricVec<S> {
         all.remove(&key).map(drop).ok_or_else(|| Error::Msg("there is no such series".into()))
     }
 
-    /// Forgets all of them.
     pub fn reset(&self) {
         self.0.series.write().clear();
     }

@@ -84,7 +84,6 @@ impl CallSpan {
         }
     }
 
-    /// The trace it belongs to.
     pub(crate) fn trace_id(&self) -> TraceId {
         self.trace_id
     }
@@ -112,7 +111,6 @@ impl CallSpan {
         self.exchanges.push(Exchange { span_id, started: Instant::now(), end: None, name, is_child, trail });
     }
 
-    /// The exchange has ended.
     pub(crate) fn returned(&mut self, error: Option<&Error>) {
         if let Some(exchange) = self.exchanges.last_mut() {
             exchange.end = Some((Instant::now(), error.map(|error| error.outcome().reason)));

@@ -21,24 +21,18 @@ const RANDOM: u8 = 2;
 /// More of a `tracestate` is handed on, but not kept with spans.
 const STATE_BYTES_MAX: usize = 512;
 
-/// Identifies a trace.
 pub(super) type TraceId = [u8; 16];
-/// Identifies a span of a trace.
 pub(super) type SpanId = [u8; 8];
 
-/// The span that a call comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parent {
-    /// Its trace.
     pub(super) trace_id: TraceId,
-    /// It.
     pub(super) span_id: SpanId,
     /// Those flags that have a meaning.
     pub(super) flags: u8,
 }
 
 impl Parent {
-    /// Reads the headers of a call.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(TRACEPARENT).iter();
         match (values.next(), values.next()) {

@@ -29,7 +29,6 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// How often lost spans are told.
 const REMARK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Where traces go.
 #[derive(Debug)]
 pub(crate) struct Traces {
     settings: Settings,
@@ -40,7 +39,6 @@ pub(crate) struct Traces {
     closed: CancellationToken,
 }
 
-/// A worker's end of the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     spans: mpsc::Sender<SpanData>,
@@ -80,7 +78,6 @@ impl Traces {
         Ok(Some(Arc::new(Self { settings, tls, queue, waiting, closing, closed })))
     }
 
-    /// A way for spans.
     pub(super) fn queue(&self) -> Queue {
         self.queue.clone()
     }
@@ -115,7 +112,6 @@ impl Traces {
         }
     }
 
-    /// Sends what is left, for a moment.
     pub(crate) async fn finish(&self) {
         self.closing.cancel();
         if timeout(FLUSH_MAX, self.closed.cancelled()).await.is_err() {
@@ -178,7 +174,6 @@ impl Queue {
 }
 
 impl Remarks {
-    /// Spans were lost.
     fn note(&mut self, failed: u64, why: &str, dropped: u64) {
         self.failed += failed;
         if self.may_tell() {

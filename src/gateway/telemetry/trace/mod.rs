@@ -39,7 +39,6 @@ pub(crate) use self::trail::Trail;
 use self::context::Parent;
 use self::sampler::Sampler;
 
-/// Makes the spans of one worker's calls.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sampler: Sampler,
@@ -49,7 +48,6 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// A tracer whose spans go this way.
     pub(crate) fn new(traces: &Traces) -> Self {
         let scope =
             InstrumentationScope::builder("trunkline").with_version(env!("CARGO_PKG_VERSION")).build();

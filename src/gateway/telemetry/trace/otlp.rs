@@ -26,7 +26,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// A receiver that wants more time than this gets no more than this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// The way to the receiver.
 #[derive(Debug)]
 pub(super) struct Receiver<'s> {
     pub(super) settings: &'s Settings,
@@ -59,7 +58,6 @@ pub(super) fn resource(settings: &Settings) -> ResourceAttributesWithSchema {
 }
 
 impl Receiver<'_> {
-    /// The batch as it is sent.
     pub(super) fn encode(&self, spans: Vec<SpanData>) -> Bytes {
         let resource_spans = group_spans_by_resource_and_scope(spans, &self.resource);
         ExportTraceServiceRequest { resource_spans }.encode_to_vec().into()

@@ -5,7 +5,6 @@ use super::context::{Parent, TraceId};
 /// Half of the trace ids there are: one bit is left out, as other programs do.
 const ALL: u64 = 1 << 63;
 
-/// Decides which calls are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sampler {
     /// Whether the flag of a call's parent decides.

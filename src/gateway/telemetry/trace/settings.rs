@@ -16,12 +16,10 @@ const PROTOCOL: &str = "http/protobuf";
 /// Spans that may wait, whatever is asked for.
 const QUEUE_MAX: usize = 1 << 16;
 
-/// Why spans cannot go where they should.
 #[derive(Debug, thiserror::Error)]
 #[error("traces: {0}")]
 pub struct SettingsError(#[from] pub(super) tls::SettingsError);
 
-/// Where spans go and how.
 #[derive(Debug, PartialEq)]
 pub(super) struct Settings {
     pub(super) endpoint: Uri,
@@ -29,7 +27,6 @@ pub(super) struct Settings {
     pub(super) headers: HeaderMap,
     /// The certificates that are believed of the receiver, if not those of the system.
     pub(super) ca: Option<PathBuf>,
-    /// For one request.
     pub(super) timeout: Duration,
     /// For one batch, with all that is tried for it.
     pub(super) batch_timeout: Duration,
@@ -41,7 +38,6 @@ pub(super) struct Settings {
     pub(super) service_name: Option<String>,
 }
 
-/// Reads the variables.
 struct Environment<'e> {
     variable: &'e dyn Fn(&str) -> Option<String>,
     warnings: Vec<String>,

@@ -21,17 +21,14 @@ impl Trail {
         request.extensions().get::<Arc<Self>>().map(Arc::clone)
     }
 
-    /// It goes to this host and port.
     pub(crate) fn goes_to(&self, host: &str, port: u16) {
         *self.at.lock() = Some((host.to_owned(), port));
     }
 
-    /// It is sent once more.
     pub(crate) fn goes_again(&self) {
         self.resends.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It was answered.
     pub(crate) fn is_answered(&self, status: StatusCode) {
         self.status.store(status.as_u16(), Ordering::Relaxed);
     }
@@ -46,7 +43,6 @@ impl Trail {
         self.resends.load(Ordering::Relaxed)
     }
 
-    /// The status of the answer.
     pub(super) fn status(&self) -> Option<u16> {
         Some(self.status.load(Ordering::Relaxed)).filter(|status| *status != 0)
     }

@@ -29,10 +29,8 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// More than any set of keys needs.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
 
-/// An issuer of tokens.
 #[derive(Debug)]
 pub(crate) struct Issuer {
-    /// Its settings.
     pub config: config::Jwt,
     /// How its server must prove who it is, where that is asked by TLS.
     pub tls: Option<Arc<Connector>>,
@@ -50,7 +48,6 @@ struct CurrentKeys {
     generation: u64,
 }
 
-/// When keys are fetched.
 #[derive(Debug)]
 struct FetchSchedule {
     due: Instant,
@@ -61,7 +58,6 @@ struct FetchSchedule {
     stale: Option<Instant>,
 }
 
-/// The issuers of a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Issuers {
     /// In configured order.
@@ -70,41 +66,21 @@ pub(crate) struct Issuers {
     pub wanted: Arc<Notify>,
 }
 
-/// Why an issuer's keys cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
-    /// Its server cannot be asked.
     #[error("[[jwt]] {name}: {reason}")]
-    Tls {
-        /// The issuer.
-        name: String,
-        /// What is wrong with the certificates.
-        reason: SettingsError,
-    },
-    /// Its file is no good.
+    Tls { name: String, reason: SettingsError },
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Why a file gives no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file cannot be read.
     #[error("cannot read {}: {reason}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        reason: std::io::Error,
-    },
+    Read { path: PathBuf, reason: std::io::Error },
     /// It holds something else.
     #[error("{}: {reason}", path.display())]
-    Keys {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: JwksError,
-    },
+    Keys { path: PathBuf, reason: JwksError },
 }
 
 impl Issuers {
@@ -149,7 +125,6 @@ fn connector(config: &config::Jwt) -> Result<Option<Arc<Connector>>, IssuerError
     connector.map(Some).map_err(|reason| IssuerError::Tls { name: config.name.clone(), reason })
 }
 
-/// The keys in a file.
 pub(crate) fn read_file(path: &std::path::Path) -> Result<KeySet, FileError> {
     use std::io::Read as _;
     let mut document = Vec::new();
@@ -289,7 +264,6 @@ impl Issuer {
         has_changed
     }
 
-    /// How many keys it has.
     pub(crate) fn key_count(&self) -> usize {
         self.held.load().as_ref().map_or(0, |held| held.keys.count())
     }

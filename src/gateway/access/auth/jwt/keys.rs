@@ -15,7 +15,6 @@ const KEYS_MAX: usize = 256;
 const MODULUS_BYTES_MIN: usize = 256;
 const MODULUS_BYTES_MAX: usize = 1024;
 
-/// The keys of an issuer.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySet {
     keys: Vec<VerificationKey>,
@@ -40,16 +39,13 @@ enum KeyKind {
     Ed25519,
 }
 
-/// Why a document gives no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwksError {
     /// It is not a JWK set.
     #[error("not a JWK set: JSON with an array `keys`")]
     Form,
-    /// It has more than anybody needs.
     #[error("more than {KEYS_MAX} keys")]
     TooMany,
-    /// It has none that could be used.
     #[error("no public key that can check signatures (RSA from 2048 bits, P-256, P-384, Ed25519)")]
     NoneUsable,
 }
@@ -89,12 +85,10 @@ impl KeySet {
         Ok(Self { keys, digest: Sha256::digest(document).into() })
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.keys.len()
     }
 
-    /// Checks the signature of a token.
     pub(crate) fn check(&self, token: &Token<'_>) -> Result<(), CredentialFault> {
         let key = self.find(token.key_id.as_deref(), token.algorithm)?;
         let (signature, message) = (token.signature, token.message.as_bytes());

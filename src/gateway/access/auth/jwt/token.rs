@@ -12,18 +12,14 @@ use config::Algorithm;
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
-/// A token, taken apart.
 #[derive(Debug)]
 pub(crate) struct Token<'t> {
     /// How it says it is signed.
     pub algorithm: Algorithm,
-    /// Which key it says it is signed with.
     pub key_id: Option<Box<str>>,
-    /// What is signed.
     pub message: &'t str,
     /// The signature, in base64.
     pub signature: &'t str,
-    /// What it claims.
     pub claims: Claims,
 }
 
@@ -59,7 +55,6 @@ pub(crate) fn is_token(text: &str) -> bool {
     text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
-/// The algorithm of this name.
 pub(crate) fn algorithm(name: &str) -> Option<Algorithm> {
     Some(match name {
         "RS256" => Algorithm::RS256,
@@ -81,7 +76,6 @@ fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, CredentialFault
 }
 
 impl Claims {
-    /// The claim of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(present, _)| present == name).map(|(_, value)| value)
     }

@@ -25,7 +25,6 @@ use crate::telemetry::metrics::families::GateSeries;
 use crate::telemetry::metrics::gauge;
 use config::Concurrency;
 
-/// The way to one upstream.
 #[derive(Debug)]
 pub(crate) struct Gate {
     /// What is counted about it.
@@ -39,12 +38,9 @@ pub(crate) struct Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// How many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GateCounts {
-    /// Calls under way.
     pub in_use: usize,
-    /// Calls that wait.
     pub waiting: usize,
 }
 
@@ -58,9 +54,7 @@ pub(crate) struct Permit {
 /// Either a permit, or a place in the queue to wait for it.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// There is room.
     Passed(Permit),
-    /// There will be.
     Waits(QueuedCall),
 }
 
@@ -109,12 +103,10 @@ impl Gate {
         Ok(Admission::Waits(QueuedCall { gate: Some(Arc::clone(self)), who, place, granted, deadline }))
     }
 
-    /// How many there are now.
     pub(crate) fn counts(&self) -> GateCounts {
         self.queue.lock().counts()
     }
 
-    /// Brings gauges up to date.
     pub(crate) fn observe(&self) {
         let GateCounts { in_use, waiting } = self.counts();
         self.series.in_use.set(gauge(in_use));

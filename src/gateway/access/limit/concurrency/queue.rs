@@ -12,7 +12,6 @@ use crate::access::limit::digest::{Digest, IdentityHash};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaiterId(u64);
 
-/// The state of a gate.
 #[derive(Debug)]
 pub(super) struct WaitQueue {
     in_use: usize,
@@ -96,7 +95,6 @@ impl WaitQueue {
         .is_some()
     }
 
-    /// Gives back a permit.
     pub(super) fn release(&mut self, who: Digest) {
         self.in_use -= 1;
         if let Entry::Occupied(mut entry) = self.principals.entry(who) {
@@ -108,7 +106,6 @@ impl WaitQueue {
         self.hand_out();
     }
 
-    /// Gives what is free to those who wait.
     fn hand_out(&mut self) {
         while self.in_use < self.max {
             let Some(who) = self.next() else { return };

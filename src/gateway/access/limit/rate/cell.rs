@@ -15,7 +15,6 @@ pub(crate) enum Cell {
     },
     /// Counted for all replicas.
     Shared {
-        /// What this one may give out.
         lease: Arc<RateLease>,
         /// What is counted here alone while the shared count cannot be had.
         paid_ns: u64,
@@ -23,7 +22,6 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// Nothing was taken yet.
     pub(crate) fn new() -> Self {
         Self::Local { paid_ns: 0 }
     }

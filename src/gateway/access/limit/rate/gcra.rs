@@ -8,13 +8,11 @@ use std::time::Duration;
 /// A rate, and how much may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gcra {
-    /// What one call costs.
     cost_ns: u64,
     /// How far ahead of time what was taken may be paid off: what a whole burst costs.
     tolerance_ns: u64,
 }
 
-/// What is left of a limit after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remaining {
     /// Calls that may follow at once.

@@ -42,7 +42,6 @@ const LINGER_MAX: Duration = Duration::from_mins(1);
 /// One limit, and a cell for each who is told apart.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    /// Its settings.
     pub limit: RateLimit,
     /// What is counted about it.
     pub series: LimitSeries,
@@ -109,7 +108,6 @@ impl Limiter {
             || limit.groups.iter().any(|name| identity.groups.iter().any(|group| **group == **name))
     }
 
-    /// What such a request counts as.
     pub(crate) fn weight(&self, subject: &LimitSubject<'_>) -> u32 {
         let Some(tool) = subject.target.and_then(|target| target.tool) else { return 1 };
         let weight = self.weights.iter().find(|(glob, _)| glob.is_match(tool));
@@ -171,12 +169,10 @@ impl Limiter {
         }
     }
 
-    /// How many are told apart now.
     pub(crate) fn keys(&self) -> usize {
         self.table.keys()
     }
 
-    /// Changes how many are told apart.
     pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.table.set_max(keys_max);
     }

@@ -12,7 +12,6 @@ use protocol::error::PolicyError;
 /// Part of every table that one sweep looks through: an eighth.
 const SHARDS_PER_SWEEP: usize = 32;
 
-/// The limits of a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimits {
     /// Those of every message.
@@ -46,7 +45,6 @@ impl RateLimits {
         Ok(rates)
     }
 
-    /// Puts a changed bound of the tables in force.
     pub(crate) fn set_keys_max(&self, keys_max: usize) {
         self.all().for_each(|limiter| limiter.set_keys_max(keys_max));
     }
@@ -61,7 +59,6 @@ impl RateLimits {
         !self.of_calls.is_empty()
     }
 
-    /// Counts a message of a known caller.
     pub(crate) fn admit_request(
         &self,
         subject: &LimitSubject<'_>,
@@ -86,7 +83,6 @@ impl RateLimits {
         self.all().for_each(|limiter| limiter.sweep(now, SHARDS_PER_SWEEP));
     }
 
-    /// Brings gauges up to date.
     pub(crate) fn observe(&self) {
         for limiter in self.all() {
             limiter.series.keys.set(gauge(limiter.keys()));

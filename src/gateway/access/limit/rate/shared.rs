@@ -15,7 +15,6 @@ use protocol::error::PolicyError;
 /// Where shared limits stand, for one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedLimits<'a> {
-    /// The way there.
     pub shared: &'a Redis,
     /// The request has waited as long as it may.
     pub is_late: bool,
@@ -24,7 +23,6 @@ pub(crate) struct SharedLimits<'a> {
 /// Why a request does not go on. It took nothing.
 #[derive(Debug)]
 pub(crate) enum RateError {
-    /// A limit is met.
     Refused(PolicyError),
     /// It cannot be known whether one is, and so it counts as met.
     Unknown,
@@ -37,9 +35,7 @@ pub(crate) enum RateError {
 pub(super) enum LimitUse {
     /// Of what is counted here.
     Here,
-    /// Of a lease.
     Lease,
-    /// Of nothing.
     Nothing,
 }
 

@@ -14,24 +14,18 @@ use protocol::header::decode_value;
 /// What is known of a request that limits may tell apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitSubject<'a> {
-    /// Who calls.
     pub principal: &'a Principal,
-    /// Where from.
     pub address: IpAddr,
-    /// The path of the endpoint.
     pub endpoint: &'a str,
     /// Where it goes, once that is known.
     pub target: Option<CallTarget<'a>>,
 }
 
-/// Where a call goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTarget<'a> {
-    /// The name of the upstream.
     pub upstream: &'a str,
     /// What is called there, if it is a tool.
     pub tool: Option<&'a str>,
-    /// The headers of the request.
     pub headers: &'a HeaderMap,
 }
 
@@ -61,7 +55,6 @@ impl LimitSubject<'_> {
         }
     }
 
-    /// The key of this request.
     pub(crate) fn key(&self, limit: &RateLimit, digester: &Digester) -> CellKey {
         let mut open = digester.start();
         self.each_part(limit, |part| open.part(part));

@@ -23,10 +23,8 @@ const SWEEP_PAUSE_NS: u64 = 1_000_000_000;
 /// A shard with room for more than this many gives room back that it does not use.
 const ROOM_KEPT: usize = 64;
 
-/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CellKey {
-    /// What it is filed under.
     pub digest: Digest,
     /// Who may bring in only so many keys, where clients choose them.
     pub owner: Option<Digest>,
@@ -42,13 +40,10 @@ impl CellKey {
 /// Why a new key is not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// The table is full of keys in use.
     Table,
-    /// Its owner has as many as one may.
     Owner,
 }
 
-/// The cells of one limit.
 #[derive(Debug)]
 pub(crate) struct CellTable {
     shards: Box<[Mutex<CellShard>]>,
@@ -87,7 +82,6 @@ impl CellTable {
         }
     }
 
-    /// How many keys there are.
     pub(crate) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }

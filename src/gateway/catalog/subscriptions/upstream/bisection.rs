@@ -9,7 +9,6 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::tables::subscriptions::feed::Suspect;
 
-/// The groups that wait.
 #[derive(Debug, Default)]
 pub(super) struct Bisection {
     /// The oldest first.
@@ -38,7 +37,6 @@ impl Bisection {
         self.failed.clear();
     }
 
-    /// The group that is to be tried.
     pub(super) fn next(&mut self) -> Option<Vec<Suspect>> {
         self.was_oldest = std::mem::take(&mut self.is_oldest_due);
         self.is_oldest_due = !self.was_oldest && std::mem::take(&mut self.has_newcomers);

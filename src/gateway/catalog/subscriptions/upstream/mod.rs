@@ -174,7 +174,6 @@ enum Step {
     Kept(usize, Result<Bytes, UpstreamError>),
 }
 
-/// How a stream ended.
 enum StreamEnd {
     Gracefully,
     Lost(UpstreamError),
@@ -435,7 +434,6 @@ impl Carrier {
         self.not_before = now + jittered(pause, 0.5..1.0);
     }
 
-    /// Passes on what a stream said.
     fn hear(&mut self, heard: Result<Bytes, UpstreamError>, id: &str) -> Result<(), StreamEnd> {
         let message = heard.map_err(StreamEnd::Lost)?;
         let Thread { state, scratch, .. } = &*self.thread;

@@ -38,7 +38,6 @@ const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
 /// An acknowledged stream. Dropped, it is closed, which ends the subscription at the upstream.
 pub(super) struct SubscriptionStream {
-    /// The literal of its request's id.
     pub(super) id: String,
     /// When it was acknowledged.
     pub(super) since: Instant,
@@ -46,7 +45,6 @@ pub(super) struct SubscriptionStream {
     _counted: StreamGauge,
 }
 
-/// Why there is no stream.
 #[derive(Debug)]
 pub(super) enum SubscribeError {
     /// The upstream does not offer this.

@@ -26,7 +26,6 @@ const REFUSED_IN_ROW_MAX: u32 = 64;
 /// Streams that carry names of one upstream.
 const STREAMS_MAX: usize = 4;
 
-/// What a new stream is to find out.
 #[derive(Debug)]
 pub(super) enum Trial {
     /// Whether the upstream takes these names beside what it has agreed to.
@@ -35,10 +34,8 @@ pub(super) enum Trial {
     Alone(Suspect),
 }
 
-/// How often streams were tried of late.
 #[derive(Debug)]
 pub(super) struct Trials {
-    /// The one that is tried next.
     pub(super) alone: Option<Suspect>,
     refused_in_row: u32,
     /// How often names failed alone beside an open stream, and when such names are tried again.
@@ -71,7 +68,6 @@ impl Trials {
 }
 
 impl Carrier {
-    /// What the next stream for names is to carry.
     pub(super) fn next_trial(&mut self) -> (Filter, Trial) {
         if self.current.is_none() {
             let carried = self.feed.ask_for(&mut Vec::new());
@@ -104,7 +100,6 @@ impl Carrier {
         }
     }
 
-    /// The upstream has taken a stream.
     pub(super) fn trial_accepted(&mut self, now: Instant) {
         self.trials.refused_in_row = 0;
         if self.bisection.is_empty() {

@@ -102,7 +102,6 @@ struct ResourceWatch {
     answering: Rc<()>,
 }
 
-/// Why there is no stream any more.
 enum WatchEnd {
     /// It ended, or could not be opened.
     Broken,
@@ -250,7 +249,6 @@ impl ResourceWatch {
         WatchEnd::Broken
     }
 
-    /// Reads the stream to its end.
     async fn read(
         &mut self,
         upstream: &Upstream,
@@ -334,7 +332,6 @@ impl ResourceWatch {
         });
     }
 
-    /// What the upstream said of its lists.
     fn lists(&self, upstream: &Upstream) -> ListCapabilities {
         let known = upstream.facts.known();
         let Some(introduction) = known.legacy.introduction() else { return ListCapabilities::default() };

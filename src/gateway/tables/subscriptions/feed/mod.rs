@@ -35,7 +35,6 @@ const NAMES_MAX: usize = 100_000;
 /// Those among them that one principal was first to want.
 const NAMES_PER_SOURCE_MAX: usize = NAMES_MAX / 4;
 
-/// The two streams to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Changes of lists.
@@ -48,9 +47,7 @@ pub(crate) enum Lane {
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub(crate) upstream: Arc<Upstream>,
-    /// Something has changed for a lane.
     wakes: [Notify; 2],
-    /// Lists are wanted, or no longer.
     pub(crate) lists_wanted: Notify,
     /// The last client has left.
     pub(crate) emptied: Notify,
@@ -107,19 +104,15 @@ struct ResourceName {
     clients: Vec<(u32, u32)>,
 }
 
-/// What an upstream says to being asked for something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OfferState {
-    /// Nothing yet.
     #[default]
     Pending,
-    /// It will tell.
     Honoured,
     /// It will not; asked again for a new client after this.
     Refused(Instant),
 }
 
-/// What a stream is to carry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) lists: Lists,
@@ -131,7 +124,6 @@ pub(crate) struct Filter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub(crate) struct Need {
-    /// Somebody wants something.
     pub(crate) is_wanted: bool,
     /// Something was not asked for yet.
     pub(crate) has_pending: bool,
@@ -230,7 +222,6 @@ impl Feed {
         key
     }
 
-    /// Removes a client with the names it joined with.
     pub(crate) fn leave<'n>(&self, key: u32, names: impl Iterator<Item = WantedName<'n>>) {
         let mut shared = self.shared();
         let Some(client) = shared.clients.get_mut(key as usize).and_then(Option::take) else { return };
@@ -266,7 +257,6 @@ impl Feed {
         shared.clients.len() == shared.free.len()
     }
 
-    /// What the upstream says to a list.
     pub(crate) fn list_offer(&self, index: usize) -> OfferState {
         self.shared().lists[index].offer
     }
@@ -347,7 +337,6 @@ impl Feed {
         }
     }
 
-    /// How a lane stands.
     pub(crate) fn need(&self, lane: Lane) -> Need {
         let mut need = Need::default();
         let mut shared = self.shared();
@@ -488,7 +477,6 @@ impl Filter {
         self.lists.is_empty() && self.names() == 0
     }
 
-    /// How many resources and tasks it names.
     pub(crate) fn names(&self) -> usize {
         self.uris.len() + self.task_ids.len()
     }

@@ -15,7 +15,6 @@ const SOURCES_MAX: usize = 1024;
 /// Who asked for so many refused names is cut off.
 const REFUSED_PER_SOURCE_MAX: u32 = 16;
 
-/// The refusals of one upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     hasher: RandomState,
