@@ -3,7 +3,6 @@
 use super::findings::Findings;
 use super::list::{List, Map};
 use super::policy::Words;
-use super::schema::TableSchema;
 use super::secret::{SecretSource, TextOrSecret};
 use super::section::{Group, section};
 use super::table::Table;
@@ -43,8 +42,8 @@ section! {
 }
 
 section! {
-    /// What is started, and what is computed from it.
-    struct Program {
+    /// An upstream's command, where it has one.
+    pub struct Program {
         /// The program of a server that speaks over its standard input and output, alone or with its arguments.
         #[example(["mcp-server-filesystem", "/srv/files"])]
         command: Option<Words>,
@@ -55,6 +54,11 @@ section! {
         #[example({ LOG_LEVEL = "warn", TOKEN = { file = "/etc/trunkline/files-token" } })]
         env: Option<Map<TextOrSecret>>,
     }
+    groups {
+        /// How it is started.
+        started: Command
+    }
+    check where_started => Option<Command>;
 }
 
 /// The environment variables that every child process inherits.
@@ -83,54 +87,35 @@ fn variable(name: &str) -> Result<String, Fault> {
     checked(name, is_variable, "not the name of an environment variable")
 }
 
-/// [`Command`], where an upstream has one. Keys that only matter then are refused without, as they would do nothing.
-#[derive(Debug)]
-pub struct MaybeCommand;
-
-impl Group for MaybeCommand {
-    type Out = Option<Command>;
-
-    fn keys(names: &mut Vec<&'static str>) {
-        Program::keys(names);
-        Command::keys(names);
+fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) -> Option<Command> {
+    if !table.has("command") {
+        refuse_without_command(table, findings);
+        return None;
     }
-
-    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Option<Command>> {
-        let Program { command, args, env } = <Program as Group>::read(table, findings)?;
-        let started = <Command as Group>::read(table, findings)?;
-        if !table.has("command") {
-            refuse_without_command(table, findings);
-            return Some(None);
-        }
-        for key in ["url", "urls", "transport", "unique_ids"] {
-            findings.error_at(table, key, format!("`{key}` and `command` exclude each other: keep one"));
-        }
-        let mut words: Vec<String> = command.into_iter().chain(args).flatten().collect();
-        if words.first().is_none_or(String::is_empty) {
-            findings.error_at(table, "command", "`command` names no program");
-            words = vec![String::new()];
-        }
-        if words.iter().any(|word| word.contains('\0')) {
-            findings.error_at(table, "command", "a command cannot hold a NUL character");
-        }
-        let program = words.remove(0);
-        let (mut texts, mut secret_env) = (Vec::new(), Vec::new());
-        for (name, value) in env.into_iter().flatten() {
-            match value {
-                TextOrSecret::Text(text) => texts.push((name, text)),
-                TextOrSecret::Secret(source) => secret_env.push((name, source)),
-            }
-        }
-        check_env(table.table("env"), findings);
-        Some(Some(Command { program, args: words, env: texts, secret_env, ..started }))
+    for key in ["url", "urls", "transport", "unique_ids"] {
+        findings.error_at(table, key, format!("`{key}` and `command` exclude each other: keep one"));
     }
-
-    fn describe(object: &mut TableSchema<'_>) {
-        Program::describe(object);
-        Command::describe(object);
+    let mut words: Vec<String> = written.command.into_iter().chain(written.args).flatten().collect();
+    if words.first().is_none_or(String::is_empty) {
+        findings.error_at(table, "command", "`command` names no program");
+        words = vec![String::new()];
     }
+    if words.iter().any(|word| word.contains('\0')) {
+        findings.error_at(table, "command", "a command cannot hold a NUL character");
+    }
+    let program = words.remove(0);
+    let (mut texts, mut secret_env) = (Vec::new(), Vec::new());
+    for (name, value) in written.env.into_iter().flatten() {
+        match value {
+            TextOrSecret::Text(text) => texts.push((name, text)),
+            TextOrSecret::Secret(source) => secret_env.push((name, source)),
+        }
+    }
+    check_env(table.table("env"), findings);
+    Some(Command { program, args: words, env: texts, secret_env, ..written.started })
 }
 
+/// Keys that only matter where there is a command would do nothing.
 fn refuse_without_command(table: Table<'_>, findings: &mut Findings) {
     let mut keys = vec!["args", "env"];
     Command::keys(&mut keys);

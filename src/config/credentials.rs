@@ -6,17 +6,15 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
-use serde_json::Value as Json;
 
-use super::findings::{Findings, Node};
+use super::findings::Findings;
 use super::list::{List, Map};
-use super::schema::{Definitions, TableSchema};
 use super::secret::{Secret, SecretSource, TextOrSecret};
 use super::section::{Group, section};
 use super::table::Table;
 use super::text::{AbsolutePath, Any, Fault, Scope, checked, texts};
 use super::url::{Url, server_url};
-use super::value::{Value, choice};
+use super::value::choice;
 
 /// How an upstream knows the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +29,7 @@ pub struct Credentials {
 
 section! {
     /// What is written of an upstream's credentials.
-    struct CredentialKeys {
+    pub struct CredentialKeys {
         /// Headers of every request to it: text, or where a secret is read from. What may be a secret by its name cannot
         /// be text.
         #[example({ "x-tenant" = "acme", "x-api-key" = { env = "WEATHER_KEY" } })]
@@ -49,11 +47,12 @@ section! {
         #[example(["x-request-id"])]
         forward_headers: Option<List<HeaderKey>>,
     }
+    check credentials => Credentials;
 }
 
 section! {
     /// A user and a password.
-    struct Basic {
+    pub struct Basic {
         /// The user; without a colon.
         #[example("gateway")]
         user: User,
@@ -104,7 +103,7 @@ pub struct ClientTls {
 section! {
     /// TLS towards an upstream; for `https` URLs. A certificate is always checked: against what the system believes, or
     /// those in `ca` alone.
-    struct UpstreamTls {
+    pub struct UpstreamTls {
         /// A file of the certificates that are believed, in PEM; an absolute path. Default: what the system believes.
         #[example("/etc/trunkline/upstream-ca.pem")]
         ca: Option<AbsolutePath>,
@@ -118,7 +117,7 @@ section! {
         #[example("files.example.com")]
         server_name: Option<ServerName>,
     }
-    check check_tls;
+    check client_tls => ClientTls;
 }
 
 /// The value of a header.
@@ -158,9 +157,9 @@ choice! {
 
 texts! {
     /// The name of a header that an operator may speak of.
-    HeaderKey -> HeaderName, "", header_name, secret: true;
+    pub HeaderKey -> HeaderName, "", header_name, secret: true;
     /// A user.
-    User -> String, "", |text: &str| checked(
+    pub User -> String, "", |text: &str| checked(
         text,
         !text.contains(':') && !text.chars().any(char::is_control),
         "a user holds no colon and no control characters",
@@ -181,27 +180,14 @@ texts! {
         "not a resource: write an absolute URL without `#`",
     );
     /// The name of a server.
-    ServerName -> String, "", |text: &str| checked(
+    pub ServerName -> String, "", |text: &str| checked(
         text,
         rustls::pki_types::ServerName::try_from(text).is_ok(),
         "not the name of a server: write a host name or an IP address",
     );
 }
 
-impl Value for ClientTls {
-    type Out = Self;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
-        let UpstreamTls { ca, certificate, key, server_name } = <UpstreamTls as Value>::read(node, findings)?;
-        Some(Self { ca, identity: certificate.zip(key), server_name })
-    }
-
-    fn schema(definitions: &mut Definitions) -> Json {
-        UpstreamTls::schema(definitions)
-    }
-}
-
-fn check_tls(tls: UpstreamTls, table: Table<'_>, findings: &mut Findings) -> UpstreamTls {
+fn client_tls(tls: UpstreamTls, table: Table<'_>, findings: &mut Findings) -> ClientTls {
     if !table.has("key") {
         findings.error_at(
             table,
@@ -212,44 +198,30 @@ fn check_tls(tls: UpstreamTls, table: Table<'_>, findings: &mut Findings) -> Ups
     if !table.has("certificate") {
         findings.error_at(table, "key", "`key` needs the `certificate` it belongs to");
     }
-    tls
+    ClientTls { ca: tls.ca, identity: tls.certificate.zip(tls.key), server_name: tls.server_name }
 }
 
-impl Group for Credentials {
-    type Out = Self;
-
-    fn keys(names: &mut Vec<&'static str>) {
-        CredentialKeys::keys(names);
-    }
-
-    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Self> {
-        let keys = <CredentialKeys as Group>::read(table, findings)?;
-        if table.has("command") {
-            let mut of_http = vec!["tls"];
-            CredentialKeys::keys(&mut of_http);
-            for key in of_http {
-                if let Some(span) = findings.span(table, key) {
-                    let message = format!(
-                        "`{key}` is for upstreams with a URL: a child process gets its credentials in `env`"
-                    );
-                    findings.secret_error(span, message);
-                }
+fn credentials(keys: CredentialKeys, table: Table<'_>, findings: &mut Findings) -> Credentials {
+    if table.has("command") {
+        let mut of_http = vec!["tls"];
+        CredentialKeys::keys(&mut of_http);
+        for key in of_http {
+            if let Some(span) = findings.span(table, key) {
+                let message = format!(
+                    "`{key}` is for upstreams with a URL: a child process gets its credentials in `env`"
+                );
+                findings.secret_error(span, message);
             }
-            return Some(Self::default());
         }
-        let headers = headers(keys.headers.unwrap_or_default(), table.table("headers"), findings);
-        check_one_authorization(&headers, table, findings);
-        let basic = keys.basic.map(|Basic { user, password }| Authorization::Basic { user, password });
-        let oauth = keys.oauth.map(|oauth| Authorization::OAuth(Box::new(oauth)));
-        let authorization = keys.bearer.map(Authorization::Bearer).or(basic).or(oauth);
-        let forward = keys.forward_headers.unwrap_or_default();
-        check_forward(&headers, table, findings);
-        Some(Self { headers, authorization, forward })
+        return Credentials::default();
     }
-
-    fn describe(object: &mut TableSchema<'_>) {
-        CredentialKeys::describe(object);
-    }
+    let headers = headers(keys.headers.unwrap_or_default(), table.table("headers"), findings);
+    check_one_authorization(&headers, table, findings);
+    let basic = keys.basic.map(|Basic { user, password }| Authorization::Basic { user, password });
+    let oauth = keys.oauth.map(|oauth| Authorization::OAuth(Box::new(oauth)));
+    let authorization = keys.bearer.map(Authorization::Bearer).or(basic).or(oauth);
+    check_forward(&headers, table, findings);
+    Credentials { headers, authorization, forward: keys.forward_headers.unwrap_or_default() }
 }
 
 fn headers(

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use serde_json::Value as Json;
 
-use super::error::{ConfigError, nearest};
+use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
 use super::identity::{AuthMethod, default_methods};
 use super::list::{List, Map};
@@ -250,9 +250,8 @@ pub(super) fn check(config: &mut Config, root: Table<'_>, findings: &mut Finding
     let mut endpoints = std::mem::take(&mut config.endpoints);
     let mut paths = BTreeSet::new();
     for (endpoint, table) in endpoints.iter_mut().zip(root.tables("endpoint")) {
-        if findings.span(table, "path").is_some() && !paths.insert(endpoint.path.clone()) {
-            findings.error_at(table, "path", "two endpoints have this path: choose another");
-        }
+        let message = "two endpoints have this path: choose another";
+        findings.unique(table, "path", endpoint.path.clone(), &mut paths, message);
         let members = members(config, root, table, findings);
         check_aliases(endpoint, &members, table, findings);
         check_auth(endpoint, config, root, table, findings);
@@ -274,7 +273,7 @@ fn members<'u>(
             if !(config.upstreams.is_empty() && findings.is_damaged(root)) {
                 let names = config.upstreams.iter().map(|upstream| upstream.name.as_str());
                 let message = format!("no upstream is named `{name}`: add [upstream.{name}]");
-                findings.errors.push(ConfigError::new(span, message).suggest(nearest(name, names)));
+                findings.errors.push(Diagnostic::error(span, message).suggest(nearest(name, names)));
             }
             continue;
         };
@@ -320,11 +319,11 @@ fn alias_name_fault(public: &str, members: &[&Upstream]) -> Option<String> {
     ))
 }
 
-fn alias_target_error(alias: &Alias, span: Range<usize>, members: &[&Upstream]) -> Option<ConfigError> {
+fn alias_target_error(alias: &Alias, span: Range<usize>, members: &[&Upstream]) -> Option<Diagnostic> {
     let Alias { upstream: name, inner, .. } = alias;
     if inner.is_empty() {
         let message = "an alias stands for `UPSTREAM__NAME`: the upstream, two underscores, what it calls it";
-        return Some(ConfigError::new(span, message));
+        return Some(Diagnostic::error(span, message));
     }
     if members.iter().any(|member| member.name == *name) {
         return None;
@@ -334,7 +333,7 @@ fn alias_target_error(alias: &Alias, span: Range<usize>, members: &[&Upstream]) 
         None => nearest(name, members.iter().map(|member| member.name.as_str())),
     };
     let message = format!("this endpoint has no upstream named `{name}`");
-    Some(ConfigError::new(span, message).suggest(suggestion))
+    Some(Diagnostic::error(span, message).suggest(suggestion))
 }
 
 /// Fills in how clients authenticate where nothing is written of it, and checks that somebody could.

@@ -5,7 +5,6 @@
 //! could see, and for spans that may hold a secret, which are masked. The names of keys never are.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::ops::Range;
 
 use protocol::text::{is_seen, shown as plain};
@@ -13,28 +12,17 @@ use protocol::text::{is_seen, shown as plain};
 /// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
 const LINE_CHARS_MAX: usize = 160;
 
-/// One finding about the text of a configuration.
+/// One finding about the text of a configuration: an error, or a warning of what is allowed but probably not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError {
-    /// What is wrong, and what to do about it.
+pub struct Diagnostic {
+    kind: &'static str,
+    /// What is wrong or odd, and what to do about it.
     pub message: String,
     /// The bytes of the text that it is about.
     pub span: Range<usize>,
     /// What to write instead, where that is known; shown beside the caret.
     pub suggestion: Option<String>,
-    /// Whether the bytes of the span may be a secret and must not be shown.
-    pub(super) secret: bool,
-}
-
-/// Something that is allowed but probably not meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// What is odd, and what to do about it.
-    pub message: String,
-    /// The bytes of the text that it is about.
-    pub span: Range<usize>,
-    /// Whether the bytes of the span are a secret and must not be shown.
-    secret: bool,
+    mask: Mask,
 }
 
 /// What of a line is not shown.
@@ -49,16 +37,16 @@ enum Mask {
 
 /// Everything that is wrong with a configuration, in the order of the text. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigErrors(Vec<ConfigError>);
+pub struct ConfigErrors(Vec<Diagnostic>);
 
 impl ConfigErrors {
-    pub(super) fn new(mut errors: Vec<ConfigError>) -> Self {
+    pub(super) fn new(mut errors: Vec<Diagnostic>) -> Self {
         errors.sort_by_key(|error| error.span.start);
         Self(errors)
     }
 
     /// The errors, in the order of the text.
-    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
     }
 
@@ -66,19 +54,7 @@ impl ConfigErrors {
     ///
     /// `text` must be what was parsed; with another text the carets are off.
     pub fn render(&self, source_name: &str, text: &str) -> String {
-        let rendered: Vec<String> = self
-            .iter()
-            .map(|error| {
-                let mask = if error.secret { Mask::Values } else { Mask::Nothing };
-                Excerpt { span: &error.span, note: error.suggestion.as_deref(), mask }.render(
-                    source_name,
-                    text,
-                    "error",
-                    &error.message,
-                )
-            })
-            .collect();
-        rendered.join("\n")
+        self.iter().map(|error| error.render(source_name, text)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -91,59 +67,31 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-impl ConfigError {
-    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self { message: message.into(), span, suggestion: None, secret: false }
+impl Diagnostic {
+    pub(super) fn error(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self { kind: "error", message: message.into(), span, suggestion: None, mask: Mask::Nothing }
     }
 
-    pub(super) fn suggest(mut self, suggestion: Option<String>) -> Self {
-        self.suggestion = suggestion;
-        self
+    pub(super) fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
+        Self { kind: "warning", ..Self::error(span, message) }
     }
 
-    pub(super) fn secret(mut self) -> Self {
-        self.secret = true;
-        self
-    }
-}
-
-impl Warning {
-    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self { message: message.into(), span, secret: false }
+    pub(super) fn suggest(self, suggestion: Option<String>) -> Self {
+        Self { suggestion, ..self }
     }
 
-    pub(super) fn secret(mut self) -> Self {
-        self.secret = true;
-        self
+    /// The line may show a secret.
+    pub(super) fn secret(self) -> Self {
+        Self { mask: Mask::Values, ..self }
     }
 
-    /// The warning as text for a terminal, in the form of [`ConfigErrors::render`].
+    /// The span is a secret.
+    pub(super) fn of_secret(self) -> Self {
+        Self { mask: Mask::Span, ..self }
+    }
+
+    /// The finding as text for a terminal, in the form of [`ConfigErrors::render`].
     pub fn render(&self, source_name: &str, text: &str) -> String {
-        let mask = if self.secret { Mask::Span } else { Mask::Nothing };
-        Excerpt { span: &self.span, note: None, mask }.render(source_name, text, "warning", &self.message)
-    }
-}
-
-/// The valid name nearest to `written`, as a suggestion, if one is near enough to be meant.
-pub fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let distance_max = written.chars().count() / 3;
-    valid
-        .into_iter()
-        .map(|name| (strsim::osa_distance(written, name), name))
-        .filter(|(distance, _)| *distance <= distance_max)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| format!("did you mean `{name}`?"))
-}
-
-/// The piece of the text that a finding is about.
-struct Excerpt<'a> {
-    span: &'a Range<usize>,
-    note: Option<&'a str>,
-    mask: Mask,
-}
-
-impl Excerpt<'_> {
-    fn render(&self, source_name: &str, text: &str, kind: &str, message: &str) -> String {
         let start = text.floor_char_boundary(self.span.start);
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
@@ -185,19 +133,27 @@ impl Excerpt<'_> {
         let gutter = " ".repeat(number.len());
         let indent = " ".repeat(column - skipped);
         let carets = "^".repeat(marked.clamp(1, LINE_CHARS_MAX));
-        let mut out = String::new();
-        // Writing to a String cannot fail.
-        let (source_name, message) = (plain(source_name), plain(message));
-        let _ = writeln!(out, "{source_name}:{number}:{}: {kind}: {message}", column + 1);
-        let _ = writeln!(out, "{gutter} |");
-        let _ = writeln!(out, "{number} | {shown}");
-        let _ = write!(out, "{gutter} | {indent}{carets}");
-        if let Some(note) = self.note {
-            let _ = write!(out, " {}", plain(note));
-        }
-        out.push('\n');
-        out
+        let suggestion = self.suggestion.as_ref().map(|text| format!(" {}", plain(text))).unwrap_or_default();
+        let (source_name, kind, message) = (plain(source_name), self.kind, plain(&self.message));
+        format!(
+            "{source_name}:{number}:{}: {kind}: {message}\n\
+             {gutter} |\n\
+             {number} | {shown}\n\
+             {gutter} | {indent}{carets}{suggestion}\n",
+            column + 1
+        )
     }
+}
+
+/// The valid name nearest to `written`, as a suggestion, if one is near enough to be meant.
+pub fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let distance_max = written.chars().count() / 3;
+    valid
+        .into_iter()
+        .map(|name| (strsim::osa_distance(written, name), name))
+        .filter(|(distance, _)| *distance <= distance_max)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| format!("did you mean `{name}`?"))
 }
 
 /// Whether what `rest` follows is a key.
@@ -266,10 +222,10 @@ mod tests {
             ("\u{1b}[2J", 0..1, "f:1:1: error: m\n  |\n1 | \u{fffd}[2J\n  | ^\n"),
         ];
         for (text, span, expected) in cases {
-            let errors = ConfigErrors::new(vec![ConfigError::new(span.clone(), "m")]);
+            let errors = ConfigErrors::new(vec![Diagnostic::error(span.clone(), "m")]);
             assert_eq!(errors.render("f", text), *expected, "{text:?} {span:?}");
         }
-        let errors = ConfigErrors::new(vec![ConfigError::new(1000..1001, "m")]);
+        let errors = ConfigErrors::new(vec![Diagnostic::error(1000..1001, "m")]);
         let rendered = errors.render("f", &long);
         assert!(
             rendered.ends_with(&format!("1 | {}x\n  | {}^\n", "é".repeat(40), " ".repeat(40))),
@@ -279,13 +235,13 @@ mod tests {
 
     #[test]
     fn a_secret_is_masked() {
-        let errors = ConfigErrors::new(vec![ConfigError::new(4..9, "m").secret()]);
+        let errors = ConfigErrors::new(vec![Diagnostic::error(4..9, "m").secret()]);
         assert_eq!(
             errors.render("f", "k = \"abc\" # c"),
             "f:1:5: error: m\n  |\n1 | k = ***** # c\n  |     ^^^^^\n"
         );
         let text = r#"a = "b\"c", d = 'e', f = 1"#;
-        let errors = ConfigErrors::new(vec![ConfigError::new(0..1, "m").secret()]);
+        let errors = ConfigErrors::new(vec![Diagnostic::error(0..1, "m").secret()]);
         assert!(
             errors.render("f", text).contains(r#"1 | a = "****", d = '*', f = 1"#),
             "{}",
@@ -304,7 +260,7 @@ mod tests {
             ("key = [\"a\"]", 6..11, "key = *****"),
             ("key = { env = 5, b-c = \"de\" }", 6..30, "key = { env = *, b-c = \"**\" }"),
         ] {
-            let errors = ConfigErrors::new(vec![ConfigError::new(span, "m").secret()]);
+            let errors = ConfigErrors::new(vec![Diagnostic::error(span, "m").secret()]);
             let rendered = errors.render("f", text);
             assert!(rendered.contains(&format!("1 | {expected}\n")), "{rendered}");
         }

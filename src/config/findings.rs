@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::error::{ConfigError, Warning};
+use super::error::Diagnostic;
 use super::table::Table;
 
 /// A value of the text.
@@ -15,14 +15,16 @@ pub(super) type Node<'t> = Spanned<DeValue<'t>>;
 /// Everything that is wrong or odd.
 #[derive(Debug, Default)]
 pub struct Findings {
-    pub(super) errors: Vec<ConfigError>,
-    pub(super) warnings: Vec<Warning>,
+    pub(super) errors: Vec<Diagnostic>,
+    pub(super) warnings: Vec<Diagnostic>,
     /// The tables and keys that lead to what is being read.
     pub(super) path: Vec<String>,
     /// Whether what is being read is an element of an array.
     pub(super) is_element: bool,
     /// Whether somebody may have written a secret into what is being read.
     pub(super) may_hold_secret: bool,
+    /// Whether the key that is being read may be left out.
+    pub(super) may_be_absent: bool,
     /// Where values begin that could not be read.
     unreadable: BTreeSet<usize>,
     /// Tables with a key that is unknown or could not be read.
@@ -33,23 +35,37 @@ pub struct Findings {
 
 impl Findings {
     pub(super) fn error(&mut self, span: Range<usize>, message: impl Into<String>) {
-        let error = ConfigError::new(span, message);
+        let error = Diagnostic::error(span, message);
         self.errors.push(if self.may_hold_secret { error.secret() } else { error });
     }
 
     /// An error of which the line may show a secret.
     pub(super) fn secret_error(&mut self, span: Range<usize>, message: impl Into<String>) {
-        self.errors.push(ConfigError::new(span, message).secret());
+        self.errors.push(Diagnostic::error(span, message).secret());
     }
 
     pub(super) fn warning(&mut self, span: Range<usize>, message: impl Into<String>) {
-        self.warnings.push(Warning::new(span, message));
+        self.warnings.push(Diagnostic::warning(span, message));
     }
 
     /// An error about the value of a key, if the text has the key and it could be read.
     pub(super) fn error_at(&mut self, table: Table<'_>, key: &str, message: impl Into<String>) {
         if let Some(span) = self.span(table, key) {
             self.error(span, message);
+        }
+    }
+
+    /// Reports the value of a key that is among those `taken` by others, if it could be read.
+    pub(super) fn unique<T: Ord>(
+        &mut self,
+        table: Table<'_>,
+        key: &str,
+        value: T,
+        taken: &mut BTreeSet<T>,
+        message: impl Into<String>,
+    ) {
+        if self.span(table, key).is_some() && !taken.insert(value) {
+            self.error_at(table, key, message);
         }
     }
 
@@ -71,21 +87,6 @@ impl Findings {
             DeValue::Table(_) => "a table",
         };
         self.value_error(node, &format!("expected {expected}, found {found}"));
-    }
-
-    /// Reports the strings of an array that stand there twice.
-    pub(super) fn once_each(&mut self, node: &Node<'_>, message: &str) {
-        let elements: Vec<_> = node.get_ref().as_array().into_iter().flatten().collect();
-        let same = |one: &Node<'_>, other: &Node<'_>| match (one.get_ref().as_str(), other.get_ref().as_str())
-        {
-            (Some(one), Some(other)) => one.eq_ignore_ascii_case(other),
-            _ => false,
-        };
-        for (index, element) in elements.iter().enumerate() {
-            if elements[..index].iter().any(|earlier| same(earlier, element)) {
-                self.error(element.span(), message);
-            }
-        }
     }
 
     /// An error about the value of the key that is being read.

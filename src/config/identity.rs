@@ -11,10 +11,11 @@ use http::Uri;
 use super::Config;
 use super::findings::Findings;
 use super::list::{List, Map};
-use super::schema::TableSchema;
-use super::section::{Group, section};
+use super::section::section;
 use super::table::Table;
-use super::text::{AbsolutePath, Audience, Fault, Glob, KeyName, Scope, checked, is_plain, is_scope, texts};
+use super::text::{
+    AbsolutePath, Audience, Fault, Glob, GroupName, KeyName, Scope, checked, is_plain, is_scope, texts,
+};
 use super::value::{DAY_MS, MINUTE_MS, Period, SECOND_MS, choice};
 
 /// SHA-256 of nothing: a key that an empty credential would match.
@@ -26,13 +27,15 @@ section! {
     pub struct ApiKey {
         /// The principal: who calls with this key.
         #[example("ci")]
+        #[missing("name who calls with it")]
         name: KeyName,
         /// SHA-256 of the key, in hexadecimal.
         #[example("ae56561dd02fb117cb5fd7c6bab4ffb1e09d40f5b19a0b75b2af07297e03aa20")]
+        #[missing("`trunkline key NAME` makes a key and its entry")]
         sha256: KeyDigest,
         /// The groups of the principal, for rules.
         #[example(["ops"])]
-        groups: List<Scope> = [],
+        groups: List<GroupName> = [],
         /// The scopes of the principal, for rules and for `scopes` of endpoints.
         #[example(["mcp:read"])]
         scopes: List<Scope> = [],
@@ -76,13 +79,13 @@ section! {
     }
     groups {
         /// Where its public keys are.
-        keys: KeySource
+        keys: KeySourceKeys
     }
 }
 
 section! {
     /// The keys of [`KeySource`].
-    struct KeySourceKeys {
+    pub struct KeySourceKeys {
         /// The URL of its public keys (JWKS): `https`, or `http` on a loopback address.
         #[example("https://login.example.com/.well-known/jwks.json")]
         jwks_url: Option<JwksUrl>,
@@ -90,6 +93,8 @@ section! {
         #[example("/etc/trunkline/jwks.json")]
         jwks_file: Option<AbsolutePath>,
     }
+    one_of jwks_url | jwks_file;
+    check key_source => KeySource;
 }
 
 section! {
@@ -185,7 +190,7 @@ texts! {
     /// The digest of a key. What is none may be the key itself, which must not be shown.
     pub KeyDigest -> [u8; 32], "^[0-9A-Fa-f]{64}$", key_digest, secret: true;
     /// Where keys are fetched.
-    JwksUrl -> Uri, "^https?://[^@#]+$", jwks_url;
+    pub JwksUrl -> Uri, "^https?://[^@#]+$", jwks_url;
 }
 
 fn key_digest(text: &str) -> Result<[u8; 32], Fault> {
@@ -197,29 +202,15 @@ fn key_digest(text: &str) -> Result<[u8; 32], Fault> {
     })
 }
 
-impl Group for KeySource {
-    type Out = Self;
-
-    fn keys(names: &mut Vec<&'static str>) {
-        KeySourceKeys::keys(names);
+fn key_source(keys: KeySourceKeys, table: Table<'_>, findings: &mut Findings) -> KeySource {
+    if table.has("jwks_url") {
+        findings.error_at(table, "jwks_file", "both `jwks_url` and `jwks_file`: keep one of them");
+    } else if !table.has("jwks_file") && !findings.is_misspelt(table) {
+        let message = "no keys: write `jwks_url`, or `jwks_file`, with the issuer's public keys";
+        findings.error(table.span(), message);
     }
-
-    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Self> {
-        let KeySourceKeys { jwks_url, jwks_file } = KeySourceKeys::read(table, findings)?;
-        if table.has("jwks_url") {
-            findings.error_at(table, "jwks_file", "both `jwks_url` and `jwks_file`: keep one of them");
-        } else if !table.has("jwks_file") && !findings.is_misspelt(table) {
-            let message = "no keys: write `jwks_url`, or `jwks_file`, with the issuer's public keys";
-            findings.error(table.span(), message);
-        }
-        let file = || Self::File(jwks_file.unwrap_or_default());
-        Some(jwks_url.map_or_else(file, Self::Url))
-    }
-
-    fn describe(object: &mut TableSchema<'_>) {
-        KeySourceKeys::describe(object);
-        object.one_of(&["jwks_url", "jwks_file"]);
-    }
+    let file = || KeySource::File(keys.jwks_file.unwrap_or_default());
+    keys.jwks_url.map_or_else(file, KeySource::Url)
 }
 
 fn decode_hex(text: &str) -> Option<[u8; 32]> {
@@ -274,15 +265,9 @@ fn check_certificate_names(
 pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     let (mut names, mut digests) = (BTreeSet::new(), BTreeMap::new());
     for (key, table) in config.api_keys.iter().zip(root.tables("api_key")) {
-        let has_name = findings.span(table, "name").is_some();
-        if has_name && !names.insert(&key.name) {
-            findings.error_at(
-                table,
-                "name",
-                format!("two keys are named `{}`: choose another name", key.name),
-            );
-        }
-        if has_name
+        let message = format!("two keys are named `{}`: choose another name", key.name);
+        findings.unique(table, "name", &key.name, &mut names, message);
+        if findings.span(table, "name").is_some()
             && findings.span(table, "sha256").is_some()
             && let Some(other) = digests.insert(key.sha256, &key.name)
         {
@@ -293,17 +278,10 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     }
     let (mut names, mut issuers) = (BTreeSet::new(), BTreeSet::new());
     for (jwt, table) in config.jwt.iter().zip(root.tables("jwt")) {
-        if findings.span(table, "name").is_some() && !names.insert(&jwt.name) {
-            findings.error_at(
-                table,
-                "name",
-                format!("two [[jwt]] are named `{}`: choose another name", jwt.name),
-            );
-        }
-        if findings.span(table, "issuer").is_some() && !issuers.insert(&jwt.issuer) {
-            let message = format!("two [[jwt]] have the issuer `{}`: one set of keys decides", jwt.issuer);
-            findings.error_at(table, "issuer", message);
-        }
+        let message = format!("two [[jwt]] are named `{}`: choose another name", jwt.name);
+        findings.unique(table, "name", &jwt.name, &mut names, message);
+        let message = format!("two [[jwt]] have the issuer `{}`: one set of keys decides", jwt.issuer);
+        findings.unique(table, "issuer", &jwt.issuer, &mut issuers, message);
     }
 }
 

@@ -63,7 +63,8 @@ use sha2::{Digest as _, Sha256};
 use toml::de::DeTable;
 
 use self::findings::Findings;
-use self::list::{OneOrMany, Tables};
+use self::list::{List, OneOrMany, Tables};
+use self::listener::Network;
 use self::section::section;
 use self::table::Table;
 use self::text::AbsolutePath;
@@ -77,7 +78,7 @@ pub use self::credentials::{
     Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, is_reserved, looks_secret,
 };
 pub use self::endpoint::{Alias, Endpoint, LegacyErrors, Names};
-pub use self::error::{ConfigError, ConfigErrors, Warning, nearest};
+pub use self::error::{ConfigErrors, Diagnostic, nearest};
 pub use self::files::Named;
 pub use self::identity::{Algorithm, ApiKey, AuthMethod, CertificateNames, Jwt, KeySource, SubjectName};
 pub use self::listener::{CertificateDemand, CertificateFiles, Listener, ListenerTls, Networks, TlsVersion};
@@ -116,7 +117,7 @@ section! {
         /// Networks of the proxies whose `Forwarded`, `X-Forwarded-For` and PROXY headers are believed; from others such
         /// headers are ignored. Default: none.
         #[example(["10.0.0.0/8", "2001:db8::7"])]
-        trusted_proxies: Networks,
+        trusted_proxies: List<Network, 0, Networks> => Networks::default(),
         /// Where clients connect: one `[listener]`, or several `[[listener]]`.
         listeners as "listener": OneOrMany<Listener>,
         /// Where `/metrics`, `/livez`, `/readyz` and `/status` are served. Default: nowhere.
@@ -155,7 +156,7 @@ section! {
     }
     computed {
         /// What is allowed but probably not meant.
-        warnings: Vec<Warning>,
+        warnings: Vec<Diagnostic>,
         /// SHA-256 of the text, in hexadecimal digits.
         digest: String
     }
@@ -188,12 +189,12 @@ pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
 }
 
 /// The first error of each line. What follows is mostly its echo, and so is all that follows an unclosed bracket.
-fn first_syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<ConfigError> {
+fn first_syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<Diagnostic> {
     let line_of =
-        |error: &ConfigError| text.get(..error.span.start).map(|before| before.matches('\n').count());
+        |error: &Diagnostic| text.get(..error.span.start).map(|before| before.matches('\n').count());
     let mut lines = BTreeSet::new();
     let errors = errors.iter().map(|error| {
-        ConfigError::new(error.span().unwrap_or_default(), format!("not TOML: {}", error.message()))
+        Diagnostic::error(error.span().unwrap_or_default(), format!("not TOML: {}", error.message()))
     });
     errors.filter(|error| lines.insert(line_of(error))).take(SYNTAX_ERRORS_MAX).collect()
 }

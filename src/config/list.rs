@@ -2,6 +2,7 @@
 //!
 //! Whatever is wrong with one of them, the others are read as well.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
 use serde_json::{Value as Json, json};
@@ -12,9 +13,13 @@ use super::schema::Definitions;
 use super::table::Table;
 use super::value::Value;
 
-/// An array of at least `MIN` values.
+/// An array of at least `MIN` values, which become an `All`.
 #[derive(Debug)]
-pub struct List<V, const MIN: usize = 0>(PhantomData<V>);
+pub struct List<V: Value, const MIN: usize = 0, All = Vec<<V as Value>::Out>>(PhantomData<(V, All)>);
+
+/// A [`List`] of words, each of them once.
+#[derive(Debug)]
+pub struct Distinct<V: Value, const MIN: usize = 0, All = Vec<<V as Value>::Out>>(PhantomData<(V, All)>);
 
 /// An array of tables, of which `MIN` must be there.
 #[derive(Debug)]
@@ -50,8 +55,8 @@ impl<V: Value> Value for Option<V> {
     }
 }
 
-impl<V: Value, const MIN: usize> Value for List<V, MIN> {
-    type Out = Vec<V::Out>;
+impl<V: Value, const MIN: usize, All: FromIterator<V::Out>> Value for List<V, MIN, All> {
+    type Out = All;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
         let DeValue::Array(elements) = node.get_ref() else {
@@ -60,7 +65,8 @@ impl<V: Value, const MIN: usize> Value for List<V, MIN> {
         };
         if elements.len() < MIN {
             let key = findings.path.last().cloned().unwrap_or_default();
-            findings.error(node.span(), format!("`{key}` is empty: name at least one"));
+            let or_none = if findings.may_be_absent { ", or leave the key out" } else { "" };
+            findings.error(node.span(), format!("`{key}` is empty: name at least one{or_none}"));
             return None;
         }
         findings.is_element = true;
@@ -75,6 +81,27 @@ impl<V: Value, const MIN: usize> Value for List<V, MIN> {
             0 => json!({ "type": "array", "items": items }),
             _ => json!({ "type": "array", "items": items, "minItems": MIN }),
         }
+    }
+}
+
+impl<V: Value, const MIN: usize, All: FromIterator<V::Out>> Value for Distinct<V, MIN, All> {
+    type Out = All;
+
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<All> {
+        let words = node.get_ref().as_array().into_iter().flatten();
+        let mut earlier = BTreeSet::new();
+        for (word, node) in words.filter_map(|node| Some((node.get_ref().as_str()?, node))) {
+            if !earlier.insert(word.to_ascii_lowercase()) {
+                findings.error(node.span(), format!("`{word}` is named twice"));
+            }
+        }
+        List::<V, MIN, All>::read(node, findings)
+    }
+
+    fn schema(definitions: &mut Definitions) -> Json {
+        let mut schema = List::<V, MIN>::schema(definitions);
+        schema["uniqueItems"] = true.into();
+        schema
     }
 }
 

@@ -1,19 +1,18 @@
 //! `[listener]` with `[listener.tls]`, and who stands between clients and listeners: `trusted_proxies`.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use serde_json::Value as Json;
 
 use super::Config;
-use super::findings::{Findings, Node};
+use super::findings::Findings;
 use super::list::List;
-use super::schema::Definitions;
 use super::secret::Secret;
 use super::section::section;
 use super::table::Table;
 use super::text::{AbsolutePath, texts};
-use super::value::{Value, choice};
+use super::value::choice;
 
 section! {
     /// An address clients connect to.
@@ -88,7 +87,7 @@ texts! {
         "not an IP address and port: write for example \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \"[::]:8080\"".into()
     });
     /// An address, or all addresses with the same beginning.
-    Network -> IpNet, "", |text: &str| network(text).ok_or_else(|| {
+    pub Network -> IpNet, "", |text: &str| network(text).ok_or_else(|| {
         "not a network: write for example \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"".into()
     });
 }
@@ -110,20 +109,9 @@ impl Networks {
     }
 }
 
-impl Value for Networks {
-    type Out = Self;
-    const IS_OPTIONAL: bool = true;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
-        List::<Network>::read(node, findings).map(Self)
-    }
-
-    fn absent(_: &mut Findings) -> Option<Self> {
-        Some(Self::default())
-    }
-
-    fn schema(definitions: &mut Definitions) -> Json {
-        List::<Network>::schema(definitions)
+impl FromIterator<IpNet> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
+        Self(networks.into_iter().collect())
     }
 }
 
@@ -150,7 +138,7 @@ fn check_tls(tls: ListenerTls, table: Table<'_>, findings: &mut Findings) -> Lis
 
 /// No address is listened at twice, and no listener insists on what nobody may send.
 pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
-    let mut taken = std::collections::BTreeSet::new();
+    let mut taken = BTreeSet::new();
     for (listener, table) in config.listeners.iter().zip(root.tables("listener")) {
         check_address(listener.address, table, &mut taken, findings);
         if listener.proxy_protocol && config.trusted_proxies.is_empty() && !root.has("trusted_proxies") {
@@ -174,14 +162,12 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
 fn check_address(
     address: SocketAddr,
     table: Table<'_>,
-    taken: &mut std::collections::BTreeSet<SocketAddr>,
+    taken: &mut BTreeSet<SocketAddr>,
     findings: &mut Findings,
 ) {
-    if let Some(span) = findings.span(table, "address")
-        && address.port() != 0
-        && !taken.insert(address)
-    {
-        findings.error(span, format!("{address} is used twice: choose another port"));
+    if address.port() != 0 {
+        let message = format!("{address} is used twice: choose another port");
+        findings.unique(table, "address", address, taken, message);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `[log]`: which lines are written, how and where.
 
 use super::findings::Findings;
-use super::list::List;
+use super::list::Distinct;
 use super::section::section;
 use super::table::Table;
 use super::text::AbsolutePath;
@@ -50,9 +50,8 @@ section! {
         success_ratio: Ratio = 1.0,
         /// What a line says, in this order. Default: everything.
         #[example(["time", "principal", "method", "name", "status", "duration_ms"])]
-        fields: List<AccessField, 1> => AccessField::ALL.to_vec(),
+        fields: Distinct<AccessField, 1> => AccessField::ALL.to_vec(),
     }
-    check check_access;
 }
 
 choice! {
@@ -139,12 +138,4 @@ fn check_log(mut log: Log, table: Table<'_>, _: &mut Findings) -> Log {
         access.format = log.format;
     }
     log
-}
-
-fn check_access(access: Access, table: Table<'_>, findings: &mut Findings) -> Access {
-    let mut fields = access.fields.iter().enumerate();
-    if fields.any(|(index, field)| access.fields[..index].contains(field)) {
-        findings.error_at(table, "fields", "`fields` names a field twice: name each once");
-    }
-    access
 }

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::Config;
-use super::error::{ConfigError, nearest};
+use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
 use super::list::{List, Map};
 use super::schema::Definitions;
@@ -27,9 +27,11 @@ section! {
     pub struct Rule {
         /// Its name, for the audit log and `trunkline check --as`.
         #[example("readers")]
+        #[missing("the audit log names it")]
         name: RuleName,
         /// `allow` or `deny`.
         #[example("allow")]
+        #[missing("write `effect = \"allow\"` or `effect = \"deny\"`")]
         effect: Effect,
         /// Whom it is about: globs over names of principals, such as `ci`, or, where they hold a colon, over ids, such as
         /// `key:ci`. Callers without credentials are `anonymous`. Default: everybody.
@@ -43,7 +45,7 @@ section! {
         scopes: Option<List<Scope, 1>>,
         /// Whom it is about: whose token has each of these claims with this value, or one of these.
         #[example({ team = ["platform", "data"] })]
-        claims: ClaimValues => Vec::new(),
+        claims: Map<Words> => Vec::new(),
         /// Where it holds: globs over paths of endpoints. Default: at all.
         #[example(["/mcp"])]
         endpoints: Option<List<Glob, 1>>,
@@ -62,13 +64,14 @@ section! {
         resources: Option<List<Glob, 1>>,
         /// What it is about: tools whose annotations, as their upstream last listed them, say all of this.
         #[example({ readOnlyHint = true })]
-        annotations: AnnotationHints => Vec::new(),
+        annotations: RuleAnnotations => Vec::new(),
     }
+    check check_claims;
 }
 
 section! {
     /// What the annotations of a tool say. Of a tool without them the specification's defaults hold.
-    struct RuleAnnotations {
+    pub struct RuleAnnotations {
         /// The tool changes nothing. Of one that does not say: false.
         read_only as "readOnlyHint": Option<bool>,
         /// The tool may destroy something. Of one that does not say: true.
@@ -78,6 +81,7 @@ section! {
         /// The tool reaches beyond what is known. Of one that does not say: true.
         open_world as "openWorldHint": Option<bool>,
     }
+    check annotation_hints => Vec<(Hint, bool)>;
 }
 
 choice! {
@@ -92,7 +96,7 @@ choice! {
 
 /// A string, or an array of strings.
 #[derive(Debug)]
-pub(super) struct Words;
+pub struct Words;
 
 impl Value for Words {
     type Out = Vec<String>;
@@ -114,50 +118,28 @@ impl Value for Words {
     }
 }
 
-/// Claims, each with its values.
-#[derive(Debug)]
-pub struct ClaimValues;
-
-impl Value for ClaimValues {
-    type Out = Vec<(String, Vec<String>)>;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
-        let claims = Map::<Words>::read(node, findings)?;
-        if claims.is_empty() {
-            findings.error(node.span(), "no claim: leave the key out for no condition");
-        }
-        Some(claims)
+fn check_claims(rule: Rule, table: Table<'_>, findings: &mut Findings) -> Rule {
+    if rule.claims.is_empty() {
+        findings.error_at(table, "claims", "no claim: leave the key out for no condition");
     }
-
-    fn schema(definitions: &mut Definitions) -> Json {
-        Map::<Words>::schema(definitions)
-    }
+    rule
 }
 
-/// What the annotations of a tool say.
-#[derive(Debug)]
-pub struct AnnotationHints;
-
-impl Value for AnnotationHints {
-    type Out = Vec<(Hint, bool)>;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
-        let hints = <RuleAnnotations as Value>::read(node, findings)?;
-        if Table::of(node).is_some_and(|table| table.entries().next().is_none()) {
-            findings.error(node.span(), "no annotation: leave the key out for no condition");
-        }
-        let keys = [
-            (Hint::ReadOnly, hints.read_only),
-            (Hint::Destructive, hints.destructive),
-            (Hint::Idempotent, hints.idempotent),
-            (Hint::OpenWorld, hints.open_world),
-        ];
-        Some(keys.into_iter().filter_map(|(hint, value)| Some((hint, value?))).collect())
+fn annotation_hints(
+    written: RuleAnnotations,
+    table: Table<'_>,
+    findings: &mut Findings,
+) -> Vec<(Hint, bool)> {
+    if table.entries().next().is_none() {
+        findings.error(table.span(), "no annotation: leave the key out for no condition");
     }
-
-    fn schema(definitions: &mut Definitions) -> Json {
-        RuleAnnotations::schema(definitions)
-    }
+    let hints = [
+        (Hint::ReadOnly, written.read_only),
+        (Hint::Destructive, written.destructive),
+        (Hint::Idempotent, written.idempotent),
+        (Hint::OpenWorld, written.open_world),
+    ];
+    hints.into_iter().filter_map(|(hint, value)| Some((hint, value?))).collect()
 }
 
 /// Names are distinct, and what a rule names exists.
@@ -167,13 +149,8 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.as_str());
     let is_damaged = findings.is_damaged(root);
     for (rule, table) in config.rules.iter().zip(root.tables("rule")) {
-        if findings.span(table, "name").is_some() && !names.insert(&rule.name) {
-            findings.error_at(
-                table,
-                "name",
-                format!("two rules are named `{}`: choose another name", rule.name),
-            );
-        }
+        let message = format!("two rules are named `{}`: choose another name", rule.name);
+        findings.unique(table, "name", &rule.name, &mut names, message);
         if !is_damaged {
             check_existing(table, "endpoints", &paths, "endpoint has the path", findings);
             check_existing(table, "upstreams", &upstreams, "upstream is named", findings);
@@ -195,7 +172,7 @@ fn check_existing<'e>(
     for (glob, span) in rule.texts(key) {
         let Ok(matcher) = Pattern::new(glob).map(|glob| glob.compile_matcher()) else { continue };
         if !existing.clone().any(|name| matcher.is_match(name)) {
-            let error = ConfigError::new(span, format!("no {what} `{glob}`"));
+            let error = Diagnostic::error(span, format!("no {what} `{glob}`"));
             findings.errors.push(error.suggest(nearest(glob, existing.clone())));
         }
     }

@@ -2,14 +2,11 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value as Json;
-
-use super::findings::{Findings, Node};
-use super::schema::Definitions;
+use super::findings::Findings;
 use super::section::section;
 use super::table::Table;
 use super::text::AbsolutePath;
-use super::value::{Count, DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, Period, SECOND_MS, Size, TIB, Value};
+use super::value::{Count, DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, Period, SECOND_MS, Size, TIB};
 
 section! {
     /// Bounds of the process.
@@ -98,7 +95,7 @@ section! {
         /// The keys that seal session ids; `trunkline session-key FILE` makes such a file, and puts a new key into it.
         /// Default: `session.key` in the state directory, made at the first start.
         #[example({ file = "/etc/trunkline/session.key" })]
-        key_file as "key": Option<KeyFilePath>,
+        key_file as "key": Option<KeyFile>,
         /// Time from `initialize` to the end of a session, whatever happens.
         expiry: Period<MINUTE_MS, { 30 * DAY_MS }> = "24h",
         /// Time after which an unused session's upstream sessions are closed, and its log level and subscriptions are
@@ -144,27 +141,16 @@ section! {
 
 section! {
     /// Where keys are kept.
-    struct KeyFile {
+    pub struct KeyFile {
         /// An absolute path.
         #[example("/etc/trunkline/session.key")]
         file: AbsolutePath,
     }
+    check path_of => PathBuf;
 }
 
-/// The path of a [`KeyFile`].
-#[derive(Debug)]
-pub struct KeyFilePath;
-
-impl Value for KeyFilePath {
-    type Out = PathBuf;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<PathBuf> {
-        <KeyFile as Value>::read(node, findings).map(|key| key.file)
-    }
-
-    fn schema(definitions: &mut Definitions) -> Json {
-        KeyFile::schema(definitions)
-    }
+fn path_of(key: KeyFile, _: Table<'_>, _: &mut Findings) -> PathBuf {
+    key.file
 }
 
 section! {

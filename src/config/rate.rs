@@ -4,16 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use http::HeaderName;
-use serde_json::Value as Json;
 
 use super::Config;
-use super::findings::{Findings, Node};
-use super::list::{List, Map};
-use super::schema::{Definitions, TableSchema};
-use super::section::{Group, section};
+use super::findings::Findings;
+use super::list::{Distinct, List, Map};
+use super::section::section;
 use super::table::Table;
 use super::text::{Any, Fault, Glob, RuleName, texts};
-use super::value::{Count, DAY_MS, HOUR_MS, Period, Value, choice};
+use super::value::{Count, DAY_MS, HOUR_MS, Period, choice};
 
 /// What the name of a mirrored parameter's header begins with.
 const PARAM_HEADER: &str = "mcp-param-";
@@ -29,14 +27,16 @@ section! {
     pub struct RateLimit {
         /// Its name, which refused clients and metrics show.
         #[example("search")]
+        #[missing("refused clients are told it")]
         name: RuleName,
         /// Whose calls are counted together: any of `principal` (without credentials, the address), `address` (of IPv6
         /// its /64), `endpoint`, `upstream`, `tool`, and `param:NAME` for the value of the header `Mcp-Param-NAME`, for
         /// each principal by itself and only where a limit by `principal` alone exists.
         #[example(["principal", "tool"])]
-        by: DistinctBy,
+        by: Distinct<By, 1>,
         /// Calls in a period.
         #[example(60)]
+        #[missing("say how many may be made in a period")]
         calls: Count<1, 10_000_000, u32>,
         /// The period.
         #[example("1m")]
@@ -107,25 +107,7 @@ choice! {
 
 texts! {
     /// One of the things that calls are told apart by.
-    By -> CountedBy, "^(principal|address|endpoint|upstream|tool|param:.+)$", counted_by;
-}
-
-/// Several of them, sorted, each once.
-#[derive(Debug)]
-pub struct DistinctBy;
-
-impl Value for DistinctBy {
-    type Out = Vec<CountedBy>;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Vec<CountedBy>> {
-        findings.once_each(node, "named twice: name each once");
-        let by: BTreeSet<CountedBy> = List::<By, 1>::read(node, findings)?.into_iter().collect();
-        Some(by.into_iter().collect())
-    }
-
-    fn schema(definitions: &mut Definitions) -> Json {
-        List::<By, 1>::schema(definitions)
-    }
+    pub By -> CountedBy, "^(principal|address|endpoint|upstream|tool|param:.+)$", counted_by;
 }
 
 impl RateLimit {
@@ -163,33 +145,18 @@ section! {
         #[example("10s")]
         calls_wait_max: Period<1, HOUR_MS> => Duration::from_secs(10),
     }
+    check where_bounded => Option<Concurrency>;
 }
 
-/// [`Concurrency`], where there is a bound. Keys that only matter then are refused without, as they would do nothing.
-#[derive(Debug)]
-pub struct MaybeConcurrency;
-
-impl Group for MaybeConcurrency {
-    type Out = Option<Concurrency>;
-
-    fn keys(names: &mut Vec<&'static str>) {
-        Concurrency::keys(names);
+/// Keys that only matter where there is a bound are refused without, as they would do nothing.
+fn where_bounded(bound: Concurrency, table: Table<'_>, findings: &mut Findings) -> Option<Concurrency> {
+    if table.has("calls_max") {
+        return Some(bound);
     }
-
-    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Option<Concurrency>> {
-        let concurrency = <Concurrency as Group>::read(table, findings)?;
-        if table.has("calls_max") {
-            return Some(Some(concurrency));
-        }
-        for key in ["calls_waiting_max", "calls_wait_max"] {
-            findings.error_at(table, key, format!("`{key}` is for upstreams with `calls_max`"));
-        }
-        Some(None)
+    for key in ["calls_waiting_max", "calls_wait_max"] {
+        findings.error_at(table, key, format!("`{key}` is for upstreams with `calls_max`"));
     }
-
-    fn describe(object: &mut TableSchema<'_>) {
-        Concurrency::describe(object);
-    }
+    None
 }
 
 fn counted_by(text: &str) -> Result<CountedBy, Fault> {
@@ -211,7 +178,8 @@ fn param(name: &str) -> Option<CountedBy> {
     (!name.is_empty() && header.parse::<HeaderName>().is_ok()).then_some(CountedBy::Param(header))
 }
 
-fn check_limit(limit: RateLimit, table: Table<'_>, findings: &mut Findings) -> RateLimit {
+fn check_limit(mut limit: RateLimit, table: Table<'_>, findings: &mut Findings) -> RateLimit {
+    limit.by.sort_unstable();
     if let Some(span) = findings.span(table, "burst").or_else(|| findings.span(table, "period"))
         && limit.period.saturating_mul(limit.burst) / limit.calls > RECOVERY_MAX
     {
@@ -241,13 +209,8 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     let mut names = BTreeSet::new();
     let tables = root.tables("limit");
     for (limit, &table) in config.rate_limits.iter().zip(&tables) {
-        if findings.span(table, "name").is_some() && !names.insert(&limit.name) {
-            findings.error_at(
-                table,
-                "name",
-                format!("two limits are named `{}`: choose another name", limit.name),
-            );
-        }
+        let message = format!("two limits are named `{}`: choose another name", limit.name);
+        findings.unique(table, "name", &limit.name, &mut names, message);
         for (key, known, kind) in [
             ("endpoints", config.endpoints.iter().map(|it| &it.path).collect::<Vec<_>>(), "endpoint"),
             ("upstreams", config.upstreams.iter().map(|it| &it.name).collect(), "upstream"),

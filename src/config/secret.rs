@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::error::Warning;
+use super::error::Diagnostic;
 use super::findings::{Findings, Node};
 use super::schema::Definitions;
 use super::table::Table;
@@ -42,7 +42,7 @@ pub struct Secret;
 
 /// A text that is not secret, or where a secret is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TextOrSecret {
+pub enum TextOrSecret {
     /// Written in the configuration.
     Text(String),
     /// Read from elsewhere.
@@ -102,7 +102,7 @@ const CLEAR_KEYS_TOLD_MAX: usize = 16;
 
 /// A warning for each API key that stands in `text`, be it in a comment: the file is for everybody to read, and holds
 /// digests.
-pub(super) fn clear_keys(text: &str) -> Vec<Warning> {
+pub(super) fn clear_keys(text: &str) -> Vec<Diagnostic> {
     let is_key = |(begin, _): &(usize, &str)| {
         let after = &text.as_bytes()[begin + API_KEY_PREFIX.len()..];
         after.get(..API_KEY_DIGITS).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
@@ -112,7 +112,7 @@ pub(super) fn clear_keys(text: &str) -> Vec<Warning> {
         let span = begin..begin + API_KEY_PREFIX.len() + API_KEY_DIGITS;
         let message = "a key in clear text: whoever may read this file can use it; remove it, and make its holder a new \
                        one with `trunkline key NAME`";
-        Warning::new(span, message).secret()
+        Diagnostic::warning(span, message).of_secret()
     })
     .collect()
 }

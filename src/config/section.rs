@@ -11,9 +11,15 @@
 //!         max: Option<Period<1, HOUR_MS>>,             may be left out
 //!         /// …
 //!         share: Count<1, 9> => max.is_some().into(),  its default depends on the keys before it
+//!         /// …
+//!         #[example("a")]
+//!         #[missing("every one has a name")]           what to do where it is missing, if the example says too little
+//!         name: Any,
 //!     }
 //!     groups { … }      keys of this table that are declared elsewhere
 //!     computed { … }    fields that are no keys; whoever checks the file fills them
+//!     one_of a | b;     of these keys, one must be there
+//!     check f;          what must hold between the keys; `check f => Out;` where they become something else
 //! }
 //! ```
 //!
@@ -24,7 +30,7 @@
 use toml::de::DeValue;
 
 use super::credentials::looks_secret;
-use super::error::{ConfigError, nearest};
+use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
 use super::schema::TableSchema;
 use super::table::Table;
@@ -53,8 +59,8 @@ pub(super) enum Absent<'a, T> {
     Default(&'static str),
     /// What others say.
     Computed(&'a dyn Fn() -> T),
-    /// An error, unless the type knows; the rest is checked with this TOML.
-    Example(&'static str),
+    /// An error, unless the type knows, with a help if there is one; the rest is checked with this TOML.
+    Example(&'static str, Option<&'static str>),
 }
 
 /// Keys under which somebody may have written a secret.
@@ -72,6 +78,7 @@ pub(super) fn key<V: Value>(
     findings.path.push(name.to_owned());
     findings.is_element = false;
     findings.may_hold_secret |= MAY_HOLD_SECRETS.contains(&name);
+    findings.may_be_absent = V::IS_OPTIONAL || !matches!(fallback, Absent::None | Absent::Example(..));
     let mut value = None;
     if let Some(node) = table.get(name) {
         value = V::read(node, findings);
@@ -83,19 +90,16 @@ pub(super) fn key<V: Value>(
         value = match fallback {
             Absent::Computed(value) => Some(value()),
             Absent::Default(toml) => constant::<V>(toml),
-            Absent::None | Absent::Example(_) => V::absent(findings),
+            Absent::None | Absent::Example(..) => V::absent(findings),
         };
     }
     findings.path.pop();
     (findings.is_element, findings.may_hold_secret) = outside;
-    if let (None, Absent::Example(example)) = (&value, fallback) {
+    if let (None, Absent::Example(example, help)) = (&value, fallback) {
         if !table.has(name) && !findings.is_misspelt(table) {
-            let heading = findings.heading();
-            let example = one_line(example);
-            findings.error(
-                table.span(),
-                format!("{heading} has no `{name}`: write for example `{name} = {example}`"),
-            );
+            let in_general = || format!("write for example `{name} = {}`", one_line(example));
+            let help = help.map_or_else(in_general, str::to_owned);
+            findings.error(table.span(), format!("{} has no `{name}`: {help}", findings.heading()));
         }
         value = constant::<V>(example);
     }
@@ -141,14 +145,14 @@ pub(super) fn read_table<G: Group>(table: Table<'_>, findings: &mut Findings) ->
     G::read(table, findings)
 }
 
-fn unknown_key(name: &str, span: std::ops::Range<usize>, known: &[&str], findings: &Findings) -> ConfigError {
+fn unknown_key(name: &str, span: std::ops::Range<usize>, known: &[&str], findings: &Findings) -> Diagnostic {
     let message = match findings.path.as_slice() {
         [] => format!("unknown key `{name}`"),
         _ => format!("unknown key `{name}` in {}", findings.heading()),
     };
     let suggestion = nearest(name, known.iter().copied())
         .unwrap_or_else(|| format!("the keys here are: {}", known.join(", ")));
-    let error = ConfigError::new(span, message).suggest(Some(suggestion));
+    let error = Diagnostic::error(span, message).suggest(Some(suggestion));
     if looks_secret(name) || findings.may_hold_secret { error.secret() } else { error }
 }
 
@@ -160,12 +164,14 @@ macro_rules! section {
             $(
                 $(#[doc = $doc:literal])+
                 $(#[example($($example:tt)+)])?
+                $(#[missing($missing:literal)])?
                 $field:ident $(as $key:literal)? : $type:ty $(= $default:expr)? $(=> $computed:expr)?
             ),* $(,)?
         }
         $(groups { $( $(#[doc = $group_doc:literal])+ $group:ident: $group_type:ty ),+ $(,)? })?
         $(computed { $( $(#[doc = $own_doc:literal])+ $own:ident: $own_type:ty ),+ $(,)? })?
-        $(check $check:path;)?
+        $(one_of $($alternative:ident)|+;)?
+        $(check $check:ident $(=> $out:ty)?;)?
     ) => {
         $(#[doc = $about])+
         #[derive(Debug, Clone, PartialEq, Eq $(, $($derive),+)?)]
@@ -176,7 +182,7 @@ macro_rules! section {
         }
 
         impl $crate::section::Group for $name {
-            type Out = Self;
+            type Out = $crate::section::section!(@out $($($out)?)?);
 
             fn keys(names: &mut Vec<&'static str>) {
                 names.extend([$( $crate::section::section!(@key $field $($key)?) ),*]);
@@ -186,12 +192,12 @@ macro_rules! section {
             fn read(
                 table: $crate::table::Table<'_>,
                 findings: &mut $crate::findings::Findings,
-            ) -> Option<Self> {
+            ) -> Option<Self::Out> {
                 $(
                     let $field = $crate::section::key::<$type>(
                         table,
                         $crate::section::section!(@key $field $($key)?),
-                        &$crate::section::section!(@fallback [$($default)?] [$($computed)?] [$($($example)+)?]),
+                        &$crate::section::section!(@fallback [$($default)?] [$($computed)?] [$($($example)+)?] [$($missing)?]),
                         findings,
                     )?;
                 )*
@@ -216,22 +222,23 @@ macro_rules! section {
                     );
                 )*
                 $($( <$group_type as $crate::section::Group>::describe(object); )+)?
+                $(object.one_of(&[$(stringify!($alternative)),+]);)?
             }
         }
 
         impl $crate::value::Value for $name {
-            type Out = Self;
+            type Out = <Self as $crate::section::Group>::Out;
             const IS_OPTIONAL: bool = true;
             const DEFAULT: Option<&'static str> = Some("{}");
 
             fn read(
                 node: &$crate::findings::Node<'_>,
                 findings: &mut $crate::findings::Findings,
-            ) -> Option<Self> {
+            ) -> Option<Self::Out> {
                 $crate::section::read::<Self>(node, findings)
             }
 
-            fn absent(findings: &mut $crate::findings::Findings) -> Option<Self> {
+            fn absent(findings: &mut $crate::findings::Findings) -> Option<Self::Out> {
                 <Self as $crate::section::Group>::read($crate::table::Table::ABSENT, findings)
             }
 
@@ -240,15 +247,24 @@ macro_rules! section {
             }
         }
     };
+    (@out) => { Self };
+    (@out $out:ty) => { $out };
     (@key $field:ident) => { stringify!($field) };
     (@key $field:ident $key:literal) => { $key };
     (@must_be_there) => { true };
     (@must_be_there $($fallback:tt)+) => { false };
     (@text) => { None };
     (@text $($toml:tt)+) => { Some(stringify!($($toml)+)) };
-    (@fallback [] [] []) => { $crate::section::Absent::None };
-    (@fallback [$default:expr] [] [$($example:tt)*]) => { $crate::section::Absent::Default(stringify!($default)) };
-    (@fallback [] [$computed:expr] [$($example:tt)*]) => { $crate::section::Absent::Computed(&|| $computed) };
-    (@fallback [] [] [$($example:tt)+]) => { $crate::section::Absent::Example(stringify!($($example)+)) };
+    (@fallback [] [] [] []) => { $crate::section::Absent::None };
+    (@fallback [$default:expr] [] [$($example:tt)*] []) => {
+        $crate::section::Absent::Default(stringify!($default))
+    };
+    (@fallback [] [$computed:expr] [$($example:tt)*] []) => { $crate::section::Absent::Computed(&|| $computed) };
+    (@fallback [] [] [$($example:tt)+] []) => {
+        $crate::section::Absent::Example(stringify!($($example)+), None)
+    };
+    (@fallback [] [] [$($example:tt)+] [$missing:literal]) => {
+        $crate::section::Absent::Example(stringify!($($example)+), Some($missing))
+    };
 }
 pub(super) use section;

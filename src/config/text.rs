@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use globset::Glob as Pattern;
 use serde_json::{Value as Json, json};
 
-use super::error::ConfigError;
+use super::error::Diagnostic;
 use super::findings::{Findings, Node};
 use super::schema::Definitions;
 use super::value::Value;
@@ -42,7 +42,7 @@ impl<T: Text> Value for T {
                 None
             }
             Err(fault) => {
-                findings.errors.push(ConfigError::new(node.span(), fault));
+                findings.errors.push(Diagnostic::error(node.span(), fault));
                 None
             }
         }
@@ -112,7 +112,13 @@ texts! {
     pub Scope -> String, "", |text: &str| checked(
         text,
         is_scope(text),
-        "not a scope: 1 to 256 visible ASCII characters, without quotes and `\\`; name each by itself",
+        "not a scope: 1 to 256 visible ASCII characters, without spaces, quotes and `\\`; name each by itself",
+    );
+    /// The name of a group.
+    pub GroupName -> String, "", |text: &str| checked(
+        text,
+        is_scope(text),
+        "not the name of a group: 1 to 256 visible ASCII characters, without spaces, quotes and `\\`",
     );
     /// What is compared with a claim of a token, byte for byte.
     pub Audience -> String, "", |text: &str| checked(

@@ -6,15 +6,15 @@ use serde_json::{Value as Json, json};
 
 use super::Config;
 use super::bridge::Bridge;
-use super::command::MaybeCommand;
-use super::credentials::{ClientTls, Credentials, check_urls};
+use super::command::Program;
+use super::credentials::{ClientTls, CredentialKeys, UpstreamTls, check_urls};
 use super::findings::{Findings, Node};
-use super::list::List;
+use super::list::{Distinct, List};
 use super::pins::Pins;
-use super::rate::MaybeConcurrency;
+use super::rate::Concurrency;
 use super::replicas::Replicas;
-use super::schema::{Definitions, TableSchema};
-use super::section::{Group, section};
+use super::schema::Definitions;
+use super::section::section;
 use super::table::Table;
 use super::text::texts;
 use super::url::{ServerUrl, Url};
@@ -27,7 +27,7 @@ section! {
     /// environment variable of the gateway, or a credential that systemd passes.
     pub struct Upstream {
         /// TLS towards it; for `https` URLs.
-        tls: ClientTls => ClientTls::default(),
+        tls: UpstreamTls => ClientTls::default(),
         /// What stands before its names in public names; the grammar of upstream names. Default: its name.
         #[example("wx")]
         prefix: UpstreamName => String::new(),
@@ -37,7 +37,7 @@ section! {
         /// The kinds of protocol revisions it speaks: `modern` (2026-07-28), `legacy` (2024-11-05 to 2025-11-25).
         /// Default: it is asked, at start and every few minutes.
         #[example(["modern", "legacy"])]
-        eras: Option<DistinctEras>,
+        eras: Option<Distinct<Era, 1, Eras>>,
         /// Time to open a connection.
         connect_timeout: Period<1, HOUR_MS> = "5s",
         /// Time to the head of a reply, and to the end of a JSON reply.
@@ -82,15 +82,15 @@ section! {
     }
     groups {
         /// Its replicas, distinct; at least one, unless it has a command.
-        urls: Urls,
+        urls: UrlKeys,
         /// How it knows the gateway.
-        credentials: Credentials,
+        credentials: CredentialKeys,
         /// How it is started, if it is a child process.
-        command: MaybeCommand,
+        command: Program,
         /// How the definitions of its tools are watched.
         pins: Pins,
         /// How many calls it gets at once; `None`: as many as come.
-        concurrency: MaybeConcurrency,
+        concurrency: Concurrency,
         /// Which replica a call goes to, and what becomes of those that fail.
         replicas: Replicas
     }
@@ -102,8 +102,8 @@ section! {
 }
 
 section! {
-    /// Where an upstream is.
-    struct UrlKeys {
+    /// Where an upstream is: the URLs of its replicas.
+    pub struct UrlKeys {
         /// Its URL: `https`, or `http` over a network you trust.
         #[example("http://127.0.0.1:9101/mcp")]
         url: Option<ServerUrl>,
@@ -111,6 +111,8 @@ section! {
         #[example(["https://files-1.example.com/mcp", "https://files-2.example.com/mcp"])]
         urls: Option<List<ServerUrl, 1>>,
     }
+    one_of url | urls | command;
+    check replica_urls => Vec<Url>;
 }
 
 choice! {
@@ -210,69 +212,28 @@ impl Upstream {
     }
 }
 
-/// Eras, each once.
-#[derive(Debug)]
-pub struct DistinctEras;
-
-impl Value for DistinctEras {
-    type Out = Eras;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Eras> {
-        findings.once_each(node, "the same era twice: name each once");
-        let eras = List::<Era, 1>::read(node, findings)?;
-        Some(Eras { legacy: eras.contains(&Era::Legacy), modern: eras.contains(&Era::Modern) })
+fn replica_urls(keys: UrlKeys, table: Table<'_>, findings: &mut Findings) -> Vec<Url> {
+    if table.has("command") {
+        return Vec::new();
     }
-
-    fn schema(definitions: &mut Definitions) -> Json {
-        let mut schema = List::<Era, 1>::schema(definitions);
-        schema["uniqueItems"] = true.into();
-        schema
+    if table.has("url") {
+        let message = "`url` and `urls` exclude each other: put all replicas in `urls`";
+        findings.error_at(table, "urls", message);
+    } else if !table.has("urls") && !findings.is_misspelt(table) {
+        let message = format!(
+            "{} has no `url`: write `url = \"http://HOST:PORT/mcp\"`, or the `command` that starts it",
+            findings.heading()
+        );
+        findings.error(table.span(), message);
     }
-}
-
-/// The URLs of an upstream's replicas.
-#[derive(Debug)]
-pub struct Urls;
-
-impl Group for Urls {
-    type Out = Vec<Url>;
-
-    fn keys(names: &mut Vec<&'static str>) {
-        UrlKeys::keys(names);
-    }
-
-    fn read(table: Table<'_>, findings: &mut Findings) -> Option<Vec<Url>> {
-        let UrlKeys { url, urls } = <UrlKeys as Group>::read(table, findings)?;
-        if table.has("command") {
-            return Some(Vec::new());
+    let mut distinct = BTreeSet::new();
+    let urls = keys.url.map(|url| vec![url]).or(keys.urls).unwrap_or_default();
+    for (url, node) in urls.iter().zip(table.elements("urls")) {
+        if !distinct.insert((&url.host, url.port, url.is_tls, &url.path_and_query)) {
+            findings.error(node.span(), "the same URL twice: name each replica once");
         }
-        if table.has("url") {
-            findings.error_at(
-                table,
-                "urls",
-                "`url` and `urls` exclude each other: put all replicas in `urls`",
-            );
-        } else if !table.has("urls") && !findings.is_misspelt(table) {
-            let message = format!(
-                "{} has no `url`: write `url = \"http://HOST:PORT/mcp\"`, or the `command` that starts it",
-                findings.heading()
-            );
-            findings.error(table.span(), message);
-        }
-        let mut distinct = BTreeSet::new();
-        let urls: Vec<Url> = url.map(|url| vec![url]).or(urls).unwrap_or_default();
-        for (url, node) in urls.iter().zip(table.elements("urls")) {
-            if !distinct.insert((&url.host, url.port, url.is_tls, &url.path_and_query)) {
-                findings.error(node.span(), "the same URL twice: name each replica once");
-            }
-        }
-        Some(urls)
     }
-
-    fn describe(object: &mut TableSchema<'_>) {
-        UrlKeys::describe(object);
-        object.one_of(&["url", "urls", "command"]);
-    }
+    urls
 }
 
 fn check_upstream(upstream: Upstream, table: Table<'_>, findings: &mut Findings) -> Upstream {

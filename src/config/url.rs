@@ -19,7 +19,7 @@ pub struct Url {
 
 texts! {
     /// The URL of a server that is called.
-    pub(super) ServerUrl -> Url, "^[Hh][Tt][Tt][Pp][Ss]?://[^@#]+$", |text: &str| server_url(text).map_err(Fault::from);
+    pub ServerUrl -> Url, "^[Hh][Tt][Tt][Pp][Ss]?://[^@#]+$", |text: &str| server_url(text).map_err(Fault::from);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

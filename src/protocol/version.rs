@@ -82,6 +82,16 @@ impl Eras {
     }
 }
 
+impl FromIterator<Era> for Eras {
+    fn from_iter<I: IntoIterator<Item = Era>>(eras: I) -> Self {
+        let none = Self { legacy: false, modern: false };
+        eras.into_iter().fold(none, |eras, era| Self {
+            legacy: eras.legacy || era == Era::Legacy,
+            modern: eras.modern || era == Era::Modern,
+        })
+    }
+}
+
 impl fmt::Display for Eras {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -154,11 +164,6 @@ impl Version {
             Self::Unknown
         }
     }
-}
-
-/// The revision of this name, if there is one.
-pub fn known_version(text: &str) -> Option<&'static str> {
-    MODERN.iter().chain(LEGACY).copied().find(|version| *version == text)
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ f.toml:9:13: error: secrets are sent there: write a URL that begins with `https:
 9 | token_url = "http://issuer.example/token"
   |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 
-f.toml:11:11: error: not a scope: 1 to 256 visible ASCII characters, without quotes and `\`; name each by itself
+f.toml:11:11: error: not a scope: 1 to 256 visible ASCII characters, without spaces, quotes and `\`; name each by itself
    |
 11 | scopes = ["a b"]
    |           ^^^^^

@@ -368,7 +368,7 @@ f.toml:4:54: error: `mcp.example.com:0` is not a host: write `host` or `host:por
         by: "[[endpoint]]
 hosts = []",
         rendered: "
-f.toml:4:9: error: `hosts` is empty: name at least one
+f.toml:4:9: error: `hosts` is empty: name at least one, or leave the key out
   |
 4 | hosts = []
   |         ^^

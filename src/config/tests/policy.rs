@@ -12,12 +12,12 @@ pub(super) const CASES: &[Case] = &[
         by: "[[rule]]
 [upstream.a]",
         rendered: r#"
-f.toml:6:1: error: [[rule]] has no `name`: write for example `name = "readers"`
+f.toml:6:1: error: [[rule]] has no `name`: the audit log names it
   |
 6 | [[rule]]
   | ^^^^^^^^
 
-f.toml:6:1: error: [[rule]] has no `effect`: write for example `effect = "allow"`
+f.toml:6:1: error: [[rule]] has no `effect`: write `effect = "allow"` or `effect = "deny"`
   |
 6 | [[rule]]
   | ^^^^^^^^
@@ -37,7 +37,7 @@ scopes = ["a b"]
 annotations = {}
 [upstream.a]"#,
         rendered: r#"
-f.toml:9:10: error: `groups` is empty: name at least one
+f.toml:9:10: error: `groups` is empty: name at least one, or leave the key out
   |
 9 | groups = []
   |          ^^
@@ -57,7 +57,7 @@ f.toml:12:10: error: not a glob: unclosed character class; missing ']'
 12 | tools = ["["]
    |          ^^^
 
-f.toml:13:11: error: not a scope: 1 to 256 visible ASCII characters, without quotes and `\`; name each by itself
+f.toml:13:11: error: not a scope: 1 to 256 visible ASCII characters, without spaces, quotes and `\`; name each by itself
    |
 13 | scopes = ["a b"]
    |           ^^^^^

@@ -306,12 +306,12 @@ f.toml:11:7: error: [session.key] has no `file`: write for example `file = "/etc
 [[api_key]]
 "#,
         rendered: r#"
-f.toml:10:1: error: [[api_key]] has no `name`: write for example `name = "ci"`
+f.toml:10:1: error: [[api_key]] has no `name`: name who calls with it
    |
 10 | [[api_key]]
    | ^^^^^^^^^^^
 
-f.toml:10:1: error: [[api_key]] has no `sha256`: write for example `sha256 = "ae56561dd02fb117cb5fd7c6bab4ffb1e09d40f5b19a0b75b2af07297e03aa20"`
+f.toml:10:1: error: [[api_key]] has no `sha256`: `trunkline key NAME` makes a key and its entry
    |
 10 | [[api_key]]
    | ^^^^^^^^^^^

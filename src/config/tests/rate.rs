@@ -9,7 +9,7 @@ pub(super) const CASES: &[Case] = &[
         replace: "[[endpoint]]",
         by: "[[limit]]\n[[endpoint]]",
         rendered: r#"
-f.toml:3:1: error: [[limit]] has no `name`: write for example `name = "search"`
+f.toml:3:1: error: [[limit]] has no `name`: refused clients are told it
   |
 3 | [[limit]]
   | ^^^^^^^^^
@@ -19,7 +19,7 @@ f.toml:3:1: error: [[limit]] has no `by`: write for example `by = ["principal", 
 3 | [[limit]]
   | ^^^^^^^^^
 
-f.toml:3:1: error: [[limit]] has no `calls`: write for example `calls = 60`
+f.toml:3:1: error: [[limit]] has no `calls`: say how many may be made in a period
   |
 3 | [[limit]]
   | ^^^^^^^^^
@@ -70,7 +70,7 @@ f.toml:15:7: error: use `principal`, `address`, `endpoint`, `upstream`, `tool`, 
 15 | by = ["client", "tool", "tool"]
    |       ^^^^^^^^
 
-f.toml:15:25: error: named twice: name each once
+f.toml:15:25: error: `tool` is named twice
    |
 15 | by = ["client", "tool", "tool"]
    |                         ^^^^^^

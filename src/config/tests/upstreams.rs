@@ -37,7 +37,7 @@ f.toml:7:10: error: `9x` cannot be a prefix: use a lower-case letter, then up to
         by: "[upstream.a]
 eras = []",
         rendered: "
-f.toml:7:8: error: `eras` is empty: name at least one
+f.toml:7:8: error: `eras` is empty: name at least one, or leave the key out
   |
 7 | eras = []
   |        ^^
@@ -49,7 +49,7 @@ f.toml:7:8: error: `eras` is empty: name at least one
         by: r#"[upstream.a]
 eras = ["modern", "modern"]"#,
         rendered: r#"
-f.toml:7:19: error: the same era twice: name each once
+f.toml:7:19: error: `modern` is named twice
   |
 7 | eras = ["modern", "modern"]
   |                   ^^^^^^^^
@@ -96,7 +96,7 @@ f.toml:8:7: error: `url` and `command` exclude each other: keep one
         replace: r#"url = "http://127.0.0.1:9101/""#,
         by: "command = []",
         rendered: "
-f.toml:7:11: error: `command` is empty: name at least one
+f.toml:7:11: error: `command` is empty: name at least one, or leave the key out
   |
 7 | command = []
   |           ^^
@@ -143,7 +143,7 @@ f.toml:7:8: error: `args` is for upstreams that are started by a `command`
         replace: r#"url = "http://127.0.0.1:9101/""#,
         by: "urls = []",
         rendered: "
-f.toml:7:8: error: `urls` is empty: name at least one
+f.toml:7:8: error: `urls` is empty: name at least one, or leave the key out
   |
 7 | urls = []
   |        ^^
