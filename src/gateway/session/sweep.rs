@@ -102,6 +102,7 @@ impl Sessions {
                     self.forgotten.fetch_add(1, Ordering::Relaxed);
                 }
             }
+            shard.shrink();
         }
         self.sweep_lists();
         *self.unsure.lock() = unsure;

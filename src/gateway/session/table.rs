@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::SessionId;
 use super::session_state::SessionState;
+use crate::access::limit::quota::shrink;
 
 const SHARDS: usize = 64;
 /// Ended sessions that a shard remembers: half a million in all, which is 30 MiB of journal.
@@ -67,6 +68,13 @@ fn index(session: SessionId) -> usize {
 }
 
 impl SessionShard {
+    /// Gives room back that it does not use.
+    pub(super) fn shrink(&mut self) {
+        shrink(&mut self.live);
+        shrink(&mut self.revoked);
+        shrink(&mut self.seen);
+    }
+
     /// Whether others were asked of it at this epoch.
     pub(super) fn has_seen(&self, session: SessionId, epoch: u64) -> bool {
         self.seen.get(&session) == Some(&epoch)
@@ -105,6 +113,24 @@ impl SessionShard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_for_many_goes_once_there_are_few() {
+        let mut shard = SessionShard::default();
+        for number in 0..1000 {
+            shard.revoke(SessionId(number), 10);
+            shard.see(SessionId(number), 1, SEEN_PER_SHARD_MAX);
+        }
+        let full = (shard.revoked.capacity(), shard.seen.capacity());
+        shard.shrink();
+        assert_eq!((shard.revoked.capacity(), shard.seen.capacity()), full, "they are in use");
+        shard.revoked.retain(|session, _| session.0 < 100);
+        shard.seen.clear();
+        shard.shrink();
+        assert_eq!(shard.revoked.len(), 100);
+        assert!((200..full.0 / 2).contains(&shard.revoked.capacity()), "{}", shard.revoked.capacity());
+        assert_eq!(shard.seen.capacity(), 0);
+    }
 
     #[test]
     fn a_full_shard_forgets_what_expires_next() {

@@ -3,6 +3,7 @@
 //! Invariant: what a [`QuotaPermit`] took is given back when it is dropped.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -59,7 +60,9 @@ impl PrincipalQuotas {
 
     pub(crate) fn sweep(&self) {
         // Places are taken under the lock, so that none is in a room that is forgotten.
-        self.rooms.lock().retain(|_, room| room.taken() > 0);
+        let mut rooms = self.rooms.lock();
+        rooms.retain(|_, room| room.taken() > 0);
+        shrink(&mut rooms);
     }
 }
 
@@ -102,6 +105,16 @@ impl Quota {
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A map with room for no more than this many keeps it.
+const ROOM_KEPT: usize = 64;
+
+/// Gives room back that a map does not use, and leaves enough for it not to grow again at once.
+pub(crate) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.capacity() > ROOM_KEPT.max(4 * map.len()) {
+        map.shrink_to(2 * map.len());
     }
 }
 
