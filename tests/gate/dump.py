@@ -15,7 +15,10 @@ LEVEL = re.compile(r"'\d+$")
 #: A thread with a smaller part of all instructions does not work for the calls.
 BUSY_PART = 0.02
 
-ALLOCATION = re.compile(r"(malloc|calloc|realloc|memalign|posix_memalign|aligned_alloc)$")
+#: glibc's, and jemalloc's by the names that they have in the binary.
+ALLOCATION = re.compile(
+    r"(_rjem_)?(malloc|calloc|realloc|memalign|posix_memalign|aligned_alloc)$|_rjem_(mallocx|rallocx)$"
+)
 COPY = re.compile(r"_*mem(cpy|move)(_|$)")
 #: Where tokio's run queue enters a task, whatever its type; nothing is inlined into it, as it is called by pointer.
 TASK_POLL = re.compile(r"tokio::runtime::task::raw::poll(::<.*>)?$")

@@ -86,9 +86,11 @@ class Threads(unittest.TestCase):
 
 class Names(unittest.TestCase):
     def test_allocations(self):
-        for name in ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"):
+        glibc = ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign")
+        jemalloc = ("_rjem_malloc", "_rjem_calloc", "_rjem_realloc", "_rjem_mallocx", "_rjem_rallocx")
+        for name in (*glibc, *jemalloc):
             self.assertTrue(dump.ALLOCATION.match(name), name)
-        for name in ("malloc_consolidate", "_int_malloc", "free", "__rust_alloc"):
+        for name in ("malloc_consolidate", "_int_malloc", "free", "__rust_alloc", "_rjem_sdallocx", "_rjem_je_malloc_default"):
             self.assertFalse(dump.ALLOCATION.match(name), name)
 
     def test_copies(self):
