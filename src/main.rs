@@ -32,6 +32,13 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use net::guardian;
+use tikv_jemallocator::Jemalloc;
+
+/// Threads of its own give back what has been free for ten seconds. glibc keeps it: 25,000 sessions that are over leave
+/// four times the memory that the process started with, and thirteen times with streams. How it is set up:
+/// `.cargo/config.toml`.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     guardian::main(std::env::args_os()).unwrap_or_else(|| commands::main(commands::Arguments::parse()))

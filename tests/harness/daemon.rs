@@ -176,10 +176,18 @@ impl Daemon {
 
     /// The most memory the process has held so far, in bytes.
     pub(crate) fn peak_resident_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    /// The memory the process holds that is not the text of a file, in bytes.
+    pub(crate) fn anonymous_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:")
+    }
+
+    fn status_bytes(&self, name: &str) -> u64 {
         let status =
             fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process is alive");
-        let line =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel counts memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel counts memory");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
     }
 

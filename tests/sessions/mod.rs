@@ -6,6 +6,7 @@
 //! | File | The question it answers |
 //! |---|---|
 //! | [`lifetime`] | How does a session begin, what reaches which upstream in it, how does it end, and what does it survive? |
+//! | [`memory`] | What becomes of the memory that sessions took? |
 //! | [`revisions`] | Which revision is spoken with the client and with each upstream, and what differs between them? |
 //! | [`get_streams`] | What comes on the stream that a client opens by GET, and where does it go on after a break? |
 //! | [`upstream_streams`] | On which streams does an upstream speak unasked, and what is it told of the client? |
@@ -17,6 +18,7 @@
 mod get_streams;
 mod http_sse;
 mod lifetime;
+mod memory;
 mod message_order;
 mod resume;
 mod revisions;
