@@ -9,10 +9,10 @@ use clap::Args;
 use super::admin::AdminArgs;
 use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use protocol::text::{shown_json, shown_lines};
-use tools::admin_client::client::{AdminClient, AdminError, object};
+use status::Status;
+use tools::admin_client::client::{AdminClient, AdminError};
 use tools::admin_client::problem::{self, problems};
 use tools::admin_client::report::StatusReport;
-use tools::admin_client::status::Status;
 use tools::terminal;
 use tools::terminal::progress::Progress;
 use tools::terminal::put;
@@ -49,7 +49,9 @@ pub(super) fn status(options: &StatusArgs) -> ExitCode {
             return super::exit_code(&error, EXIT_COMMAND_LINE);
         }
     };
-    let answer = ask(&admin).and_then(|text| object(&text).map(|object| (text, Status::read(&object))));
+    let answer = ask(&admin).and_then(|text| {
+        status::parse(&text).ok_or(AdminError::Nonsense).map(|status: Status| (text, status))
+    });
     let (text, status) = match answer {
         Ok(answer) => answer,
         Err(fault) => {

@@ -247,7 +247,7 @@ fn a_key_counts_that_is_typed_while_the_size_changes() {
     for round in 0..100 {
         // Each a column that the other table does not have.
         let (columns, key, shown) =
-            if round % 2 == 0 { (199, "2", "SESSIONS") } else { (200, "1", "REPLICAS") };
+            if round % 2 == 0 { (199, "2", "UPSTREAMS") } else { (200, "1", "REPLICAS") };
         for rows in [49, 48, 50] {
             terminal.resize((columns, rows));
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use status::{HistoryLine, Lines, Recent, Sample};
 
 use crate::telemetry::totals::{Figures, Total, Totals};
 
@@ -30,15 +30,6 @@ pub(super) struct Moment {
     pub(super) since: Duration,
 }
 
-/// What went on in one interval: calls and errors per second, latencies in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Rates {
-    calls: f64,
-    errors: f64,
-    p50: Option<f64>,
-    p99: Option<f64>,
-}
-
 /// What went on lately.
 #[derive(Debug)]
 pub(super) struct History {
@@ -56,7 +47,7 @@ pub(super) struct History {
 #[derive(Debug, Default)]
 struct Line {
     last: Option<Total>,
-    intervals: VecDeque<Option<Rates>>,
+    intervals: VecDeque<Option<Recent>>,
 }
 
 /// Whose line.
@@ -116,21 +107,18 @@ impl History {
         self.before = Some(std::mem::replace(&mut self.latest, figures));
     }
 
-    /// How many samples there were, when the latest one was, and what time it was about.
-    pub(super) fn sample(&self) -> Value {
-        json!({ "number": self.number, "at_s": self.moments.back().map_or(self.begun_s, |last| last.at_s),
-            "interval_s": self.interval().as_secs_f64() })
+    /// The latest sample.
+    pub(super) fn sample(&self) -> Sample {
+        Sample {
+            number: Some(self.number),
+            at_s: self.moments.back().map_or(self.begun_s, |last| last.at_s),
+            interval_s: Some(self.interval().as_secs_f64()),
+        }
     }
 
     /// The latest interval of a line.
-    pub(super) fn recent(&self, subject: Subject<'_>) -> Value {
-        let latest = self.line(subject).and_then(|line| line.intervals.back().copied().flatten());
-        json!({
-            "calls_per_s": latest.map(|rates| rates.calls),
-            "errors_per_s": latest.map(|rates| rates.errors),
-            "p50_s": latest.and_then(|rates| rates.p50),
-            "p99_s": latest.and_then(|rates| rates.p99),
-        })
+    pub(super) fn recent(&self, subject: Subject<'_>) -> Recent {
+        self.line(subject).and_then(|line| line.intervals.back().cloned().flatten()).unwrap_or_default()
     }
 
     /// How often a tool was called in the latest interval, by these names at these endpoints.
@@ -144,18 +132,18 @@ impl History {
     }
 
     /// Every line, oldest interval first.
-    pub(super) fn lines(&self) -> Value {
-        let lines = |lines: &BTreeMap<String, Line>| -> serde_json::Map<String, Value> {
+    pub(super) fn lines(&self) -> status::History {
+        let lines = |lines: &BTreeMap<String, Line>| {
             lines.iter().map(|(name, line)| (name.clone(), self.written(line))).collect()
         };
-        json!({
-            "number": self.number,
-            "interval_s": self.interval().as_secs_f64(),
-            "at_s": self.moments.iter().map(|moment| moment.at_s).collect::<Vec<_>>(),
-            "all": self.written(&self.all),
-            "endpoints": lines(&self.endpoints),
-            "upstreams": lines(&self.upstreams),
-        })
+        status::History {
+            number: self.number,
+            interval_s: Some(self.interval().as_secs_f64()),
+            at_s: self.moments.iter().map(|moment| moment.at_s).collect(),
+            all: self.written(&self.all),
+            endpoints: lines(&self.endpoints),
+            upstreams: lines(&self.upstreams),
+        }
     }
 
     fn interval(&self) -> Duration {
@@ -171,25 +159,25 @@ impl History {
     }
 
     /// Its intervals, as many as there are moments.
-    fn written(&self, line: &Line) -> Value {
+    fn written(&self, line: &Line) -> Lines {
         let missing = self.moments.len().saturating_sub(line.intervals.len());
         let intervals = || std::iter::repeat_n(&None, missing).chain(&line.intervals);
-        let each = |value: fn(&Rates) -> Option<f64>| {
-            intervals().map(|rates| rates.as_ref().and_then(value)).collect::<Vec<_>>()
+        let each = |value: fn(&Recent) -> Option<f64>| {
+            HistoryLine(intervals().map(|rates| rates.as_ref().and_then(value)).collect())
         };
-        json!({
-            "calls_per_s": each(|rates| Some(rates.calls)),
-            "errors_per_s": each(|rates| Some(rates.errors)),
-            "p50_s": each(|rates| rates.p50),
-            "p99_s": each(|rates| rates.p99),
-        })
+        Lines {
+            calls_per_s: each(|rates| rates.calls_per_s),
+            errors_per_s: each(|rates| rates.errors_per_s),
+            p50_s: each(|rates| rates.p50_s),
+            p99_s: each(|rates| rates.p99_s),
+        }
     }
 }
 
 impl Line {
     fn add(&mut self, since: Duration, now: Total) {
         // What was counted while nobody looked belongs to no interval.
-        let rates = self.last.as_ref().map(|before| Rates::of(&now.since(before), since));
+        let rates = self.last.as_ref().map(|before| rates(&now.since(before), since));
         if self.intervals.len() == SAMPLES_MAX {
             self.intervals.pop_front();
         }
@@ -198,14 +186,13 @@ impl Line {
     }
 }
 
-impl Rates {
-    fn of(counted: &Total, since: Duration) -> Self {
-        Self {
-            calls: per_second(counted.calls, since),
-            errors: per_second(counted.errors, since),
-            p50: counted.quantile(50),
-            p99: counted.quantile(99),
-        }
+/// What went on in an interval of this length.
+fn rates(counted: &Total, since: Duration) -> Recent {
+    Recent {
+        calls_per_s: Some(per_second(counted.calls, since)),
+        errors_per_s: Some(per_second(counted.errors, since)),
+        p50_s: counted.quantile(50),
+        p99_s: counted.quantile(99),
     }
 }
 
@@ -228,10 +215,16 @@ fn per_second(count: u64, since: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde::Serialize;
+    use serde_json::{Value, json};
 
     use super::*;
 
     const BOUNDS: [f64; 3] = [0.1, 1.0, 10.0];
+
+    fn json_of(told: &impl Serialize) -> Value {
+        serde_json::to_value(told).expect("it can be written")
+    }
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -262,8 +255,8 @@ mod tests {
     fn an_interval_is_what_came_since_the_one_before() {
         let mut history = begun();
         let nothing = json!({"calls_per_s": null, "errors_per_s": null, "p50_s": null, "p99_s": null});
-        assert_eq!(history.recent(Subject::All), nothing);
-        assert_eq!(history.sample(), json!({"number": 0, "at_s": 100, "interval_s": 5.0}));
+        assert_eq!(json_of(&history.recent(Subject::All)), nothing);
+        assert_eq!(json_of(&history.sample()), json!({"number": 0, "at_s": 100, "interval_s": 5.0}));
         assert_eq!(history.tool_calls_per_s(&[("/a", "t")]), None);
         history.add(moment(105), figures(&[0.05; 10], 1), &names(&["/a"]), &names(&["u"]));
         history.add(
@@ -275,18 +268,18 @@ mod tests {
         // The slowest one is beyond the last bound.
         let expected = json!({"calls_per_s": 1.2, "errors_per_s": 0.4, "p50_s": 1.0, "p99_s": null});
         for subject in [Subject::All, Subject::Endpoint("/a"), Subject::Upstream("u")] {
-            assert_eq!(history.recent(subject), expected, "{subject:?}");
+            assert_eq!(json_of(&history.recent(subject)), expected, "{subject:?}");
         }
         assert_eq!(history.tool_calls_per_s(&[("/a", "t")]), Some(1.2));
         assert_eq!(history.tool_calls_per_s(&[("/a", "unknown")]), Some(0.0));
         let line = json!({"calls_per_s": [2.0, 1.2], "errors_per_s": [0.2, 0.4], "p50_s": [0.1, 1.0], "p99_s": [0.1, null]});
         let all = json!({"number": 2, "interval_s": 5.0, "at_s": [105, 110], "all": line,
             "endpoints": {"/a": line}, "upstreams": {"u": line}});
-        assert_eq!(history.lines(), all);
-        assert_eq!(history.sample(), json!({"number": 2, "at_s": 110, "interval_s": 5.0}));
+        assert_eq!(json_of(&history.lines()), all);
+        assert_eq!(json_of(&history.sample()), json!({"number": 2, "at_s": 110, "interval_s": 5.0}));
         history.add(moment(115), figures(&[0.05; 16], 3), &names(&["/a"]), &names(&["u"]));
-        assert_eq!(history.recent(Subject::All)["p50_s"], Value::Null, "nothing was called");
-        assert_eq!(history.recent(Subject::All)["calls_per_s"], json!(0.0));
+        assert_eq!(history.recent(Subject::All).p50_s, None, "nothing was called");
+        assert_eq!(history.recent(Subject::All).calls_per_s, Some(0.0));
     }
 
     #[test]
@@ -294,12 +287,12 @@ mod tests {
         let mut history = begun();
         history.add(moment(105), figures(&[0.05; 10], 0), &names(&["/a"]), &names(&["u"]));
         history.add(moment(110), figures(&[0.05; 20], 0), &names(&["/a", "/b"]), &names(&["new"]));
-        assert_eq!(history.lines()["endpoints"]["/a"]["calls_per_s"], json!([2.0, 2.0]));
-        assert_eq!(history.lines()["endpoints"]["/b"]["calls_per_s"], json!([null, null]));
-        assert_eq!(history.lines()["upstreams"]["u"], Value::Null, "it is gone");
+        assert_eq!(json_of(&history.lines())["endpoints"]["/a"]["calls_per_s"], json!([2.0, 2.0]));
+        assert_eq!(json_of(&history.lines())["endpoints"]["/b"]["calls_per_s"], json!([null, null]));
+        assert_eq!(json_of(&history.lines())["upstreams"]["u"], Value::Null, "it is gone");
         history.add(moment(115), figures(&[0.05; 30], 0), &names(&["/a", "/b"]), &names(&["u", "new"]));
-        assert_eq!(history.lines()["endpoints"]["/b"]["calls_per_s"], json!([null, null, 0.0]));
-        let back = &history.lines()["upstreams"]["u"]["calls_per_s"];
+        assert_eq!(json_of(&history.lines())["endpoints"]["/b"]["calls_per_s"], json!([null, null, 0.0]));
+        let back = &json_of(&history.lines())["upstreams"]["u"]["calls_per_s"];
         assert_eq!(back, &json!([null, null, null]), "what was counted meanwhile is no rate");
     }
 
@@ -330,7 +323,7 @@ mod tests {
                 let moment = Moment { at_s: number as u64, since };
                 history.add(moment, figures(&seconds, seconds.len() as u64 / 2), &names(&["/a"]), &upstreams);
             }
-            let told = history.lines();
+            let told = json_of(&history.lines());
             let length = steps.len().min(SAMPLES_MAX);
             prop_assert_eq!(told["at_s"].as_array().map(Vec::len), Some(length));
             prop_assert_eq!(told["upstreams"].as_object().map(serde_json::Map::len), Some(usize::from(steps[steps.len() - 1].2)));

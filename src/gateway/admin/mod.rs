@@ -9,7 +9,7 @@
 //! | `routes.rs` | what is answered |
 //! | `latest.rs` | one answer for all who wait for it |
 //! | `status.rs`, `servers.rs` | the state of the gateway |
-//! | `tools.rs`, `query.rs` | its tools, as they are asked for |
+//! | `tools.rs` | its tools, as they are asked for |
 //! | `sampler.rs`, `history.rs` | what went on lately |
 //! | `page.rs`, `page/` | the page that shows it |
 //!
@@ -21,7 +21,6 @@ mod door;
 mod history;
 mod latest;
 mod page;
-mod query;
 mod routes;
 mod sampler;
 mod servers;

@@ -23,13 +23,13 @@ use tokio::time::timeout;
 use super::door::{self, Refused};
 use super::latest::Latest;
 use super::page::Page;
-use super::query::Query;
 use super::sampler::Sampler;
 use super::{Process, servers, status, tools};
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
 use crate::telemetry::logs;
+use ::status::ToolsQuery;
 use config::LogLevel;
 use net::tasks::Tasks;
 
@@ -228,7 +228,7 @@ impl Desk {
 
     async fn tools(&self, query: &str) -> Answer {
         let refused = |why: String| page(StatusCode::BAD_REQUEST, TEXT, why + "\n");
-        let query = match Query::read(query) {
+        let query = match ToolsQuery::read(query) {
             Ok(query) => query,
             Err(why) => return refused(why),
         };

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
 use super::history::{History, INTERVAL_MIN, Moment, interval_after};
-use super::status::unix_s;
+use super::status::{json_line, unix_s};
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::telemetry::totals::{Figures, Sums};
@@ -54,10 +54,7 @@ impl Sampler {
 
     /// What went on lately, as text.
     pub(super) fn history_text(&self) -> Bytes {
-        // Nothing in it can fail to be written.
-        let mut text = serde_json::to_vec(&self.history().lines()).unwrap_or_default();
-        text.push(b'\n');
-        text.into()
+        json_line(&self.history().lines())
     }
 
     /// What went on lately.

@@ -4,16 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use prometheus::{IntCounter, IntGauge};
-use serde_json::{Value, json};
+use status::{
+    BridgeState, CallSlots, Children, EndpointState, PinState, Recent, ReplicaState, UpstreamState,
+};
 
 use super::history::{History, Subject};
+use super::status::count;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
 use crate::tables::lists::part::ListPart;
 use crate::telemetry::metrics::families::BridgeSeries;
-use crate::telemetry::totals::{Figures, Total};
+use crate::telemetry::totals::{Figures, Total, Totals};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
 use protocol::version::Eras;
@@ -31,6 +34,20 @@ pub(super) struct Seen<'s> {
     pub(super) history: &'s History,
 }
 
+impl Seen<'_> {
+    /// What was counted of one subject; nothing where nothing is measured.
+    fn figures(
+        &self,
+        totals: impl Fn(&Figures) -> &Totals,
+        name: &str,
+        subject: Subject<'_>,
+    ) -> status::Figures {
+        let Some(all) = self.figures else { return status::Figures::default() };
+        let none = Total::default();
+        figures(totals(all).get(name).unwrap_or(&none), self.history.recent(subject))
+    }
+}
+
 /// Endpoints of which no upstream is fit, a line each.
 pub(super) fn unfit(state: &State) -> impl Iterator<Item = String> {
     let snapshot = state.snapshot.load_full();
@@ -41,8 +58,7 @@ pub(super) fn unfit(state: &State) -> impl Iterator<Item = String> {
 }
 
 /// All endpoints, in configured order.
-pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<Value> {
-    let none = Total::default();
+pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<EndpointState> {
     let mut lists: HashMap<u64, usize> = HashMap::new();
     for (key, merged) in &state.catalog.merged {
         if key.kind == CatalogQuery::List(List::Tools) {
@@ -52,109 +68,107 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
     }
     let one = |endpoint: &Arc<Endpoint>| {
         let members = endpoint.members.iter().filter_map(|at| snapshot.upstreams.get(*at));
-        let known: Vec<_> = members.clone().filter_map(|upstream| seen.tools.get(&upstream.id)).collect();
+        let known: Vec<_> = members.filter_map(|upstream| seen.tools.get(&upstream.id)).collect();
         // What crosses untouched is kept as its upstream's.
         let untouched = || known.iter().map(|known| known.bytes).sum::<usize>();
-        let mut told = json!({
-            "path": endpoint.config.path,
-            "eras": eras(Some(endpoint.eras())),
-            "upstreams": endpoint.config.upstreams,
-            "names": match endpoint.config.names {
-                Names::Transparent => "transparent",
-                Names::Prefixed => "prefixed",
-                Names::Bare => "bare",
-            },
-            "auth": endpoint.config.auth.iter().copied().map(auth_method).collect::<Vec<_>>(),
-            "fit": is_fit(snapshot, endpoint),
-            "tools": known.iter().map(|known| known.count).sum::<usize>(),
-            "list_bytes": lists.get(&endpoint.id).copied().unwrap_or_else(untouched),
-        });
         let path = &endpoint.config.path;
-        let total = seen.figures.map(|figures| figures.endpoints.get(path).unwrap_or(&none));
-        add_totals(&mut told, total, seen.history.recent(Subject::Endpoint(path)));
-        told
+        let names = match endpoint.config.names {
+            Names::Transparent => "transparent",
+            Names::Prefixed => "prefixed",
+            Names::Bare => "bare",
+        };
+        EndpointState {
+            path: path.clone(),
+            eras: eras(Some(endpoint.eras())),
+            upstreams: endpoint.config.upstreams.clone(),
+            names: Some(names.to_owned()),
+            auth: Some(endpoint.config.auth.iter().copied().map(auth_method).collect()),
+            fit: Some(is_fit(snapshot, endpoint)),
+            tools: Some(count(known.iter().map(|known| known.count).sum::<usize>())),
+            list_bytes: Some(count(lists.get(&endpoint.id).copied().unwrap_or_else(untouched))),
+            figures: seen.figures(|figures| &figures.endpoints, path, Subject::Endpoint(path)),
+        }
     };
     snapshot.endpoints.iter().map(one).collect()
 }
 
 /// All upstreams, in configured order.
-pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<Value> {
-    let none = Total::default();
+pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<UpstreamState> {
     let one = |upstream: &Arc<Upstream>| {
         let (name, series) = (&upstream.config.name, &upstream.series);
         let known = seen.tools.get(&upstream.id);
-        let mut told = json!({
-            "name": name,
-            "transport": match &upstream.transport { Transport::Http(_) => "http", Transport::Stdio(_) => "stdio" },
-            "eras": eras(upstream.eras()),
-            "fit": is_upstream_fit(upstream),
-            "tools": known.map(|known| known.count),
-            "list_bytes": known.map(|known| known.bytes),
-            "connections": series.connections.get(),
-            "connects_failed": series.connects.error.get(),
-            "retries": series.retries.get(),
-            "breaker_openings": series.breaker_openings.get(),
-            "sessions_opened": series.sessions_opened.get(),
-            "sessions_lost": series.sessions_lost.get(),
-            "listens": series.listens.get(),
-            "replicas": upstream.replicas.load().iter().map(|one| replica(one)).collect::<Vec<_>>(),
-        });
-        let total = seen.figures.map(|figures| figures.upstreams.get(name).unwrap_or(&none));
-        add_totals(&mut told, total, seen.history.recent(Subject::Upstream(name)));
-        if let Transport::Stdio(children) = &upstream.transport {
-            let children = children.series();
-            told["children"] = json!({
-                "running": children.running.get(),
-                "starts": children.starts.ok.get(),
-                "crashes": children.crashes.get(),
-                "crash_loop": children.crash_loop.get() == 1,
-            });
+        let (transport, children) = match &upstream.transport {
+            Transport::Http(_) => ("http", None),
+            Transport::Stdio(children) => ("stdio", Some(children.series())),
+        };
+        UpstreamState {
+            name: name.clone(),
+            transport: transport.to_owned(),
+            eras: eras(upstream.eras()),
+            fit: Some(is_upstream_fit(upstream)),
+            tools: known.map(|known| count(known.count)),
+            list_bytes: known.map(|known| count(known.bytes)),
+            connections: count(series.connections.get()),
+            connects_failed: series.connects.error.get(),
+            retries: series.retries.get(),
+            breaker_openings: series.breaker_openings.get(),
+            sessions_opened: series.sessions_opened.get(),
+            sessions_lost: series.sessions_lost.get(),
+            listens: count(series.listens.get()),
+            replicas: upstream.replicas.load().iter().map(|one| replica(one)).collect(),
+            children: children.map(|children| Children {
+                running: count(children.running.get()),
+                starts: children.starts.ok.get(),
+                crashes: children.crashes.get(),
+                crash_loop: children.crash_loop.get() == 1,
+            }),
+            calls_at_once: call_slots(upstream),
+            bridge: upstream.is_bridged().then(|| bridge(&upstream.bridge.series)),
+            pins: upstream.pins.as_ref().map(|pins| {
+                let series = state.metrics.pins.of(name).states;
+                PinState {
+                    pinned: count(series.pinned.get()),
+                    changed: count(series.changed.get()),
+                    new: count(series.new.get()),
+                    unreadable: series.unreadable.get() == 1,
+                    unwritten: series.unwritten.get() == 1,
+                    waiting: pins.waiting(WAITING_MAX),
+                }
+            }),
+            figures: seen.figures(|figures| &figures.upstreams, name, Subject::Upstream(name)),
         }
-        if let (Some(gate), Some(bounds)) = (&upstream.gate, &upstream.config.concurrency) {
-            let counts = gate.counts();
-            told["calls_at_once"] = json!({
-                "max": bounds.calls_max,
-                "in_use": counts.in_use,
-                "waiting": counts.waiting,
-                "refused": gate.series.refused.get(),
-            });
-        }
-        if upstream.is_bridged() {
-            told["bridge"] = bridge(&upstream.bridge.series);
-        }
-        if let Some(pins) = &upstream.pins {
-            let series = state.metrics.pins.of(name).states;
-            told["pins"] = json!({
-                "pinned": series.pinned.get(),
-                "changed": series.changed.get(),
-                "new": series.new.get(),
-                "unreadable": series.unreadable.get() == 1,
-                "unwritten": series.unwritten.get() == 1,
-                "waiting": pins.waiting(WAITING_MAX),
-            });
-        }
-        told
     };
     snapshot.upstreams.iter().map(one).collect()
 }
 
-fn bridge(series: &BridgeSeries) -> Value {
-    json!({
-        "requests": series.requests.each().map(IntCounter::get).sum::<u64>(),
-        "rounds": series.rounds.each().map(IntCounter::get).sum::<u64>(),
-        "sessions": series.sessions.each().map(IntGauge::get).sum::<i64>(),
-        "parked": series.suspended.get(),
+fn call_slots(upstream: &Upstream) -> Option<CallSlots> {
+    let (gate, bounds) = (upstream.gate.as_ref()?, upstream.config.concurrency.as_ref()?);
+    let counts = gate.counts();
+    Some(CallSlots {
+        max: count(bounds.calls_max),
+        in_use: count(counts.in_use),
+        waiting: count(counts.waiting),
+        refused: gate.series.refused.get(),
     })
 }
 
-fn replica(replica: &Replica) -> Value {
-    json!({
-        "address": replica.label,
-        "breaker": replica.breaker.0.state().label(),
-        "in_flight": replica.load.0.in_flight(),
-        "answered": replica.load.0.answered(),
-        "resolved": replica.address.is_some(),
-    })
+fn bridge(series: &BridgeSeries) -> BridgeState {
+    BridgeState {
+        requests: series.requests.each().map(IntCounter::get).sum(),
+        rounds: series.rounds.each().map(IntCounter::get).sum(),
+        sessions: count(series.sessions.each().map(IntGauge::get).sum::<i64>()),
+        parked: count(series.suspended.get()),
+    }
+}
+
+fn replica(replica: &Replica) -> ReplicaState {
+    ReplicaState {
+        address: replica.label.to_string(),
+        breaker: replica.breaker.0.state().label().to_owned(),
+        in_flight: replica.load.0.in_flight(),
+        answered: replica.load.0.answered(),
+        resolved: Some(replica.address.is_some()),
+    }
 }
 
 /// What an upstream's list of tools has come to.
@@ -201,35 +215,31 @@ fn is_upstream_fit(upstream: &Upstream) -> bool {
     !(upstream.is_out_of_order() || is_crashing)
 }
 
-fn eras(eras: Option<Eras>) -> Vec<&'static str> {
+fn eras(eras: Option<Eras>) -> Vec<String> {
     let named = |eras: Eras| [(eras.modern, "modern"), (eras.legacy, "legacy")];
-    eras.map(named).into_iter().flatten().filter(|(is_spoken, _)| *is_spoken).map(|(_, era)| era).collect()
+    let spoken = eras.map(named).into_iter().flatten().filter(|(is_spoken, _)| *is_spoken);
+    spoken.map(|(_, era)| era.to_owned()).collect()
 }
 
-fn auth_method(method: AuthMethod) -> &'static str {
-    match method {
+fn auth_method(method: AuthMethod) -> String {
+    let word = match method {
         AuthMethod::ApiKey => "api_key",
         AuthMethod::Jwt => "jwt",
         AuthMethod::ClientCertificate => "client_certificate",
-    }
+    };
+    word.to_owned()
 }
 
-/// What was counted, as an object; `recent` is what went on lately.
-pub(super) fn totals(total: &Total, recent: Value) -> Value {
-    let mut told = json!({});
-    add_totals(&mut told, Some(total), recent);
-    told
-}
-
-/// Adds what was counted, if anything is measured.
-fn add_totals(told: &mut Value, total: Option<&Total>, recent: Value) {
-    let Some(total) = total else { return };
-    told["calls"] = json!(total.calls);
-    told["errors"] = json!(total.errors);
-    told["seconds"] = json!(total.seconds);
-    for (name, percent) in [("p50_s", 50), ("p90_s", 90), ("p99_s", 99)] {
-        told[name] = json!(total.quantile(percent));
+/// What was counted; `recent` is what went on lately.
+pub(super) fn figures(total: &Total, recent: Recent) -> status::Figures {
+    status::Figures {
+        calls: Some(total.calls),
+        errors: Some(total.errors),
+        seconds: total.seconds,
+        p50_s: total.quantile(50),
+        p90_s: total.quantile(90),
+        p99_s: total.quantile(99),
+        reasons: total.reasons.clone(),
+        recent,
     }
-    told["reasons"] = json!(total.reasons);
-    told["recent"] = recent;
 }

@@ -6,7 +6,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde::Serialize;
+use status::{
+    Cache, Certificate, ConfigState, Connections, LimitState, Listener, ReloadState, Sessions, SharedState,
+    Status, Traces,
+};
 
 use super::history::Subject;
 use super::sampler::Sampler;
@@ -20,133 +24,155 @@ const CONNECTION_BOUNDS: [&str; 2] = ["connections_max", "connections_per_addres
 
 /// The state of the gateway as text.
 pub(super) fn text(state: &State, process: &Process, sampler: &Sampler) -> Bytes {
+    json_line(&of(state, process, sampler))
+}
+
+/// An answer as a line of JSON.
+pub(super) fn json_line(answer: &impl Serialize) -> Bytes {
     // Nothing in it can fail to be written.
-    let mut text = serde_json::to_vec(&of(state, process, sampler)).unwrap_or_default();
+    let mut text = serde_json::to_vec(answer).unwrap_or_default();
     text.push(b'\n');
     text.into()
 }
 
-fn of(state: &State, process: &Process, sampler: &Sampler) -> Value {
+fn of(state: &State, process: &Process, sampler: &Sampler) -> Status {
     let snapshot = state.snapshot.load();
     let known = servers::tools(state);
     // Before the lock: it may take long.
     let figures = sampler.figures();
     let history = sampler.history();
     let seen = Seen { tools: &known, figures: figures.as_deref(), history: &history };
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "started_s": unix_s(process.started),
-        "uptime_s": process.since.elapsed().as_secs(),
-        "workers": process.workers,
-        "drain": state.drain.phase(),
-        "panics": state.metrics.gateway.panics.get(),
-        "config": config(state, process, &snapshot.digest),
-        "listeners": state.listeners.load().iter().map(|(address, is_tls)| {
-            json!({ "address": address.to_string(), "tls": is_tls })
-        }).collect::<Vec<_>>(),
-        "connections": connections(state),
-        "sample": history.sample(),
-        "calls": figures.as_ref().map(|figures| servers::totals(&figures.all, history.recent(Subject::All))),
-        "endpoints": servers::endpoints(state, &snapshot, &seen),
-        "upstreams": servers::upstreams(state, &snapshot, &seen),
-        "tools": figures.as_ref().map(|figures| tools::rankings(&snapshot, &known, figures, &history)),
-        "limits": snapshot.rates.all().map(|limiter| json!({
-            "name": limiter.limit.name,
-            "calls": limiter.limit.calls,
-            "period_s": limiter.limit.period.as_secs_f64(),
-            "shared": limiter.limit.shared,
-            "refused": limiter.series.refused.get(),
-            "overflowed": limiter.series.overflowed.get(),
-            "keys": limiter.keys(),
-        })).collect::<Vec<_>>(),
-        "cache": cache(state),
-        "sessions": sessions(state),
-        "certificates": state.tls.expiries().iter().map(|expiry| {
-            json!({ "file": expiry.path.display().to_string(), "expires_s": expiry.ends_s })
-        }).collect::<Vec<_>>(),
-        "shared": shared(state),
-        "traces": traces(state),
-    })
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_s: unix_s(process.started),
+        uptime_s: process.since.elapsed().as_secs(),
+        workers: count(process.workers),
+        drain: state.drain.phase().to_owned(),
+        panics: state.metrics.gateway.panics.get(),
+        config: config(state, process, &snapshot.digest),
+        listeners: state
+            .listeners
+            .load()
+            .iter()
+            .map(|(address, is_tls)| Listener { address: address.to_string(), tls: *is_tls })
+            .collect(),
+        connections: connections(state),
+        sample: history.sample(),
+        calls: figures
+            .as_ref()
+            .map(|figures| servers::figures(&figures.all, history.recent(Subject::All)))
+            .unwrap_or_default(),
+        endpoints: servers::endpoints(state, &snapshot, &seen),
+        upstreams: servers::upstreams(state, &snapshot, &seen),
+        tools: figures
+            .as_ref()
+            .map(|figures| tools::rankings(&snapshot, &known, figures, &history))
+            .unwrap_or_default(),
+        limits: snapshot
+            .rates
+            .all()
+            .map(|limiter| LimitState {
+                name: limiter.limit.name.clone(),
+                calls: limiter.limit.calls.into(),
+                period_s: Some(limiter.limit.period.as_secs_f64()),
+                shared: limiter.limit.shared,
+                refused: limiter.series.refused.get(),
+                overflowed: limiter.series.overflowed.get(),
+                keys: count(limiter.keys()),
+            })
+            .collect(),
+        cache: cache(state),
+        sessions: sessions(state),
+        certificates: state
+            .tls
+            .expiries()
+            .iter()
+            .map(|expiry| Certificate {
+                file: expiry.path.display().to_string(),
+                expires_s: Some(count(expiry.ends_s)),
+            })
+            .collect(),
+        shared: shared(state),
+        traces: traces(state),
+    }
 }
 
-fn config(state: &State, process: &Process, digest: &str) -> Value {
-    let last = state.reloads.last().map(|(at, outcome)| {
-        let mut told = json!({ "at_s": unix_s(at), "ok": outcome.is_ok() });
+fn config(state: &State, process: &Process, digest: &str) -> ConfigState {
+    let last_reload = state.reloads.last().map(|(at, outcome)| {
+        let told = ReloadState { at_s: unix_s(at), ok: outcome.is_ok(), ..ReloadState::default() };
         match outcome {
-            ReloadOutcome::Reloaded { changes, needs_restart } => {
-                told["changes"] = json!(&changes[..]);
-                told["needs_restart"] = json!(&needs_restart[..]);
+            ReloadOutcome::Reloaded { changes, needs_restart } => ReloadState {
+                changes: changes.to_vec(),
+                needs_restart: needs_restart.iter().map(ToString::to_string).collect(),
+                ..told
+            },
+            ReloadOutcome::Refused(why) => ReloadState { error: Some(why.to_string()), ..told },
+            ReloadOutcome::Stopping => {
+                ReloadState { error: Some("the gateway is about to stop".to_owned()), ..told }
             }
-            ReloadOutcome::Refused(why) => told["error"] = json!(&*why),
-            ReloadOutcome::Stopping => told["error"] = json!("the gateway is about to stop"),
         }
-        told
     });
-    json!({
-        "file": process.source.as_ref().map(|path| path.display().to_string()),
-        "sha256": digest,
-        "last_reload": last,
-    })
+    let file = process.source.as_ref().map(|path| path.display().to_string());
+    ConfigState { file, sha256: digest.to_owned(), last_reload }
 }
 
-fn connections(state: &State) -> Value {
+fn connections(state: &State) -> Connections {
     let refused = |bound| state.metrics.connections.refused.with_label_values(&[bound]).get();
-    json!({
-        "open": state.connections.open(),
-        "max": state.connections.max(),
-        "accepted": state.metrics.connections.accepted.get(),
-        "refused": CONNECTION_BOUNDS.into_iter().map(refused).sum::<u64>(),
-        "buffered_bytes": state.buffered.held_bytes(),
-    })
+    Connections {
+        open: count(state.connections.open()),
+        max: Some(count(state.connections.max())),
+        accepted: state.metrics.connections.accepted.get(),
+        refused: CONNECTION_BOUNDS.into_iter().map(refused).sum(),
+        buffered_bytes: count(state.buffered.held_bytes()),
+    }
 }
 
-fn cache(state: &State) -> Value {
+fn cache(state: &State) -> Cache {
     let lists = &state.metrics.lists.cache;
-    json!({
-        "bytes": state.catalog.bytes(),
-        "hits": lists.hit.get(),
-        "stale": lists.stale.get(),
-        "misses": lists.miss.get(),
-        "errors": lists.error.get(),
-    })
+    Cache {
+        bytes: state.catalog.bytes(),
+        hits: lists.hit.get(),
+        stale: lists.stale.get(),
+        misses: lists.miss.get(),
+        errors: lists.error.get(),
+    }
 }
 
-fn sessions(state: &State) -> Value {
+fn sessions(state: &State) -> Sessions {
     let counts = state.sessions.counts();
-    json!({
-        "live": counts.sessions,
-        "revoked": counts.revoked,
-        "upstream_sessions": counts.upstream_sessions,
-        "streams": state.sessions.open_streams(),
-        "upstream_streams": counts.upstream_streams,
-        "subscriptions": state.hub.open(),
-        "sse_streams": state.lines.open(),
+    Sessions {
+        live: count(counts.sessions),
+        revoked: count(counts.revoked),
+        upstream_sessions: count(counts.upstream_sessions),
+        streams: count(state.sessions.open_streams()),
+        upstream_streams: count(counts.upstream_streams),
+        subscriptions: count(state.hub.open()),
+        sse_streams: count(state.lines.open()),
+    }
+}
+
+fn shared(state: &State) -> Option<SharedState> {
+    let series = &state.metrics.shared;
+    state.shared.as_ref().map(|_| SharedState {
+        connected: series.connected.get() == 1,
+        replicas: count(series.replicas.get()),
+        strangers: count(series.strangers.get()),
     })
 }
 
-fn shared(state: &State) -> Value {
-    let series = &state.metrics.shared;
-    let told = state.shared.as_ref().map(|_| {
-        json!({
-            "connected": series.connected.get() == 1,
-            "replicas": series.replicas.get(),
-            "strangers": series.strangers.get(),
-        })
-    });
-    told.unwrap_or_default()
+fn traces(state: &State) -> Option<Traces> {
+    let spans = &state.metrics.gateway.trace_spans;
+    state.traces.as_ref().map(|_| Traces {
+        exported: spans.exported.get(),
+        rejected: spans.rejected.get(),
+        failed: spans.failed.get(),
+        dropped: spans.dropped.get(),
+    })
 }
 
-fn traces(state: &State) -> Value {
-    let spans = &state.metrics.gateway.trace_spans;
-    let told = state.traces.as_ref().map(|_| {
-        json!({
-            "exported": spans.exported.get(),
-            "rejected": spans.rejected.get(),
-            "failed": spans.failed.get(),
-            "dropped": spans.dropped.get(),
-        })
-    });
-    told.unwrap_or_default()
+/// A count of whatever type, none of which is ever below zero.
+pub(super) fn count(number: impl TryInto<u64>) -> u64 {
+    number.try_into().unwrap_or_default()
 }
 
 pub(super) fn unix_s(at: SystemTime) -> u64 {

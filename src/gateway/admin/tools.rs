@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use memchr::memmem;
-use serde_json::{Value, json};
+use status::{PublicName, Rankings, ToolState, ToolsPage, ToolsQuery, ToolsSort};
 
 use super::history::History;
-use super::query::{Query, Sort, shown};
 use super::sampler::Sampler;
 use super::servers::{self, Tools};
+use super::status::{count, json_line};
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::part::{Content, Item, PartPage};
@@ -64,8 +64,8 @@ struct Row<'r> {
     count: Option<&'r Count<'r>>,
 }
 
-/// The tools that stand out: an object.
-pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Figures, history: &History) -> Value {
+/// The tools that stand out.
+pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Figures, history: &History) -> Rankings {
     let counted = counted(snapshot, figures);
     let each = counted.iter().flat_map(|(upstream, tools)| tools.iter().map(|tool| (*upstream, tool)));
     let row = |(upstream, (name, count)): (usize, (&'_ Cow<'_, str>, _))| Row {
@@ -75,23 +75,23 @@ pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Figures, hi
         ..Row::default()
     };
     let rows: Vec<Row<'_>> = each.map(row).collect();
-    let ranking = |key: fn(&Row<'_>) -> (u64, u64)| -> Vec<Value> {
+    let ranking = |key: fn(&Row<'_>) -> (u64, u64)| -> Vec<ToolState> {
         let mut ranked: Vec<_> =
             rows.iter().map(|row| (key(row), row)).filter(|(key, _)| key.0 > 0).collect();
         ranked.sort_by_key(|(key, row)| (Reverse(*key), row.upstream, &row.name));
         let first = ranked.into_iter().take(RANKED_MAX);
-        first.map(|(_, row)| ranked_row(row, snapshot, history)).collect()
+        first.filter_map(|(_, row)| row.state(snapshot, history)).collect()
     };
-    json!({
-        "known": known.values().map(|known| known.count).sum::<usize>(),
-        "most_called": ranking(|row| (row.calls(), 0)),
-        "slowest": ranking(slowness),
-        "failing": ranking(|row| (row.errors(), row.calls())),
-    })
+    Rankings {
+        known: Some(count(known.values().map(|known| known.count).sum::<usize>())),
+        most_called: ranking(|row| (row.calls(), 0)),
+        slowest: ranking(slowness),
+        failing: ranking(|row| (row.errors(), row.calls())),
+    }
 }
 
 /// The tools that are asked for, as text. The error is a line for whoever asked.
-pub(super) fn text(state: &State, sampler: &Sampler, query: &Query) -> Result<Bytes, String> {
+pub(super) fn text(state: &State, sampler: &Sampler, query: &ToolsQuery) -> Result<Bytes, String> {
     let snapshot = state.snapshot.load_full();
     let wanted = query.upstream.as_ref().map(|name| upstream_of(&snapshot, name)).transpose()?;
     let figures = sampler.figures();
@@ -120,15 +120,12 @@ pub(super) fn text(state: &State, sampler: &Sampler, query: &Query) -> Result<By
     }
     let shown = found.iter().skip(query.offset).take(query.count);
     let is_measured = figures.is_some();
-    let told: Vec<Value> = {
+    let tools = {
         let history = sampler.history();
         shown.filter_map(|row| reader.told(row, &snapshot, &history, is_measured)).collect()
     };
-    let all = json!({ "total": total, "matched": found.len(), "offset": query.offset, "tools": told });
-    // Nothing in it can fail to be written.
-    let mut text = serde_json::to_vec(&all).unwrap_or_default();
-    text.push(b'\n');
-    Ok(text.into())
+    let matched = Some(count(found.len()));
+    Ok(json_line(&ToolsPage { total: count(total), matched, offset: count(query.offset), tools }))
 }
 
 impl Row<'_> {
@@ -144,8 +141,22 @@ impl Row<'_> {
         self.count?.answered.as_deref()
     }
 
-    fn calls_per_s(&self, history: &History) -> Option<f64> {
-        history.tool_calls_per_s(self.count.map(|count| &*count.named).unwrap_or_default())
+    /// What is known of it without its definition.
+    fn state(&self, snapshot: &Snapshot, history: &History) -> Option<ToolState> {
+        let upstream = snapshot.upstreams.get(self.upstream)?.config.name.clone();
+        let total = self.answered();
+        let named = self.count.map(|count| &*count.named).unwrap_or_default();
+        Some(ToolState {
+            upstream,
+            name: short(&self.name),
+            calls: Some(self.calls()),
+            errors: Some(self.errors()),
+            seconds: Some(total.map_or(0.0, |total| total.seconds)),
+            p50_s: total.and_then(|total| total.quantile(50)),
+            p99_s: total.and_then(|total| total.quantile(99)),
+            calls_per_s: history.tool_calls_per_s(named),
+            ..ToolState::default()
+        })
     }
 }
 
@@ -195,14 +206,14 @@ fn rows<'r>(
     rows
 }
 
-fn sort(rows: &mut Vec<Row<'_>>, sort: Sort, snapshot: &Snapshot) {
+fn sort(rows: &mut Vec<Row<'_>>, sort: ToolsSort, snapshot: &Snapshot) {
     let upstream =
         |row: &Row<'_>| snapshot.upstreams.get(row.upstream).map(|upstream| &*upstream.config.name);
     let key = |row: &Row<'_>| match sort {
-        Sort::Calls => (row.calls(), row.errors()),
-        Sort::Errors => (row.errors(), row.calls()),
-        Sort::P99 => slowness(row),
-        Sort::Name => (0, 0),
+        ToolsSort::Calls => (row.calls(), row.errors()),
+        ToolsSort::Errors => (row.errors(), row.calls()),
+        ToolsSort::P99 => slowness(row),
+        ToolsSort::Name => (0, 0),
     };
     // Keys are dear: each is made once.
     let mut keyed: Vec<_> = rows.drain(..).map(|row| (key(&row), row)).collect();
@@ -260,32 +271,27 @@ impl Reader {
         snapshot: &Snapshot,
         history: &History,
         is_measured: bool,
-    ) -> Option<Value> {
+    ) -> Option<ToolState> {
         let upstream = snapshot.upstreams.get(row.upstream)?;
         let About { title, description } = self.about(row);
-        let is_counted = is_measured && upstream.tools.tells_apart(&row.name);
-        let calls_per_s = row.calls_per_s(history);
         let hints = row.item.map(|(_, item)| item.hints);
         let is_read_only = hints.map(|hints| says(hints, Hint::ReadOnly));
-        let pin = upstream.pins.as_ref().and_then(|pins| pins.state_of(&row.name));
-        Some(json!({
-            "upstream": upstream.config.name,
-            "name": short(&row.name),
-            "title": title.as_deref().map(short),
-            "description": description.as_deref().map(short),
-            "read_only": is_read_only,
+        let mut state = ToolState {
+            title: title.as_deref().map(short),
+            description: description.as_deref().map(short),
+            read_only: is_read_only,
             // What changes nothing destroys nothing.
-            "destructive": hints.map(|hints| is_read_only == Some(false) && says(hints, Hint::Destructive)),
-            "definition_bytes": row.item.map(|(_, item)| item.span.len()),
-            "calls": is_counted.then(|| row.calls()),
-            "errors": is_counted.then(|| row.errors()),
-            "p50_s": row.answered().and_then(|total| total.quantile(50)),
-            "p99_s": row.answered().and_then(|total| total.quantile(99)),
-            "calls_per_s": calls_per_s.filter(|_| is_counted),
-            "pin": pin,
-            "left_out": row.left_out.as_deref().map(short),
-            "public": public(row, upstream, snapshot),
-        }))
+            destructive: hints.map(|hints| is_read_only == Some(false) && says(hints, Hint::Destructive)),
+            definition_bytes: row.item.map(|(_, item)| count(item.span.len())),
+            pin: upstream.pins.as_ref().and_then(|pins| pins.state_of(&row.name)).map(str::to_owned),
+            left_out: row.left_out.as_deref().map(short),
+            public: public(row, upstream, snapshot),
+            ..row.state(snapshot, history)?
+        };
+        if !(is_measured && upstream.tools.tells_apart(&row.name)) {
+            (state.calls, state.errors, state.seconds, state.calls_per_s) = (None, None, None, None);
+        }
+        Some(state)
     }
 }
 
@@ -299,30 +305,15 @@ fn certainly_lacks(definition: &[u8], text: &str) -> bool {
 }
 
 /// What clients call it, and where.
-fn public(row: &Row<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<Value> {
+fn public(row: &Row<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<PublicName> {
     let named = snapshot.endpoints.iter().filter_map(|endpoint| {
         let member = endpoint.member_ids().iter().position(|member| *member == upstream.id)?;
         let name = endpoint.naming.public(Kind::Tool, member, &row.name)?;
         let directory = endpoint.names.directory();
         let leads_back = endpoint.naming.leads_back(Kind::Tool, &name, (member, &row.name), &directory);
-        leads_back.then(|| json!({ "endpoint": endpoint.config.path, "name": short(&name) }))
+        leads_back.then(|| PublicName { endpoint: endpoint.config.path.clone(), name: short(&name) })
     });
     if row.left_out.is_some() { Vec::new() } else { named.take(PUBLIC_MAX).collect() }
-}
-
-fn ranked_row(row: &Row<'_>, snapshot: &Snapshot, history: &History) -> Value {
-    let upstream = snapshot.upstreams.get(row.upstream).map(|upstream| upstream.config.name.as_str());
-    let upstream = upstream.unwrap_or_default();
-    json!({
-        "upstream": upstream,
-        "name": short(&row.name),
-        "calls": row.calls(),
-        "errors": row.errors(),
-        "seconds": row.answered().map_or(0.0, |total| total.seconds),
-        "p50_s": row.answered().and_then(|total| total.quantile(50)),
-        "p99_s": row.answered().and_then(|total| total.quantile(99)),
-        "calls_per_s": row.calls_per_s(history),
-    })
 }
 
 /// Calls are counted by what clients call a tool: this is by what it is.
@@ -375,7 +366,7 @@ fn upstream_of(snapshot: &Snapshot, name: &str) -> Result<usize, String> {
     let names = || snapshot.upstreams.iter().map(|upstream| upstream.config.name.as_str());
     let nearest = || config::nearest(name, names()).map(|meant| format!("; {meant}")).unwrap_or_default();
     let found = names().position(|known| known == name);
-    found.ok_or_else(|| format!("there is no upstream {}{}", shown(name), nearest()))
+    found.ok_or_else(|| format!("there is no upstream {:?}{}", short(name), nearest()))
 }
 
 fn says(hints: Hints, hint: Hint) -> bool {
@@ -383,10 +374,10 @@ fn says(hints: Hints, hint: Hint) -> bool {
 }
 
 /// Its beginning, if it is long.
-fn short(text: &str) -> Cow<'_, str> {
+fn short(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
-        None => text.into(),
-        Some(_) => text.chars().take(TEXT_CHARS_MAX - 1).chain(['…']).collect::<String>().into(),
+        None => text.to_owned(),
+        Some(_) => text.chars().take(TEXT_CHARS_MAX - 1).chain(['…']).collect(),
     }
 }
 
@@ -412,7 +403,7 @@ mod tests {
     fn long_texts_end() {
         assert_eq!(short("short"), "short");
         assert_eq!(short(&"ä".repeat(TEXT_CHARS_MAX)), "ä".repeat(TEXT_CHARS_MAX));
-        let cut = short(&"ä".repeat(TEXT_CHARS_MAX + 1)).into_owned();
+        let cut = short(&"ä".repeat(TEXT_CHARS_MAX + 1));
         assert_eq!((cut.chars().count(), cut.chars().last()), (TEXT_CHARS_MAX, Some('…')));
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::Full;
-use serde_json::Value;
+use status::Object;
 
 use super::address::AdminAddress;
 use net::http_client::{Destination, HttpClient, HttpError};
@@ -98,9 +98,9 @@ impl AdminClient {
         judge(head.status, body)
     }
 
-    /// The JSON object that the listener answers to a GET of `target`.
-    pub async fn object(&self, target: &str) -> Result<Value, AdminError> {
-        object(&self.get(target).await?)
+    /// What the listener answers to a GET of `target`.
+    pub async fn read<T: Object>(&self, target: &str) -> Result<T, AdminError> {
+        status::parse(&self.get(target).await?).ok_or(AdminError::Nonsense)
     }
 
     fn fault(&self, error: HttpError) -> AdminError {
@@ -122,11 +122,6 @@ impl AdminClient {
         }
         request
     }
-}
-
-/// The JSON object that `text` is.
-pub fn object(text: &[u8]) -> Result<Value, AdminError> {
-    serde_json::from_slice::<Value>(text).ok().filter(Value::is_object).ok_or(AdminError::Nonsense)
 }
 
 fn judge(status: StatusCode, body: Bytes) -> Result<Bytes, AdminError> {

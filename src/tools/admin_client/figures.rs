@@ -55,12 +55,6 @@ pub fn share(share: Option<f64>) -> String {
     }
 }
 
-/// Errors among calls.
-pub fn error_share(errors: u64, calls: u64) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    (calls > 0).then(|| errors as f64 / calls as f64)
-}
-
 /// A size, as `812 B`, `1.2 kB`.
 pub fn bytes(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
@@ -168,7 +162,6 @@ mod tests {
         for (number, expected) in [(0, "0 B"), (999, "999 B"), (1234, "1.2 kB"), (64_000_000, "64 MB")] {
             assert_eq!(bytes(number), expected);
         }
-        assert_eq!(error_share(1, 0), None);
     }
 
     #[test]

@@ -5,22 +5,15 @@
 //! |---|---|
 //! | `address.rs` | where the listener is |
 //! | `client.rs` | asking it |
-//! | `json.rs` | taking an answer apart, whatever it is |
-//! | `status.rs`, `history.rs`, `tools.rs` | what it says |
 //! | `problem.rs` | what of that is wrong |
 //! | `figures.rs` | numbers for people |
 //! | `report.rs` | all of it as a text: `trunkline status` |
 //!
-//! Invariants: answers are bounded in bytes and time. No member of an answer is relied on, so that older and newer gateways
-//! can be watched; what is missing or of another type is unknown. Texts in answers are strangers': whoever shows them makes
-//! them fit for a terminal.
+//! What it answers is declared in the crate `status`. Invariants: answers are bounded in bytes and time; texts in them are
+//! made fit for a terminal where they are shown.
 
 pub mod address;
 pub mod client;
 pub mod figures;
-pub mod history;
-pub mod json;
 pub mod problem;
 pub mod report;
-pub mod status;
-pub mod tools;

@@ -3,8 +3,9 @@
 //! What counts as wrong and what needs attention is the same as on the status page (`admin/page/findings.js`), which also
 //! knows the last minutes.
 
+use status::{Recent, Status, UpstreamState};
+
 use super::figures::{number_of, span};
-use super::status::{Recent, Status, Upstream};
 
 /// Certificates that end sooner need attention.
 const CERTIFICATE_WARNING_S: u64 = 14 * DAY_S;
@@ -51,7 +52,7 @@ pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
         ));
     }
     for upstream in &status.upstreams {
-        of_upstream(upstream, status.interval_s, &mut found);
+        of_upstream(upstream, status.sample.interval_s, &mut found);
     }
     of_certificates(status, now_s, &mut found);
     of_bounds(status, &mut found);
@@ -79,7 +80,7 @@ pub fn summary(problems: &[Problem]) -> Option<String> {
 }
 
 fn of_process(status: &Status, found: &mut Vec<Problem>) {
-    if let Some(phase) = &status.drain {
+    if let Some(phase) = status.draining() {
         found.push(look("gateway", format!("is about to stop (drain: {phase})"), ""));
     }
     if status.panics > 0 {
@@ -113,9 +114,9 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
     }
 }
 
-fn of_upstream(upstream: &Upstream, interval_s: Option<f64>, found: &mut Vec<Problem>) {
+fn of_upstream(upstream: &UpstreamState, interval_s: Option<f64>, found: &mut Vec<Problem>) {
     let subject = || format!("upstream {}", upstream.name);
-    let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
+    let is_looping = upstream.is_crashing();
     let open = upstream.replicas.iter().filter(|replica| replica.breaker == "open").count();
     let unresolved = upstream.replicas.iter().filter(|replica| replica.resolved == Some(false)).count();
     let all = upstream.replicas.len();
@@ -161,7 +162,7 @@ fn failing(recent: &Recent, interval_s: Option<f64>) -> Option<f64> {
     is_worth_it.then(|| (errors / calls * 100.0).round().min(100.0))
 }
 
-fn of_pins(upstream: &Upstream, found: &mut Vec<Problem>) {
+fn of_pins(upstream: &UpstreamState, found: &mut Vec<Problem>) {
     let Some(pins) = &upstream.pins else { return };
     let subject = || format!("upstream {}", upstream.name);
     if pins.unreadable {
@@ -181,16 +182,16 @@ fn of_pins(upstream: &Upstream, found: &mut Vec<Problem>) {
         return;
     }
     let mut what = format!("{}, waiting for approval", said.join(" and "));
-    if !pins.names.is_empty() {
-        what = format!("{what}: {}", pins.names.join(", "));
+    if !pins.waiting.is_empty() {
+        what = format!("{what}: {}", pins.waiting.join(", "));
     }
     found.push(look(subject(), what, &format!("trunkline pins show {}", upstream.name)));
 }
 
 fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Problem>) {
-    for (file, ends_s) in &status.certificates {
-        let Some(ends_s) = *ends_s else { continue };
-        let subject = format!("certificate {file}");
+    for certificate in &status.certificates {
+        let Some(ends_s) = certificate.expires_s else { continue };
+        let subject = format!("certificate {}", certificate.file);
         match ends_s.checked_sub(now_s) {
             None => found.push(wrong(subject, format!("ended {} ago", span(now_s - ends_s)), "")),
             Some(left) if left < CERTIFICATE_WRONG_S => {
@@ -235,6 +236,7 @@ fn trouble(severity: ProblemLevel, subject: String, what: String, advice: &str) 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use status::Object as _;
 
     use super::*;
 
@@ -242,7 +244,7 @@ mod tests {
 
     fn found(status: &Value) -> Vec<String> {
         let said = |trouble: Problem| format!("{:?} {}: {}", trouble.severity, trouble.subject, trouble.what);
-        problems(&Status::read(status), NOW_S).into_iter().map(said).collect()
+        problems(&Status::read(status).unwrap(), NOW_S).into_iter().map(said).collect()
     }
 
     #[test]
@@ -350,7 +352,7 @@ mod tests {
     fn the_worst_is_first() {
         let status = json!({"panics": 1, "endpoints": [{"path": "/", "fit": false}]});
         assert!(found(&status)[0].starts_with("Wrong"));
-        let all = problems(&Status::read(&status), NOW_S);
+        let all = problems(&Status::read(&status).unwrap(), NOW_S);
         assert_eq!(summary(&all).as_deref(), Some("1 wrong, 1 needs attention"));
         assert_eq!(summary(&[]), None);
     }

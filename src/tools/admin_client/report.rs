@@ -5,11 +5,10 @@
 use std::fmt::Write as _;
 
 use anstyle::Style;
+use status::{EndpointState, Figures, Status, ToolState, UpstreamState};
 
-use super::figures::{bytes, count, error_share, known_count, latency, number_of, rate, share, span};
+use super::figures::{bytes, count, known_count, latency, number_of, rate, share, span};
 use super::problem::{Problem, ProblemLevel, summary};
-use super::status::{Endpoint, Figures, Status, Upstream};
-use super::tools::Tool;
 use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
 use protocol::text::{columns, fit, shown};
 
@@ -106,17 +105,16 @@ impl StatusReport<'_> {
             rate(recent.errors_per_s),
             latency(recent.p50_s),
             latency(recent.p99_s),
-            count(calls.calls),
-            count(calls.errors),
+            known_count(calls.calls),
+            known_count(calls.errors),
         );
         let max = connections.max.map(|max| format!(" of {}", count(max))).unwrap_or_default();
-        let streams = sessions.streams.saturating_add(sessions.sse_streams);
         let _ = writeln!(
             text,
             "clients   {}{max} connections, {} sessions, {} streams, {} subscriptions",
             count(connections.open),
             count(sessions.live),
-            count(streams),
+            count(sessions.client_streams()),
             count(sessions.subscriptions),
         );
         let _ = writeln!(
@@ -125,20 +123,20 @@ impl StatusReport<'_> {
             share(cache.hit_share()),
             bytes(cache.bytes)
         );
-        let refused: u64 = status.limits.iter().fold(0, |sum, limit| sum.saturating_add(limit.refused));
-        if !status.limits.is_empty() || connections.refused > 0 {
+        let (calls_refused, connections_refused) = status.refused();
+        if !status.limits.is_empty() || connections_refused > 0 {
             let limits = number_of(status.limits.len() as u64, "limit", "limits");
             let _ = writeln!(
                 text,
                 "refused   {} calls by {limits}, {} connections",
-                count(refused),
-                count(connections.refused)
+                count(calls_refused),
+                count(connections_refused)
             );
         }
     }
 
     fn endpoints(&self, text: &mut String) {
-        let mut all: Vec<&Endpoint> = self.status.endpoints.iter().collect();
+        let mut all: Vec<&EndpointState> = self.status.endpoints.iter().collect();
         all.sort_by_key(|endpoint| endpoint.fit != Some(false));
         let most = self.most(ROWS);
         let mut table = ReportTable::new(&[
@@ -160,7 +158,7 @@ impl StatusReport<'_> {
                 cell(&rate(recent.calls_per_s)),
                 cell(&rate(recent.errors_per_s)),
                 cell(&latency(recent.p99_s)),
-                cell(&count(*calls)),
+                cell(&known_count(*calls)),
                 cell(&known_count(endpoint.tools)),
                 cell(&endpoint.eras.join("+")),
                 cell(&endpoint.upstreams.join(" ")),
@@ -171,9 +169,9 @@ impl StatusReport<'_> {
     }
 
     fn upstreams(&self, text: &mut String) {
-        let mut all: Vec<&Upstream> = self.status.upstreams.iter().collect();
+        let mut all: Vec<&UpstreamState> = self.status.upstreams.iter().collect();
         let most = self.most(ROWS);
-        let busy = |upstream: &Upstream| upstream.figures.recent.calls_per_s.unwrap_or_default();
+        let busy = |upstream: &UpstreamState| upstream.figures.recent.calls_per_s.unwrap_or_default();
         if all.len() > most {
             all.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
         }
@@ -198,7 +196,7 @@ impl StatusReport<'_> {
                 cell(&rate(recent.calls_per_s)),
                 cell(&rate(recent.errors_per_s)),
                 cell(&latency(recent.p99_s)),
-                cell(&count(*calls)),
+                cell(&known_count(*calls)),
                 cell(&known_count(upstream.tools)),
                 cell(&upstream.eras.join("+")),
                 cell(&upstream.transport),
@@ -211,15 +209,14 @@ impl StatusReport<'_> {
 
     fn tools(&self, text: &mut String) {
         let notable = &self.status.tools;
-        let told = |tool: &Tool, figure: String| {
+        let told = |tool: &ToolState, figure: String| {
             let name = format!("{}/{}", tool.upstream, tool.name);
             format!("{} ({figure})", fit(&shown(&name), NAME_COLUMNS))
         };
-        let slowest = |tool: &Tool| told(tool, format!("p99 {}", latency(tool.p99_s)));
-        let called = |tool: &Tool| told(tool, count(tool.calls));
-        let failing =
-            |tool: &Tool| told(tool, format!("{} errors", share(error_share(tool.errors, tool.calls))));
-        let line = |name: &str, tools: &[Tool], say: &dyn Fn(&Tool) -> String| {
+        let slowest = |tool: &ToolState| told(tool, format!("p99 {}", latency(tool.p99_s)));
+        let called = |tool: &ToolState| told(tool, known_count(tool.calls));
+        let failing = |tool: &ToolState| told(tool, format!("{} errors", share(tool.error_share())));
+        let line = |name: &str, tools: &[ToolState], say: &dyn Fn(&ToolState) -> String| {
             let said: Vec<String> = tools.iter().take(TOOLS).map(say).collect();
             (!said.is_empty()).then(|| format!("{name:<12}  {}\n", said.join(", ")))
         };
@@ -243,7 +240,7 @@ impl StatusReport<'_> {
 }
 
 /// How the replicas are, or the processes.
-pub fn replicas(upstream: &Upstream) -> String {
+pub fn replicas(upstream: &UpstreamState) -> String {
     if let Some(children) = &upstream.children {
         let running = format!("{} running", count(children.running));
         return match children.crashes {
@@ -251,13 +248,10 @@ pub fn replicas(upstream: &Upstream) -> String {
             crashes => format!("{running}, {}", number_of(crashes, "crash", "crashes")),
         };
     }
-    let all = upstream.replicas.len();
-    let out =
-        upstream.replicas.iter().filter(|one| one.breaker == "open" || one.resolved == Some(false)).count();
-    match (all, out) {
-        (0, _) => super::figures::UNKNOWN.to_owned(),
-        (_, 0) => all.to_string(),
-        _ => format!("{} of {all}", all - out),
+    match upstream.replicas_out() {
+        (_, 0) => super::figures::UNKNOWN.to_owned(),
+        (0, all) => all.to_string(),
+        (out, all) => format!("{} of {all}", all - out),
     }
 }
 
@@ -338,12 +332,13 @@ fn padded(text: &str, width: usize, is_right: bool) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use status::Object as _;
 
     use super::*;
     use crate::admin_client::problem::problems;
 
     fn plain(status: &Value, is_whole: bool) -> String {
-        let status = Status::read(status);
+        let status = Status::read(status).unwrap();
         let problems = problems(&status, 1_800_000_000);
         let report = StatusReport {
             status: &status,
@@ -398,7 +393,7 @@ mod tests {
         let text = plain(&status, true);
         // What is left after our own colours are gone has no escape of anybody else's.
         let styled = {
-            let status = Status::read(&status);
+            let status = Status::read(&status).unwrap();
             let problems = problems(&status, 1);
             StatusReport { status: &status, problems: &problems, place: bad, now_s: 1, is_whole: true }.text()
         };

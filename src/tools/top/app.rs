@@ -1,5 +1,6 @@
 //! What is looked at: keys and answers in, what to draw and to ask for out. No clock, no terminal.
 
+use status::{History, Status, ToolState, ToolsPage, ToolsQuery, ToolsSort};
 use std::borrow::Cow;
 
 use super::feed::News;
@@ -7,10 +8,7 @@ use super::key::{Key, KeyInput};
 use super::listing;
 use super::table::{Column, Row, sort};
 use super::view::Layout;
-use crate::admin_client::history::History;
 use crate::admin_client::problem::{Problem, problems};
-use crate::admin_client::status::Status;
-use crate::admin_client::tools::{Query, Sort, Tool, ToolsPage};
 
 /// Characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;
@@ -96,28 +94,30 @@ pub(super) struct TabView {
 pub(super) enum Subject {
     Upstream(String),
     Endpoint(String),
-    Tool(Box<Tool>),
+    Tool(Box<ToolState>),
     Limit(String),
     Problem(Problem),
 }
 
 /// The tools that are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ToolsQuery {
+pub(super) enum WantedTools {
     /// Those of the table.
-    Page(Query),
+    Page(ToolsQuery),
     /// Some of the upstream that is shown in full.
     OfUpstream(String),
 }
 
-impl ToolsQuery {
+impl WantedTools {
     /// The question as the gateway understands it.
-    pub(super) fn query(&self) -> Cow<'_, Query> {
+    pub(super) fn query(&self) -> Cow<'_, ToolsQuery> {
         match self {
             Self::Page(query) => Cow::Borrowed(query),
-            Self::OfUpstream(name) => {
-                Cow::Owned(Query { upstream: Some(name.clone()), count: NOTABLE_TOOLS, ..Query::default() })
-            }
+            Self::OfUpstream(name) => Cow::Owned(ToolsQuery {
+                upstream: Some(name.clone()),
+                count: NOTABLE_TOOLS,
+                ..ToolsQuery::default()
+            }),
         }
     }
 }
@@ -168,7 +168,7 @@ pub(super) struct App {
     /// The table of now; made anew whenever something happens.
     listing: ListView,
     /// The question that `tools` answers.
-    answered: Option<Query>,
+    answered: Option<ToolsQuery>,
 }
 
 impl App {
@@ -178,7 +178,7 @@ impl App {
         for tab in [Tab::Upstreams, Tab::Endpoints] {
             looks[tab.at()].by = Some(listing::STATE);
         }
-        looks[Tab::Tools.at()].by = Some(listing::tools_column(Sort::Calls));
+        looks[Tab::Tools.at()].by = Some(listing::tools_column(ToolsSort::Calls));
         Self {
             place: place.to_owned(),
             status: Status::default(),
@@ -253,16 +253,16 @@ impl App {
         self.settle();
     }
 
-    fn hear_tools(&mut self, asked: ToolsQuery, page: Result<ToolsPage, String>) {
+    fn hear_tools(&mut self, asked: WantedTools, page: Result<ToolsPage, String>) {
         match asked {
-            ToolsQuery::OfUpstream(name) => {
+            WantedTools::OfUpstream(name) => {
                 let is_shown = self.upstream_tools.as_ref().is_some_and(|(shown, _)| *shown == name);
                 if !(self.is_paused && is_shown) {
                     self.upstream_tools = page.ok().map(|page| (name, page));
                 }
             }
-            ToolsQuery::Page(query) if self.is_paused && self.answered.as_ref() == Some(&query) => {}
-            ToolsQuery::Page(query) => match page {
+            WantedTools::Page(query) if self.is_paused && self.answered.as_ref() == Some(&query) => {}
+            WantedTools::Page(query) => match page {
                 Ok(page) => {
                     self.follow_tool(&page);
                     self.tools = Some(page);
@@ -275,15 +275,14 @@ impl App {
     }
 
     /// The tools that should be known now.
-    pub(super) fn wanted(&self) -> Option<ToolsQuery> {
+    pub(super) fn wanted(&self) -> Option<WantedTools> {
         if let Some(Subject::Upstream(name)) = &self.subject {
-            return Some(ToolsQuery::OfUpstream(name.clone()));
+            return Some(WantedTools::OfUpstream(name.clone()));
         }
         let look = &self.looks[Tab::Tools.at()];
-        let sorts = [Sort::Calls, Sort::Errors, Sort::P99, Sort::Name];
-        let sort = sorts.into_iter().find(|sort| Some(listing::tools_column(*sort)) == look.by);
+        let sort = ToolsSort::ALL.into_iter().find(|sort| Some(listing::tools_column(*sort)) == look.by);
         (self.tab == Tab::Tools).then(|| {
-            ToolsQuery::Page(Query {
+            WantedTools::Page(ToolsQuery {
                 upstream: self.only.clone(),
                 text: look.filter.clone(),
                 sort: sort.unwrap_or_default(),
@@ -305,9 +304,10 @@ impl App {
         if self.tab == Tab::Tools {
             let page = self.tools.as_ref();
             let total =
-                page.map_or(0, |page| usize::try_from(page.matched).unwrap_or(ROWS_MAX).min(ROWS_MAX));
+                page.map_or(0, |page| usize::try_from(page.matched()).unwrap_or(ROWS_MAX).min(ROWS_MAX));
+            let first = page.and_then(|page| page.offset.try_into().ok()).unwrap_or_default();
             let rows = page.map(|page| listing::tools(&page.tools)).unwrap_or_default();
-            return ListView { columns, rows, first: page.map_or(0, |page| page.offset), total };
+            return ListView { columns, rows, first, total };
         }
         let mut rows = match self.tab {
             Tab::Upstreams => listing::upstreams(&self.status, &self.history, filter),

@@ -1,6 +1,11 @@
 //! One thing in full: lines of a name and what there is to say. Pure.
 
+use std::cmp::Reverse;
+
 use ratatui::text::{Line, Span};
+use status::{
+    Certificate, EndpointState, Figures, Lines, Listener, PublicName, ToolState, ToolsPage, UpstreamState,
+};
 
 use super::app::{App, Subject};
 use super::listing::{fitness, period, says, state};
@@ -9,12 +14,9 @@ use super::spark::curve;
 use super::table::padded;
 use super::text::{NAMES, NARROW, Text};
 use crate::admin_client::figures::{
-    UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, number_of, rate, share, span,
+    UNKNOWN, bytes, count, known_bytes, known_count, latency, number_of, rate, share, span,
 };
-use crate::admin_client::history::Lines;
 use crate::admin_client::problem::{Problem, ProblemLevel};
-use crate::admin_client::status::{Endpoint, Figures, Upstream};
-use crate::admin_client::tools::{Tool, ToolsPage};
 use protocol::text::{columns, shown};
 
 /// Kinds of errors.
@@ -97,7 +99,7 @@ impl Text {
         }
     }
 
-    fn server(&mut self, upstream: &Upstream) {
+    fn server(&mut self, upstream: &UpstreamState) {
         self.fact("speaks", &either(&upstream.eras.join(" and ")));
         self.fact("over", &either(&upstream.transport));
         let list = upstream.list_bytes.map(|size| format!(", {} long", bytes(size))).unwrap_or_default();
@@ -154,13 +156,13 @@ impl Text {
         if let Some(pins) = &upstream.pins {
             let said = format!("{} pinned, {} changed, {} new", pins.pinned, pins.changed, pins.new);
             self.fact("pins", &said);
-            if !pins.names.is_empty() {
-                self.fact("", &pins.names.join(", "));
+            if !pins.waiting.is_empty() {
+                self.fact("", &pins.waiting.join(", "));
             }
         }
     }
 
-    fn replicas(&mut self, upstream: &Upstream) {
+    fn replicas(&mut self, upstream: &UpstreamState) {
         if upstream.replicas.is_empty() {
             return;
         }
@@ -194,8 +196,8 @@ impl Text {
             let name = padded(&shown(&tool.name), width, false);
             let said = format!(
                 "{name}  {} calls, {} errors, p99 {}",
-                count(tool.calls),
-                count(tool.errors),
+                known_count(tool.calls),
+                known_count(tool.errors),
                 latency(tool.p99_s)
             );
             self.line(&said, Look::Plain);
@@ -231,7 +233,7 @@ impl Text {
         }
     }
 
-    fn door(&mut self, endpoint: &Endpoint) {
+    fn door(&mut self, endpoint: &EndpointState) {
         self.fact("speaks", &either(&endpoint.eras.join(" and ")));
         if let Some(auth) = &endpoint.auth {
             let auth = auth.join(" or ").replace('_', " ");
@@ -240,14 +242,11 @@ impl Text {
         if let Some(names) = &endpoint.names {
             self.fact("names", names);
         }
-        if let Some(sessions) = endpoint.sessions {
-            self.fact("sessions", &count(sessions));
-        }
         let list = known_bytes(endpoint.list_bytes);
         self.fact("tools", &format!("{}, the longest list has {list}", known_count(endpoint.tools)));
     }
 
-    fn tool(&mut self, tool: &Tool) {
+    fn tool(&mut self, tool: &ToolState) {
         self.title(&format!("tool {}", tool.name));
         if let Some(title) = &tool.title {
             self.line(title, Look::Strong);
@@ -257,15 +256,16 @@ impl Text {
         }
         self.blank();
         self.fact("upstream", &tool.upstream);
-        for (endpoint, name) in &tool.public {
+        for PublicName { endpoint, name } in &tool.public {
             self.fact("called as", &format!("{name} at {endpoint}"));
         }
         if let Some(why) = &tool.left_out {
             self.fact_in("left out", &format!("! {why}"), Look::Warning);
         }
         self.fact("says it", says(tool));
-        let errors = share(error_share(tool.errors, tool.calls));
-        let said = format!("{}, of which {} errors ({errors})", count(tool.calls), count(tool.errors));
+        let errors = share(tool.error_share());
+        let said =
+            format!("{}, of which {} errors ({errors})", known_count(tool.calls), known_count(tool.errors));
         self.fact("calls", &said);
         self.fact("calls/s", &rate(tool.calls_per_s));
         self.fact("took", &format!("p50 {}, p99 {}", latency(tool.p50_s), latency(tool.p99_s)));
@@ -303,8 +303,8 @@ impl Text {
         let status = &app.status;
         let since = span(status.uptime_s);
         self.fact("version", &format!("{}, up {since}, {} workers", status.version, status.workers));
-        for (address, is_tls) in &status.listeners {
-            self.fact("listens at", &format!("{address}{}", if *is_tls { " (TLS)" } else { "" }));
+        for Listener { address, tls } in &status.listeners {
+            self.fact("listens at", &format!("{address}{}", if *tls { " (TLS)" } else { "" }));
         }
         self.fact("configuration", status.config.file.as_deref().unwrap_or("built in"));
         self.fact("its SHA-256", &status.config.sha256);
@@ -352,8 +352,8 @@ impl Text {
             let said = format!("{} gateways, {} strangers", shared.replicas, shared.strangers);
             self.fact("", &said);
         }
-        if status.spans_lost > 0 {
-            self.fact("traces", &format!("{} spans lost", count(status.spans_lost)));
+        if let Some(traces) = status.traces.as_ref().filter(|traces| traces.lost() > 0) {
+            self.fact("traces", &format!("{} spans lost", count(traces.lost())));
         }
         self.certificates(app);
     }
@@ -363,8 +363,8 @@ impl Text {
             return;
         }
         self.heading("certificates");
-        for (file, ends_s) in &app.status.certificates {
-            let said = match ends_s.map(|ends_s| ends_s.checked_sub(app.now_s)) {
+        for Certificate { file, expires_s } in &app.status.certificates {
+            let said = match expires_s.map(|ends_s| ends_s.checked_sub(app.now_s)) {
                 None => "end unknown".to_owned(),
                 Some(None) => "✗ has ended".to_owned(),
                 Some(Some(left)) => format!("ends in {}", span(left)),
@@ -396,14 +396,19 @@ impl Text {
         let recent = &figures.recent;
         let now = format!("{} calls/s, {} errors/s", rate(recent.calls_per_s), rate(recent.errors_per_s));
         self.fact("now", &format!("{now}, p50 {}, p99 {}", latency(recent.p50_s), latency(recent.p99_s)));
-        let errors = share(error_share(figures.errors, figures.calls));
-        let said = format!("{} calls, {} errors ({errors})", count(figures.calls), count(figures.errors));
+        let errors = share(figures.error_share());
+        let said = format!(
+            "{} calls, {} errors ({errors})",
+            known_count(figures.calls),
+            known_count(figures.errors)
+        );
         self.fact(
             "since start",
             &format!("{said}, p50 {}, p99 {}", latency(figures.p50_s), latency(figures.p99_s)),
         );
-        let reasons =
-            figures.reasons.iter().take(REASONS).map(|(why, times)| format!("{} {why}", count(*times)));
+        let mut reasons: Vec<_> = figures.reasons.iter().collect();
+        reasons.sort_by_key(|(_, times)| Reverse(**times));
+        let reasons = reasons.iter().take(REASONS).map(|(why, times)| format!("{} {why}", count(**times)));
         let reasons = reasons.collect::<Vec<_>>().join(", ");
         if !reasons.is_empty() {
             self.fact("errors", &reasons);

@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
+use status::{History, Status, ToolsPage};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::app::ToolsQuery;
+use super::app::WantedTools;
 use crate::admin_client::client::{AdminClient, AdminError};
-use crate::admin_client::history::History;
-use crate::admin_client::status::Status;
-use crate::admin_client::tools::ToolsPage;
 
 /// How soon a gateway that is gone is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,7 +19,7 @@ pub(super) enum News {
     /// The state, and its history if there is more of it.
     State(Box<Status>, Option<Box<History>>),
     /// Tools.
-    Tools(ToolsQuery, Result<ToolsPage, String>),
+    Tools(WantedTools, Result<ToolsPage, String>),
     /// The gateway did not answer.
     Gone(String),
 }
@@ -46,7 +44,7 @@ impl Feed {
     }
 
     /// Until nobody hears it any more.
-    pub(super) async fn run(self, asked: watch::Receiver<Option<ToolsQuery>>, news: mpsc::Sender<News>) {
+    pub(super) async fn run(self, asked: watch::Receiver<Option<WantedTools>>, news: mpsc::Sender<News>) {
         let (admin, interval) = (self.admin.clone(), self.interval);
         tokio::select! {
             () = self.tell_states(&news) => {}
@@ -68,12 +66,12 @@ impl Feed {
     }
 
     async fn state(&mut self) -> Result<News, AdminError> {
-        let status = Status::read(&self.admin.object("/status").await?);
-        let known = Some((status.started_s, status.sample));
+        let status: Status = self.admin.read("/status").await?;
+        let known = Some((status.started_s, status.sample.number));
         let mut history = None;
         if known != self.known && (self.has_history || self.is_another(&status)) {
-            match self.admin.object("/status/history").await {
-                Ok(answer) => history = Some(Box::new(History::read(&answer))),
+            match self.admin.read("/status/history").await {
+                Ok(answer) => history = Some(Box::new(answer)),
                 Err(fault) => self.has_history = !fault.is_unknown_path(),
             }
         }
@@ -91,14 +89,14 @@ impl Feed {
 async fn tell_tools(
     admin: &AdminClient,
     interval: Duration,
-    mut asked: watch::Receiver<Option<ToolsQuery>>,
+    mut asked: watch::Receiver<Option<WantedTools>>,
     news: &mpsc::Sender<News>,
 ) {
     loop {
         let wanted = asked.borrow_and_update().clone();
         if let Some(wanted) = wanted {
-            let page = match admin.object(&wanted.query().target()).await {
-                Ok(answer) => Ok(ToolsPage::read(&answer)),
+            let page = match admin.read(&wanted.query().target()).await {
+                Ok(page) => Ok(page),
                 Err(fault) if fault.is_unknown_path() => {
                     Err("this gateway does not list its tools".to_owned())
                 }

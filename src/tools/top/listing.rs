@@ -1,15 +1,14 @@
 //! What is in the tables. Pure.
 
+use status::{EndpointState, Figures, History, Lines, Status, ToolState, ToolsSort, UpstreamState};
+
 use super::palette::Look;
 use super::table::{By, Column, ColumnKind, Row, TableCell};
 use crate::admin_client::figures::{
-    UNKNOWN, bytes, count, error_share, known_bytes, known_count, latency, rate, share, span,
+    UNKNOWN, bytes, count, known_bytes, known_count, latency, rate, share, span,
 };
-use crate::admin_client::history::{History, Lines};
 use crate::admin_client::problem::{Problem, ProblemLevel};
 use crate::admin_client::report::replicas;
-use crate::admin_client::status::{Endpoint, Figures, Status, Upstream};
-use crate::admin_client::tools::{Sort, Tool};
 
 /// The column by which upstreams and endpoints are sorted at first: what is wrong, then what is busy.
 pub(super) const STATE: usize = 0;
@@ -42,7 +41,6 @@ pub(super) const ENDPOINTS: &[Column] = &[
     number("CALLS", 8, 3),
     number("ERRORS", 7, 6),
     number("TOOLS", 6, 7),
-    number("SESSIONS", 9, 9),
     text("ERAS", 13, 13, 10),
     text("UPSTREAMS", 10, 60, 8),
 ];
@@ -74,22 +72,21 @@ pub(super) const TROUBLES: &[Column] =
     &[Column { is_sortable: false, ..mark("", 7) }, plain("WHERE", 8, 28, 0), plain("WHAT", 8, 400, 1)];
 
 /// The column of [`TOOLS`] that stands for a way to sort.
-pub(super) fn tools_column(sort: Sort) -> usize {
+pub(super) fn tools_column(sort: ToolsSort) -> usize {
     match sort {
-        Sort::Name => 0,
-        Sort::P99 => 4,
-        Sort::Calls => 5,
-        Sort::Errors => 6,
+        ToolsSort::Name => 0,
+        ToolsSort::P99 => 4,
+        ToolsSort::Calls => 5,
+        ToolsSort::Errors => 6,
     }
 }
 
 /// Upstreams with this text in their names.
 pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec<Row> {
-    let fits = |upstream: &&Upstream| is_in(filter, &upstream.name);
-    let row = |upstream: &Upstream| {
+    let fits = |upstream: &&UpstreamState| is_in(filter, &upstream.name);
+    let row = |upstream: &UpstreamState| {
         let (word, look, rank) = state(upstream);
         let figures = &upstream.figures;
-        let busy: u64 = upstream.replicas.iter().fold(0, |sum, one| sum.saturating_add(one.in_flight));
         let cells = vec![
             state_cell(word, look, rank, figures),
             name(&upstream.name),
@@ -98,10 +95,10 @@ pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec
             bad_rate(figures.recent.errors_per_s),
             latency_cell(figures.recent.p50_s),
             latency_cell(figures.recent.p99_s),
-            count_cell(Some(figures.calls)),
-            count_cell(Some(figures.errors)),
+            count_cell(figures.calls),
+            count_cell(figures.errors),
             count_cell(upstream.tools),
-            count_cell(Some(busy)),
+            count_cell(Some(upstream.in_flight())),
             words(&replicas(upstream)),
             words(&upstream.eras.join("+")),
             words(&upstream.transport),
@@ -113,10 +110,10 @@ pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec
 
 /// Endpoints with this text in their paths or the names of their upstreams.
 pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec<Row> {
-    let fits = |endpoint: &&Endpoint| {
+    let fits = |endpoint: &&EndpointState| {
         is_in(filter, &endpoint.path) || endpoint.upstreams.iter().any(|name| is_in(filter, name))
     };
-    let row = |endpoint: &Endpoint| {
+    let row = |endpoint: &EndpointState| {
         let (word, look, rank) = fitness(endpoint.fit);
         let figures = &endpoint.figures;
         let cells = vec![
@@ -127,10 +124,9 @@ pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec
             bad_rate(figures.recent.errors_per_s),
             latency_cell(figures.recent.p50_s),
             latency_cell(figures.recent.p99_s),
-            count_cell(Some(figures.calls)),
-            count_cell(Some(figures.errors)),
+            count_cell(figures.calls),
+            count_cell(figures.errors),
             count_cell(endpoint.tools),
-            count_cell(endpoint.sessions),
             words(&endpoint.eras.join("+")),
             words(&endpoint.upstreams.join(" ")),
         ];
@@ -140,8 +136,8 @@ pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec
 }
 
 /// These tools.
-pub(super) fn tools(tools: &[Tool]) -> Vec<Row> {
-    let row = |tool: &Tool| {
+pub(super) fn tools(tools: &[ToolState]) -> Vec<Row> {
+    let row = |tool: &ToolState| {
         let pin = match tool.pin.as_deref() {
             Some(pin @ ("changed" | "new")) => {
                 (TableCell::Text(format!("! {pin}"), Look::Warning), By::Number(0.0))
@@ -154,9 +150,9 @@ pub(super) fn tools(tools: &[Tool]) -> Vec<Row> {
             rate_cell(tool.calls_per_s),
             latency_cell(tool.p50_s),
             latency_cell(tool.p99_s),
-            count_cell(Some(tool.calls)),
-            count_cell(Some(tool.errors)),
-            words(&share(error_share(tool.errors, tool.calls))),
+            count_cell(tool.calls),
+            count_cell(tool.errors),
+            words(&share(tool.error_share())),
             pin,
             words(says(tool)),
             words(&known_bytes(tool.definition_bytes)),
@@ -167,12 +163,12 @@ pub(super) fn tools(tools: &[Tool]) -> Vec<Row> {
 }
 
 /// What stands for a tool.
-pub(super) fn tool_id(tool: &Tool) -> String {
+pub(super) fn tool_id(tool: &ToolState) -> String {
     format!("{}\n{}", tool.upstream, tool.name)
 }
 
 /// What a tool says of itself.
-pub(super) fn says(tool: &Tool) -> &'static str {
+pub(super) fn says(tool: &ToolState) -> &'static str {
     match (tool.read_only, tool.destructive) {
         (Some(true), _) => "only reads",
         (_, Some(true)) => "may destroy",
@@ -230,11 +226,9 @@ pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
 }
 
 /// How an upstream is: word, look and how far from well.
-pub(super) fn state(upstream: &Upstream) -> (&'static str, Look, f64) {
-    let is_out =
-        |one: &crate::admin_client::status::Replica| one.breaker == "open" || one.resolved == Some(false);
-    let is_looping = upstream.children.as_ref().is_some_and(|children| children.crash_loop);
-    if upstream.fit != Some(false) && (is_looping || upstream.replicas.iter().any(is_out)) {
+pub(super) fn state(upstream: &UpstreamState) -> (&'static str, Look, f64) {
+    let (out, _) = upstream.replicas_out();
+    if upstream.fit != Some(false) && (upstream.is_crashing() || out > 0) {
         return ("◐ degraded", Look::Warning, 1.0);
     }
     fitness(upstream.fit)
@@ -317,7 +311,7 @@ fn by_count(count: u64) -> By {
 }
 
 fn curve(lines: Option<&Lines>) -> (TableCell, By) {
-    (TableCell::Curve(lines.map(|lines| lines.calls_per_s.clone()).unwrap_or_default()), By::Number(0.0))
+    (TableCell::Curve(lines.map(|lines| lines.calls_per_s.0.clone()).unwrap_or_default()), By::Number(0.0))
 }
 
 const fn text(head: &'static str, least: usize, most: usize, rank: u8) -> Column {

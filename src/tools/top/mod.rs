@@ -37,7 +37,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::app::{App, Effect, ToolsQuery};
+use self::app::{App, Effect, WantedTools};
 use self::feed::{Feed, News};
 use self::key::KeyInput;
 use self::palette::Palette;
@@ -101,7 +101,7 @@ async fn watch_gateway(settings: TopSettings) -> Result<(), Error> {
 async fn attend(
     app: &mut App,
     screen: &mut Screen,
-    asks: &watch::Sender<Option<ToolsQuery>>,
+    asks: &watch::Sender<Option<WantedTools>>,
     news: &mut mpsc::Receiver<News>,
     inputs: &mut mpsc::Receiver<KeyInput>,
     signals: &mut Signals,

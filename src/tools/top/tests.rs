@@ -4,15 +4,17 @@ use proptest::prelude::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use serde_json::{Value, json};
+use status::{History, Object, Status, ToolsPage};
 
 use super::app::{App, Effect, Tab};
 use super::feed::News;
 use super::key::{Key, KeyInput};
 use super::palette::Palette;
 use super::view;
-use crate::admin_client::history::History;
-use crate::admin_client::status::Status;
-use crate::admin_client::tools::ToolsPage;
+
+fn read<T: Object>(answer: &Value) -> T {
+    T::read(answer).unwrap()
+}
 
 const NOW_S: u64 = 1_800_000_000;
 
@@ -35,7 +37,7 @@ fn state(upstreams: &[Value]) -> News {
     });
     let lines = json!({"calls_per_s": vec![1.0; 60], "p99_s": vec![0.1; 60]});
     let history = json!({"interval_s": 5, "all": lines, "upstreams": {"alpha": lines}});
-    News::State(Box::new(Status::read(&status)), Some(Box::new(History::read(&history))))
+    News::State(Box::new(read::<Status>(&status)), Some(Box::new(read::<History>(&history))))
 }
 
 fn app() -> App {
@@ -171,7 +173,7 @@ fn tools_are_asked_for_page_by_page() {
         let tools: Vec<_> = (offset..offset + 200)
             .map(|n| json!({"upstream": "alpha", "name": format!("tool-{n}")}))
             .collect();
-        ToolsPage::read(&json!({"total": 50_000, "matched": 50_000, "offset": offset, "tools": tools}))
+        read::<ToolsPage>(&json!({"total": 50_000, "matched": 50_000, "offset": offset, "tools": tools}))
     };
     app.hear(News::Tools(app.wanted().unwrap(), Ok(page(0))));
     assert!(screen(&app).contains("tool-0"));
@@ -195,8 +197,9 @@ fn tools_are_asked_for_page_by_page() {
 #[test]
 fn a_pause_holds_for_tools_that_are_shown_and_not_for_others() {
     let mut app = app();
-    let page =
-        |name: &str| ToolsPage::read(&json!({"matched": 1, "tools": [{"upstream": "alpha", "name": name}]}));
+    let page = |name: &str| {
+        read::<ToolsPage>(&json!({"matched": 1, "tools": [{"upstream": "alpha", "name": name}]}))
+    };
     press(&mut app, &[Key::Char('3')]);
     app.hear(News::Tools(app.wanted().unwrap(), Ok(page("first"))));
     press(&mut app, &[Key::Char('p')]);
@@ -339,8 +342,8 @@ proptest! {
         let history = json!({"interval_s": 1e300, "all": lines});
         let tools: Vec<_> = tools.iter().map(|name| json!({"name": name, "upstream": name, "description": name}))
             .collect();
-        let page = ToolsPage::read(&json!({"matched": matched, "tools": tools}));
-        app.hear(News::State(Box::new(Status::read(&status)), Some(Box::new(History::read(&history)))));
+        let page = read::<ToolsPage>(&json!({"matched": matched, "tools": tools}));
+        app.hear(News::State(Box::new(read::<Status>(&status)), Some(Box::new(read::<History>(&history)))));
         for input in inputs {
             app.input(input);
             if let Some(query) = app.wanted() {

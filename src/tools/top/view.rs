@@ -213,16 +213,15 @@ fn facts(app: &App, width: usize, palette: Palette) -> Line<'static> {
     let status = &app.status;
     let sessions = &status.sessions;
     let max = status.connections.max.map(|max| format!("/{max}")).unwrap_or_default();
-    let streams = sessions.streams.saturating_add(sessions.sse_streams);
     let children = status.upstreams.iter().filter_map(|one| one.children.as_ref());
     let children = children.fold(0, |sum: u64, one| sum.saturating_add(one.running));
-    let refused =
-        status.limits.iter().fold(status.connections.refused, |sum, limit| sum.saturating_add(limit.refused));
+    let (calls_refused, connections_refused) = status.refused();
+    let refused = calls_refused.saturating_add(connections_refused);
     let mut parts = vec![
         (format!("{}{max} connections", status.connections.open), Look::Plain),
         (format!("{} sessions", count(sessions.live)), Look::Plain),
         (listing::cache(status), Look::Plain),
-        (format!("{} streams", count(streams)), Look::Plain),
+        (format!("{} streams", count(sessions.client_streams())), Look::Plain),
     ];
     if refused > 0 {
         parts.insert(2, (format!("{} refused", count(refused)), Look::Warning));

@@ -48,7 +48,6 @@ function endpointDetails(view, path) {
     upstreamTable(view, shownUpstreams, upstreams.length, 'Its upstreams'),
     factSection('Since the start', [
       ...totals(endpoint),
-      ...picked(endpoint, { Sessions: 'sessions' }),
       ['Names of tools', endpoint.names],
       ['Who is let in', authWords(endpoint.auth)],
     ]),

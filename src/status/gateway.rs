@@ -1,0 +1,235 @@
+//! `/status`: the gateway itself.
+
+use crate::calls::{Figures, share};
+use crate::servers::{EndpointState, UpstreamState};
+use crate::tools::Rankings;
+
+objects! {
+    /// The state of a gateway.
+    struct Status {
+        version: String,
+        /// When it started, in seconds since 1970.
+        started_s: u64,
+        uptime_s: u64,
+        workers: u64,
+        /// How far it is with stopping: `none`, `quiet`, `closing` or `cut`.
+        drain: String,
+        /// Bugs that ended a connection.
+        panics: u64,
+        config: ConfigState,
+        listeners: Vec<Listener>,
+        connections: Connections,
+        sample: Sample,
+        #[serde(skip_serializing_if = "Figures::is_unmeasured")]
+        calls: Figures,
+        endpoints: Vec<EndpointState>,
+        upstreams: Vec<UpstreamState>,
+        /// Tools that stand out.
+        #[serde(skip_serializing_if = "Rankings::is_unmeasured")]
+        tools: Rankings,
+        limits: Vec<LimitState>,
+        cache: Cache,
+        sessions: Sessions,
+        certificates: Vec<Certificate>,
+        shared: Option<SharedState>,
+        traces: Option<Traces>,
+    }
+
+    /// The configuration in force.
+    struct ConfigState {
+        /// Where it was read from; `None`: it is built in.
+        file: Option<String>,
+        sha256: String,
+        /// The last time it was to be read again.
+        last_reload: Option<ReloadState>,
+    }
+
+    /// What came of a reload.
+    struct ReloadState {
+        /// When, in seconds since 1970.
+        at_s: u64,
+        ok: bool,
+        /// What is different now, a line each.
+        changes: Vec<String>,
+        /// What takes effect at the next start only.
+        needs_restart: Vec<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    }
+
+    /// Where a gateway listens for clients.
+    struct Listener {
+        address: String,
+        tls: bool,
+    }
+
+    /// Connections of clients.
+    struct Connections {
+        open: u64,
+        max: Option<u64>,
+        accepted: u64,
+        refused: u64,
+        buffered_bytes: u64,
+    }
+
+    /// A sample of the counts. A new number means that `/status/history` has more.
+    struct Sample {
+        number: Option<u64>,
+        /// When it was taken, in seconds since 1970.
+        at_s: u64,
+        /// Seconds since the one before.
+        interval_s: Option<f64>,
+    }
+
+    /// A `[[limit]]`.
+    struct LimitState {
+        name: String,
+        calls: u64,
+        period_s: Option<f64>,
+        shared: bool,
+        refused: u64,
+        /// Calls of callers that found no room to be counted by themselves.
+        overflowed: u64,
+        keys: u64,
+    }
+
+    /// The cache of lists. The counts are since the start.
+    struct Cache {
+        bytes: u64,
+        hits: u64,
+        /// Answered from it while it was asked for anew.
+        stale: u64,
+        misses: u64,
+        /// Asked for in vain.
+        errors: u64,
+    }
+
+    /// Sessions and streams.
+    struct Sessions {
+        live: u64,
+        /// Ended ones whose ids are still refused by name.
+        revoked: u64,
+        upstream_sessions: u64,
+        streams: u64,
+        upstream_streams: u64,
+        subscriptions: u64,
+        sse_streams: u64,
+    }
+
+    /// A certificate.
+    struct Certificate {
+        file: String,
+        /// When it ends, in seconds since 1970.
+        expires_s: Option<u64>,
+    }
+
+    /// What several gateways share.
+    struct SharedState {
+        connected: bool,
+        replicas: u64,
+        /// Gateways with another configuration or key.
+        strangers: u64,
+    }
+
+    /// Spans since the start.
+    struct Traces {
+        exported: u64,
+        rejected: u64,
+        failed: u64,
+        /// Given up, as too many waited.
+        dropped: u64,
+    }
+}
+
+impl Status {
+    /// The upstream of this name.
+    pub fn upstream(&self, name: &str) -> Option<&UpstreamState> {
+        self.upstreams.iter().find(|upstream| upstream.name == name)
+    }
+
+    /// How far it is with stopping, if it is about to.
+    pub fn draining(&self) -> Option<&str> {
+        Some(self.drain.as_str()).filter(|phase| !matches!(*phase, "" | "none"))
+    }
+
+    /// Calls and connections that were refused since the start, in this order.
+    pub fn refused(&self) -> (u64, u64) {
+        let calls = self.limits.iter().fold(0, |sum: u64, limit| sum.saturating_add(limit.refused));
+        (calls, self.connections.refused)
+    }
+}
+
+impl Sessions {
+    /// Streams to clients, of whatever transport.
+    pub fn client_streams(&self) -> u64 {
+        self.streams.saturating_add(self.sse_streams)
+    }
+}
+
+impl Cache {
+    /// The share that did not have to be asked for.
+    pub fn hit_share(&self) -> Option<f64> {
+        let kept = self.hits.saturating_add(self.stale);
+        share(kept, kept.saturating_add(self.misses).saturating_add(self.errors))
+    }
+}
+
+impl Traces {
+    /// Spans that nobody got.
+    pub fn lost(&self) -> u64 {
+        self.rejected.saturating_add(self.failed).saturating_add(self.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::{Object, parse};
+
+    #[test]
+    fn any_object_is_a_status() {
+        assert_eq!(Status::read(&json!({})), Some(Status::default()));
+        assert_eq!(Status::read(&json!({"shared": null, "calls": 7, "drain": []})), Some(Status::default()));
+        let odd = json!({"endpoints": [null, 7, {"fit": "yes"}], "upstreams": {"a": 1}, "connections": []});
+        let status = Status::read(&odd).unwrap_or_default();
+        assert_eq!((status.endpoints.len(), status.upstreams.len()), (1, 0), "what is no object is none");
+        assert_eq!(status.endpoints[0].fit, None);
+        for text in ["", "[]", "7", "{"] {
+            assert_eq!(parse::<Status>(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let figures = Figures { calls: Some(7), errors: Some(1), p50_s: Some(0.5), ..Figures::default() };
+        let upstream =
+            UpstreamState { name: "a".into(), figures: figures.clone(), ..UpstreamState::default() };
+        let idle = EndpointState { path: "/mcp".into(), ..EndpointState::default() };
+        let status =
+            Status { calls: figures, upstreams: vec![upstream], endpoints: vec![idle], ..Status::default() };
+        let text = serde_json::to_vec(&status).unwrap_or_default();
+        assert_eq!(parse::<Status>(&text), Some(status));
+        let written = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+        assert_eq!(
+            (&written["upstreams"][0]["calls"], written["endpoints"][0].get("calls")),
+            (&json!(7), None)
+        );
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_drain_says_so() {
+        for (drain, expected) in [("", None), ("none", None), ("quiet", Some("quiet"))] {
+            assert_eq!(Status { drain: drain.into(), ..Status::default() }.draining(), expected);
+        }
+    }
+
+    #[test]
+    fn shares_are_of_what_was_looked_for() {
+        let cache = |hits, stale, misses, errors| Cache { hits, stale, misses, errors, bytes: 0 }.hit_share();
+        assert_eq!(cache(0, 0, 0, 0), None);
+        assert_eq!(cache(2, 1, 1, 0), Some(0.75));
+        assert_eq!(cache(u64::MAX, u64::MAX, 1, 1).map(f64::round), Some(1.0));
+    }
+}

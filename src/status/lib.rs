@@ -1,0 +1,40 @@
+//! The state of a gateway as its admin listener tells it. Pure.
+//!
+//! | file | what it describes |
+//! |---|---|
+//! | `gateway.rs` | `/status`: the gateway itself |
+//! | `servers.rs` | its endpoints and upstreams |
+//! | `calls.rs` | how many calls, how they ended, how long they took |
+//! | `history.rs` | `/status/history`: the last minutes |
+//! | `tools.rs`, `query.rs` | `/status/tools`: a page of tools, and which ones are asked for |
+//! | `object.rs` | how all of these are read |
+//!
+//! Each object is declared once: the gateway writes it with serde, `status` and `top` read it with [`parse`]. The README
+//! documents the members; they are only ever added to.
+//!
+//! Invariants: a reader relies on no member, so that older and newer gateways can be read: what is missing or of another
+//! type is unknown, and nothing is an error. What is read is bounded in entries and characters. Texts are a stranger's:
+//! whoever shows them makes them fit for a terminal.
+
+#[macro_use]
+mod object;
+
+mod calls;
+mod gateway;
+mod history;
+mod query;
+mod servers;
+mod tools;
+
+pub use self::calls::{Figures, Recent};
+pub use self::gateway::{
+    Cache, Certificate, ConfigState, Connections, LimitState, Listener, ReloadState, Sample, Sessions,
+    SharedState, Status, Traces,
+};
+pub use self::history::{History, HistoryLine, Lines};
+pub use self::object::{Object, parse};
+pub use self::query::{ToolsQuery, ToolsSort};
+pub use self::servers::{
+    BridgeState, CallSlots, Children, EndpointState, PinState, ReplicaState, UpstreamState,
+};
+pub use self::tools::{PublicName, Rankings, ToolState, ToolsPage};

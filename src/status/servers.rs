@@ -1,0 +1,125 @@
+//! Endpoints and upstreams.
+
+use crate::calls::Figures;
+
+objects! {
+    /// Where clients call.
+    struct EndpointState {
+        path: String,
+        eras: Vec<String>,
+        upstreams: Vec<String>,
+        /// How names are made: `prefixed`, `bare` or `transparent`.
+        names: Option<String>,
+        /// How callers show who they are; empty: they need not.
+        auth: Option<Vec<String>>,
+        /// Whether one of its upstreams is fit.
+        fit: Option<bool>,
+        tools: Option<u64>,
+        /// The longest list of tools that is kept.
+        list_bytes: Option<u64>,
+        ..figures: Figures,
+    }
+
+    /// A server.
+    struct UpstreamState {
+        name: String,
+        transport: String,
+        eras: Vec<String>,
+        fit: Option<bool>,
+        tools: Option<u64>,
+        list_bytes: Option<u64>,
+        connections: u64,
+        connects_failed: u64,
+        retries: u64,
+        breaker_openings: u64,
+        sessions_opened: u64,
+        /// Sessions it forgot.
+        sessions_lost: u64,
+        /// Streams on which it is listened to.
+        listens: u64,
+        replicas: Vec<ReplicaState>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        children: Option<Children>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        calls_at_once: Option<CallSlots>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bridge: Option<BridgeState>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pins: Option<PinState>,
+        ..figures: Figures,
+    }
+
+    /// One of several equal servers.
+    struct ReplicaState {
+        address: String,
+        breaker: String,
+        in_flight: u64,
+        answered: u64,
+        /// Whether its name leads to an address.
+        resolved: Option<bool>,
+    }
+
+    /// Processes of the gateway's own.
+    struct Children {
+        running: u64,
+        starts: u64,
+        crashes: u64,
+        /// Whether they end again and again.
+        crash_loop: bool,
+    }
+
+    /// A bound on calls at once.
+    struct CallSlots {
+        max: u64,
+        in_use: u64,
+        waiting: u64,
+        refused: u64,
+    }
+
+    /// Calls of clients of the other era.
+    struct BridgeState {
+        requests: u64,
+        /// Questions that were carried across.
+        rounds: u64,
+        sessions: u64,
+        /// Calls that wait for an answer to a question.
+        parked: u64,
+    }
+
+    /// What is pinned of an upstream.
+    struct PinState {
+        pinned: u64,
+        changed: u64,
+        new: u64,
+        /// Whether what was kept cannot be read.
+        unreadable: bool,
+        /// Whether what is pinned cannot be written down.
+        unwritten: bool,
+        /// Names of some that wait for approval.
+        waiting: Vec<String>,
+    }
+}
+
+impl UpstreamState {
+    /// How many replicas are passed over, and how many there are.
+    pub fn replicas_out(&self) -> (usize, usize) {
+        (self.replicas.iter().filter(|replica| replica.is_out()).count(), self.replicas.len())
+    }
+
+    /// Whether its processes end again and again.
+    pub fn is_crashing(&self) -> bool {
+        self.children.as_ref().is_some_and(|children| children.crash_loop)
+    }
+
+    /// Calls under way.
+    pub fn in_flight(&self) -> u64 {
+        self.replicas.iter().fold(0, |sum, replica| sum.saturating_add(replica.in_flight))
+    }
+}
+
+impl ReplicaState {
+    /// Whether it is passed over.
+    pub fn is_out(&self) -> bool {
+        self.breaker == "open" || self.resolved == Some(false)
+    }
+}
