@@ -84,7 +84,7 @@ pub struct RpcError {
 
 impl RpcError {
     /// Reads the error of a response.
-    pub(super) fn read(error: &Value) -> Option<Self> {
+    pub fn read(error: &Value) -> Option<Self> {
         Some(Self {
             code: error.get("code")?.as_i64()?,
             message: error.get("message")?.as_str()?.to_owned(),

@@ -6,7 +6,7 @@ use super::error::texts;
 use protocol::version::Era;
 
 /// How a server introduced itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Introduction {
     /// The era that is spoken.
     pub era: Era,
@@ -30,7 +30,7 @@ pub struct Introduction {
 
 impl Introduction {
     /// Reads the result of `server/discover` or `initialize`.
-    pub(super) fn read(era: Era, version: &str, result: Value) -> Self {
+    pub fn read(era: Era, version: &str, result: Value) -> Self {
         let own = result.get("_meta").and_then(|meta| meta.get("io.modelcontextprotocol/serverInfo"));
         let info = own.or_else(|| result.get("serverInfo")).unwrap_or(&Value::Null);
         let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);

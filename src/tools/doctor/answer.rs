@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::facts::{Answer, RpcError, clip};
+use super::facts::{Answer, clip};
+use client::RpcError;
 
 /// How much of what is no message is kept.
 const NONSENSE_CHARS_MAX: usize = 120;
@@ -51,7 +52,7 @@ pub(super) fn read(message: &Value, id: Option<&Value>) -> (Answer, Option<Strin
                     fault = Some("an error has no message".to_owned());
                 }
                 let message = clip(message.unwrap_or_default(), 1000);
-                Answer::Error(RpcError { code, message, data: error.get("data").cloned() })
+                Answer::Error(RpcError { code, message, data: error.get("data").cloned(), status: None })
             } else {
                 fault = Some("the code of an error is not an integer".to_owned());
                 Answer::Nonsense(clip(&message.to_string(), NONSENSE_CHARS_MAX))

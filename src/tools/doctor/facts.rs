@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use client::{Introduction, RpcError};
 use protocol::version::Era;
 
 /// Everything that was found out.
@@ -144,36 +145,6 @@ pub enum Answer {
     Failed(String),
     /// Nothing came in time.
     Silence,
-}
-
-/// An error of JSON-RPC.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RpcError {
-    /// The code.
-    pub code: i64,
-    /// What it says.
-    pub message: String,
-    /// What else it says.
-    pub data: Option<Value>,
-}
-
-/// How a server introduces itself.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Introduction {
-    /// The version of the answer; of the modern era, the one asked for.
-    pub version: String,
-    /// All versions that it says it has, in the modern era.
-    pub supported: Vec<String>,
-    /// Its name.
-    pub name: Option<String>,
-    /// Its title.
-    pub title: Option<String>,
-    /// Its own version.
-    pub release: Option<String>,
-    /// What it can do.
-    pub capabilities: Value,
-    /// What it says about its use.
-    pub instructions: Option<String>,
 }
 
 /// A list that was read.

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::facts::{Answer, Exchange, Introduction, clip};
-use protocol::version::MODERN;
+use super::facts::{Answer, Exchange, clip};
+use client::Introduction;
+use protocol::version::{Era, MODERN};
 
 /// Errors that only servers of the modern era know.
 const MODERN_ERRORS: [i64; 3] = [-32020, -32021, -32022];
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const CHARS_MAX: usize = 200;
 const VERSIONS_MAX: usize = 20;
 
@@ -15,18 +15,14 @@ const VERSIONS_MAX: usize = 20;
 pub(super) fn modern(exchange: &Exchange) -> Option<Introduction> {
     match &exchange.answer {
         Answer::Result(result) if result.get("supportedVersions").is_some() => {
-            let info = result.get("_meta").and_then(|meta| meta.get(SERVER_INFO));
-            // Drafts had it beside the others.
-            let info = info.or_else(|| result.get("serverInfo"));
-            let mut introduction = of(MODERN[0], info, result);
-            introduction.supported = strings(result.get("supportedVersions"));
-            Some(introduction)
+            let supported = strings(result.get("supportedVersions"));
+            Some(Introduction { supported, ..of(Era::Modern, MODERN[0], result) })
         }
         Answer::Error(error) if MODERN_ERRORS.contains(&error.code) => {
             let supported = strings(error.data.as_ref().and_then(|data| data.get("supported")));
             let is_modern =
                 supported.is_empty() || supported.iter().any(|version| MODERN.contains(&version.as_str()));
-            is_modern.then(|| Introduction { supported, ..of(MODERN[0], None, &json!({})) })
+            is_modern.then(|| Introduction { supported, ..of(Era::Modern, MODERN[0], &json!({})) })
         }
         _ => None,
     }
@@ -36,21 +32,17 @@ pub(super) fn modern(exchange: &Exchange) -> Option<Introduction> {
 pub(super) fn legacy(exchange: &Exchange) -> Option<Introduction> {
     let result = exchange.result()?;
     let version = result.get("protocolVersion")?.as_str()?;
-    Some(of(&clip(version, 40), result.get("serverInfo"), result))
+    Some(of(Era::Legacy, &clip(version, 40), result))
 }
 
-fn of(version: &str, info: Option<&Value>, result: &Value) -> Introduction {
-    let text =
-        |value: Option<&Value>| Some(clip(value?.as_str()?, CHARS_MAX)).filter(|text| !text.is_empty());
-    Introduction {
-        version: version.to_owned(),
-        supported: Vec::new(),
-        name: text(info.and_then(|info| info.get("name"))),
-        title: text(info.and_then(|info| info.get("title"))),
-        release: text(info.and_then(|info| info.get("version"))),
-        capabilities: result.get("capabilities").cloned().unwrap_or_default(),
-        instructions: result.get("instructions").and_then(Value::as_str).map(str::to_owned),
+/// What a server says of itself, cut to what is shown.
+fn of(era: Era, version: &str, result: &Value) -> Introduction {
+    let mut introduction = Introduction::read(era, version, result.clone());
+    let Introduction { name, title, server_version, .. } = &mut introduction;
+    for text in [name, title, server_version] {
+        *text = text.take().filter(|text| !text.is_empty()).map(|text| clip(&text, CHARS_MAX));
     }
+    introduction
 }
 
 fn strings(value: Option<&Value>) -> Vec<String> {
@@ -63,11 +55,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::doctor::facts::RpcError;
+    use client::RpcError;
 
     #[test]
     fn eras_are_told_by_the_answers() {
-        let error = |code, data| Answer::Error(RpcError { code, message: String::new(), data });
+        let error = |code, data| Answer::Error(RpcError { code, message: String::new(), data, status: None });
         for (answer, supported) in [
             (Answer::Result(json!({"supportedVersions": ["2026-07-28", 1]})), Some(vec!["2026-07-28"])),
             (Answer::Result(json!({"tools": []})), None),
@@ -92,7 +84,7 @@ mod tests {
         });
         let found = legacy(&Exchange::failed(Answer::Result(result), Duration::ZERO)).unwrap();
         assert_eq!(
-            (found.version.as_str(), found.name.as_deref(), found.release),
+            (found.version.as_str(), found.name.as_deref(), found.server_version),
             ("2025-11-25", Some("a"), None)
         );
         assert_eq!(found.title.unwrap().chars().count(), CHARS_MAX + 1);

@@ -18,7 +18,7 @@ impl Report {
                 "address": self.server,
                 "name": introduction.and_then(|introduction| introduction.name.as_ref()),
                 "title": introduction.and_then(|introduction| introduction.title.as_ref()),
-                "version": introduction.and_then(|introduction| introduction.release.as_ref()),
+                "version": introduction.and_then(|introduction| introduction.server_version.as_ref()),
                 "protocolVersions": self.versions,
             },
             "inspected": self.not_inspected.is_none(),

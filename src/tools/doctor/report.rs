@@ -1,10 +1,11 @@
 //! A report: what the checks found, with the figures. Pure.
 
 use super::checks;
-use super::facts::{Facts, Introduction};
+use super::facts::Facts;
 use super::measured::Measured;
 use super::rule::{Rule, Severity};
 use super::sheet::Outcome;
+use client::Introduction;
 use protocol::version::Era;
 
 /// What is wrong with a server, and what is right.

@@ -156,13 +156,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::facts::RpcError;
     use crate::doctor::rules::requests::GARBAGE;
+    use client::RpcError;
 
     #[test]
     fn refusals_fit_by_status_and_code() {
         let exchange = |status, code: Option<i64>| {
-            let error = |code| Answer::Error(RpcError { code, message: String::new(), data: None });
+            let error =
+                |code| Answer::Error(RpcError { code, message: String::new(), data: None, status: None });
             let answer = code.map_or(Answer::Result(json!({})), error);
             Exchange { status, ..Exchange::failed(answer, Duration::ZERO) }
         };

@@ -49,7 +49,7 @@ impl Report {
     fn head(&self, page: &mut ReportPage) {
         let introduction = self.introduction.as_ref();
         let name = introduction.and_then(|found| found.title.as_ref().or(found.name.as_ref()));
-        let release = introduction.and_then(|found| found.release.as_ref());
+        let release = introduction.and_then(|found| found.server_version.as_ref());
         let mut title = name.map(|name| shown(name)).unwrap_or_default();
         if let Some(release) = release {
             let _ = write!(title, " {}", shown(release));

@@ -290,7 +290,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::facts::{Introduction, RpcError};
+    use client::{Introduction, RpcError};
 
     fn listing(era: Era, session: u8, pages: &[Value], end: ListEnd) -> Listing {
         let pages = pages.iter().map(|page| ListPage {
@@ -302,7 +302,8 @@ mod tests {
     }
 
     fn broken(listings: Vec<Listing>) -> Vec<&'static str> {
-        let introduction = Introduction { capabilities: json!({"tools": {}}), ..Introduction::default() };
+        let introduction =
+            Introduction::read(Era::Modern, "2026-07-28", json!({"capabilities": {"tools": {}}}));
         let facts = Facts { modern: Some(introduction), listings, ..Facts::default() };
         let mut sheet = Sheet::default();
         check(&facts, &mut sheet);
@@ -316,7 +317,8 @@ mod tests {
 
     #[test]
     fn one_list_is_judged_by_its_pages() {
-        let refused = ListEnd::Refused(RpcError { code: -32603, message: String::new(), data: None });
+        let refused =
+            ListEnd::Refused(RpcError { code: -32603, message: String::new(), data: None, status: None });
         for (pages, end, expected) in [
             (vec![page(&["a", "b"])], ListEnd::Complete, vec![]),
             (vec![page(&["a"]), page(&["a"])], ListEnd::Complete, vec!["duplicates"]),

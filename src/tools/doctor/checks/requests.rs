@@ -215,10 +215,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::doctor::facts::{Introduction, Reached, RpcError};
+    use crate::doctor::facts::Reached;
+    use client::{Introduction, RpcError};
+    use protocol::version::Era;
 
     fn error(status: u16, code: i64) -> Exchange {
-        let answer = Answer::Error(RpcError { code, message: String::new(), data: None });
+        let answer = Answer::Error(RpcError { code, message: String::new(), data: None, status: None });
         Exchange { status: Some(status), ..Exchange::failed(answer, Duration::ZERO) }
     }
 
@@ -229,7 +231,7 @@ mod tests {
     fn broken(probe: Probe, exchange: Exchange) -> Vec<&'static str> {
         let mut facts = Facts {
             reached: Reached::Http { is_tls: true, is_loopback: true },
-            modern: Some(Introduction::default()),
+            modern: Some(Introduction::read(Era::Modern, "2026-07-28", json!({}))),
             ..Facts::default()
         };
         facts.exchanges.insert(probe, exchange);

@@ -32,7 +32,7 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     unknown_version(facts, sheet);
     negotiation(facts, sheet);
     let info = facts.introduction();
-    let is_named = info.is_some_and(|info| info.name.is_some() && info.release.is_some());
+    let is_named = info.is_some_and(|info| info.name.is_some() && info.server_version.is_some());
     let seen = (!is_named).then(|| "no name, or no version, in serverInfo".to_owned());
     sheet.judge(&rules::SERVER_INFO, seen.into_iter().collect());
 }
