@@ -205,8 +205,6 @@ pub enum ListEnd {
 pub struct AccessFacts {
     /// The challenges of its refusal.
     pub challenges: Vec<String>,
-    /// The status of its refusal.
-    pub status: u16,
     /// Where the metadata should be.
     pub metadata_url: Option<String>,
     /// The metadata, or why there is none.
@@ -322,6 +320,15 @@ impl Facts {
     /// The introduction of the newest version.
     pub fn introduction(&self) -> Option<&Introduction> {
         self.modern.as_ref().or_else(|| self.legacy.first().map(|(_, introduction)| introduction))
+    }
+
+    /// What the server declares in this era.
+    pub fn capabilities(&self, era: Era) -> &Value {
+        let introduction = match era {
+            Era::Modern => self.modern.as_ref(),
+            Era::Legacy => self.legacy.first().map(|(_, introduction)| introduction),
+        };
+        introduction.map_or(&Value::Null, |introduction| &introduction.capabilities)
     }
 
     /// The list of this kind that the other checks go by: the first that was read.

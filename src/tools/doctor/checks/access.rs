@@ -26,16 +26,14 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
 
 fn door(facts: &Facts, sheet: &mut Sheet) {
     let Some(door) = &facts.door else { return };
-    if door.status == 401 {
-        let seen = match door.challenges.as_slice() {
-            [] => Some("HTTP 401 without WWW-Authenticate".to_owned()),
-            challenges if !challenges.iter().any(|challenge| challenge::is_bearer(challenge)) => {
-                Some(format!("HTTP 401 with WWW-Authenticate: {}", challenges.join(", ")))
-            }
-            _ => None,
-        };
-        sheet.judge(&rules::CHALLENGE, seen.into_iter().collect());
-    }
+    let seen = match door.challenges.as_slice() {
+        [] => Some("HTTP 401 without WWW-Authenticate".to_owned()),
+        challenges if !challenges.iter().any(|challenge| challenge::is_bearer(challenge)) => {
+            Some(format!("HTTP 401 with WWW-Authenticate: {}", challenges.join(", ")))
+        }
+        _ => None,
+    };
+    sheet.judge(&rules::CHALLENGE, seen.into_iter().collect());
     let Some(metadata) = &door.metadata else { return };
     let url = door.metadata_url.as_deref().unwrap_or_default();
     let fault = match metadata {
@@ -69,7 +67,6 @@ mod tests {
         ] {
             let door = AccessFacts {
                 challenges: challenges.into_iter().map(str::to_owned).collect(),
-                status: 401,
                 metadata,
                 ..AccessFacts::default()
             };

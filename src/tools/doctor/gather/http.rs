@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::time::timeout_at;
 
 use super::search::{Next, Search};
+use super::transport::ProbeTransport;
 use crate::doctor::answer::{nonsense, read};
 use crate::doctor::facts::{Answer, Exchange, clip};
 use crate::doctor::request::{ProbeRequest, Until};
@@ -14,31 +15,28 @@ use client::MESSAGE_BYTES_MAX;
 use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
 use client::response_reader::{ResponseReader, StreamPosition};
+use client::server::HttpServer;
 use net::http_client::{Reply, collect};
+use net::tasks::Tasks;
 
 /// Of a header that is kept.
 const HEADER_CHARS_MAX: usize = 4096;
 
 /// The way to a server over HTTP.
 #[derive(Debug)]
-pub(in crate::doctor) struct HttpTransport {
-    endpoint: HttpEndpoint,
-}
+pub(super) struct HttpTransport(HttpEndpoint);
 
 impl HttpTransport {
-    /// The way to `endpoint`.
-    pub(super) fn new(endpoint: HttpEndpoint) -> Self {
-        Self { endpoint }
+    pub(super) fn new(address: &HttpServer, tasks: &Tasks) -> Result<Self, http::Error> {
+        HttpEndpoint::new(address, tasks.clone()).map(Self)
     }
+}
 
-    /// Sends a request and takes what comes.
-    pub(super) async fn ask(&self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
+impl ProbeTransport for HttpTransport {
+    async fn ask(&mut self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
         let started = Instant::now();
-        let reply = self
-            .endpoint
-            .send(ask.http_method.clone(), ask.headers.clone(), ask.bytes(), true, deadline)
-            .await;
-        let reply = match reply {
+        let (method, headers) = (ask.http_method.clone(), ask.headers.clone());
+        let reply = match self.0.send(method, headers, ask.bytes(), true, deadline).await {
             Ok(reply) => reply,
             Err(fault) => return Exchange::failed(of_fault(&fault), started.elapsed()),
         };
@@ -54,7 +52,9 @@ impl HttpTransport {
         exchange.took = started.elapsed();
         exchange
     }
+}
 
+impl HttpTransport {
     async fn read_body(
         &self,
         mut reply: Reply,
@@ -69,7 +69,7 @@ impl HttpTransport {
                 return;
             }
         };
-        self.endpoint.put_back(reply).await;
+        self.0.put_back(reply).await;
         exchange.bytes = body.len();
         let is_success = exchange.status.is_some_and(|status| (200..300).contains(&status));
         match serde_json::from_slice::<Value>(&body) {
@@ -116,7 +116,7 @@ impl HttpTransport {
             match search.take_text(&text) {
                 Next::More(_) => {}
                 Next::Enough => return,
-                Next::Answered => return self.endpoint.put_back(messages.reply).await,
+                Next::Answered => return self.0.put_back(messages.reply).await,
             }
         }
     }

@@ -5,6 +5,7 @@
 
 mod access;
 mod call;
+mod dialect;
 mod http;
 mod legacy;
 mod lists;
@@ -19,13 +20,13 @@ mod transport;
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::lists::Dialect;
+use self::dialect::Dialect;
 use self::transport::{Budget, ProbeTransport};
-use super::facts::{Answer, Facts, Probe};
+use super::facts::{Answer, Exchange, Facts, Probe};
 use super::report::Report;
 use super::request::{Body, ProbeRequest};
 use super::rule::Rule;
@@ -38,6 +39,8 @@ const LATENCIES: usize = 10;
 /// Where a request takes longer than this, it is taken less often.
 const LONG: Duration = Duration::from_millis(500);
 const LATENCIES_OF_SLOW: usize = 3;
+/// What is no message.
+const HALF_AN_OBJECT: &str = "{\"jsonrpc\": \"2.0\", \"id\": 1, ";
 
 /// How a server is inspected.
 #[derive(Clone, Debug)]
@@ -51,20 +54,57 @@ pub struct InspectSettings {
 /// What is under way.
 struct Inspection<'a> {
     facts: Facts,
-    budget: &'a Budget,
+    budget: Budget,
+    tasks: Tasks,
     told: &'a dyn Fn(&str),
 }
 
 impl Inspection<'_> {
+    /// Sends a request and takes what comes; `None` if no more may be sent.
+    async fn ask(&mut self, transport: &mut impl ProbeTransport, ask: &ProbeRequest) -> Option<Exchange> {
+        let deadline = self.budget.begin()?;
+        let exchange = transport.ask(ask, deadline).await;
+        self.budget.count(&exchange);
+        Some(exchange)
+    }
+
     /// Asks something once, and keeps what comes.
-    async fn probe(&mut self, transport: &ProbeTransport<'_>, probe: Probe, ask: &ProbeRequest) {
-        if let Some(exchange) = transport.ask(self.budget, ask).await {
+    async fn probe(&mut self, transport: &mut impl ProbeTransport, probe: Probe, ask: &ProbeRequest) {
+        if let Some(exchange) = self.ask(transport, ask).await {
             self.facts.exchanges.insert(probe, exchange);
+        }
+    }
+
+    async fn probe_all(&mut self, transport: &mut impl ProbeTransport, requests: Vec<(Probe, ProbeRequest)>) {
+        for (probe, ask) in requests {
+            self.probe(transport, probe, &ask).await;
         }
     }
 
     fn say(&self, what: &str) {
         (self.told)(what);
+    }
+
+    /// Takes the time of requests that do nothing.
+    async fn time(&mut self, transport: &mut impl ProbeTransport, dialect: &Dialect) {
+        self.say("taking the time");
+        let ask = dialect.idle("latency");
+        for number in 0..LATENCIES {
+            let Some(exchange) = self.ask(transport, &ask).await else { return };
+            if !matches!(exchange.answer, Answer::Result(_)) {
+                return;
+            }
+            self.facts.latencies.push(exchange.took);
+            if exchange.took > LONG && number + 1 >= LATENCIES_OF_SLOW {
+                return;
+            }
+        }
+    }
+
+    /// Something that is no message, and whether it still answers afterwards.
+    async fn garbage(&mut self, transport: &mut impl ProbeTransport, dialect: &Dialect) {
+        self.probe(transport, Probe::Garbage, &ProbeRequest::of(Body::Raw(HALF_AN_OBJECT))).await;
+        self.probe(transport, Probe::AfterGarbage, &dialect.idle("after-garbage")).await;
     }
 }
 
@@ -79,11 +119,10 @@ pub fn inspect(
     let facts = runtime.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let tasks = Tasks::default();
         let progress = Progress::start("inspecting the server");
         let told = |what: &str| progress.say(what);
         tokio::select! {
-            facts = gather(server, settings, &tasks, &told) => anyhow::Ok(Some(facts)),
+            facts = gather(server, settings, &told) => anyhow::Ok(Some(facts)),
             _ = terminate.recv() => Ok(None),
             _ = interrupt.recv() => Ok(None),
         }
@@ -92,12 +131,16 @@ pub fn inspect(
 }
 
 /// Asks a server for everything; `told` hears what is going on.
-async fn gather(server: &Server, settings: &InspectSettings, tasks: &Tasks, told: &dyn Fn(&str)) -> Facts {
-    let budget = Budget::new(settings.timeout);
-    let mut inspection = Inspection { facts: Facts::default(), budget: &budget, told };
+async fn gather(server: &Server, settings: &InspectSettings, told: &dyn Fn(&str)) -> Facts {
+    let mut inspection = Inspection {
+        facts: Facts::default(),
+        budget: Budget::new(settings.timeout),
+        tasks: Tasks::default(),
+        told,
+    };
     match server {
-        Server::Http(address) => over_http::inspect(&mut inspection, address, tasks).await,
-        Server::Stdio(program) => over_stdio::inspect(&mut inspection, program, tasks).await,
+        Server::Http(address) => inspection.inspect_http(address).await,
+        Server::Stdio(program) => inspection.inspect_stdio(program).await,
     }
     if let Some((tool, arguments, times)) = &settings.call
         && inspection.facts.not_inspected.is_none()
@@ -105,41 +148,6 @@ async fn gather(server: &Server, settings: &InspectSettings, tasks: &Tasks, told
         inspection.say("calling the tool");
         inspection.facts.calls = call::call(server, tool, arguments, *times, settings.timeout).await;
     }
-    let mut facts = inspection.facts;
-    facts.requests = budget.requests();
-    facts.cut_short = budget.spent();
-    facts
-}
-
-/// Takes the time of requests that do nothing.
-async fn time(inspection: &mut Inspection<'_>, transport: &ProbeTransport<'_>, dialect: Option<&Dialect>) {
-    let Some(dialect) = dialect else { return };
-    inspection.say("taking the time");
-    let ask = legacy::idle_ask(dialect);
-    for number in 0..LATENCIES {
-        let Some(exchange) = transport.ask(inspection.budget, &ask).await else { return };
-        if !matches!(exchange.answer, Answer::Result(_)) {
-            return;
-        }
-        inspection.facts.latencies.push(exchange.took);
-        if exchange.took > LONG && number + 1 >= LATENCIES_OF_SLOW {
-            return;
-        }
-    }
-}
-
-/// Something that is no message, and whether it still answers afterwards.
-async fn garbage(inspection: &mut Inspection<'_>, transport: &ProbeTransport<'_>, dialect: Option<&Dialect>) {
-    let garbage = ProbeRequest::of(Body::Raw("{\"jsonrpc\": \"2.0\", \"id\": 1,"));
-    inspection.probe(transport, Probe::Garbage, &garbage).await;
-    let after = match dialect {
-        Some(dialect) => dialect.ask("after-garbage", "ping", json!({})),
-        None => ProbeRequest::modern("after-garbage", "server/discover", json!({})),
-    };
-    inspection.probe(transport, Probe::AfterGarbage, &after).await;
-}
-
-/// What tells a server of the modern era from others.
-fn discover() -> ProbeRequest {
-    ProbeRequest::modern("discover", "server/discover", json!({}))
+    let Budget { requests, spent, .. } = inspection.budget;
+    Facts { requests, cut_short: spent, ..inspection.facts }
 }

@@ -2,133 +2,127 @@
 
 use http::header::AUTHORIZATION;
 
+use super::Inspection;
+use super::dialect::Dialect;
 use super::http::HttpTransport;
-use super::lists::Dialect;
-use super::transport::{Budget, ProbeTransport};
-use super::{Inspection, access, discover, legacy, modern, over_sse, time};
-use crate::doctor::facts::{Answer, Exchange, Facts, Probe, Reached};
+use crate::doctor::facts::{Answer, Exchange, Probe, Reached};
 use crate::doctor::introduction;
 use crate::doctor::request::ProbeRequest;
-use client::http_endpoint::HttpEndpoint;
 use client::server::HttpServer;
-use net::tasks::Tasks;
 use protocol::version::LEGACY;
 
 /// A host name that is nobody's.
-pub(super) const FOREIGN_HOST: &str = "page.example";
+const FOREIGN_HOST: &str = "page.example";
 
-/// Asks it everything.
-pub(super) async fn inspect(inspection: &mut Inspection<'_>, address: &HttpServer, tasks: &Tasks) {
-    inspection.facts.reached =
-        Reached::Http { is_tls: address.url.is_tls, is_loopback: is_loopback(&address.url.host) };
-    inspection.facts.url = Some(address.url.clone());
-    inspection.say("asking which revisions it speaks");
-    let http = match HttpEndpoint::new(address, tasks.clone()) {
-        Ok(endpoint) => HttpTransport::new(endpoint),
-        Err(error) => {
-            inspection.facts.not_inspected = Some(error.to_string());
+impl Inspection<'_> {
+    /// Asks it everything.
+    pub(super) async fn inspect_http(&mut self, address: &HttpServer) {
+        self.facts.reached =
+            Reached::Http { is_tls: address.url.is_tls, is_loopback: is_loopback(&address.url.host) };
+        self.facts.url = Some(address.url.clone());
+        self.say("asking which revisions it speaks");
+        let mut http = match HttpTransport::new(address, &self.tasks) {
+            Ok(http) => http,
+            Err(error) => {
+                self.facts.not_inspected = Some(error.to_string());
+                return;
+            }
+        };
+        self.probe(&mut http, Probe::Discover, &Dialect::Modern.idle("discover")).await;
+        if let Some(why) = self.why_not() {
+            self.facts.not_inspected = Some(why);
+            self.read_refusal(address, Probe::Discover).await;
             return;
         }
-    };
-    let transport = ProbeTransport::Http(&http);
-    inspection.probe(&transport, Probe::Discover, &discover()).await;
-    if let Some(why) = why_not(&inspection.facts, inspection.budget) {
-        inspection.facts.not_inspected = Some(why);
-        let refusal =
-            inspection.facts.answer(Probe::Discover).filter(|exchange| exchange.status == Some(401));
-        if let Some(refusal) = refusal.cloned() {
-            inspection.facts.door = Some(access::read(address, &refusal, inspection.budget, tasks).await);
+        self.facts.modern = self.facts.answer(Probe::Discover).and_then(introduction::modern);
+        let newest = self.open_session(&mut http, LEGACY[0]).await;
+        let dialect = match &newest {
+            None if self.facts.modern.is_none() => {
+                if !self.inspect_http_sse(&mut http, address).await {
+                    self.facts.not_inspected = Some(self.no_server());
+                }
+                return;
+            }
+            Some(legacy) if self.facts.modern.is_none() => legacy.clone(),
+            _ => Dialect::Modern,
+        };
+        let first = match dialect {
+            Dialect::Modern => dialect.idle("discover"),
+            Dialect::Legacy { .. } => ProbeRequest::initialize(LEGACY[0]),
+        };
+        if let Some(mut stranger) = keyless(address).and_then(|it| HttpTransport::new(&it, &self.tasks).ok())
+        {
+            self.probe(&mut stranger, Probe::WithoutKey, &first).await;
+            self.read_refusal(address, Probe::WithoutKey).await;
         }
-        return;
-    }
-    inspection.facts.modern = inspection.facts.answer(Probe::Discover).and_then(introduction::modern);
-    let newest = legacy::open(inspection, &transport, LEGACY[0]).await;
-    if inspection.facts.modern.is_none() && newest.is_none() {
-        if !over_sse::inspect(inspection, &transport, address, tasks).await {
-            inspection.facts.not_inspected = Some(no_server(&inspection.facts));
+        self.ask_foreign_host(address, &first).await;
+        let others = if newest.is_some() { self.open_other_sessions(&mut http).await } else { Vec::new() };
+        if self.facts.modern.is_some() {
+            self.say("asking by the rules of 2026");
+            self.inquire_modern(&mut http, true).await;
         }
-        return;
-    }
-    without_key(inspection, address, tasks).await;
-    foreign_host(inspection, address, tasks).await;
-    let others =
-        if newest.is_some() { legacy::other_versions(inspection, &transport).await } else { Vec::new() };
-    if inspection.facts.modern.is_some() {
-        inspection.say("asking by the rules of 2026");
-        modern::inquire(inspection, &transport).await;
-    }
-    if let Some(dialect) = &newest {
-        inspection.say("asking by the rules of before 2026");
-        legacy::begin(inspection, &transport, dialect).await;
-        legacy::inquire(inspection, &transport, dialect).await;
-    }
-    let dialect = if inspection.facts.modern.is_some() { Some(Dialect::Modern) } else { newest.clone() };
-    time(inspection, &transport, dialect.as_ref()).await;
-    if let Some(dialect) = &newest {
-        legacy::inquire_http(inspection, &transport, dialect).await;
-        legacy::inquire_elsewhere(inspection, &transport, &others).await;
-        legacy::end(inspection, &transport, &others).await;
-    }
-}
-
-/// Whether the key that was given is needed at all, and what those are told who have none.
-async fn without_key(inspection: &mut Inspection<'_>, address: &HttpServer, tasks: &Tasks) {
-    if !address.headers.contains_key(AUTHORIZATION) {
-        return;
-    }
-    let mut stranger = address.clone();
-    stranger.headers.remove(AUTHORIZATION);
-    let Ok(endpoint) = HttpEndpoint::new(&stranger, tasks.clone()) else { return };
-    let http = HttpTransport::new(endpoint);
-    let ask =
-        if inspection.facts.modern.is_some() { discover() } else { ProbeRequest::initialize(LEGACY[0]) };
-    inspection.probe(&ProbeTransport::Http(&http), Probe::WithoutKey, &ask).await;
-    let refusal = inspection.facts.answer(Probe::WithoutKey).filter(|exchange| exchange.status == Some(401));
-    if let Some(refusal) = refusal.cloned() {
-        inspection.facts.door = Some(access::read(address, &refusal, inspection.budget, tasks).await);
-    }
-}
-
-/// What a server of this machine says to a page whose host name was made to lead here.
-async fn foreign_host(inspection: &mut Inspection<'_>, address: &HttpServer, tasks: &Tasks) {
-    if inspection.facts.reached != (Reached::Http { is_tls: false, is_loopback: true }) {
-        return;
-    }
-    let mut rebound = address.clone();
-    FOREIGN_HOST.clone_into(&mut rebound.url.authority);
-    let Ok(endpoint) = HttpEndpoint::new(&rebound, tasks.clone()) else { return };
-    let ask =
-        if inspection.facts.modern.is_some() { discover() } else { ProbeRequest::initialize(LEGACY[0]) };
-    inspection.probe(&ProbeTransport::Http(&HttpTransport::new(endpoint)), Probe::ForeignHost, &ask).await;
-}
-
-/// Why a server cannot be inspected that gave this first answer.
-fn why_not(facts: &Facts, budget: &Budget) -> Option<String> {
-    let Some(exchange) = facts.answer(Probe::Discover) else { return budget.spent() };
-    match (&exchange.answer, exchange.status) {
-        (_, Some(401)) => Some("it lets nobody in without a key, or not with this one (HTTP 401)".to_owned()),
-        (_, Some(403)) => Some("it refuses access (HTTP 403)".to_owned()),
-        (_, Some(status @ 300..=399)) => Some(format!(
-            "it redirects (HTTP {status}), which is not followed: give the URL that it leads to"
-        )),
-        (_, Some(status @ (429 | 502..=504))) => {
-            Some(format!("it is not able to answer now (HTTP {status})"))
+        if let Some(legacy) = &newest {
+            self.say("asking by the rules of before 2026");
+            self.begin_session(&mut http, legacy).await;
+            self.inquire_in_session(&mut http, legacy).await;
         }
-        (Answer::Failed(why), None) => Some(why.clone()),
-        (Answer::Failed(why), Some(status)) => Some(format!("{why} (HTTP {status})")),
-        // Servers of before 2026 may wait in silence for what they know.
-        _ => None,
+        self.time(&mut http, &dialect).await;
+        if let Some(legacy) = &newest {
+            self.inquire_http_session(&mut http, legacy).await;
+            self.inquire_in_others(&mut http, &others).await;
+            self.end_sessions(&mut http, &others).await;
+        }
+    }
+
+    /// What a server of this machine says to a page whose host name was made to lead here.
+    pub(super) async fn ask_foreign_host(&mut self, address: &HttpServer, ask: &ProbeRequest) {
+        if self.facts.reached != (Reached::Http { is_tls: false, is_loopback: true }) {
+            return;
+        }
+        let mut rebound = address.clone();
+        FOREIGN_HOST.clone_into(&mut rebound.url.authority);
+        if let Ok(mut http) = HttpTransport::new(&rebound, &self.tasks) {
+            self.probe(&mut http, Probe::ForeignHost, ask).await;
+        }
+    }
+
+    /// Why a server cannot be inspected that gave this first answer.
+    fn why_not(&self) -> Option<String> {
+        let Some(exchange) = self.facts.answer(Probe::Discover) else { return self.budget.spent.clone() };
+        match (&exchange.answer, exchange.status) {
+            (_, Some(401)) => {
+                Some("it lets nobody in without a key, or not with this one (HTTP 401)".to_owned())
+            }
+            (_, Some(403)) => Some("it refuses access (HTTP 403)".to_owned()),
+            (_, Some(status @ 300..=399)) => Some(format!(
+                "it redirects (HTTP {status}), which is not followed: give the URL that it leads to"
+            )),
+            (_, Some(status @ (429 | 502..=504))) => {
+                Some(format!("it is not able to answer now (HTTP {status})"))
+            }
+            (Answer::Failed(why), None) => Some(why.clone()),
+            (Answer::Failed(why), Some(status)) => Some(format!("{why} (HTTP {status})")),
+            // Servers of before 2026 may wait in silence for what they know.
+            _ => None,
+        }
+    }
+
+    /// What a server is told that gave these answers.
+    fn no_server(&self) -> String {
+        let words = |probe| self.facts.answer(probe).map_or("nothing".to_owned(), Exchange::words);
+        format!(
+            "it is no MCP server: server/discover got {}, initialize {}; is this the whole URL?",
+            words(Probe::Discover),
+            words(Probe::Initialize(LEGACY[0]))
+        )
     }
 }
 
-/// What a server is told that gave these answers.
-fn no_server(facts: &Facts) -> String {
-    let words = |probe| facts.answer(probe).map_or("nothing".to_owned(), Exchange::words);
-    format!(
-        "it is no MCP server: server/discover got {}, initialize {}; is this the whole URL?",
-        words(Probe::Discover),
-        words(Probe::Initialize(LEGACY[0]))
-    )
+/// The server as somebody reaches it who has no key; `None` if none was given.
+pub(super) fn keyless(address: &HttpServer) -> Option<HttpServer> {
+    let mut keyless = address.clone();
+    keyless.headers.remove(AUTHORIZATION)?;
+    Some(keyless)
 }
 
 /// Whether what is sent there stays on the machine.

@@ -2,7 +2,6 @@
 //!
 //! What POST is answered with says only whether the message was accepted: of an answer that comes there is no status.
 
-use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use tokio::time::timeout_at;
 
 use super::http::of_fault;
 use super::search::{Next, Search};
+use super::transport::ProbeTransport;
 use crate::doctor::answer::reply_to;
 use crate::doctor::facts::{Answer, Exchange};
 use crate::doctor::request::ProbeRequest;
@@ -17,22 +17,15 @@ use client::exchange_error::ExchangeError;
 use client::http_sse::{MessageEndpoint, SseStream, connect};
 use client::server::HttpServer;
 
-/// A stream of a server, and what goes with it.
+/// A stream of a server, which is a session of its own, and where messages for it go.
 #[derive(Debug)]
-pub(in crate::doctor) struct SseTransport {
-    stream: RefCell<SseStream>,
+pub(super) struct SseTransport {
+    stream: SseStream,
     posts: MessageEndpoint,
 }
 
-impl SseTransport {
-    /// Opens a stream, which is a session of its own.
-    pub(super) async fn open(address: &HttpServer, deadline: Instant) -> Result<Self, ExchangeError> {
-        let (stream, posts) = connect(address, deadline).await?;
-        Ok(Self { stream: RefCell::new(stream), posts })
-    }
-
-    /// Sends a request and takes what comes. A message without id is only sent.
-    pub(super) async fn ask(&self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
+impl ProbeTransport for SseTransport {
+    async fn ask(&mut self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
         let started = Instant::now();
         let mut exchange = Exchange::failed(Answer::Nothing, Duration::ZERO);
         let asked = timeout_at(deadline.into(), self.exchange(ask, deadline, &mut exchange)).await;
@@ -44,13 +37,16 @@ impl SseTransport {
         exchange.took = started.elapsed();
         exchange
     }
+}
 
-    #[expect(
-        clippy::await_holding_refcell_ref,
-        reason = "exchanges follow one another; nothing else borrows it"
-    )]
+impl SseTransport {
+    pub(super) async fn open(address: &HttpServer, deadline: Instant) -> Result<Self, ExchangeError> {
+        let (stream, posts) = connect(address, deadline).await?;
+        Ok(Self { stream, posts })
+    }
+
     async fn exchange(
-        &self,
+        &mut self,
         ask: &ProbeRequest,
         deadline: Instant,
         exchange: &mut Exchange,
@@ -59,10 +55,9 @@ impl SseTransport {
         if ask.id().is_none() {
             return Ok(());
         }
-        let mut stream = self.stream.borrow_mut();
         let mut search = Search::new(ask, exchange);
         loop {
-            let Some(text) = stream.message().await? else {
+            let Some(text) = self.stream.message().await? else {
                 search.fail("the stream ended");
                 return Ok(());
             };

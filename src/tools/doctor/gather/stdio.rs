@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::search::{Next, Search};
+use super::transport::ProbeTransport;
 use crate::doctor::answer::reply_to;
 use crate::doctor::facts::{Answer, Exchange, Process, Tally, clip};
 use crate::doctor::request::ProbeRequest;
@@ -23,6 +24,7 @@ use client::server::StdioServer;
 use net::guardian::Guarded;
 use net::lines::{LineBuffer, TooLong};
 use net::tasks::Tasks;
+use protocol::version::Era;
 
 /// How long a program may go on when its input has ended.
 pub(super) const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,33 +43,26 @@ const STDERR_KEPT_BYTES: usize = 4096;
 
 /// A program that runs.
 #[derive(Debug)]
-pub(in crate::doctor) struct StdioTransport {
-    child: RefCell<Option<Guarded>>,
-    input: RefCell<Option<ChildStdin>>,
-    lines: RefCell<mpsc::Receiver<OutputLine>>,
+pub(super) struct StdioTransport {
+    child: Guarded,
+    /// `None`: it was ended.
+    input: Option<ChildStdin>,
+    lines: mpsc::Receiver<OutputLine>,
     output: Rc<ProgramOutput>,
-    is_modern: Cell<bool>,
+    /// The era it is spoken to in: of it depends which of its messages are allowed.
+    pub(super) era: Era,
 }
 
 /// What was heard besides answers.
 #[derive(Debug, Default)]
 struct ProgramOutput {
     noise: RefCell<Tally>,
-    requests: RefCell<Tally>,
     stderr: RefCell<Vec<u8>>,
     stderr_bytes: Cell<usize>,
     /// Of these, what came before anything that was wrong on purpose.
     quiet_bytes: Cell<Option<usize>>,
+    modern_requests: RefCell<Tally>,
     stderr_ended: Notify,
-}
-
-impl ProgramOutput {
-    /// The beginning of standard error.
-    fn keep(&self, bytes: &[u8]) {
-        let mut kept = self.stderr.borrow_mut();
-        let room = STDERR_KEPT_BYTES.saturating_sub(kept.len());
-        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    }
 }
 
 #[derive(Debug)]
@@ -76,38 +71,27 @@ enum OutputLine {
     TooLong,
 }
 
-impl StdioTransport {
-    /// Starts the program. Of `is_modern` depends which of its messages are allowed.
-    pub(super) fn start(program: &StdioServer, is_modern: bool, tasks: &Tasks) -> std::io::Result<Self> {
-        let (child, stdin, stdout, stderr) = Guarded::start(&program.name, &program.arguments)?;
-        let output = Rc::new(ProgramOutput::default());
-        let (sender, lines) = mpsc::channel(MESSAGES_MAX);
-        tasks.spawn(read_lines(stdout, sender, Rc::clone(&output)));
-        tasks.spawn(read_remarks(stderr, Rc::clone(&output)));
-        Ok(Self {
-            child: RefCell::new(Some(child)),
-            input: RefCell::new(Some(stdin)),
-            lines: RefCell::new(lines),
-            output,
-            is_modern: Cell::new(is_modern),
-        })
-    }
-
-    /// From now on it is spoken to in this era.
-    pub(super) fn set_modern(&self, is_modern: bool) {
-        self.is_modern.set(is_modern);
-    }
-
-    /// Sends a request and takes what comes. A message without id is only sent.
-    pub(super) async fn ask(&self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
+impl ProbeTransport for StdioTransport {
+    async fn ask(&mut self, ask: &ProbeRequest, deadline: Instant) -> Exchange {
         let started = Instant::now();
         let asked = timeout_at(deadline.into(), self.exchange(ask));
         let mut exchange = asked.await.unwrap_or_else(|_| Exchange::failed(Answer::Silence, Duration::ZERO));
         exchange.took = started.elapsed();
         exchange
     }
+}
 
-    async fn exchange(&self, ask: &ProbeRequest) -> Exchange {
+impl StdioTransport {
+    pub(super) fn start(program: &StdioServer, era: Era, tasks: &Tasks) -> std::io::Result<Self> {
+        let (child, stdin, stdout, stderr) = Guarded::start(&program.name, &program.arguments)?;
+        let output = Rc::new(ProgramOutput::default());
+        let (sender, lines) = mpsc::channel(MESSAGES_MAX);
+        tasks.spawn(read_lines(stdout, sender, Rc::clone(&output)));
+        tasks.spawn(read_remarks(stderr, Rc::clone(&output)));
+        Ok(Self { child, input: Some(stdin), lines, output, era })
+    }
+
+    async fn exchange(&mut self, ask: &ProbeRequest) -> Exchange {
         let mut exchange = Exchange::failed(Answer::Nothing, Duration::ZERO);
         if let Err(why) = self.write(&ask.bytes()).await {
             exchange.answer = Answer::Failed(why);
@@ -118,7 +102,7 @@ impl StdioTransport {
         }
         let mut search = Search::new(ask, &mut exchange);
         loop {
-            let Some(line) = self.next_line().await else {
+            let Some(line) = self.lines.recv().await else {
                 search.fail("the program closed its standard output");
                 return exchange;
             };
@@ -132,48 +116,21 @@ impl StdioTransport {
     }
 
     /// A program of the legacy era may ask for something.
-    async fn take_request(&self, message: &Value) {
+    async fn take_request(&mut self, message: &Value) {
         let Some(answer) = reply_to(message) else { return };
-        if self.is_modern.get() {
+        if self.era == Era::Modern {
             let method = message.get("method").and_then(Value::as_str).unwrap_or_default();
-            self.output.requests.borrow_mut().add(|| clip(method, SHOWN_CHARS_MAX), SHOWN_MAX);
+            self.output.modern_requests.borrow_mut().add(|| clip(method, SHOWN_CHARS_MAX), SHOWN_MAX);
             return;
         }
         // If it cannot be written, the next request cannot either, and says so.
         let _ = self.write(answer.to_string().as_bytes()).await;
     }
 
-    #[expect(
-        clippy::await_holding_refcell_ref,
-        reason = "exchanges follow one another; nothing else borrows it"
-    )]
-    async fn write(&self, message: &[u8]) -> Result<(), String> {
-        let mut input = self.input.borrow_mut();
-        let Some(input) = input.as_mut() else { return Err("its standard input is closed".to_owned()) };
-        let mut line = message.to_vec();
-        line.push(b'\n');
-        let written = input.write_all(&line).await;
+    async fn write(&mut self, message: &[u8]) -> Result<(), String> {
+        let Some(input) = &mut self.input else { return Err("its standard input is closed".to_owned()) };
+        let written = input.write_all(&[message, b"\n"].concat()).await;
         written.map_err(|_| "the program does not read its standard input any more".to_owned())
-    }
-
-    #[expect(
-        clippy::await_holding_refcell_ref,
-        reason = "exchanges follow one another; nothing else borrows it"
-    )]
-    async fn next_line(&self) -> Option<OutputLine> {
-        self.lines.borrow_mut().recv().await
-    }
-
-    /// How the program ended, if it did so by itself. One that closes its output is seen to end a moment later.
-    pub(super) async fn ended(&self) -> Option<String> {
-        self.ended_within(LAST_MOMENT).await
-    }
-
-    async fn ended_within(&self, patience: Duration) -> Option<String> {
-        let mut child = self.child.borrow_mut().take()?;
-        let status = timeout(patience, child.wait()).await;
-        *self.child.borrow_mut() = Some(child);
-        Some(status.ok()?.ok()?.to_string())
     }
 
     /// From here on, what it writes to standard error may be about requests that are wrong on purpose.
@@ -184,13 +141,14 @@ impl StdioTransport {
         }
     }
 
-    /// Waits a moment for what it says about its end.
-    pub(super) async fn last_words(&self) -> String {
-        let _ = timeout(LAST_MOMENT, self.output.stderr_ended.notified()).await;
+    /// What it said last, and how it ended if it did so by itself: both may come a moment after it has closed its output.
+    pub(super) async fn end(&mut self) -> (String, Option<String>) {
+        let last_words = timeout(LAST_MOMENT, self.output.stderr_ended.notified());
+        let (_, ended) = tokio::join!(last_words, ended_within(&mut self.child, LAST_MOMENT));
         let stderr = self.output.stderr.borrow();
         let text = String::from_utf8_lossy(&stderr);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
-        clip(last.unwrap_or_default().trim(), SHOWN_CHARS_MAX * 2)
+        (clip(last.unwrap_or_default().trim(), SHOWN_CHARS_MAX * 2), ended)
     }
 
     /// The first line on standard output that is no message.
@@ -200,51 +158,59 @@ impl StdioTransport {
 
     /// Ends its input, sees whether it exits, makes it do so, and says what it did besides answering.
     /// It has so long to exit by itself.
-    pub(super) async fn close(&self, patience: Duration) -> Process {
+    pub(super) async fn close(mut self, patience: Duration) -> Process {
         // It may be about to end although its input has not.
-        let is_silent = self.lines.borrow().is_closed();
-        let crash = self.ended_within(if is_silent { LAST_MOMENT } else { Duration::ZERO }).await;
-        drop(self.input.borrow_mut().take());
+        let is_silent = self.lines.is_closed();
+        let crash = ended_within(&mut self.child, if is_silent { LAST_MOMENT } else { Duration::ZERO }).await;
+        drop(self.input);
         let started = Instant::now();
-        let child = self.child.borrow_mut().take();
-        let mut exit = None;
-        if let Some(mut child) = child {
-            // What it still writes must not keep it from exiting.
-            let exited = async {
-                let drain = async {
-                    while self.next_line().await.is_some() {}
-                    std::future::pending::<()>().await;
-                };
-                tokio::select! {
-                    status = child.wait() => status.is_ok(),
-                    () = drain => false,
-                }
-            };
-            if timeout(patience, exited).await.unwrap_or(false) {
-                exit = Some(started.elapsed());
-            } else {
-                child.terminate();
-                let _ = timeout(STOP_TIMEOUT, child.wait()).await;
+        // What it still writes must not keep it from exiting.
+        let drain = async {
+            while self.lines.recv().await.is_some() {}
+            std::future::pending::<()>().await;
+        };
+        let exited = async {
+            tokio::select! {
+                status = self.child.wait() => status.is_ok(),
+                () = drain => false,
             }
+        };
+        let exit = timeout(patience, exited).await.unwrap_or(false).then(|| started.elapsed());
+        if exit.is_none() {
+            self.child.terminate();
+            let _ = timeout(STOP_TIMEOUT, self.child.wait()).await;
         }
         Process {
             noise: self.output.noise.borrow().clone(),
-            remarks: self.remarks(),
-            modern_requests: self.output.requests.borrow().clone(),
+            remarks: self.output.remarks(),
+            modern_requests: self.output.modern_requests.borrow().clone(),
             exit,
             crash,
         }
     }
+}
+
+impl ProgramOutput {
+    /// The beginning of standard error.
+    fn keep(&self, bytes: &[u8]) {
+        let mut kept = self.stderr.borrow_mut();
+        let room = STDERR_KEPT_BYTES.saturating_sub(kept.len());
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
 
     fn remarks(&self) -> Tally {
-        let stderr = self.output.stderr.borrow();
+        let stderr = self.stderr.borrow();
         let text = String::from_utf8_lossy(&stderr);
         let lines = text.lines().filter(|line| !line.trim().is_empty()).take(SHOWN_MAX);
         Tally {
             first: lines.map(|line| clip(line, SHOWN_CHARS_MAX)).collect(),
-            total: self.output.quiet_bytes.get().unwrap_or_default(),
+            total: self.quiet_bytes.get().unwrap_or_default(),
         }
     }
+}
+
+async fn ended_within(child: &mut Guarded, patience: Duration) -> Option<String> {
+    Some(timeout(patience, child.wait()).await.ok()?.ok()?.to_string())
 }
 
 async fn read_lines(mut stdout: ChildStdout, messages: mpsc::Sender<OutputLine>, output: Rc<ProgramOutput>) {
