@@ -13,7 +13,8 @@ use gungraun::{library_benchmark, library_benchmark_group, main};
 use protocol::envelope::Envelope;
 use protocol::header::decode_value;
 use protocol::json::Scratch;
-use protocol::mapping::{Reply, Shape, Site, may_contain_names, sites};
+use protocol::mapping::{Shape, Site, may_contain_names, sites};
+use protocol::method::Method;
 use protocol::splice::{Edit, Segments, splice};
 
 mod messages;
@@ -72,7 +73,7 @@ fn index((mut scratch, body): (Scratch, Vec<u8>)) -> (usize, Scratch, Vec<u8>) {
 fn mapping((mut scratch, body): (Scratch, Vec<u8>)) -> (Vec<Site>, Scratch, Vec<u8>) {
     let mut found = Vec::with_capacity(64);
     let message = scratch.index(black_box(&body), DEPTH_MAX).unwrap().root();
-    sites(message, Shape::Reply(Reply::ToolsCall), &mut found);
+    sites(message, Shape::Reply(Some(Method::ToolsCall)), &mut found);
     (found, scratch, body)
 }
 

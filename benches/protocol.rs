@@ -14,7 +14,8 @@ use prometheus::IntCounter;
 use protocol::envelope::Envelope;
 use protocol::header::{decode_value, encode_value};
 use protocol::json::Scratch;
-use protocol::mapping::{Reply, Shape, may_contain_names, sites};
+use protocol::mapping::{Shape, may_contain_names, sites};
+use protocol::method::Method;
 use protocol::splice::{Edit, splice};
 use protocol::sse::{Boundary, Events};
 use protocol::version::LegacyVersion;
@@ -123,7 +124,7 @@ fn mapping(criterion: &mut Criterion) {
             bencher.iter(|| {
                 found.clear();
                 let message = scratch.index(black_box(&reply), DEPTH_MAX).unwrap().root();
-                sites(message, Shape::Reply(Reply::ToolsCall), &mut found);
+                sites(message, Shape::Reply(Some(Method::ToolsCall)), &mut found);
                 found.len()
             });
         });

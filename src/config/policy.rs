@@ -71,6 +71,7 @@ section! {
 
 section! {
     /// What the annotations of a tool say. Of a tool without them the specification's defaults hold.
+    #[derive(Copy)]
     pub struct RuleAnnotations {
         /// The tool changes nothing. Of one that does not say: false.
         read_only as "readOnlyHint": Option<bool>,

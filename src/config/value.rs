@@ -252,22 +252,11 @@ macro_rules! choice {
             $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal ),+ $(,)?
         }
     ) => {
-        $(#[doc = $about])+
-        #[derive(Debug, Clone, Copy, PartialEq, Eq $(, $($derive),+)?)]
-        pub enum $name { $( $(#[doc = $doc])+ $variant, )+ }
-
-        impl $name {
-            /// Every one, in the order of their declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The one that `word` means.
-            pub fn of(word: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|one| one.label() == word)
-            }
-
-            /// The word in the configuration.
-            pub fn label(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
+        protocol::words! {
+            $(#[doc = $about])+
+            $(#[derive($($derive),+)])?
+            pub enum $name reads of, says label {
+                $( $(#[doc = $doc])+ $variant = $word ),+
             }
         }
 

@@ -3,7 +3,7 @@
 //! A client that did not declare the capability never sees the request; the server is told what the client itself would
 //! have to say. Deliberately absent: whether a request is well formed beyond what tells its kind.
 
-use super::json::{Kind, Value};
+use super::json::Value;
 
 /// A method by which a server asks its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +71,14 @@ impl Asked {
         if !is_declared {
             return Err(NO_METHOD);
         }
+        let has = |key: &str| params.and_then(|params| params.get(key));
         let has_mode = match self {
-            Self::Elicitation if is_of_mode(params, "url") => declares(&["elicitation", "url"]),
+            Self::Elicitation if has("mode").is_some_and(|mode| mode.is("url")) => {
+                declares(&["elicitation", "url"])
+            }
             // An empty object declares forms alone (2025-11-25 Elicitation, "Capabilities").
             Self::Elicitation => declares(&["elicitation", "form"]) || !declares(&["elicitation", "url"]),
-            Self::Sampling if has(params, "tools") || has(params, "toolChoice") => {
+            Self::Sampling if has("tools").or(has("toolChoice")).is_some() => {
                 declares(&["sampling", "tools"])
             }
             _ => true,
@@ -86,16 +89,7 @@ impl Asked {
 
 fn declares(capabilities: Value<'_>, path: &[&str]) -> bool {
     let found = path.iter().try_fold(capabilities, |value, key| value.get(key));
-    found.is_some_and(|value| value.kind() == Kind::Object)
-}
-
-fn has(params: Option<Value<'_>>, key: &str) -> bool {
-    params.and_then(|params| params.get(key)).is_some()
-}
-
-fn is_of_mode(params: Option<Value<'_>>, mode: &str) -> bool {
-    let written = params.and_then(|params| params.get("mode"));
-    written.is_some_and(|value| value.as_literal().is_some_and(|literal| literal.equals(value.text(), mode)))
+    found.is_some_and(Value::is_object)
 }
 
 #[cfg(test)]

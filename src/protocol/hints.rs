@@ -5,17 +5,18 @@
 
 use super::json::{Kind, Value};
 
-/// One of the annotations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hint {
-    /// `readOnlyHint`: the tool changes nothing.
-    ReadOnly,
-    /// `destructiveHint`: the tool may destroy something.
-    Destructive,
-    /// `idempotentHint`: calling it twice does no more than once.
-    Idempotent,
-    /// `openWorldHint`: the tool reaches beyond what is known.
-    OpenWorld,
+crate::words! {
+    /// One of the annotations, with its key.
+    pub enum Hint reads of, says key {
+        /// The tool changes nothing.
+        ReadOnly = "readOnlyHint",
+        /// The tool may destroy something.
+        Destructive = "destructiveHint",
+        /// Calling it twice does no more than once.
+        Idempotent = "idempotentHint",
+        /// The tool reaches beyond what is known.
+        OpenWorld = "openWorldHint",
+    }
 }
 
 /// What all annotations of a tool say. By default, what the specification says of a tool without any.
@@ -33,19 +34,6 @@ pub struct Wanted {
 }
 
 impl Hint {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::ReadOnly, Self::Destructive, Self::Idempotent, Self::OpenWorld];
-
-    /// The key of `annotations`.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::ReadOnly => "readOnlyHint",
-            Self::Destructive => "destructiveHint",
-            Self::Idempotent => "idempotentHint",
-            Self::OpenWorld => "openWorldHint",
-        }
-    }
-
     fn default(self) -> bool {
         matches!(self, Self::Destructive | Self::OpenWorld)
     }
@@ -58,18 +46,15 @@ impl Hint {
 impl Hints {
     /// Reads a tool's definition.
     pub fn of(tool: Value<'_>) -> Self {
-        let members =
-            |of: Value<'_>, key: &str| of.entries().filter(|(name, _)| name.equals(of.text(), key)).count();
         let mut hints = Self::default();
-        let annotations = tool.get("annotations").filter(|_| members(tool, "annotations") == 1);
-        let Some(annotations) = annotations else { return hints };
+        let Some(annotations) = tool.only("annotations") else { return hints };
         for hint in Hint::ALL {
-            let said = match annotations.get(hint.key()).map(Value::kind) {
+            let said = match annotations.only(hint.key()).map(Value::kind) {
                 Some(Kind::True) => true,
                 Some(Kind::False) => false,
                 _ => continue,
             };
-            if said != hint.default() && members(annotations, hint.key()) == 1 {
+            if said != hint.default() {
                 hints.promises |= hint.bit();
             }
         }

@@ -53,10 +53,9 @@ impl Initialize<'_> {
     }
 }
 
-/// The revision that parameters or a result of `initialize` name, where it is one of the legacy era. `text` is what they
-/// are part of.
-pub fn version(object: Value<'_>, text: &[u8]) -> Option<LegacyVersion> {
-    LegacyVersion::of(&object.get("protocolVersion")?.as_literal()?.decode(text)?)
+/// The revision that parameters or a result of `initialize` name, where it is one of the legacy era.
+pub fn version(object: Value<'_>) -> Option<LegacyVersion> {
+    LegacyVersion::of(&object.text_of("protocolVersion")?)
 }
 
 #[cfg(test)]
@@ -94,7 +93,7 @@ mod tests {
         ] {
             let mut scratch = Scratch::default();
             let document = scratch.index(text.as_bytes(), 8).expect("valid JSON");
-            assert_eq!(version(document.root(), text.as_bytes()), expected, "{text}");
+            assert_eq!(version(document.root()), expected, "{text}");
         }
     }
 }

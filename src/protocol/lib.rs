@@ -33,3 +33,4 @@ pub mod task;
 pub mod text;
 pub mod translation;
 pub mod version;
+mod words;

@@ -6,53 +6,35 @@
 
 use super::version::Era;
 
-/// A JSON-RPC method of a client's message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// `server/discover`
-    Discover,
-    /// `tools/list`
-    ToolsList,
-    /// `prompts/list`
-    PromptsList,
-    /// `resources/list`
-    ResourcesList,
-    /// `resources/templates/list`
-    TemplatesList,
-    /// `tools/call`
-    ToolsCall,
-    /// `prompts/get`
-    PromptsGet,
-    /// `resources/read`
-    ResourcesRead,
-    /// `tasks/get` of the tasks extension
-    TasksGet,
-    /// `tasks/update` of the tasks extension
-    TasksUpdate,
-    /// `tasks/cancel` of the tasks extension
-    TasksCancel,
-    /// `tasks/result` of the legacy era
-    TasksResult,
-    /// `tasks/list` of the legacy era
-    TasksList,
-    /// `completion/complete`
-    Complete,
-    /// `subscriptions/listen`
-    Listen,
-    /// `initialize` of the legacy era
-    Initialize,
-    /// `ping` of the legacy era
-    Ping,
-    /// `logging/setLevel` of the legacy era
-    SetLevel,
-    /// `resources/subscribe` of the legacy era
-    Subscribe,
-    /// `resources/unsubscribe` of the legacy era
-    Unsubscribe,
-    /// Any `notifications/…`
-    Notification,
-    /// Everything else
-    Other,
+crate::words! {
+    /// A JSON-RPC method of a client's message, with its metric label; bounded, so unknown methods share `_other`.
+    #[derive(Hash)]
+    pub enum Method reads of_label, says label {
+        Discover = "server/discover",
+        ToolsList = "tools/list",
+        PromptsList = "prompts/list",
+        ResourcesList = "resources/list",
+        TemplatesList = "resources/templates/list",
+        ToolsCall = "tools/call",
+        PromptsGet = "prompts/get",
+        ResourcesRead = "resources/read",
+        TasksGet = "tasks/get",
+        TasksUpdate = "tasks/update",
+        TasksCancel = "tasks/cancel",
+        TasksResult = "tasks/result",
+        TasksList = "tasks/list",
+        Complete = "completion/complete",
+        Listen = "subscriptions/listen",
+        Initialize = "initialize",
+        Ping = "ping",
+        SetLevel = "logging/setLevel",
+        Subscribe = "resources/subscribe",
+        Unsubscribe = "resources/unsubscribe",
+        /// Any `notifications/…`.
+        Notification = "_notification",
+        /// Everything else.
+        Other = "_other",
+    }
 }
 
 /// Where the value mirrored in `Mcp-Name` stands in `params`.
@@ -68,61 +50,15 @@ pub enum NameSource {
 
 impl Method {
     /// How many methods there are: the size of a table indexed by [`Method::index`].
-    pub const COUNT: usize = Method::Other as usize + 1;
+    pub const COUNT: usize = Self::ALL.len();
 
     /// Reads a method name; case matters.
     pub fn of(text: &str) -> Self {
-        match text {
-            "tools/call" => Self::ToolsCall,
-            "tools/list" => Self::ToolsList,
-            "resources/read" => Self::ResourcesRead,
-            "prompts/get" => Self::PromptsGet,
-            "server/discover" => Self::Discover,
-            "prompts/list" => Self::PromptsList,
-            "resources/list" => Self::ResourcesList,
-            "resources/templates/list" => Self::TemplatesList,
-            "tasks/get" => Self::TasksGet,
-            "tasks/update" => Self::TasksUpdate,
-            "tasks/cancel" => Self::TasksCancel,
-            "tasks/result" => Self::TasksResult,
-            "tasks/list" => Self::TasksList,
-            "completion/complete" => Self::Complete,
-            "subscriptions/listen" => Self::Listen,
-            "initialize" => Self::Initialize,
-            "ping" => Self::Ping,
-            "logging/setLevel" => Self::SetLevel,
-            "resources/subscribe" => Self::Subscribe,
-            "resources/unsubscribe" => Self::Unsubscribe,
-            _ if text.starts_with("notifications/") => Self::Notification,
-            _ => Self::Other,
-        }
-    }
-
-    /// The method as a metric label; bounded, so unknown methods share `_other`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Discover => "server/discover",
-            Self::ToolsList => "tools/list",
-            Self::PromptsList => "prompts/list",
-            Self::ResourcesList => "resources/list",
-            Self::TemplatesList => "resources/templates/list",
-            Self::ToolsCall => "tools/call",
-            Self::PromptsGet => "prompts/get",
-            Self::ResourcesRead => "resources/read",
-            Self::TasksGet => "tasks/get",
-            Self::TasksUpdate => "tasks/update",
-            Self::TasksCancel => "tasks/cancel",
-            Self::TasksResult => "tasks/result",
-            Self::TasksList => "tasks/list",
-            Self::Complete => "completion/complete",
-            Self::Listen => "subscriptions/listen",
-            Self::Initialize => "initialize",
-            Self::Ping => "ping",
-            Self::SetLevel => "logging/setLevel",
-            Self::Subscribe => "resources/subscribe",
-            Self::Unsubscribe => "resources/unsubscribe",
-            Self::Notification => "_notification",
-            Self::Other => "_other",
+        match Self::of_label(text) {
+            Some(Self::Notification | Self::Other) => Self::Other,
+            Some(method) => method,
+            None if text.starts_with("notifications/") => Self::Notification,
+            None => Self::Other,
         }
     }
 
@@ -199,32 +135,13 @@ mod tests {
 
     #[test]
     fn every_label_reads_back() {
-        let named = [
-            Method::Discover,
-            Method::ToolsList,
-            Method::PromptsList,
-            Method::ResourcesList,
-            Method::TemplatesList,
-            Method::ToolsCall,
-            Method::PromptsGet,
-            Method::ResourcesRead,
-            Method::TasksGet,
-            Method::TasksUpdate,
-            Method::TasksCancel,
-            Method::TasksResult,
-            Method::TasksList,
-            Method::Complete,
-            Method::Listen,
-            Method::Initialize,
-            Method::Ping,
-            Method::SetLevel,
-            Method::Subscribe,
-            Method::Unsubscribe,
-        ];
+        let (named, general) = Method::ALL.split_at(Method::COUNT - 2);
         for method in named {
-            assert_eq!(Method::of(method.label()), method);
+            assert_eq!(Method::of(method.label()), *method);
             assert!(method.index() < Method::COUNT);
         }
+        assert_eq!(general, [Method::Notification, Method::Other]);
+        assert_eq!(Method::of("_notification"), Method::Other);
         assert_eq!(Method::of("Tools/Call"), Method::Other);
         assert_eq!(Method::of("notifications/cancelled"), Method::Notification);
     }

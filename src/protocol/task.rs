@@ -11,8 +11,9 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use super::envelope::Envelope;
-use super::json::{Literal, Value};
-use super::mapping::{self, Field, Shape};
+use super::json::Value;
+use super::mapping::{self, Shape};
+use super::route::Kind;
 
 /// The longest id of a task whose owner is remembered, in bytes.
 pub const ID_BYTES_MAX: usize = 1024;
@@ -51,16 +52,12 @@ pub fn may_name(message: &[u8]) -> bool {
 /// The tasks that a reply makes: one, unless readers could differ over it.
 pub fn made(reply: Value<'_>) -> Vec<Made> {
     let mut made = Vec::new();
-    each(reply, "result", |result| {
-        each(result, "task", |task| read(task, &mut made));
-        let mut is_task = false;
-        each(result, "resultType", |kind| {
-            is_task |= kind.as_literal().is_some_and(|kind| kind.equals(result.text(), "task"));
-        });
-        if is_task {
+    for result in reply.all("result") {
+        result.all("task").for_each(|task| read(task, &mut made));
+        if result.all("resultType").any(|kind| kind.is("task")) {
             read(result, &mut made);
         }
-    });
+    }
     made
 }
 
@@ -68,34 +65,20 @@ pub fn made(reply: Value<'_>) -> Vec<Made> {
 pub fn named_in_notification(message: Value<'_>) -> Vec<String> {
     let mut sites = Vec::new();
     mapping::sites(message, Shape::Notification, &mut sites);
-    let of_tasks = sites.iter().filter(|site| site.field == Field::TaskId);
+    let of_tasks = sites.iter().filter(|site| site.kind == Kind::Task);
     of_tasks.filter_map(|site| Some(site.literal.decode(message.text())?.into_owned())).collect()
 }
 
 /// The id in an entry of a list; `None` where readers could differ over it.
 pub fn id_of(entry: Value<'_>) -> Option<String> {
-    let mut ids = Vec::new();
-    each(entry, "taskId", |id| ids.push(id.as_literal()));
-    let [Some(id)] = &ids[..] else { return None };
-    Some(id.decode(entry.text())?.into_owned())
+    Some(entry.only("taskId")?.as_str()?.into_owned())
 }
 
 fn read(task: Value<'_>, made: &mut Vec<Made>) {
-    let mut ttl_ms = None;
-    for key in ["ttl", "ttlMs"] {
-        each(task, key, |ttl| ttl_ms = ttl.as_integer().and_then(|ttl| u64::try_from(ttl).ok()).or(ttl_ms));
-    }
-    each(task, "taskId", |id| {
-        let id = id.as_literal().and_then(|id: Literal| Some(id.decode(task.text())?.into_owned()));
-        made.extend(id.map(|id| Made { id, ttl_ms }));
-    });
-}
-
-fn each<'a>(object: Value<'a>, key: &str, mut visit: impl FnMut(Value<'a>)) {
-    object
-        .entries()
-        .filter(|(found, _)| found.equals(object.text(), key))
-        .for_each(|(_, value)| visit(value));
+    let ttls = ["ttl", "ttlMs"].into_iter().flat_map(|key| task.all(key));
+    let ttl_ms = ttls.filter_map(|ttl| u64::try_from(ttl.as_integer()?).ok()).last();
+    let ids = task.all("taskId").filter_map(Value::as_str);
+    made.extend(ids.map(|id| Made { id: id.into_owned(), ttl_ms }));
 }
 
 #[cfg(test)]

@@ -12,34 +12,25 @@ pub const MODERN: &[&str] = &["2026-07-28"];
 /// Revisions that open a session with `initialize`, newest first.
 pub const LEGACY: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// The two kinds of revisions, which differ in how a conversation begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Era {
-    /// Revisions of [`LEGACY`]: `initialize`, sessions, streams opened by GET.
-    Legacy,
-    /// Revisions of [`MODERN`]: every request stands for itself.
-    Modern,
+crate::words! {
+    /// The two kinds of revisions, which differ in how a conversation begins.
+    #[derive(Hash, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Era reads of, says label {
+        /// Revisions of [`MODERN`]: every request stands for itself.
+        Modern = "modern",
+        /// Revisions of [`LEGACY`]: `initialize`, sessions, streams opened by GET.
+        Legacy = "legacy",
+    }
 }
 
 impl Era {
-    /// Both, the modern one first.
-    pub const ALL: [Self; 2] = [Self::Modern, Self::Legacy];
-
     /// The one that it is not.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
             Self::Legacy => Self::Modern,
             Self::Modern => Self::Legacy,
-        }
-    }
-
-    /// The word for log lines and metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
         }
     }
 }
@@ -109,37 +100,20 @@ pub fn supported_versions(eras: Eras) -> Vec<&'static str> {
     modern.chain(LEGACY.iter().filter(|_| eras.legacy)).copied().collect()
 }
 
-/// A revision of the legacy era; later ones are greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names are the revisions")]
-pub enum LegacyVersion {
-    V2024_11_05,
-    V2025_03_26,
-    V2025_06_18,
-    V2025_11_25,
+crate::words! {
+    /// A revision of the legacy era; later ones are greater.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum LegacyVersion reads of, says as_str {
+        V2024_11_05 = "2024-11-05",
+        V2025_03_26 = "2025-03-26",
+        V2025_06_18 = "2025-06-18",
+        V2025_11_25 = "2025-11-25",
+    }
 }
 
 impl LegacyVersion {
-    /// All of them, oldest first.
-    pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
-
     /// What is offered where nothing else is known.
     pub const NEWEST: Self = Self::V2025_11_25;
-
-    /// Reads a version string.
-    pub fn of(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.as_str() == text)
-    }
-
-    /// The revision as it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V2024_11_05 => "2024-11-05",
-            Self::V2025_03_26 => "2025-03-26",
-            Self::V2025_06_18 => "2025-06-18",
-            Self::V2025_11_25 => "2025-11-25",
-        }
-    }
 }
 
 /// What a version string means to the gateway.

@@ -25,7 +25,6 @@ use crate::telemetry::totals::{Figures, Total};
 use crate::upstream::Upstream;
 use protocol::hints::{Hint, Hints, Wanted};
 use protocol::json::{self, Scratch};
-use protocol::mapping::Field;
 use protocol::route::Kind;
 
 /// Tools in a ranking.
@@ -185,7 +184,7 @@ fn rows<'r>(
     let pages = content.into_iter().flat_map(|content| &content.pages);
     let items = pages.flat_map(|page| page.items.iter().map(move |item| (page, item)));
     for (page, item) in items {
-        let own = item.sites.iter().find(|site| site.field == Field::ToolName);
+        let own = item.sites.iter().find(|site| site.kind == Kind::Tool);
         let Some(name) = own.and_then(|own| own.literal.decode(&page.body)) else { continue };
         if seen.insert(name.clone()) {
             rows.push(Row { item: Some((page, item)), ..row(name) });

@@ -7,7 +7,7 @@ use crate::session::{SessionId, SessionOwner, Sessions, UpstreamSession, Upstrea
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::initialize::{InitializeError, InitializeOffer, open};
-use protocol::error::{NoListSession, UpstreamError};
+use protocol::error::UpstreamError;
 
 /// The gateway's own session `id`, which makes this offer: the one that is open, or a new one.
 pub(crate) async fn own_session(
@@ -30,7 +30,7 @@ pub(crate) async fn own_session(
             UpstreamSessionError::TooMany
             | UpstreamSessionError::TooManyOfPrincipal
             | UpstreamSessionError::Ended,
-        )) => Err(NoListSession::Busy.into()),
+        )) => Err(UpstreamError::TooManyListSessions),
         Err(_) => Err(UpstreamError::TimedOut),
     }
 }

@@ -7,17 +7,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::access::policy::Class;
 use crate::snapshot::Endpoint;
 use protocol::ambiguity::{folded, is_ambiguous};
-use protocol::json::{Kind as JsonKind, Literal, Value};
+use protocol::json::{Kind as JsonKind, Value};
 use protocol::route::{Kind, template};
 use protocol::splice::Edit;
-use protocol::translation::members;
+use protocol::translation::members::Edits;
 
-const NOTHING: &[u8] = br#"{"values":[]}"#;
+const NOTHING: &str = r#"{"values":[]}"#;
 
 /// A template that is completed, and for whom.
 #[derive(Debug)]
@@ -77,36 +75,30 @@ impl Completion {
         let completions = result
             .entries()
             .filter(|(key, _)| key.decode(text).is_none_or(|key| folded(&key) == "completion"));
-        let mut edits = Vec::new();
+        let mut edits = Edits::default();
         for (_, completion) in completions {
             if is_in_doubt || is_ambiguous(completion, &["values", "total", "hasMore"]) {
-                edits.push(Edit { span: completion.span(), with: Bytes::from_static(NOTHING) });
+                edits.rename(Some(completion), Some(NOTHING));
             } else {
-                edits.extend(self.edits_in(completion));
+                self.edit(completion, &mut edits);
             }
         }
-        edits
+        edits.sorted()
     }
 
-    fn edits_in(&self, completion: Value<'_>) -> Vec<Edit> {
-        let text = completion.text();
-        let is_count = |key: &Literal| ["total", "hasMore"].iter().any(|count| key.equals(text, count));
-        let mut edits = members::edits(completion, is_count, "");
-        let Some(values) = completion.get("values") else { return edits };
+    fn edit(&self, completion: Value<'_>, edits: &mut Edits) {
+        edits.members(completion, |key| ["total", "hasMore"].contains(&key), "");
+        let Some(values) = completion.get("values") else { return };
         let shown: Vec<&[u8]> = values.items().filter(|value| self.shows(*value)).map(Value::raw).collect();
         if values.kind() != JsonKind::Array || shown.len() < values.items().count() {
-            let with = [&b"["[..], &shown.join(&b","[..]), b"]"].concat();
-            edits.push(Edit { span: values.span(), with: with.into() });
-            edits.sort_unstable_by_key(|edit| edit.span.start);
+            edits.replace(values, [&b"["[..], &shown.join(&b","[..]), b"]"].concat());
         }
-        edits
     }
 
     fn shows(&self, value: Value<'_>) -> bool {
-        let literal = value.as_literal();
-        let value = literal.as_ref().and_then(|literal| literal.decode(value.text()));
-        let uri =
-            value.and_then(|value| template::expand(&self.template, (&self.variable, &value), &self.others));
+        let uri = value
+            .as_str()
+            .and_then(|value| template::expand(&self.template, (&self.variable, &value), &self.others));
         uri.is_some_and(|uri| {
             self.endpoint.naming.shows(Kind::Resource, self.member, &uri)
                 && self.endpoint.allows(&self.class, Kind::Resource, self.member, &uri)

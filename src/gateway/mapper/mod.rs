@@ -25,7 +25,7 @@ use crate::snapshot::Endpoint;
 use crate::upstream::own_id::OwnId;
 use protocol::ambiguity::{RESPONSE, is_ambiguous, is_there_once};
 use protocol::json::{JsonError, Literal, Scratch, Value, quote};
-use protocol::mapping::{self, Field, Reply, Shape, Site};
+use protocol::mapping::{self, Shape, Site};
 use protocol::method::Method;
 use protocol::route::{Kind, Style};
 use protocol::splice::{Edit, Segments, splice};
@@ -47,7 +47,8 @@ pub(crate) struct TaskNames {
 pub(crate) struct Mapper {
     endpoint: Rc<Arc<Endpoint>>,
     member: usize,
-    reply: Reply,
+    /// The method of the request; `None`: nobody remembers it.
+    method: Option<Method>,
     restriction: Option<Restriction>,
     depth_max: usize,
     tasks: Option<Box<TaskNames>>,
@@ -74,12 +75,12 @@ impl Restriction {
 impl Mapper {
     /// `member` is the upstream's place in the endpoint, `method` what was asked.
     pub(crate) fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
-        Self { endpoint, member, reply: reply_to(method), restriction: None, depth_max, tasks: None }
+        Self { endpoint, member, method: Some(method), restriction: None, depth_max, tasks: None }
     }
 
     /// As [`new`](Self::new), where nobody remembers what was asked.
     pub(crate) fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
-        Self { endpoint, member, reply: Reply::Any, restriction: None, depth_max, tasks: None }
+        Self { endpoint, member, method: None, restriction: None, depth_max, tasks: None }
     }
 
     /// One that restricts the reply as well.
@@ -136,7 +137,7 @@ impl Mapper {
         let shape = match (root.get("method"), root.get("id")) {
             (Some(_), Some(_)) => Shape::Asked,
             (Some(_), None) => Shape::Notification,
-            (None, _) => Shape::Reply(self.reply),
+            (None, _) => Shape::Reply(self.method),
         };
         let mut sites = Vec::new();
         mapping::sites(root, shape, &mut sites);
@@ -194,8 +195,8 @@ impl Mapper {
     fn to_inner(&self, site: &Site, message: &[u8]) -> Option<Edit> {
         let public = site.literal.decode(message)?;
         let directory = self.endpoint.names.directory();
-        let mut route = self.endpoint.naming.route(kind_of(site.field), &public, &directory).ok()?;
-        if site.field == Field::TaskId
+        let mut route = self.endpoint.naming.route(site.kind, &public, &directory).ok()?;
+        if site.kind == Kind::Task
             && let Some(tasks) = &self.tasks
         {
             route.inner = tasks.sessions.open_task(self.task(tasks, ""), &route.inner)?.id.into();
@@ -207,8 +208,8 @@ impl Mapper {
     fn to_public(&self, site: &Site, message: &[u8]) -> Option<Edit> {
         let inner = site.literal.decode(message)?;
         let public = match &self.tasks {
-            Some(tasks) if site.field == Field::TaskId => Cow::Owned(self.spell_task(tasks, &inner)),
-            _ => self.endpoint.naming.spell(kind_of(site.field), self.member, &inner),
+            Some(tasks) if site.kind == Kind::Task => Cow::Owned(self.spell_task(tasks, &inner)),
+            _ => self.endpoint.naming.spell(site.kind, self.member, &inner),
         };
         (public != inner).then(|| Edit { span: site.literal.span.clone(), with: quote(&public).into() })
     }
@@ -245,16 +246,6 @@ impl Mapper {
     }
 }
 
-/// What a field names.
-pub(crate) fn kind_of(field: Field) -> Kind {
-    match field {
-        Field::ToolName => Kind::Tool,
-        Field::PromptName => Kind::Prompt,
-        Field::Uri => Kind::Resource,
-        Field::TaskId => Kind::Task,
-    }
-}
-
 /// Whether two string literals spell the same text.
 pub(crate) fn is_same_text(one: &[u8], other: &[u8]) -> bool {
     let decode = |text: &[u8]| {
@@ -262,18 +253,4 @@ pub(crate) fn is_same_text(one: &[u8], other: &[u8]) -> bool {
         text.starts_with(b"\"").then(|| literal.decode(text).map(Cow::into_owned)).flatten()
     };
     decode(one).is_some_and(|one| decode(other) == Some(one))
-}
-
-fn reply_to(method: Method) -> Reply {
-    match method {
-        Method::ToolsCall => Reply::ToolsCall,
-        Method::PromptsGet => Reply::PromptsGet,
-        Method::ResourcesRead => Reply::ResourcesRead,
-        Method::Complete => Reply::Completion,
-        Method::TasksGet => Reply::TasksGet,
-        Method::TasksResult => Reply::TasksResult,
-        Method::TasksList => Reply::TasksList,
-        Method::TasksUpdate | Method::TasksCancel => Reply::TasksOther,
-        _ => Reply::Other,
-    }
 }

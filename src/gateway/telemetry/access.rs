@@ -208,7 +208,7 @@ mod tests {
             r#"request_id="r=1" trace_id={} client=203.0.113.7 principal=ci endpoint=/mcp method=tools/call name=echo upstream=- version=2026-07-28 status=200 error={error} request_bytes=120 reply_bytes=0 duration_ms=12.034"#,
             "0a".repeat(16)
         );
-        let line = |format| line(&form(format, AccessField::ALL), Some("echo?token=1"));
+        let line = |format| line(&form(format, &AccessField::ALL), Some("echo?token=1"));
         assert_eq!(line(LogFormat::Text), format!("{TIME} {pairs}"));
         assert_eq!(line(LogFormat::Logfmt), format!("time={TIME} {pairs}"));
         let json: serde_json::Value = serde_json::from_str(&line(LogFormat::Json)).expect("JSON");

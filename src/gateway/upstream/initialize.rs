@@ -240,7 +240,7 @@ fn read(asker: &Asker<'_>, answer: &AskReply) -> Result<InitializedSession, Init
     if is_ambiguous_introduction(result) {
         return Err(UpstreamError::Nonsense.into());
     }
-    let version = initialize::version(result, &answer.body).ok_or(UpstreamError::Nonsense)?;
+    let version = initialize::version(result).ok_or(UpstreamError::Nonsense)?;
     let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
     Ok(InitializedSession { id, version, result: answer.body.slice(result.span()), replica })

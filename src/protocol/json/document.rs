@@ -1,5 +1,7 @@
 //! The values of a text that was checked, as ranges of its bytes.
 
+use std::borrow::Cow;
+
 use super::{Cursor, Literal, Span};
 
 /// What a value is.
@@ -131,26 +133,70 @@ impl<'a> Value<'a> {
         self.document.text.get(self.span()).unwrap_or_default()
     }
 
+    /// The value as it is written.
+    pub fn source(self) -> &'a str {
+        // A text that was checked is UTF-8.
+        std::str::from_utf8(self.raw()).unwrap_or_default()
+    }
+
     /// The whole text that the value is part of, which spans and [`Literal`]s refer to.
     pub fn text(self) -> &'a [u8] {
         self.document.text
     }
 
     /// The keys and values of an object, in order, duplicates included; nothing for other kinds.
-    pub fn entries(self) -> Entries<'a> {
+    pub fn entries(self) -> impl Iterator<Item = (Literal, Self)> {
+        let (document, mut next) = (self.document, self.first + 1);
         let last = if self.kind() == Kind::Object { self.last } else { 0 };
-        Entries { document: self.document, next: self.first + 1, last }
+        std::iter::from_fn(move || {
+            let at = (next < last).then_some(next)?;
+            let value = document.value(at + 2); // past the colon
+            next = value.last + 2; // past the comma or the closing brace
+            Some((document.literal(at), value))
+        })
     }
 
     /// The first member of an object with this key.
     pub fn get(self, key: &str) -> Option<Self> {
-        self.entries().find(|(name, _)| name.equals(self.document.text, key)).map(|(_, value)| value)
+        self.all(key).next()
+    }
+
+    /// The keys and values of an object as [`Self::entries`] gives them, without the keys that are not Unicode.
+    pub fn members(self) -> impl Iterator<Item = (Cow<'a, str>, Self)> {
+        self.entries().filter_map(move |(key, value)| Some((key.decode(self.document.text)?, value)))
+    }
+
+    /// All members of an object with this key, in order: whatever a reader may take for the one.
+    pub fn all(self, key: &str) -> impl Iterator<Item = Self> {
+        let is_meant = move |name: &Literal| name.equals(self.document.text, key);
+        self.entries().filter_map(move |(name, value)| is_meant(&name).then_some(value))
+    }
+
+    /// The member of an object with this key, unless it stands there twice.
+    pub fn only(self, key: &str) -> Option<Self> {
+        let mut all = self.all(key);
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// The first member of an object with this key, if it is an object, too.
+    pub fn object(self, key: &str) -> Option<Self> {
+        self.get(key)?.as_object()
+    }
+
+    /// The string that is the first member of an object with this key.
+    pub fn text_of(self, key: &str) -> Option<Cow<'a, str>> {
+        self.get(key)?.as_str()
     }
 
     /// The values of an array, in order; nothing for other kinds.
-    pub fn items(self) -> Items<'a> {
+    pub fn items(self) -> impl Iterator<Item = Self> {
+        let (document, mut next) = (self.document, self.first + 1);
         let last = if self.kind() == Kind::Array { self.last } else { 0 };
-        Items { document: self.document, next: self.first + 1, last }
+        std::iter::from_fn(move || {
+            let value = document.value((next < last).then_some(next)?);
+            next = value.last + 2; // past the comma or the closing bracket
+            Some(value)
+        })
     }
 
     /// The value as a string.
@@ -158,52 +204,31 @@ impl<'a> Value<'a> {
         (self.kind() == Kind::String).then(|| self.document.literal(self.first))
     }
 
+    /// The string that the value is, if it is one and Unicode.
+    pub fn as_str(self) -> Option<Cow<'a, str>> {
+        self.as_literal()?.decode(self.document.text)
+    }
+
+    /// Whether the value is this string.
+    pub fn is(self, text: &str) -> bool {
+        self.as_literal().is_some_and(|literal| literal.equals(self.document.text, text))
+    }
+
+    /// Whether the value is an object.
+    pub fn is_object(self) -> bool {
+        self.kind() == Kind::Object
+    }
+
+    /// The value, if it is an object.
+    pub fn as_object(self) -> Option<Self> {
+        Some(self).filter(|value| value.is_object())
+    }
+
     /// The value as an integer; `None` also for `1.0`, `1e3` and what does not fit.
     pub fn as_integer(self) -> Option<i64> {
         if self.kind() != Kind::Number {
             return None;
         }
-        std::str::from_utf8(self.raw()).ok()?.parse().ok()
-    }
-}
-
-/// Iterates over the keys and values of an object.
-pub struct Entries<'a> {
-    document: Document<'a>,
-    next: usize,
-    last: usize,
-}
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = (Literal, Value<'a>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.next >= self.last {
-            return None;
-        }
-        let key = self.document.literal(self.next);
-        let value = self.document.value(self.next + 2); // past the colon
-        self.next = value.last + 2; // past the comma or the closing brace
-        Some((key, value))
-    }
-}
-
-/// Iterates over the values of an array.
-pub struct Items<'a> {
-    document: Document<'a>,
-    next: usize,
-    last: usize,
-}
-
-impl<'a> Iterator for Items<'a> {
-    type Item = Value<'a>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.next >= self.last {
-            return None;
-        }
-        let value = self.document.value(self.next);
-        self.next = value.last + 2; // past the comma or the closing bracket
-        Some(value)
+        self.source().parse().ok()
     }
 }

@@ -25,7 +25,7 @@ mod slow;
 use simd_json::{Buffers, ErrorType, Node, Tape};
 
 pub use cursor::Cursor;
-pub use document::{Document, Entries, Items, Kind, Value};
+pub use document::{Document, Kind, Value};
 pub use literal::{Literal, is_integer, quote};
 
 /// A range of bytes of the original text.

@@ -10,31 +10,19 @@
 //!
 //! The walk is one descent along fixed paths: its depth does not depend on the message.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use super::json::{Kind, Literal, Value};
-
-/// What kind of name a literal is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// The URI of a resource, or a URI template.
-    Uri,
-    /// The id of a task.
-    TaskId,
-    /// The name of a tool.
-    ToolName,
-    /// The name of a prompt.
-    PromptName,
-}
+use super::json::{Literal, Value};
+use super::method::Method;
+use super::route::Kind;
 
 /// A name in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// What the name names.
-    pub field: Field,
+    pub kind: Kind,
     /// Where it stands.
     pub literal: Literal,
 }
@@ -45,54 +33,17 @@ pub enum Shape {
     /// A request, whole. Only what `Envelope` does not give: related tasks, the filter of
     /// `subscriptions/listen`, and resources in answers to sampling requests.
     Request,
-    /// The response to a request, whole.
-    Reply(Reply),
+    /// The response to a request of this method, whole. `None`: nobody remembers the request, and whatever looks like a
+    /// name in the response to some method is one.
+    Reply(Option<Method>),
     /// A request that a server of the legacy era makes of its client, whole.
     Asked,
     /// What a client answers to one, whole.
     AnswerToAsked,
     /// A notification, whole.
     Notification,
-    /// One entry of a list.
-    ListItem(List),
-}
-
-/// The request that a reply answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// `tools/call`
-    ToolsCall,
-    /// `prompts/get`
-    PromptsGet,
-    /// `resources/read`
-    ResourcesRead,
-    /// `completion/complete`
-    Completion,
-    /// `tasks/get`
-    TasksGet,
-    /// `tasks/list` of the legacy era
-    TasksList,
-    /// `tasks/result` of the legacy era: what the call would have come to.
-    TasksResult,
-    /// Any other method of tasks.
-    TasksOther,
-    /// To a request that nobody remembers: whatever looks like a name of one of the above.
-    Any,
-    /// Anything else.
-    Other,
-}
-
-/// What a list lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
-    /// `tools/list`
-    Tools,
-    /// `prompts/list`
-    Prompts,
-    /// `resources/list`
-    Resources,
-    /// `resources/templates/list`
-    Templates,
+    /// One entry of the list that this method gives.
+    ListItem(Method),
 }
 
 /// Whether a reply, notification or request may hold names. If this is false, [`sites`] finds none. It
@@ -108,60 +59,65 @@ pub fn may_contain_names(bytes: &[u8]) -> bool {
 
 /// Whether a letter is written as an escape, as nobody but who hides a key does.
 pub(super) fn escapes_a_letter(bytes: &[u8]) -> bool {
+    escapes(bytes, |code| code.is_ascii_alphabetic())
+}
+
+/// Whether a character of ASCII that `is_meant` is written as an escape.
+pub(super) fn escapes(bytes: &[u8], is_meant: impl Fn(u8) -> bool) -> bool {
     static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\\u00"));
     ESCAPE.find_iter(bytes).any(|at| {
         let hex = bytes.get(at + 4..at + 6).and_then(|digits| std::str::from_utf8(digits).ok());
-        hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).is_some_and(|code| code.is_ascii_alphabetic())
+        hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).is_some_and(&is_meant)
     })
 }
 
 /// Appends the names in a message to `out`, in the order in which they stand.
 pub fn sites(message: Value<'_>, shape: Shape, out: &mut Vec<Site>) {
     match shape {
-        Shape::Request => each(message, "params", |params| request(params, out)),
-        Shape::Reply(kind) => {
-            each(message, "result", |value| result(value, kind, out));
+        Shape::Request => message.all("params").for_each(|params| request(params, out)),
+        Shape::Reply(method) => {
+            message.all("result").for_each(|value| result(value, method, out));
             // "Resource not found" says which (SEP-2164).
-            each(message, "error", |error| {
-                each(error, "data", |data| each(data, "uri", |uri| add(uri, Field::Uri, out)));
-            });
+            let data = message.all("error").flat_map(|error| error.all("data"));
+            data.for_each(|data| add_each(data, "uri", Kind::Resource, out));
         }
         Shape::Asked => asked(message, out),
-        Shape::AnswerToAsked => each(message, "result", |value| {
-            for (key, value) in fields(value) {
+        Shape::AnswerToAsked => {
+            for (key, value) in message.all("result").flat_map(Value::members) {
                 match &*key {
                     "_meta" => meta(value, out),
                     "content" => content(value, out),
                     _ => {}
                 }
             }
-        }),
+        }
         Shape::Notification => notification(message, out),
-        Shape::ListItem(list) => item(message, list, out),
+        Shape::ListItem(method) => item(message, method, out),
     }
 }
 
-fn item(item: Value<'_>, list: List, out: &mut Vec<Site>) {
-    for (key, value) in fields(item) {
-        match (list, &*key) {
-            (List::Tools, "name") => add(value, Field::ToolName, out),
-            (List::Tools, "_meta") => meta(value, out),
-            (List::Prompts, "name") => add(value, Field::PromptName, out),
-            (List::Resources, "uri") | (List::Templates, "uriTemplate") => add(value, Field::Uri, out),
+fn item(item: Value<'_>, method: Method, out: &mut Vec<Site>) {
+    for (key, value) in item.members() {
+        match (method, &*key) {
+            (Method::ToolsList, "name") => add(value, Kind::Tool, out),
+            (Method::ToolsList, "_meta") => meta(value, out),
+            (Method::PromptsList, "name") => add(value, Kind::Prompt, out),
+            (Method::ResourcesList, "uri") | (Method::TemplatesList, "uriTemplate") => {
+                add(value, Kind::Resource, out);
+            }
             _ => {}
         }
     }
 }
 
 fn request(params: Value<'_>, out: &mut Vec<Site>) {
-    for (key, value) in fields(params) {
+    for (key, value) in params.members() {
         match &*key {
             "_meta" => meta(value, out),
             "notifications" => subscriptions(value, out),
             "inputResponses" => {
-                for (_, answer) in value.entries() {
-                    each(answer, "content", |value| content(value, out));
-                }
+                let contents = value.entries().flat_map(|(_, answer)| answer.all("content"));
+                contents.for_each(|value| content(value, out));
             }
             _ => {}
         }
@@ -174,67 +130,63 @@ fn notification(message: Value<'_>, out: &mut Vec<Site>) {
     let is_status = method("notifications/tasks/status");
     let is_update = method("notifications/resources/updated");
     let is_acknowledgement = method("notifications/subscriptions/acknowledged");
-    each(message, "params", |params| {
+    for params in message.all("params") {
         if is_task {
-            return result(params, Reply::TasksGet, out);
+            result(params, Some(Method::TasksGet), out);
+            continue;
         }
-        for (key, value) in fields(params) {
+        for (key, value) in params.members() {
             match &*key {
                 "_meta" => meta(value, out),
-                "uri" if is_update => add(value, Field::Uri, out),
-                "taskId" if is_status => add(value, Field::TaskId, out),
+                "uri" if is_update => add(value, Kind::Resource, out),
+                "taskId" if is_status => add(value, Kind::Task, out),
                 "notifications" if is_acknowledgement => subscriptions(value, out),
                 _ => {}
             }
         }
-    });
+    }
 }
 
-fn result(result_value: Value<'_>, kind: Reply, out: &mut Vec<Site>) {
-    let is_any = kind == Reply::Any;
-    let is_task =
-        matches!(kind, Reply::TasksGet | Reply::TasksOther) || has(result_value, "resultType", "task");
-    // A task that nobody asked for by name says how it is.
-    let is_task = is_task || (is_any && result_value.get("status").is_some());
-    for (key, value) in fields(result_value) {
-        match (&*key, kind) {
+fn result(result_value: Value<'_>, method: Option<Method>, out: &mut Vec<Site>) {
+    use Method as M;
+    let is_task = matches!(method, Some(M::TasksGet | M::TasksUpdate | M::TasksCancel))
+        || has(result_value, "resultType", "task")
+        // A task that nobody asked for by name says how it is.
+        || (method.is_none() && result_value.get("status").is_some());
+    for (key, value) in result_value.members() {
+        match (&*key, method) {
             ("_meta", _) => meta(value, out),
-            ("taskId", _) if is_task => add(value, Field::TaskId, out),
-            ("inputRequests", _) => input_requests(value, out),
-            ("content", Reply::ToolsCall | Reply::TasksResult | Reply::Any) => content(value, out),
-            ("task", Reply::ToolsCall | Reply::Any) => task(value, out),
-            ("tasks", Reply::TasksList | Reply::Any) => value.items().for_each(|item| task(item, out)),
-            ("messages", Reply::PromptsGet | Reply::Any) => messages(value, out),
-            ("contents", Reply::ResourcesRead | Reply::Any) => {
-                for resource in value.items() {
-                    each(resource, "uri", |uri| add(uri, Field::Uri, out));
-                }
+            ("taskId", _) if is_task => add(value, Kind::Task, out),
+            ("inputRequests", _) => value.entries().for_each(|(_, request)| asked(request, out)),
+            ("content", None | Some(M::ToolsCall | M::TasksResult)) => content(value, out),
+            ("task", None | Some(M::ToolsCall)) => task(value, out),
+            ("tasks", None | Some(M::TasksList)) => value.items().for_each(|item| task(item, out)),
+            ("messages", None | Some(M::PromptsGet)) => messages(value, out),
+            ("contents", None | Some(M::ResourcesRead)) => {
+                value.items().for_each(|resource| add_each(resource, "uri", Kind::Resource, out));
             }
             // Only tool calls become tasks. The inner result holds no further one.
-            ("result", Reply::TasksGet) => result(value, Reply::ToolsCall, out),
+            ("result", Some(M::TasksGet)) => result(value, Some(M::ToolsCall), out),
             _ => {}
         }
     }
 }
 
 fn task(task: Value<'_>, out: &mut Vec<Site>) {
-    for (key, value) in fields(task) {
+    for (key, value) in task.members() {
         match &*key {
-            "taskId" => add(value, Field::TaskId, out),
+            "taskId" => add(value, Kind::Task, out),
             "_meta" => meta(value, out),
             _ => {}
         }
     }
 }
 
-/// The tasks that a server asks about are the client's own, and so are roots.
-fn asked(message: Value<'_>, out: &mut Vec<Site>) {
-    let is_sampling = has(message, "method", "sampling/createMessage");
-    each(message, "params", |params| asked_params(params, is_sampling, out));
-}
-
-fn asked_params(params: Value<'_>, is_sampling: bool, out: &mut Vec<Site>) {
-    for (key, value) in fields(params) {
+/// What a server asks of the client: a request, or an entry of `inputRequests`. The tasks that it asks about are the
+/// client's own, and so are roots.
+fn asked(request: Value<'_>, out: &mut Vec<Site>) {
+    let is_sampling = has(request, "method", "sampling/createMessage");
+    for (key, value) in request.all("params").flat_map(Value::members) {
         match &*key {
             "_meta" => meta(value, out),
             "messages" if is_sampling => messages(value, out),
@@ -243,46 +195,32 @@ fn asked_params(params: Value<'_>, is_sampling: bool, out: &mut Vec<Site>) {
     }
 }
 
-/// What the server asks of the client: a map from its own keys to requests.
-fn input_requests(requests: Value<'_>, out: &mut Vec<Site>) {
-    for (_, request) in requests.entries() {
-        let is_sampling = has(request, "method", "sampling/createMessage");
-        each(request, "params", |params| asked_params(params, is_sampling, out));
-    }
-}
-
 fn messages(messages: Value<'_>, out: &mut Vec<Site>) {
-    for message in messages.items() {
-        each(message, "content", |value| content(value, out));
-    }
+    messages.items().flat_map(|message| message.all("content")).for_each(|value| content(value, out));
 }
 
 /// One block of content or an array of them; the result of a tool is a block that holds content again.
 fn content(value: Value<'_>, out: &mut Vec<Site>) {
     for outer in one_or_many(value) {
-        block(outer, out, |value, out| {
-            for inner in one_or_many(value) {
-                block(inner, out, |_, _| {});
-            }
-        });
+        block(outer, out, |value, out| one_or_many(value).for_each(|inner| block(inner, out, |_, _| {})));
     }
 }
 
 /// `tool_result` looks at the content of a tool's result.
 fn block(block: Value<'_>, out: &mut Vec<Site>, tool_result: impl Fn(Value<'_>, &mut Vec<Site>)) {
     let (mut is_link, mut is_resource, mut is_tool_result) = (false, false, false);
-    each(block, "type", |kind| {
-        is_link |= is(kind, "resource_link");
-        is_resource |= is(kind, "resource");
-        is_tool_result |= is(kind, "tool_result");
-    });
+    for kind in block.all("type") {
+        is_link |= kind.is("resource_link");
+        is_resource |= kind.is("resource");
+        is_tool_result |= kind.is("tool_result");
+    }
     if !(is_link || is_resource || is_tool_result) {
         return;
     }
-    for (key, value) in fields(block) {
+    for (key, value) in block.members() {
         match &*key {
-            "uri" if is_link => add(value, Field::Uri, out),
-            "resource" if is_resource => each(value, "uri", |uri| add(uri, Field::Uri, out)),
+            "uri" if is_link => add(value, Kind::Resource, out),
+            "resource" if is_resource => add_each(value, "uri", Kind::Resource, out),
             "content" if is_tool_result => tool_result(value, out),
             _ => {}
         }
@@ -291,57 +229,45 @@ fn block(block: Value<'_>, out: &mut Vec<Site>, tool_result: impl Fn(Value<'_>, 
 
 /// The filter of `subscriptions/listen`, and what of it is acknowledged.
 fn subscriptions(filter: Value<'_>, out: &mut Vec<Site>) {
-    for (key, value) in fields(filter) {
-        let field = match &*key {
-            "resourceSubscriptions" => Field::Uri,
-            "taskIds" => Field::TaskId,
+    for (key, value) in filter.members() {
+        let kind = match &*key {
+            "resourceSubscriptions" => Kind::Resource,
+            "taskIds" => Kind::Task,
             _ => continue,
         };
-        value.items().for_each(|item| add(item, field, out));
+        value.items().for_each(|item| add(item, kind, out));
     }
 }
 
 fn meta(meta: Value<'_>, out: &mut Vec<Site>) {
-    for (key, value) in fields(meta) {
+    for (key, value) in meta.members() {
         match &*key {
-            "io.modelcontextprotocol/related-task" => each(value, "taskId", |id| add(id, Field::TaskId, out)),
-            "ui" => each(value, "resourceUri", |uri| add(uri, Field::Uri, out)),
-            "ui/resourceUri" | "openai/outputTemplate" => add(value, Field::Uri, out),
+            "io.modelcontextprotocol/related-task" => add_each(value, "taskId", Kind::Task, out),
+            "ui" => add_each(value, "resourceUri", Kind::Resource, out),
+            "ui/resourceUri" | "openai/outputTemplate" => add(value, Kind::Resource, out),
             _ => {}
         }
     }
 }
 
 /// Adds a site if the value is a string and Unicode.
-fn add(value: Value<'_>, field: Field, out: &mut Vec<Site>) {
+fn add(value: Value<'_>, kind: Kind, out: &mut Vec<Site>) {
     let literal = value.as_literal().filter(|literal| literal.decode(value.text()).is_some());
-    out.extend(literal.map(|literal| Site { field, literal }));
+    out.extend(literal.map(|literal| Site { kind, literal }));
 }
 
-fn fields(object: Value<'_>) -> impl Iterator<Item = (Cow<'_, str>, Value<'_>)> {
-    object.entries().filter_map(move |(key, value)| Some((key.decode(object.text())?, value)))
-}
-
-fn each<'a>(object: Value<'a>, key: &str, mut visit: impl FnMut(Value<'a>)) {
-    object
-        .entries()
-        .filter(|(found, _)| found.equals(object.text(), key))
-        .for_each(|(_, value)| visit(value));
+/// Adds every member of an object that has this key.
+fn add_each(object: Value<'_>, key: &str, kind: Kind, out: &mut Vec<Site>) {
+    object.all(key).for_each(|value| add(value, kind, out));
 }
 
 /// Whether the key of an object has this string as its value.
-fn has(object: Value<'_>, key: &str, value: &str) -> bool {
-    let mut found = false;
-    each(object, key, |candidate| found |= is(candidate, value));
-    found
-}
-
-fn is(value: Value<'_>, string: &str) -> bool {
-    value.as_literal().is_some_and(|literal| literal.equals(value.text(), string))
+fn has(object: Value<'_>, key: &str, text: &str) -> bool {
+    object.all(key).any(|value| value.is(text))
 }
 
 fn one_or_many(value: Value<'_>) -> impl Iterator<Item = Value<'_>> {
-    value.items().chain(Some(value).filter(|value| value.kind() == Kind::Object))
+    value.items().chain(Some(value).filter(|value| value.is_object()))
 }
 
 #[cfg(test)]

@@ -7,13 +7,9 @@ use super::super::json::Scratch;
 use super::*;
 
 /// The marked literals of a text in order: `u:` URIs, `t:` task ids, `n:` tool names, `p:` prompt names.
-fn marked(text: &str) -> Vec<(Field, &str)> {
-    let marks = [
-        ("\"u:", Field::Uri),
-        ("\"t:", Field::TaskId),
-        ("\"n:", Field::ToolName),
-        ("\"p:", Field::PromptName),
-    ];
+fn marked(text: &str) -> Vec<(Kind, &str)> {
+    let marks =
+        [("\"u:", Kind::Resource), ("\"t:", Kind::Task), ("\"n:", Kind::Tool), ("\"p:", Kind::Prompt)];
     let mut found = Vec::new();
     for (at, _) in text.match_indices('"') {
         if let Some((_, field)) = marks.iter().find(|(mark, _)| text[at..].starts_with(mark)) {
@@ -24,11 +20,11 @@ fn marked(text: &str) -> Vec<(Field, &str)> {
     found
 }
 
-fn found(text: &str, shape: Shape) -> Vec<(Field, &str)> {
+fn found(text: &str, shape: Shape) -> Vec<(Kind, &str)> {
     let mut scratch = Scratch::default();
     let mut out = Vec::new();
     sites(scratch.index(text.as_bytes(), 64).unwrap().root(), shape, &mut out);
-    out.into_iter().map(|site| (site.field, &text[site.literal.span])).collect()
+    out.into_iter().map(|site| (site.kind, &text[site.literal.span])).collect()
 }
 
 const CONTENT: &str = r#"[
@@ -82,44 +78,44 @@ fn messages() -> Vec<(Shape, String)> {
 
 fn replies() -> Vec<(Shape, String)> {
     let reply = |kind, result: &str| {
-        (Shape::Reply(kind), format!(r#"{{"jsonrpc":"2.0","id":"x","result":{result}}}"#))
+        (Shape::Reply(Some(kind)), format!(r#"{{"jsonrpc":"2.0","id":"x","result":{result}}}"#))
     };
     let (sampling, tool_result, task) = (sampling(), tool_result(), task());
     vec![
-        reply(Reply::ToolsCall, &tool_result),
-        reply(Reply::ToolsCall, r#"{"taskId":"t:1","resultType":"task"}"#),
-        reply(Reply::ToolsCall, &format!(r#"{{"resultType":"input_required","inputRequests":{sampling}}}"#)),
-        reply(Reply::ToolsCall, "null"),
-        reply(Reply::ToolsCall, r#"{"content":{"type":"resource_link","uri":"u:1"}}"#),
+        reply(Method::ToolsCall, &tool_result),
+        reply(Method::ToolsCall, r#"{"taskId":"t:1","resultType":"task"}"#),
+        reply(Method::ToolsCall, &format!(r#"{{"resultType":"input_required","inputRequests":{sampling}}}"#)),
+        reply(Method::ToolsCall, "null"),
+        reply(Method::ToolsCall, r#"{"content":{"type":"resource_link","uri":"u:1"}}"#),
         (
-            Shape::Reply(Reply::ToolsCall),
+            Shape::Reply(Some(Method::ToolsCall)),
             r#"{"id":1,"error":{"data":{"uri":"u:1","taskId":"x"}}}"#.to_owned(),
         ),
         reply(
-            Reply::PromptsGet,
+            Method::PromptsGet,
             &format!(
                 r#"{{"messages":[{{"content":{CONTENT}}},{{"content":{{"resource":{{"uri":"u:x"}},"type":"resource"}}}}],
                 "_meta":{META},"content":[{{"type":"resource_link","uri":"x"}}],"description":"uri"}}"#
             ),
         ),
-        reply(Reply::PromptsGet, &format!(r#"{{"inputRequests":{sampling}}}"#)),
+        reply(Method::PromptsGet, &format!(r#"{{"inputRequests":{sampling}}}"#)),
         reply(
-            Reply::ResourcesRead,
+            Method::ResourcesRead,
             &format!(
                 r#"{{"contents":[{{"uri":"u:1","text":"uri"}},{{"mimeType":"","uri":"u:2","blob":"","_meta":{{"ui":{{"resourceUri":"x"}}}}}}],
                 "_meta":{META},"uri":"x","content":[{{"type":"resource_link","uri":"x"}}]}}"#
             ),
         ),
-        reply(Reply::Completion, &format!(r#"{{"completion":{{"values":["x"],"uri":"x"}},"_meta":{META}}}"#)),
-        reply(Reply::TasksGet, &task),
+        reply(Method::Complete, &format!(r#"{{"completion":{{"values":["x"],"uri":"x"}},"_meta":{META}}}"#)),
+        reply(Method::TasksGet, &task),
         reply(
-            Reply::TasksOther,
+            Method::TasksUpdate,
             &format!(
                 r#"{{"taskId":"t:1","_meta":{META},"result":{{"content":[{{"type":"resource_link","uri":"x"}}]}}}}"#
             ),
         ),
         reply(
-            Reply::Other,
+            Method::Ping,
             &format!(
                 r#"{{"uri":"x","taskId":"x","content":[{{"type":"resource_link","uri":"x"}}],"_meta":{META}}}"#
             ),
@@ -160,20 +156,20 @@ fn others() -> Vec<(Shape, String)> {
             ),
         ),
         item(
-            List::Tools,
+            Method::ToolsList,
             &format!(
                 r#"{{"inputSchema":{{"properties":{{"name":"x","uri":"x"}}}},"name":"n:1","title":"x","_meta":{META},"uri":"x"}}"#
             ),
         ),
         item(
-            List::Prompts,
+            Method::PromptsList,
             r#"{"name":"p:1","arguments":[{"name":"x"}],"_meta":{"ui":{"resourceUri":"x"}}}"#,
         ),
         item(
-            List::Resources,
+            Method::ResourcesList,
             r#"{"uri":"u:1","name":"x","icons":[{"src":"x","uri":"x"}],"uriTemplate":"x"}"#,
         ),
-        item(List::Templates, r#"{"name":"x","uriTemplate":"u:{x}","uri":"x"}"#),
+        item(Method::TemplatesList, r#"{"name":"x","uriTemplate":"u:{x}","uri":"x"}"#),
     ]
 }
 
@@ -205,15 +201,18 @@ fn what_crosses_within_sessions_is_found() {
         (Shape::Asked, asked("tasks/get", r#""taskId":"x""#)),
         (Shape::AnswerToAsked, result(&format!(r#"{{"content":[{resource}],"taskId":"x",{related}}}"#))),
         (Shape::AnswerToAsked, result(r#"{"task":{"taskId":"x"},"roots":[{"uri":"x"}]}"#)),
-        (Shape::Reply(Reply::ToolsCall), result(&format!(r#"{{"task":{task},"taskId":"x"}}"#))),
-        (Shape::Reply(Reply::TasksList), result(&format!(r#"{{"tasks":[{task},{task}],"taskId":"x"}}"#))),
+        (Shape::Reply(Some(Method::ToolsCall)), result(&format!(r#"{{"task":{task},"taskId":"x"}}"#))),
         (
-            Shape::Reply(Reply::TasksResult),
+            Shape::Reply(Some(Method::TasksList)),
+            result(&format!(r#"{{"tasks":[{task},{task}],"taskId":"x"}}"#)),
+        ),
+        (
+            Shape::Reply(Some(Method::TasksResult)),
             result(&format!(r#"{{"content":[{resource}],"taskId":"x",{related}}}"#)),
         ),
-        (Shape::Reply(Reply::Any), result(&task)),
+        (Shape::Reply(None), result(&task)),
         (
-            Shape::Reply(Reply::Any),
+            Shape::Reply(None),
             result(&format!(r#"{{"task":{task},"contents":[{{"uri":"u:4"}}],"taskId":"x"}}"#)),
         ),
         (

@@ -20,28 +20,34 @@ pub struct MemberNames {
     pub templates: Vec<String>,
 }
 
-type Table<V> = HashMap<Box<str>, V>;
+/// Something for each name of tools, prompts and resources.
+#[derive(Debug)]
+struct ByName<V>([HashMap<Box<str>, V>; 3]);
+
+impl<V> Default for ByName<V> {
+    fn default() -> Self {
+        Self(Default::default())
+    }
+}
+
+impl<V> ByName<V> {
+    /// The names of a kind; tasks are not listed.
+    fn of(&self, kind: Kind) -> Option<&HashMap<Box<str>, V>> {
+        self.0.get(kind as usize)
+    }
+}
 
 /// The names of all upstreams of an endpoint.
 #[derive(Debug, Default)]
 pub struct Directory {
-    tools: Table<Offer>,
-    prompts: Table<Offer>,
-    resources: Table<Offer>,
+    offers: ByName<Offer>,
     /// The text before a template's first `{`, longest first.
     templates: Vec<(Box<str>, usize)>,
-    /// Of names that several members offer, those of all but the first.
-    others: HashMap<usize, Others>,
+    /// Of names that several members offer, the numbers of those of all but the first.
+    others: HashMap<usize, ByName<usize>>,
     names: usize,
     is_complete: bool,
     is_settled: bool,
-}
-
-#[derive(Debug, Default)]
-struct Others {
-    tools: Table<usize>,
-    prompts: Table<usize>,
-    resources: Table<usize>,
 }
 
 /// Who offers a name.
@@ -63,10 +69,19 @@ impl Directory {
         for (member, names) in members.iter().enumerate() {
             let Some(names) = names else { continue };
             let others = directory.others.entry(member).or_default();
-            let next = &mut directory.names;
-            offer((&mut directory.tools, &mut others.tools), &names.tools, member, next);
-            offer((&mut directory.prompts, &mut others.prompts), &names.prompts, member, next);
-            offer((&mut directory.resources, &mut others.resources), &names.resources, member, next);
+            for (kind, names) in [&names.tools, &names.prompts, &names.resources].into_iter().enumerate() {
+                let offers = &mut directory.offers.0[kind];
+                for name in names {
+                    let index = directory.names;
+                    let offered = Offer { first: member, is_only: true, index };
+                    let offer = offers.entry(name.as_str().into()).or_insert(offered);
+                    if offer.first != member {
+                        offer.is_only = false;
+                        others.0[kind].insert(name.as_str().into(), index);
+                    }
+                    directory.names += 1;
+                }
+            }
             for template in &names.templates {
                 let literal = template.split('{').next().unwrap_or_default();
                 if !literal.is_empty() {
@@ -88,23 +103,16 @@ impl Directory {
         self.is_settled
     }
 
-    /// Who offers this tool.
-    pub fn tool(&self, name: &str) -> Option<Offer> {
-        self.tools.get(name).copied()
+    /// Who offers what has this name: of resources by the exact URI, else by the longest literal start of a template.
+    pub fn offer(&self, kind: Kind, name: &str) -> Option<Offer> {
+        let listed = self.offers.of(kind)?.get(name).copied();
+        listed.or_else(|| (kind == Kind::Resource).then(|| self.template(name)).flatten())
     }
 
-    /// Who offers this prompt.
-    pub fn prompt(&self, name: &str) -> Option<Offer> {
-        self.prompts.get(name).copied()
-    }
-
-    /// Who offers this resource: by its exact URI, else by the longest literal start of a template.
-    pub fn resource(&self, uri: &str) -> Option<Offer> {
-        self.resources.get(uri).copied().or_else(|| {
-            let (start, first) = self.templates.iter().find(|(start, _)| uri.starts_with(&**start))?;
-            let is_only = self.templates.iter().all(|(other, member)| other != start || member == first);
-            Some(Offer { first: *first, is_only, index: usize::MAX })
-        })
+    fn template(&self, uri: &str) -> Option<Offer> {
+        let (start, first) = self.templates.iter().find(|(start, _)| uri.starts_with(&**start))?;
+        let is_only = self.templates.iter().all(|(other, member)| other != start || member == first);
+        Some(Offer { first: *first, is_only, index: usize::MAX })
     }
 
     /// How many names are listed, each counted once for each member that offers it.
@@ -114,62 +122,25 @@ impl Directory {
 
     /// The number of a listed name of a member. Templates have none.
     pub fn index(&self, kind: Kind, member: usize, name: &str) -> Option<usize> {
-        let offer = self.table(kind)?.get(name)?;
+        let offer = self.offers.of(kind)?.get(name)?;
         if offer.first == member {
             return Some(offer.index);
         }
-        self.others.get(&member)?.table(kind)?.get(name).copied()
+        self.others.get(&member)?.of(kind)?.get(name).copied()
     }
 
     /// Every listed name of every member, with its number.
     pub fn each(&self, mut visit: impl FnMut(usize, Kind, usize, &str)) {
         for kind in [Kind::Tool, Kind::Prompt, Kind::Resource] {
-            for (name, offer) in self.table(kind).into_iter().flatten() {
+            for (name, offer) in self.offers.of(kind).into_iter().flatten() {
                 visit(offer.index, kind, offer.first, name);
             }
             for (member, others) in &self.others {
-                for (name, index) in others.table(kind).into_iter().flatten() {
+                for (name, index) in others.of(kind).into_iter().flatten() {
                     visit(*index, kind, *member, name);
                 }
             }
         }
-    }
-
-    fn table(&self, kind: Kind) -> Option<&Table<Offer>> {
-        match kind {
-            Kind::Tool => Some(&self.tools),
-            Kind::Prompt => Some(&self.prompts),
-            Kind::Resource => Some(&self.resources),
-            Kind::Task => None,
-        }
-    }
-}
-
-impl Others {
-    fn table(&self, kind: Kind) -> Option<&Table<usize>> {
-        match kind {
-            Kind::Tool => Some(&self.tools),
-            Kind::Prompt => Some(&self.prompts),
-            Kind::Resource => Some(&self.resources),
-            Kind::Task => None,
-        }
-    }
-}
-
-fn offer(
-    (table, others): (&mut Table<Offer>, &mut Table<usize>),
-    names: &[String],
-    member: usize,
-    next: &mut usize,
-) {
-    for name in names {
-        let offer =
-            table.entry(name.as_str().into()).or_insert(Offer { first: member, is_only: true, index: *next });
-        if offer.first != member {
-            offer.is_only = false;
-            others.insert(name.as_str().into(), *next);
-        }
-        *next += 1;
     }
 }
 
@@ -193,11 +164,11 @@ mod tests {
             &[Some(names(&["a", "b", "b"], &[], &[])), Some(names(&["b", "c"], &[], &[]))],
             true,
         );
-        let offer = |name| directory.tool(name).map(|offer| (offer.first, offer.is_only));
+        let offer = |name| directory.offer(Kind::Tool, name).map(|offer| (offer.first, offer.is_only));
         assert_eq!(offer("a"), Some((0, true)));
         assert_eq!(offer("b"), Some((0, false)));
         assert_eq!(offer("c"), Some((1, true)));
-        assert_eq!(directory.tool("d"), None);
+        assert_eq!(directory.offer(Kind::Tool, "d"), None);
         assert!(directory.is_complete());
         assert!(!Directory::build(&[None], true).is_complete());
     }
@@ -219,7 +190,7 @@ mod tests {
             ("https://y/1", Some((1, false))),
             ("https://z/1", None),
         ] {
-            let offer = directory.resource(uri).map(|offer| (offer.first, offer.is_only));
+            let offer = directory.offer(Kind::Resource, uri).map(|offer| (offer.first, offer.is_only));
             assert_eq!(offer, expected, "{uri}");
         }
     }

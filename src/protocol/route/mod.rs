@@ -36,28 +36,15 @@ pub enum Style {
     Bare,
 }
 
-/// The kinds of things that have names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A tool's name.
-    Tool,
-    /// A prompt's name.
-    Prompt,
-    /// A resource's URI or URI template.
-    Resource,
-    /// The id of a task of the tasks extension.
-    Task,
-}
-
-impl Kind {
-    /// The word for error messages.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Prompt => "prompt",
-            Self::Resource => "resource",
-            Self::Task => "task",
-        }
+crate::words! {
+    /// The kinds of things that have names, with the word for error messages.
+    pub enum Kind reads of, says word {
+        Tool = "tool",
+        Prompt = "prompt",
+        /// By its URI or URI template.
+        Resource = "resource",
+        /// By its id, of the tasks extension.
+        Task = "task",
     }
 }
 
@@ -220,9 +207,14 @@ impl Naming {
 
     /// What clients call a thing of `member`, hidden or not.
     pub fn spell<'i>(&self, kind: Kind, member: usize, inner: &'i str) -> Cow<'i, str> {
-        if let Some(alias) = self.alias(kind, member, inner) {
-            return Cow::Owned(alias.to_owned());
+        match self.alias(kind, member, inner) {
+            Some(alias) => Cow::Owned(alias.to_owned()),
+            None => self.canonical(kind, member, inner),
         }
+    }
+
+    /// What a thing is called here that has no alias.
+    fn canonical<'i>(&self, kind: Kind, member: usize, inner: &'i str) -> Cow<'i, str> {
         match (self.style, kind) {
             (Style::Transparent, _) | (Style::Bare, Kind::Tool | Kind::Prompt) => Cow::Borrowed(inner),
             (Style::Prefixed, Kind::Tool | Kind::Prompt) => {
@@ -273,22 +265,14 @@ impl Naming {
     /// Every name that a thing has here, whether or not it leads to it: the canonical one, aliases, and of web resources
     /// the prefixed one.
     pub fn names<'i>(&'i self, kind: Kind, member: usize, inner: &'i str) -> Vec<Cow<'i, str>> {
-        let prefixed_uri = || Cow::Owned([self.prefix(member), "+", inner].concat());
-        let canonical = match (self.style, kind) {
-            (Style::Prefixed, Kind::Tool | Kind::Prompt) => {
-                Cow::Owned([self.prefix(member), NAME_SEPARATOR, inner].concat())
-            }
-            (Style::Prefixed | Style::Bare, Kind::Resource) => self.public_uri(member, inner),
-            _ => Cow::Borrowed(inner),
-        };
         let aliases = self.aliases.iter().filter(|(_, (of, name))| {
             matches!(kind, Kind::Tool | Kind::Prompt) && (*of, &**name) == (member, inner)
         });
         let mut names: Vec<Cow<'_, str>> = aliases.map(|(alias, _)| Cow::Borrowed(&**alias)).collect();
-        names.push(canonical);
-        let web =
-            (self.style != Style::Transparent && kind == Kind::Resource && is_web(inner)).then(prefixed_uri);
-        names.extend(web);
+        names.push(self.canonical(kind, member, inner));
+        if self.style != Style::Transparent && kind == Kind::Resource && is_web(inner) {
+            names.push(Cow::Owned(format!("{}{URI_SEPARATOR}{inner}", self.prefix(member))));
+        }
         names
     }
 
@@ -301,10 +285,7 @@ impl Naming {
         if let Some((member, inner)) = self.aliases.get(public) {
             return Ok(Route { member: *member, inner: Cow::Owned(inner.to_string()) });
         }
-        let offer = || match kind {
-            Kind::Prompt => directory.prompt(public),
-            _ => directory.tool(public),
-        };
+        let offer = || directory.offer(kind, public);
         let bare = |offer: Offer| Route { member: offer.first, inner: Cow::Borrowed(public) };
         let prefixed = || {
             let (prefix, inner) = public.split_once(NAME_SEPARATOR)?;
@@ -336,7 +317,7 @@ impl Naming {
             return Ok(Route { member, inner: Cow::Borrowed(inner) });
         }
         let is_listed_as_is = is_web(public) || self.takes_bare_names();
-        let offer = is_listed_as_is.then(|| directory.resource(public)).flatten();
+        let offer = is_listed_as_is.then(|| directory.offer(Kind::Resource, public)).flatten();
         // One dead upstream does not close the web resources of the others.
         let is_known =
             directory.is_complete() || (is_web(public) && offer.is_some() && directory.is_settled());

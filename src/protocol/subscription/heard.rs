@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::{LIST_FIELDS, LIST_METHODS, Lists, NAME_BYTES_MAX, SUBSCRIPTION_ID, strings};
 use crate::json::{JsonError, Kind, Literal, Scratch, Value};
 use crate::mapping::{self, Shape, Site};
+use crate::route;
 use crate::splice::{Edit, Segments, splice};
 
 /// A message of a subscription.
@@ -160,7 +161,7 @@ impl Notice {
         &self,
         id: &str,
         name: &str,
-        spell: impl Fn(mapping::Field, &str) -> Option<String>,
+        spell: impl Fn(route::Kind, &str) -> Option<String>,
     ) -> Segments {
         let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         let mut edits = vec![Edit { span: self.literal.span.clone(), with: copy(name) }];
@@ -176,7 +177,7 @@ impl Notice {
             }
         });
         edits.extend(self.others.iter().filter_map(|site| {
-            let with = spell(site.field, &site.literal.decode(&self.message)?)?;
+            let with = spell(site.kind, &site.literal.decode(&self.message)?)?;
             Some(Edit { span: site.literal.span.clone(), with: with.into() })
         }));
         edits.sort_unstable_by_key(|edit| edit.span.start);

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 
 use super::input::Input;
-use super::members;
-use super::result::root_to_legacy;
+use super::members::Edits;
+use super::request::MODERN_META;
+use super::result::to_legacy;
 use crate::error::error_body;
-use crate::json::{Document, Kind, Literal, Scratch, Value};
-use crate::splice::{Segments, splice};
+use crate::json::{Document, Kind, Scratch, Value};
+use crate::splice::Segments;
 
 /// The error codes of the modern era that are about the gateway's own request, not the client's.
 const HEADER_MISMATCH: i64 = -32020;
@@ -52,12 +53,11 @@ pub fn read(
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Said {
     let root = scratch.index(message, depth_max).map(Document::root);
-    let Some(root) = root.ok().filter(|root| root.kind() == Kind::Object) else { return Said::Invalid };
+    let Some(root) = root.ok().and_then(Value::as_object) else { return Said::Invalid };
     let id = root.get("id");
     if let Some(method) = root.get("method") {
         // A question is an answer of this era, and cannot be taken back.
-        let is_of_era = |method: &Literal| !method.equals(message, "notifications/cancelled");
-        let is_told = id.is_none() && method.as_literal().as_ref().is_some_and(is_of_era);
+        let is_told = id.is_none() && method.kind() == Kind::String && !method.is("notifications/cancelled");
         return if is_told { Said::Notification(notification(root, message)) } else { Said::Other };
     }
     let is_ours = id.is_some_and(|id| id.raw() == ids.own.as_bytes());
@@ -70,21 +70,15 @@ pub fn read(
     if !is_ours {
         return Said::Other;
     }
-    if result.kind() != Kind::Object {
-        return Said::Invalid;
-    }
-    match result.get("resultType") {
-        None => Said::Answer(root_to_legacy(root, message, ids.client)),
-        Some(kind) => {
-            let is = |name| kind.as_literal().is_some_and(|kind| kind.equals(message, name));
-            if is("complete") {
-                Said::Answer(root_to_legacy(root, message, ids.client))
-            } else if may_ask && is("input_required") {
-                Input::read(result, message).map_or(Said::Invalid, Said::Input)
-            } else {
-                Said::Invalid
-            }
+    let kind = result.get("resultType");
+    let is = |name| kind.is_some_and(|kind| kind.is(name));
+    match () {
+        () if !result.is_object() => Said::Invalid,
+        () if kind.is_none() || is("complete") => Said::Answer(to_legacy(root, message, ids.client)),
+        () if may_ask && is("input_required") => {
+            Input::read(result, message).map_or(Said::Invalid, Said::Input)
         }
+        () => Said::Invalid,
     }
 }
 
@@ -97,27 +91,23 @@ fn refusal(error: Value<'_>, client_id: &str) -> Said {
         Some(UNSUPPORTED_VERSION) => return Said::Version,
         _ => {}
     }
-    let error_span = error.span();
-    let raw = String::from_utf8_lossy(error.raw());
-    let code_span = code.span();
-    let written = match (code.as_integer(), code_span.start.checked_sub(error_span.start)) {
-        (Some(MISSING_CAPABILITY), Some(at)) => {
-            let rest = at + code_span.len();
-            let (before, after) = (raw.get(..at).unwrap_or_default(), raw.get(rest..).unwrap_or_default());
+    let (raw, at) = (error.source(), code.span().start.saturating_sub(error.span().start));
+    let written = match (raw.get(..at), raw.get(at + code.span().len()..)) {
+        (Some(before), Some(after)) if code.as_integer() == Some(MISSING_CAPABILITY) => {
             format!("{before}{INVALID_REQUEST}{after}")
         }
-        _ => raw.into_owned(),
+        _ => raw.to_owned(),
     };
     Said::Answer(error_body(Some(client_id), &written).into())
 }
 
 /// A notification without what only the modern era says in `_meta`.
 fn notification(root: Value<'_>, message: &Bytes) -> Segments {
-    let meta = root.get("params").and_then(|params| params.get("_meta"));
-    let Some(meta) = meta.filter(|meta| meta.kind() == Kind::Object) else { return message.clone().into() };
-    let is_modern =
-        |key: &Literal| key.decode(message).is_some_and(|key| key.starts_with("io.modelcontextprotocol/"));
-    splice(message, &members::edits(meta, is_modern, ""))
+    let mut edits = Edits::default();
+    if let Some(meta) = root.get("params").and_then(|params| params.object("_meta")) {
+        edits.members(meta, |key| key.starts_with(MODERN_META), "");
+    }
+    edits.apply(message)
 }
 
 #[cfg(test)]

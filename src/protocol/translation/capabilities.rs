@@ -3,9 +3,8 @@
 
 use bytes::Bytes;
 
-use super::members;
-use crate::json::{Document, Kind, Scratch};
-use crate::splice::splice;
+use super::members::Edits;
+use crate::json::{Document, Scratch, Value};
 
 const TASKS: &str = "tasks";
 const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -13,17 +12,13 @@ const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// Capabilities of a client or a server as the other era may be shown them. `{}` for what is no object.
 pub fn across(capabilities: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Bytes {
     let root = scratch.index(capabilities, depth_max).map(Document::root);
-    let Some(root) = root.ok().filter(|root| root.kind() == Kind::Object) else {
-        return Bytes::from_static(b"{}");
-    };
-    let mut edits = members::edits(root, |key| key.equals(capabilities, TASKS), "");
+    let Some(root) = root.ok().and_then(Value::as_object) else { return Bytes::from_static(b"{}") };
+    let mut edits = Edits::default();
+    edits.members(root, |key| key == TASKS, "");
     for (of, name) in [("extensions", TASKS_EXTENSION), ("roots", "listChanged")] {
-        if let Some(object) = root.get(of).filter(|object| object.kind() == Kind::Object) {
-            edits.extend(members::edits(object, |key| key.equals(capabilities, name), ""));
-        }
+        root.object(of).into_iter().for_each(|object| edits.members(object, |key| key == name, ""));
     }
-    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-    splice(capabilities, &edits).to_bytes()
+    edits.apply(capabilities).to_bytes()
 }
 
 #[cfg(test)]

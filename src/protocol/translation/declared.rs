@@ -66,17 +66,14 @@ pub fn specified(capabilities: &[u8], (scratch, depth_max): (&mut Scratch, usize
 fn text_of(value: Value<'_>, shape: &Shape) -> Option<String> {
     match shape {
         Shape::Object(members) => {
-            (value.kind() == Kind::Object).then(|| format!("{{{}}}", members_of(value, members).join(",")))
+            value.is_object().then(|| format!("{{{}}}", members_of(value, members).join(",")))
         }
         Shape::Members(members) => {
             let members = members_of(value, members);
             (!members.is_empty()).then(|| format!("{{{}}}", members.join(",")))
         }
         Shape::Flag => (value.kind() == Kind::True).then(|| "true".into()),
-        Shape::Texts(known) => {
-            let mut texts = value.items().filter_map(Value::as_literal);
-            texts.any(|text| text.equals(value.text(), known)).then(|| format!("[\"{known}\"]"))
-        }
+        Shape::Texts(known) => value.items().any(|text| text.is(known)).then(|| format!("[\"{known}\"]")),
     }
 }
 

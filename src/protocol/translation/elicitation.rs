@@ -15,10 +15,7 @@ pub fn input_required(error: Value<'_>) -> Option<String> {
     let wanted = error.get("data")?.get("elicitations").filter(|all| all.kind() == Kind::Array)?;
     let mut requests = Vec::new();
     for one in wanted.items().take(ELICITATIONS_MAX) {
-        let raw = |key: &str| {
-            let value = one.get(key).filter(|value| value.kind() == Kind::String)?;
-            std::str::from_utf8(value.raw()).ok()
-        };
+        let raw = |key: &str| one.get(key).filter(|value| value.kind() == Kind::String).map(Value::source);
         let (Some(url), message) = (raw("url"), raw("message").unwrap_or("\"\"")) else { continue };
         requests.push(format!(
             r#""{KEY}{}":{{"method":"elicitation/create","params":{{"mode":"url","message":{message},"url":{url}}}}}"#,
@@ -33,11 +30,8 @@ pub fn input_required(error: Value<'_>) -> Option<String> {
 
 /// Whether the client answered such a question, and would not.
 pub fn is_refused(responses: Value<'_>) -> bool {
-    responses.entries().any(|(key, response)| {
-        let is_ours = key.decode(responses.text()).is_some_and(|key| key.starts_with(KEY));
-        let action = response.get("action").and_then(Value::as_literal);
-        is_ours && !action.is_some_and(|action| action.equals(responses.text(), "accept"))
-    })
+    let is_accepted = |response: Value<'_>| response.get("action").is_some_and(|action| action.is("accept"));
+    responses.members().any(|(key, response)| key.starts_with(KEY) && !is_accepted(response))
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Input {
         let mut questions = Vec::new();
         let mut keys = HashSet::new();
         let requests = result.get("inputRequests");
-        if requests.is_some_and(|requests| requests.kind() != Kind::Object) {
+        if requests.is_some_and(|requests| !requests.is_object()) {
             return None;
         }
         for (key, request) in requests.into_iter().flat_map(Value::entries) {
@@ -95,23 +95,24 @@ impl Input {
 
 impl Question {
     fn read(key: Bytes, request: Value<'_>, message: &Bytes) -> Option<Self> {
-        let method = request.get("method")?.as_literal()?;
-        let asked = Asked::of(&method.decode(message)?);
+        let method = request.get("method")?;
+        let asked = Asked::of(&method.as_str()?);
         if !matches!(asked, Asked::Elicitation | Asked::Sampling | Asked::Roots) {
             return None;
         }
         let params = request.get("params");
-        if params.map_or(asked != Asked::Roots, |params| params.kind() != Kind::Object) {
+        if params.map_or(asked != Asked::Roots, |params| !params.is_object()) {
             return None;
         }
-        let text = |key: &str| params.and_then(|params| params.get(key)).and_then(Value::as_literal);
-        let is_of_url = text("mode").is_some_and(|mode| mode.equals(message, "url"));
+        let member = |key: &str| params.and_then(|params| params.get(key));
+        let is_of_url = member("mode").is_some_and(|mode| mode.is("url"));
+        let has_id = member("elicitationId").is_some_and(|id| id.kind() == Kind::String);
         Some(Self {
             key,
             asked,
-            method: message.slice(method.span),
+            method: message.slice(method.span()),
             params: params.map(|params| message.slice(params.span())),
-            needs_elicitation_id: asked == Asked::Elicitation && is_of_url && text("elicitationId").is_none(),
+            needs_elicitation_id: asked == Asked::Elicitation && is_of_url && !has_id,
         })
     }
 
@@ -155,12 +156,10 @@ impl Question {
 pub fn answer(response: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Answer> {
     let root = scratch.index(response, depth_max).map(Document::root).ok()?;
     if let Some(error) = root.get("error").filter(|error| error.kind() != Kind::Null) {
-        let said = error.get("message").and_then(Value::as_literal);
-        let said = said.and_then(|said| said.decode(response)).unwrap_or_default();
+        let said = error.text_of("message").unwrap_or_default();
         return Some(Answer::Refused(said.chars().take(SAID_CHARS_MAX).collect()));
     }
-    let result = root.get("result").filter(|result| result.kind() == Kind::Object);
-    Some(match result {
+    Some(match root.object("result") {
         Some(result) => Answer::Given(Bytes::copy_from_slice(result.raw())),
         None => Answer::Refused("the answer is no object".into()),
     })

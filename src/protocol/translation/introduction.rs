@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 
 use super::result::{OF_RESULT, SERVER_INFO};
-use crate::json::{Document, Kind, Scratch, Value, quote};
+use crate::json::{Scratch, Value, quote};
 
 /// Members of the one that the other has elsewhere, or not at all.
 const ELSEWHERE: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilities", "serverInfo", "_meta"];
@@ -16,26 +16,20 @@ const WITH_LISTS: [&str; 3] = ["tools", "prompts", "resources"];
 /// The result object of `server/discover` that says what `result`, of `initialize`, says. It names no versions: they are
 /// those of whoever translates. `None`: it is not an object.
 pub fn to_modern(result: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Bytes> {
-    let root = scratch.index(result, depth_max).ok().map(Document::root)?;
-    if root.kind() != Kind::Object {
-        return None;
-    }
-    let capabilities = root.get("capabilities").filter(|capabilities| capabilities.kind() == Kind::Object);
+    let root = scratch.index(result, depth_max).ok()?.root().as_object()?;
+    let capabilities = root.object("capabilities");
     let mut json = format!(
         r#"{{"resultType":"complete","supportedVersions":[],"capabilities":{{{}}}"#,
         capabilities.map(offered).unwrap_or_default()
     );
     let is_other = |name: &str| !ELSEWHERE.contains(&name) && !OF_RESULT.contains(&name);
-    for (name, value) in members(root).filter(|(name, _)| is_other(name)) {
-        let _ = write!(json, ",{}:{}", quote(&name), text(value));
+    for (name, value) in root.members().filter(|(name, _)| is_other(name)) {
+        let _ = write!(json, ",{}", member(&name, value));
     }
-    let meta = root.get("_meta").filter(|meta| meta.kind() == Kind::Object);
-    let own = meta.into_iter().flat_map(members).filter(|(name, _)| name != SERVER_INFO);
-    let mut meta: Vec<String> =
-        own.map(|(name, value)| format!("{}:{}", quote(&name), text(value))).collect();
-    if let Some(info) = root.get("serverInfo").filter(|info| info.kind() == Kind::Object) {
-        meta.push(format!("{}:{}", quote(SERVER_INFO), text(info)));
-    }
+    let own = root.object("_meta").into_iter().flat_map(Value::members);
+    let own = own.filter(|(name, _)| name != SERVER_INFO);
+    let mut meta: Vec<String> = own.map(|(name, value)| member(&name, value)).collect();
+    meta.extend(root.object("serverInfo").map(|info| member(SERVER_INFO, info)));
     if !meta.is_empty() {
         let _ = write!(json, r#","_meta":{{{}}}"#, meta.join(","));
     }
@@ -45,32 +39,27 @@ pub fn to_modern(result: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) ->
 
 /// The name by which a legacy server introduced itself, a JSON object.
 pub fn server_info(result: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<String> {
-    let root = scratch.index(result, depth_max).ok().map(Document::root)?;
-    root.get("serverInfo").filter(|info| info.kind() == Kind::Object).map(text)
+    let info = scratch.index(result, depth_max).ok()?.root().object("serverInfo")?;
+    Some(info.source().to_owned())
 }
 
 /// Its capabilities, without tasks: those of the two eras are not the same.
 fn offered(capabilities: Value<'_>) -> String {
-    let offered = members(capabilities).filter(|(name, _)| name != "tasks").map(|(name, value)| {
-        if !WITH_LISTS.contains(&name.as_str()) || value.kind() != Kind::Object {
-            return format!("{}:{}", quote(&name), text(value));
+    let offered = capabilities.members().filter(|(name, _)| name != "tasks").map(|(name, value)| {
+        if !WITH_LISTS.contains(&&*name) || !value.is_object() {
+            return member(&name, value);
         }
-        let others = members(value).filter(|(name, _)| name != "listChanged");
-        let mut settings: Vec<String> =
-            others.map(|(name, value)| format!("{}:{}", quote(&name), text(value))).collect();
+        let others = value.members().filter(|(name, _)| name != "listChanged");
+        let mut settings: Vec<String> = others.map(|(name, value)| member(&name, value)).collect();
         settings.push(r#""listChanged":true"#.to_owned());
         format!("{}:{{{}}}", quote(&name), settings.join(","))
     });
     offered.collect::<Vec<_>>().join(",")
 }
 
-fn members(object: Value<'_>) -> impl Iterator<Item = (String, Value<'_>)> {
-    object.entries().filter_map(move |(key, value)| Some((key.decode(object.text())?.into_owned(), value)))
-}
-
-/// A value as it is spelled.
-fn text(value: Value<'_>) -> String {
-    String::from_utf8_lossy(value.raw()).into_owned()
+/// A member with its value as it is spelled.
+fn member(name: &str, value: Value<'_>) -> String {
+    format!("{}:{}", quote(name), value.source())
 }
 
 #[cfg(test)]

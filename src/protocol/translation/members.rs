@@ -1,45 +1,121 @@
-//! Taking members out of an object, and putting others in front, without touching those that stay.
+//! Taking members out of objects, and putting others in front, without touching those that stay.
 
 use bytes::Bytes;
 
-use crate::json::{Literal, Value};
-use crate::splice::Edit;
+use crate::json::{Span, Value};
+use crate::splice::{Edit, Segments, splice};
 
-/// Edits that leave out the members of `object` whose key `is_out`, and put `added` before the others: members separated
-/// by commas, or nothing. In order, and none overlaps another.
-pub fn edits(object: Value<'_>, is_out: impl Fn(&Literal) -> bool, added: &str) -> Vec<Edit> {
-    let start = object.span().start + 1;
-    let mut edits = Vec::new();
-    let mut previous_end = None;
-    let mut has_kept = false;
-    let mut entries = object.entries().peekable();
-    while let Some((key, value)) = entries.next() {
-        let (from, to) = (key.span.start, value.span().end);
-        if is_out(&key) {
-            let span = match previous_end {
-                // With the comma before it.
-                Some(previous_end) if has_kept => previous_end..to,
-                // With the comma after it.
-                _ => from..entries.peek().map_or(to, |(next, _)| next.span.start),
-            };
-            edits.push(Edit { span, with: Bytes::new() });
-        } else {
-            has_kept = true;
+/// The edits of one message. None overlaps another.
+#[derive(Debug, Default)]
+pub struct Edits(Vec<Edit>);
+
+impl Edits {
+    /// Leaves out the members of `object` whose key `is_out`, and puts `added` before the others: members separated by
+    /// commas, or nothing.
+    pub fn members(&mut self, object: Value<'_>, is_out: impl Fn(&str) -> bool, added: &str) {
+        let start = object.span().start + 1;
+        let mut previous_end = None;
+        let mut has_kept = false;
+        let mut entries = object.entries().peekable();
+        while let Some((key, value)) = entries.next() {
+            let (from, to) = (key.span.start, value.span().end);
+            if key.decode(object.text()).is_some_and(|key| is_out(&key)) {
+                let span = match previous_end {
+                    // With the comma before it.
+                    Some(previous_end) if has_kept => previous_end..to,
+                    // With the comma after it.
+                    _ => from..entries.peek().map_or(to, |(next, _)| next.span.start),
+                };
+                self.0.push(Edit { span, with: Bytes::new() });
+            } else {
+                has_kept = true;
+            }
+            previous_end = Some(to);
         }
-        previous_end = Some(to);
+        if !added.is_empty() {
+            let comma = if has_kept { "," } else { "" };
+            self.0.push(Edit { span: start..start, with: format!("{added}{comma}").into() });
+        }
     }
-    if !added.is_empty() {
-        let comma = if has_kept { "," } else { "" };
-        edits.insert(0, Edit { span: start..start, with: format!("{added}{comma}").into() });
+
+    /// As [`Self::members`], and the same in the object's `_meta`. An object that has none gets one, should there be
+    /// something to say in it.
+    pub fn with_meta(
+        &mut self,
+        object: Value<'_>,
+        (is_out, added): (impl Fn(&str) -> bool, &str),
+        (is_out_of_meta, in_meta): (impl Fn(&str) -> bool, &str),
+    ) {
+        if let Some(meta) = object.object("_meta") {
+            self.members(meta, is_out_of_meta, in_meta);
+            self.members(object, is_out, added);
+        } else if in_meta.is_empty() {
+            self.members(object, is_out, added);
+        } else {
+            self.members(object, |key| key == "_meta" || is_out(key), &and_meta(added, in_meta));
+        }
     }
-    edits
+
+    /// As [`Self::with_meta`], of the `params` of a message, which gets some if it has none.
+    pub fn params(
+        &mut self,
+        message: Value<'_>,
+        (is_out, added): (impl Fn(&str) -> bool, &str),
+        (is_out_of_meta, in_meta): (impl Fn(&str) -> bool, &str),
+    ) {
+        match message.object("params") {
+            Some(params) => self.with_meta(params, (is_out, added), (is_out_of_meta, in_meta)),
+            None => {
+                let params = format!(r#""params":{{{}}}"#, and_meta(added, in_meta));
+                self.members(message, |key| key == "params", &params);
+            }
+        }
+    }
+
+    /// Writes something else in the place of a value.
+    pub fn replace(&mut self, value: Value<'_>, with: impl Into<Bytes>) {
+        self.0.push(Edit { span: value.span(), with: with.into() });
+    }
+
+    /// Writes this literal in the place of a value, where there are both.
+    pub fn rename(&mut self, value: Option<Value<'_>>, with: Option<&str>) {
+        if let (Some(value), Some(with)) = (value, with) {
+            self.replace(value, Bytes::copy_from_slice(with.as_bytes()));
+        }
+    }
+
+    /// The edits, in order.
+    pub fn sorted(mut self) -> Vec<Edit> {
+        self.0.sort_by_key(|edit| (edit.span.start, edit.span.end));
+        self.0
+    }
+
+    /// One value of the message as it is then; no edit is outside of it.
+    pub fn part(self, message: &Bytes, value: Value<'_>) -> Bytes {
+        let Span { start, end } = value.span();
+        let mut edits = self.sorted();
+        for Edit { span, .. } in &mut edits {
+            *span = span.start.saturating_sub(start)..span.end.saturating_sub(start);
+        }
+        splice(&message.slice(start..end), &edits).to_bytes()
+    }
+
+    /// The message as it is then.
+    pub fn apply(self, message: &Bytes) -> Segments {
+        splice(message, &self.sorted())
+    }
+}
+
+/// `added`, and a `_meta` with the members `in_meta`.
+fn and_meta(added: &str, in_meta: &str) -> String {
+    let comma = if added.is_empty() { "" } else { "," };
+    format!(r#"{added}{comma}"_meta":{{{in_meta}}}"#)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::json::Scratch;
-    use crate::splice::splice;
 
     #[test]
     fn members_go_and_come_and_the_others_stay() {
@@ -56,8 +132,9 @@ mod tests {
         ] {
             let mut scratch = Scratch::default();
             let root = scratch.index(object.as_bytes(), 8).expect("JSON").root();
-            let edits = edits(root, |key| key.equals(object.as_bytes(), "out"), added);
-            let spliced = splice(&Bytes::copy_from_slice(object.as_bytes()), &edits).to_bytes();
+            let mut edits = Edits::default();
+            edits.members(root, |key| key == "out", added);
+            let spliced = edits.apply(&Bytes::copy_from_slice(object.as_bytes())).to_bytes();
             assert_eq!(String::from_utf8_lossy(&spliced), expected, "{object}");
         }
     }

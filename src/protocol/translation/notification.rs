@@ -2,19 +2,16 @@
 
 use bytes::Bytes;
 
-use super::members;
-use crate::json::{Document, JsonError, Kind, Scratch, Value, quote};
-use crate::splice::{Edit, Segments, splice};
+use super::members::Edits;
+use crate::json::{Document, JsonError, Scratch, Value, quote};
+use crate::splice::Segments;
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What a notification of progress is about: the literal of its token. `None`: it is no such thing.
 pub fn progress_token(notification: Value<'_>) -> Option<&str> {
-    let method = notification.get("method")?.as_literal()?;
-    if !method.equals(notification.text(), "notifications/progress") {
-        return None;
-    }
-    std::str::from_utf8(notification.get("params")?.get("progressToken")?.raw()).ok()
+    notification.get("method").filter(|method| method.is("notifications/progress"))?;
+    Some(notification.get("params")?.get("progressToken")?.source())
 }
 
 /// A notification of progress under the client's own token, a literal.
@@ -24,9 +21,9 @@ pub fn with_progress_token(
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<Segments, JsonError> {
     let root = scratch.index(notification, depth_max).map(Document::root)?;
-    let own = root.get("params").and_then(|params| params.get("progressToken"));
-    let edit = own.map(|own| Edit { span: own.span(), with: Bytes::copy_from_slice(token.as_bytes()) });
-    Ok(splice(notification, edit.as_slice()))
+    let mut edits = Edits::default();
+    edits.rename(root.get("params").and_then(|params| params.get("progressToken")), Some(token));
+    Ok(edits.apply(notification))
 }
 
 /// A notification as part of the subscription with this `id`, a literal.
@@ -37,22 +34,9 @@ pub fn in_subscription(
 ) -> Result<Segments, JsonError> {
     let root = scratch.index(notification, depth_max).map(Document::root)?;
     let member = format!("{}:{id}", quote(SUBSCRIPTION_ID));
-    let object = |value: &Value<'_>| value.kind() == Kind::Object;
-    let params = root.get("params").filter(object);
-    let edits = match (params, params.and_then(|params| params.get("_meta")).filter(object)) {
-        (Some(_), Some(meta)) => {
-            members::edits(meta, |key| key.equals(notification, SUBSCRIPTION_ID), &member)
-        }
-        (Some(params), None) => {
-            let meta = format!(r#""_meta":{{{member}}}"#);
-            members::edits(params, |key| key.equals(notification, "_meta"), &meta)
-        }
-        (None, _) => {
-            let params = format!(r#""params":{{"_meta":{{{member}}}}}"#);
-            members::edits(root, |key| key.equals(notification, "params"), &params)
-        }
-    };
-    Ok(splice(notification, &edits))
+    let mut edits = Edits::default();
+    edits.params(root, (|_| false, ""), (|key| key == SUBSCRIPTION_ID, &member));
+    Ok(edits.apply(notification))
 }
 
 #[cfg(test)]

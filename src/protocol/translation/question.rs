@@ -4,10 +4,9 @@
 
 use bytes::Bytes;
 
-use super::members;
+use super::members::Edits;
 use crate::asking::{Asked, NO_METHOD, NotAsked};
-use crate::json::{Document, Kind, Literal, Scratch, Value, quote};
-use crate::splice::{Edit, splice};
+use crate::json::{Document, Scratch, Value, quote};
 
 /// Keys of `_meta` that have no meaning once the request is no request of JSON-RPC any more.
 const NOT_CROSSING: [&str; 2] = ["progressToken", "io.modelcontextprotocol/related-task"];
@@ -33,9 +32,8 @@ pub fn read(
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<Question, NotAsked> {
     let root = scratch.index(message, depth_max).map(Document::root).map_err(|_| NO_METHOD)?;
-    let method = root.get("method").and_then(Value::as_literal);
-    let method = method.and_then(|method| method.decode(message)).ok_or(NO_METHOD)?;
-    let params = root.get("params").filter(|params| params.kind() == Kind::Object);
+    let method = root.text_of("method").ok_or(NO_METHOD)?;
+    let params = root.object("params");
     let mut of_client = Scratch::default();
     let declared = of_client.index(capabilities, depth_max).map(Document::root);
     let declared = declared.map_err(|_| NO_METHOD)?;
@@ -47,15 +45,11 @@ pub fn read(
     let elicitation_id = params.filter(|_| asked == Asked::Elicitation).and_then(elicitation_id);
     let sees_context = declared.get("sampling").and_then(|sampling| sampling.get("context")).is_some();
     let params = params.map(|params| {
-        let mut edits = members::edits(params, |key| is_out(asked, key, message), "");
-        if let Some(meta) = params.get("_meta").filter(|meta| meta.kind() == Kind::Object) {
-            let is_out = |key: &Literal| NOT_CROSSING.iter().any(|name| key.equals(message, name));
-            edits.extend(members::edits(meta, is_out, ""));
-        }
+        let mut edits = Edits::default();
+        edits.with_meta(params, (|key| is_out(asked, key), ""), (|key| NOT_CROSSING.contains(&key), ""));
         let context = params.get("includeContext").filter(|_| asked == Asked::Sampling && !sees_context);
-        edits.extend(context.map(|value| Edit { span: value.span(), with: Bytes::from_static(b"\"none\"") }));
-        edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-        part(message, params, edits)
+        edits.rename(context, Some("\"none\""));
+        edits.part(message, params)
     });
     let mut request = format!(r#"{{"method":{}"#, quote(&method)).into_bytes();
     if let Some(params) = params {
@@ -84,24 +78,13 @@ pub fn unasked_answer(id: &[u8], is_ping: bool) -> Bytes {
 
 /// The elicitation of a URL that `notifications/elicitation/complete` is about.
 pub fn elicitation_id(params: Value<'_>) -> Option<Box<str>> {
-    let id = params.get("elicitationId")?.as_literal()?.decode(params.text())?;
+    let id = params.text_of("elicitationId")?;
     (id.len() <= ELICITATION_ID_BYTES_MAX).then(|| id.into())
 }
 
 /// Tasks are those of the other era, and a modern elicitation has no id.
-fn is_out(asked: Asked, key: &Literal, message: &[u8]) -> bool {
-    key.equals(message, "task") || (asked == Asked::Elicitation && key.equals(message, "elicitationId"))
-}
-
-/// One value of a message, with these edits.
-fn part(message: &Bytes, value: Value<'_>, edits: Vec<Edit>) -> Bytes {
-    let span = value.span();
-    let moved = |edit: Edit| Edit {
-        span: edit.span.start.saturating_sub(span.start)..edit.span.end.saturating_sub(span.start),
-        with: edit.with,
-    };
-    let edits: Vec<Edit> = edits.into_iter().map(moved).collect();
-    splice(&message.slice(span.clone()), &edits).to_bytes()
+fn is_out(asked: Asked, key: &str) -> bool {
+    key == "task" || (asked == Asked::Elicitation && key == "elicitationId")
 }
 
 #[cfg(test)]

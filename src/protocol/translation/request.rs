@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 
-use super::members;
-use crate::envelope::Envelope;
-use crate::json::{Document, JsonError, Kind, Literal, Scratch, Span, Value, quote};
-use crate::splice::{Edit, Segments, splice};
+use super::members::Edits;
+use crate::json::{Document, JsonError, Scratch, Value, quote};
+use crate::splice::Segments;
 use crate::version::MODERN;
 
 /// Keys of `_meta` that only the modern era has begin so.
-const MODERN_META: &str = "io.modelcontextprotocol/";
+pub(super) const MODERN_META: &str = "io.modelcontextprotocol/";
 /// Members of `params` of a modern request by which it goes on with an earlier one.
 const CONTINUATION: [&str; 2] = ["inputResponses", "requestState"];
 /// Members of `params` of a legacy request that ask for what no modern server has: tasks of that era.
@@ -52,71 +51,36 @@ pub fn to_modern(
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<Segments, JsonError> {
     let root = scratch.index(message, depth_max).map(Document::root)?;
-    let params = root.get("params").filter(|params| params.kind() == Kind::Object);
-    let mut edits = Vec::new();
-    match params {
-        None => {
-            let comma = if added.is_empty() { "" } else { "," };
-            let params = format!(r#""params":{{"_meta":{{{introduction}}}{comma}{added}}}"#);
-            edits.extend(members::edits(root, |key| key.equals(message, "params"), &params));
-        }
-        Some(params) => {
-            let meta = params.get("_meta").filter(|meta| meta.kind() == Kind::Object);
-            let own = |key: &str| key.starts_with(MODERN_META);
-            let is_foreign = |key: &Literal| {
-                CONTINUATION.iter().chain(&LEGACY_PARAMS).any(|name| key.equals(message, name))
-            };
-            if let Some(meta) = meta {
-                let is_out = |key: &Literal| key.decode(message).is_some_and(|key| own(&key));
-                edits.extend(members::edits(meta, is_out, introduction));
-                edits.extend(members::edits(params, is_foreign, added));
-            } else {
-                let comma = if added.is_empty() { "" } else { "," };
-                let members = format!(r#""_meta":{{{introduction}}}{comma}{added}"#);
-                let is_out = |key: &Literal| key.equals(message, "_meta") || is_foreign(key);
-                edits.extend(members::edits(params, is_out, &members));
-            }
-        }
-    }
-    let token = params.and_then(|params| params.get("_meta")?.get("progressToken"));
-    edits.extend(rename(root.get("id").map(Value::span), renamed.id));
-    edits.extend(rename(token.map(Value::span), renamed.token));
-    Ok(apply(message, edits))
+    let mut edits = Edits::default();
+    let is_foreign = |key: &str| CONTINUATION.contains(&key) || LEGACY_PARAMS.contains(&key);
+    let is_modern = |key: &str| key.starts_with(MODERN_META);
+    edits.params(root, (is_foreign, added), (is_modern, introduction));
+    rename(root, renamed, &mut edits);
+    Ok(edits.apply(message))
 }
 
 /// A modern request as a legacy server takes it: what only the modern era says is left out of `_meta` and `params`, and
 /// `added`, members separated by commas or nothing, is put into `params`.
 pub fn to_legacy(
     message: &Bytes,
-    envelope: &Envelope,
     added: &str,
     renamed: Renamed<'_>,
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<Segments, JsonError> {
     let root = scratch.index(message, depth_max).map(Document::root)?;
-    let mut edits = Vec::new();
-    if let Some(params) = root.get("params").filter(|params| params.kind() == Kind::Object) {
-        let continues = |key: &Literal| CONTINUATION.iter().any(|name| key.equals(message, name));
-        edits.extend(members::edits(params, continues, added));
-        if let Some(meta) = params.get("_meta") {
-            let is_modern =
-                |key: &Literal| key.decode(message).is_some_and(|key| key.starts_with(MODERN_META));
-            edits.extend(members::edits(meta, is_modern, ""));
-        }
+    let mut edits = Edits::default();
+    if let Some(params) = root.object("params") {
+        let is_modern = |key: &str| key.starts_with(MODERN_META);
+        edits.with_meta(params, (|key| CONTINUATION.contains(&key), added), (is_modern, ""));
     }
-    edits.extend(rename(envelope.id.clone(), renamed.id));
-    let token = envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone());
-    edits.extend(rename(token, renamed.token));
-    Ok(apply(message, edits))
+    rename(root, renamed, &mut edits);
+    Ok(edits.apply(message))
 }
 
-fn rename(span: Option<Span>, with: Option<&str>) -> Option<Edit> {
-    Some(Edit { span: span?, with: Bytes::copy_from_slice(with?.as_bytes()) })
-}
-
-fn apply(message: &Bytes, mut edits: Vec<Edit>) -> Segments {
-    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-    splice(message, &edits)
+fn rename(request: Value<'_>, renamed: Renamed<'_>, edits: &mut Edits) {
+    let token = request.object("params").and_then(|params| params.get("_meta")?.get("progressToken"));
+    edits.rename(request.get("id"), renamed.id);
+    edits.rename(token, renamed.token);
 }
 
 #[cfg(test)]
@@ -133,12 +97,12 @@ mod tests {
         let own = introduction(r#"{"roots":{}}"#, Some(r#"{"name":"c","version":"1"}"#));
         for (message, added, expected) in [
             (r#"{"id":1,"method":"m"}"#, "", r#"{"params":{"_meta":{META}},"id":1,"method":"m"}"#),
-            (r#"{"id":1,"params":null}"#, r#""x":1"#, r#"{"params":{"_meta":{META},"x":1},"id":1}"#),
+            (r#"{"id":1,"params":null}"#, r#""x":1"#, r#"{"params":{"x":1,"_meta":{META}},"id":1}"#),
             (r#"{"params":{},"id":1}"#, "", r#"{"params":{"_meta":{META}},"id":1}"#),
             (
                 r#"{"params":{"name":"a"},"id":1}"#,
                 r#""x":1"#,
-                r#"{"params":{"_meta":{META},"x":1,"name":"a"},"id":1}"#,
+                r#"{"params":{"x":1,"_meta":{META},"name":"a"},"id":1}"#,
             ),
             (
                 r#"{"params":{"_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"x"}, "name":"a"},"id":1}"#,
@@ -188,10 +152,8 @@ mod tests {
         ] {
             let message = Bytes::from(message.replace("META", meta));
             let mut scratch = Scratch::default();
-            let envelope = Envelope::parse(&mut scratch, &message, 16).expect("a message");
             let renamed = Renamed { id: Some("\"n\""), token: Some("\"t\"") };
-            let found =
-                to_legacy(&message, &envelope, "", renamed, (&mut scratch, 16)).expect("JSON").to_bytes();
+            let found = to_legacy(&message, "", renamed, (&mut scratch, 16)).expect("JSON").to_bytes();
             assert_eq!(String::from_utf8_lossy(&found), expected);
         }
     }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use super::members;
-use crate::json::{Document, JsonError, Kind, Literal, Scratch, Value, quote};
+use super::members::Edits;
+use crate::json::{Document, JsonError, Scratch, Value, quote};
 use crate::method::Method;
-use crate::splice::{Edit, Segments, splice};
+use crate::splice::Segments;
 
 /// The key of `_meta` under which a modern server names itself.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
@@ -25,54 +25,32 @@ pub fn to_modern(
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<Segments, JsonError> {
     let root = scratch.index(answer, depth_max).map(Document::root)?;
-    let mut edits = Vec::new();
-    if let Some(own) = root.get("id") {
-        edits.push(Edit { span: own.span(), with: Bytes::copy_from_slice(id.as_bytes()) });
-    }
-    if let Some(result) = root.get("result").filter(|result| result.kind() == Kind::Object) {
-        let mut added = String::from(r#""resultType":"complete""#);
+    let mut edits = Edits::default();
+    edits.rename(root.get("id"), Some(id));
+    if let Some(result) = root.object("result") {
         // Nothing is known of how long it holds (2026-07-28 Caching).
-        if method == Method::ResourcesRead {
-            added.push_str(r#","ttlMs":0,"cacheScope":"private""#);
-        }
-        let meta = result.get("_meta").filter(|meta| meta.kind() == Kind::Object);
-        let member = server_info.map(|info| format!("{}:{info}", quote(SERVER_INFO)));
-        match (meta, member) {
-            (Some(meta), member) => {
-                let is_out = |key: &Literal| {
-                    key.equals(answer, RELATED_TASK) || (member.is_some() && key.equals(answer, SERVER_INFO))
-                };
-                edits.extend(members::edits(meta, is_out, member.as_deref().unwrap_or_default()));
-            }
-            (None, Some(member)) => {
-                added.push_str(r#","_meta":{"#);
-                added.push_str(&member);
-                added.push('}');
-            }
-            (None, None) => {}
-        }
-        let is_out = |key: &Literal| {
-            OF_RESULT.iter().any(|name| key.equals(answer, name))
-                || (meta.is_none() && server_info.is_some() && key.equals(answer, "_meta"))
+        let added = match method {
+            Method::ResourcesRead => r#""resultType":"complete","ttlMs":0,"cacheScope":"private""#,
+            _ => r#""resultType":"complete""#,
         };
-        edits.extend(members::edits(result, is_out, &added));
+        let member = server_info.map(|info| format!("{}:{info}", quote(SERVER_INFO))).unwrap_or_default();
+        let is_out_of_meta = |key: &str| key == RELATED_TASK || (key == SERVER_INFO && server_info.is_some());
+        edits.with_meta(result, (|key| OF_RESULT.contains(&key), added), (is_out_of_meta, &member));
     }
     let error = root.get("error").filter(|error| !lacks_capability(*error));
     if let Some(code) = error.and_then(|error| error.get("code"))
         && let Some(modern) = code.as_integer().and_then(modern_code)
     {
-        edits.push(Edit { span: code.span(), with: modern.to_string().into() });
+        edits.replace(code, modern.to_string());
     }
-    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-    Ok(splice(answer, &edits))
+    Ok(edits.apply(answer))
 }
 
 /// Whether a legacy server's error says what the modern era has a code for: that the client declared too little, and what
 /// is missing. Beside those words, the code can mean nothing else.
 pub fn lacks_capability(error: Value<'_>) -> bool {
-    let required = error.get("data").and_then(|data| data.get("requiredCapabilities"));
-    error.get("code").and_then(Value::as_integer) == Some(MISSING_CAPABILITY)
-        && required.is_some_and(|required| required.kind() == Kind::Object)
+    let required = error.get("data").and_then(|data| data.object("requiredCapabilities"));
+    error.get("code").and_then(Value::as_integer) == Some(MISSING_CAPABILITY) && required.is_some()
 }
 
 /// What a legacy server's error code is in the modern era, where it is another.
@@ -89,40 +67,21 @@ fn modern_code(code: i64) -> Option<i64> {
 /// A modern server's answer as a legacy client takes it, with the client's `id` (a literal): a result says nothing of how
 /// complete it is or how long it holds, and structured content that is not an object is left out, as clients refuse
 /// the whole result for it. Where nothing else would be left of what a tool said, it is said as text.
-pub fn to_legacy(
-    answer: &Bytes,
-    id: &str,
-    (scratch, depth_max): (&mut Scratch, usize),
-) -> Result<Segments, JsonError> {
-    let root = scratch.index(answer, depth_max).map(Document::root)?;
-    Ok(root_to_legacy(root, answer, id))
-}
-
-/// As [`to_legacy`], of an answer that was read already.
-pub fn root_to_legacy(root: Value<'_>, answer: &Bytes, id: &str) -> Segments {
-    let mut edits = Vec::new();
-    if let Some(own) = root.get("id") {
-        edits.push(Edit { span: own.span(), with: Bytes::copy_from_slice(id.as_bytes()) });
-    }
-    if let Some(result) = root.get("result").filter(|result| result.kind() == Kind::Object) {
-        let structured = result.get("structuredContent").filter(|content| content.kind() != Kind::Object);
-        let is_out = |key: &Literal| {
-            OF_RESULT.iter().any(|name| key.equals(answer, name))
-                || structured.is_some() && key.equals(answer, "structuredContent")
-        };
-        edits.extend(members::edits(result, is_out, ""));
+pub fn to_legacy(root: Value<'_>, answer: &Bytes, id: &str) -> Segments {
+    let mut edits = Edits::default();
+    edits.rename(root.get("id"), Some(id));
+    if let Some(result) = root.object("result") {
+        let structured = result.get("structuredContent").filter(|content| !content.is_object());
+        let is_out =
+            |key: &str| OF_RESULT.contains(&key) || (structured.is_some() && key == "structuredContent");
+        edits.with_meta(result, (is_out, ""), (|key| key == SERVER_INFO, ""));
         let content = result.get("content").filter(|content| content.items().next().is_none());
         if let (Some(structured), Some(content)) = (structured, content) {
-            let text = quote(&String::from_utf8_lossy(structured.raw()));
-            let with = format!(r#"[{{"type":"text","text":{text}}}]"#).into();
-            edits.push(Edit { span: content.span(), with });
-        }
-        if let Some(meta) = result.get("_meta") {
-            edits.extend(members::edits(meta, |key| key.equals(answer, SERVER_INFO), ""));
+            let text = quote(structured.source());
+            edits.replace(content, format!(r#"[{{"type":"text","text":{text}}}]"#));
         }
     }
-    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-    splice(answer, &edits)
+    edits.apply(answer)
 }
 
 #[cfg(test)]
@@ -218,8 +177,10 @@ mod tests {
                 r#"{"id":7,"result":{"content":[{"type":"text","text":"[\"é\"]"}]}}"#,
             ),
         ] {
-            let found = to_legacy(&Bytes::from(answer), "7", (&mut Scratch::default(), 16));
-            assert_eq!(String::from_utf8_lossy(&found.expect("JSON").to_bytes()), expected);
+            let mut scratch = Scratch::default();
+            let root = scratch.index(answer.as_bytes(), 16).expect("JSON").root();
+            let found = to_legacy(root, &Bytes::from(answer), "7");
+            assert_eq!(String::from_utf8_lossy(&found.to_bytes()), expected);
         }
     }
 }

@@ -4,57 +4,47 @@
 //! revision says (2025-11-25, `Tool`): the schema of what a tool returns is of type `object`, and what is said of a
 //! property is an object, too.
 
-use bytes::Bytes;
-
-use super::members;
-use crate::json::{Kind, Value};
+use super::members::Edits;
+use crate::json::Value;
 use crate::splice::Edit;
 
 /// Schemas that are no objects, and objects that say the same (JSON Schema 2020-12, 4.3.2).
-const BOOLEANS: [(&[u8], &[u8]); 2] = [(b"true", b"{}"), (b"false", br#"{"not":{}}"#)];
+const BOOLEANS: [(&str, &str); 2] = [("true", "{}"), ("false", r#"{"not":{}}"#)];
 
 /// What is written otherwise in the entry of a tool. In order, and none overlaps another.
 pub fn to_legacy(tool: Value<'_>) -> Vec<Edit> {
-    let mut edits = Vec::new();
+    let mut edits = Edits::default();
     if let Some(schema) = tool.get("inputSchema") {
         add_properties(schema, &mut edits);
     }
     match tool.get("outputSchema") {
-        Some(schema) if !is_of_objects(schema) => {
-            let is_out = |key: &crate::json::Literal| key.equals(tool.text(), "outputSchema");
-            edits.extend(members::edits(tool, is_out, ""));
+        Some(schema) if !schema.get("type").is_some_and(|kind| kind.is("object")) => {
+            edits.members(tool, |key| key == "outputSchema", "");
         }
         Some(schema) => add_properties(schema, &mut edits),
         None => {}
     }
-    edits.sort_by_key(|edit| edit.span.start);
-    edits
+    edits.sorted()
 }
 
 /// Whether a legacy server runs it as a task and not otherwise (2025-11-25 Tasks, "Tool-Level Negotiation").
 pub fn is_task_only(tool: Value<'_>) -> bool {
     let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
-    support.and_then(Value::as_literal).is_some_and(|support| support.equals(tool.text(), "required"))
+    support.is_some_and(|support| support.is("required"))
 }
 
-fn is_of_objects(schema: Value<'_>) -> bool {
-    let kind = schema.get("type").and_then(Value::as_literal);
-    kind.is_some_and(|kind| kind.equals(schema.text(), "object"))
-}
-
-fn add_properties(schema: Value<'_>, edits: &mut Vec<Edit>) {
-    let properties = schema.get("properties").filter(|properties| properties.kind() == Kind::Object);
-    for (_, property) in properties.into_iter().flat_map(Value::entries) {
-        let object = BOOLEANS.into_iter().find(|(boolean, _)| property.raw() == *boolean);
-        edits.extend(
-            object.map(|(_, object)| Edit { span: property.span(), with: Bytes::from_static(object) }),
-        );
+fn add_properties(schema: Value<'_>, edits: &mut Edits) {
+    for (_, property) in schema.get("properties").into_iter().flat_map(Value::entries) {
+        let object = BOOLEANS.into_iter().find(|(boolean, _)| property.source() == *boolean);
+        edits.rename(Some(property), object.map(|(_, object)| object));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
     use crate::json::Scratch;
     use crate::splice::splice;
 

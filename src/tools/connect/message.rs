@@ -127,7 +127,7 @@ pub(super) fn refusal(scratch: &mut Scratch, body: &[u8], id: &str) -> Option<By
 
 /// The version that the answer to `initialize` agrees to.
 pub(super) fn agreed_version(scratch: &mut Scratch, answer: &[u8]) -> Option<LegacyVersion> {
-    initialize::version(scratch.index(answer, DEPTH_MAX).ok()?.root().get("result")?, answer)
+    initialize::version(scratch.index(answer, DEPTH_MAX).ok()?.root().get("result")?)
 }
 
 #[cfg(test)]

@@ -68,7 +68,11 @@ impl CachedPart {
     /// Why there is none, where that is for whoever asks to mend: the list of the others would not be what it asks for.
     pub(crate) fn refused(&self) -> Option<UpstreamError> {
         match self {
-            Self::Missing(error @ UpstreamError::NoListSession(_)) => Some(error.clone()),
+            Self::Missing(
+                error @ (UpstreamError::TooManyListSessions
+                | UpstreamError::ListSessionRate
+                | UpstreamError::ListSessionsOfPrincipal),
+            ) => Some(error.clone()),
             _ => None,
         }
     }

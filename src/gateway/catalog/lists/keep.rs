@@ -12,7 +12,7 @@ use crate::tables::lists::cache::{DialectKey, PartKey};
 use crate::tables::lists::part::{Content, ExcludeReason, Excluded, ListPart, Truncation};
 use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::vec::IntCounterVec;
-use protocol::mapping::Field;
+use protocol::route::Kind;
 use protocol::version::Era;
 
 /// Longer contents are compared off the thread.
@@ -76,7 +76,7 @@ impl PartRequest {
         }
         let names = content.pages.iter().flat_map(|page| {
             page.items.iter().filter_map(|item| {
-                let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+                let own = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
                 own.literal.decode(&page.body)
             })
         });

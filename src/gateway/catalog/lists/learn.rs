@@ -18,7 +18,6 @@ use super::upstream_dialect::UpstreamDialect;
 use super::wanted;
 use crate::access::policy::NameScope;
 use crate::context::state::State;
-use crate::mapper::kind_of;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
@@ -27,8 +26,6 @@ use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Client;
 use crate::upstream::{Upstream, UpstreamId};
 use protocol::error::UpstreamError;
-use protocol::mapping::Field;
-use protocol::route;
 use protocol::route::directory::{Directory, MemberNames};
 
 /// All capabilities a client can have: no upstream hides anything from one that has them. Spelled as they are declared to
@@ -169,17 +166,11 @@ async fn names_of(hands: &FetchContext, upstream: &Arc<Upstream>) -> Result<Memb
 }
 
 fn own_names(content: &Content, list: List) -> Vec<String> {
-    let is_own = |field: Field| match kind_of(field) {
-        route::Kind::Tool => list == List::Tools,
-        route::Kind::Prompt => list == List::Prompts,
-        route::Kind::Resource => matches!(list, List::Resources | List::Templates),
-        route::Kind::Task => false,
-    };
     let pages = content.pages.iter();
     pages
         .flat_map(|page| page.items.iter().map(move |item| (page, item)))
         .filter_map(|(page, item)| {
-            let site = item.sites.iter().find(|site| is_own(site.field))?;
+            let site = item.sites.iter().find(|site| site.kind == list.kind())?;
             site.literal.decode(&page.body).map(String::from)
         })
         .collect()

@@ -15,7 +15,7 @@ use super::upstream_dialect::{UpstreamDialect, own_session};
 use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForList};
 use crate::tables::lists::CatalogQuery;
 use crate::upstream::Upstream;
-use protocol::error::{NoListSession, UpstreamError};
+use protocol::error::UpstreamError;
 
 /// How long closing a session may take that makes room.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,10 +38,7 @@ impl PartRequest {
         let claim = ListClaim { upstream: &upstream.session_key, session, payer: &self.payer, sessions_max };
         let refused = &upstream.series.list_sessions_refused;
         let leased = lease(hands, upstream, &claim, deadline).await;
-        leased.map(|lease| Some(Arc::new(lease))).map_err(|error| {
-            refused.inc();
-            error.into()
-        })
+        leased.map(|lease| Some(Arc::new(lease))).inspect_err(|_| refused.inc())
     }
 }
 
@@ -50,7 +47,7 @@ async fn lease(
     upstream: &Arc<Upstream>,
     claim: &ListClaim<'_>,
     deadline: Instant,
-) -> Result<ListLease, NoListSession> {
+) -> Result<ListLease, UpstreamError> {
     let sessions = &hands.state.sessions;
     let mut waiting: Option<WaitingForList> = None;
     loop {
@@ -64,9 +61,9 @@ async fn lease(
         }
         let until = match leased {
             Ok(lease) => return Ok(lease),
-            Err(NoLease::Rate) => return Err(NoListSession::Rate),
-            Err(NoLease::TooManyOfPrincipal) => return Err(NoListSession::OfPrincipal),
-            Err(NoLease::NoRoom(_)) if now >= deadline => return Err(NoListSession::Busy),
+            Err(NoLease::Rate) => return Err(UpstreamError::ListSessionRate),
+            Err(NoLease::TooManyOfPrincipal) => return Err(UpstreamError::ListSessionsOfPrincipal),
+            Err(NoLease::NoRoom(_)) if now >= deadline => return Err(UpstreamError::TooManyListSessions),
             Err(NoLease::NoRoom(until)) => until.map_or(deadline, |until| until.min(deadline)),
         };
         match released {

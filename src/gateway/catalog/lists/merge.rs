@@ -12,13 +12,11 @@ use bytes::Bytes;
 use super::page::Cursor;
 use super::summary::SERVER_INFO;
 use crate::access::policy::Class;
-use crate::mapper::kind_of;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::List;
 use crate::tables::lists::cache::{ContentDigest, MergedPage, digest};
 use crate::tables::lists::part::{Content, Item, PartPage};
 use protocol::json::{Span, quote};
-use protocol::mapping::Field;
 use protocol::route::directory::Directory;
 use protocol::route::{Kind, NoRoute, Style};
 use protocol::splice::Edit;
@@ -142,10 +140,10 @@ impl Merge {
         let mut at = item.span.start;
         let mut is_named = false;
         for site in &item.sites {
-            let kind = kind_of(site.field);
+            let kind = site.kind;
             let inner = site.literal.decode(&page.body)?;
             // The entry's own name comes under policy; other URIs in it only change their spelling.
-            let is_name = site.field == own_field(self.list);
+            let is_name = site.kind == self.list.kind();
             if is_name && !self.class.shows(naming, kind, member, &inner, item.hints) {
                 return None;
             }
@@ -200,20 +198,7 @@ impl Merge {
 
     /// True for a name that nobody was known to offer: it leads back as soon as that was learned.
     fn is_news(&self, kind: Kind, public: &str) -> bool {
-        let offer = match kind {
-            Kind::Tool => self.directory.tool(public),
-            Kind::Prompt => self.directory.prompt(public),
-            Kind::Resource => self.directory.resource(public),
-            Kind::Task => None,
-        };
+        let offer = self.directory.offer(kind, public);
         offer.is_none() && self.endpoint.naming.route(kind, public, &self.directory) == Err(NoRoute::Unknown)
-    }
-}
-
-fn own_field(list: List) -> Field {
-    match list {
-        List::Tools => Field::ToolName,
-        List::Prompts => Field::PromptName,
-        List::Resources | List::Templates => Field::Uri,
     }
 }

@@ -15,7 +15,7 @@ use crate::upstream::changes::ChangedList;
 use crate::upstream::pins::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
 use protocol::canonical::canonical;
 use protocol::json::Scratch;
-use protocol::mapping::Field;
+use protocol::route::Kind;
 use protocol::version::LegacyVersion;
 
 /// Longer lists are hashed off the thread.
@@ -89,7 +89,7 @@ fn listed(content: &Content, depth_max: usize) -> Vec<ListedTool> {
 }
 
 fn name_of(page: &PartPage, item: &Item) -> Option<String> {
-    let site = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+    let site = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
     site.literal.decode(&page.body).map(String::from)
 }
 

@@ -18,13 +18,11 @@ use crate::access::limit::byte_budget::Reservation;
 use crate::access::policy::Class;
 use crate::context::call::Call;
 use crate::context::state::State;
-use crate::mapper::kind_of;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::subscriptions::feed::{Feed, OfferState, WantedName};
 use crate::tables::subscriptions::inbox::{Inbox, SubscriptionContext, UpdateTarget, Updates};
 use protocol::error::{Error, GatewayError};
 use protocol::json::{Literal, quote};
-use protocol::mapping::Field;
 use protocol::route::{Kind, Style};
 use protocol::splice::Segments;
 use protocol::sse::data_event;
@@ -328,11 +326,11 @@ impl ClientSubscription {
                 (member, quote(&public))
             }
         };
-        let spell = |field: Field, inner: &str| {
-            if field == Field::TaskId && *inner == *notice.name {
+        let spell = |kind: Kind, inner: &str| {
+            if kind == Kind::Task && *inner == *notice.name {
                 return Some(spelled.clone());
             }
-            let public = naming.spell(kind_of(field), member, inner);
+            let public = naming.spell(kind, member, inner);
             (public != inner).then(|| quote(&public))
         };
         Some(notice.write(&self.id, &spelled, spell))

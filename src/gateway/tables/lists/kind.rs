@@ -1,8 +1,8 @@
 //! What can be asked of every upstream at once.
 
 use crate::upstream::changes::ChangedList;
-use protocol::mapping;
 use protocol::method::Method;
+use protocol::route::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum List {
@@ -92,12 +92,12 @@ impl List {
         }
     }
 
-    pub(crate) fn entries(self) -> mapping::List {
+    /// What its entries are.
+    pub(crate) fn kind(self) -> Kind {
         match self {
-            Self::Tools => mapping::List::Tools,
-            Self::Prompts => mapping::List::Prompts,
-            Self::Resources => mapping::List::Resources,
-            Self::Templates => mapping::List::Templates,
+            Self::Tools => Kind::Tool,
+            Self::Prompts => Kind::Prompt,
+            Self::Resources | Self::Templates => Kind::Resource,
         }
     }
 }

@@ -15,8 +15,9 @@ use protocol::ambiguity::{self, RESPONSE, is_ambiguous, is_ambiguous_introductio
 use protocol::error::UpstreamError;
 use protocol::hints::Hints;
 use protocol::json::{self, Scratch, Span, Value, quote};
-use protocol::mapping::{self, Field, Shape, Site};
+use protocol::mapping::{self, Shape, Site};
 use protocol::param_headers::{self, Annotation, InvalidAnnotation};
+use protocol::route::Kind;
 use protocol::splice::Edit;
 use protocol::translation::result::SERVER_INFO;
 use protocol::translation::tool;
@@ -195,7 +196,7 @@ impl Content {
     pub(crate) fn hints(&self) -> impl Iterator<Item = (Cow<'_, str>, Hints)> {
         let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
         items.filter_map(|(page, item)| {
-            let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+            let own = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
             Some((own.literal.decode(&page.body)?, item.hints))
         })
     }
@@ -204,7 +205,7 @@ impl Content {
     pub(crate) fn task_only(&self) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
         let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
         items.filter_map(|(page, item)| {
-            let own = item.sites.iter().find(|site| site.field == Field::ToolName)?;
+            let own = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
             Some((own.literal.decode(&page.body)?, item.is_task_only))
         })
     }
@@ -326,7 +327,7 @@ impl ReadPage {
             }
         }
         let mut sites = Vec::new();
-        mapping::sites(entry, Shape::ListItem(list.entries()), &mut sites);
+        mapping::sites(entry, Shape::ListItem(list.method()), &mut sites);
         let hints = if list == List::Tools { Hints::of(entry) } else { Hints::default() };
         let is_translated = list == List::Tools && reading.era == Era::Modern;
         let is_task_only = list == List::Tools && reading.era == Era::Legacy && tool::is_task_only(entry);

@@ -73,7 +73,7 @@ async fn open(pipe: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, B
     let mut scratch = Scratch::default();
     let version = {
         let root = scratch.index(post.message, post.json_depth_max).ok().map(Document::root);
-        root.and_then(|root| initialize::version(root.get("params")?, post.message))
+        root.and_then(|root| initialize::version(root.get("params")?))
     };
     let id = String::from_utf8_lossy(post.id());
     let initialize = Initialize::own(version.unwrap_or(LegacyVersion::NEWEST));

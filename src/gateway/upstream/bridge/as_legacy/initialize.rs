@@ -38,7 +38,7 @@ impl ClientOffer {
             let value = params.get(key).filter(|value| value.kind() == Kind::Object);
             value.map(|value| Bytes::copy_from_slice(value.raw()))
         };
-        let version = initialize::version(params, message);
+        let version = initialize::version(params);
         let (declared, client_info) = (object("capabilities").unwrap_or_default(), object("clientInfo"));
         Some(Self {
             version: version.unwrap_or(LegacyVersion::NEWEST),

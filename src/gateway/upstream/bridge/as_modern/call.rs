@@ -117,7 +117,7 @@ impl ModernCall {
         memory: (&mut Scratch, usize),
     ) -> Result<Segments, JsonError> {
         let renamed = Renamed { id: Some(id), token: Some(token) };
-        request::to_legacy(&self.message, &self.envelope, added, renamed, memory)
+        request::to_legacy(&self.message, added, renamed, memory)
     }
 
     /// What the envelope does not tell.

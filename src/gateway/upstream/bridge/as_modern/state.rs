@@ -12,9 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::sealing::{NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::canonical::canonical;
-use protocol::json::{Document, Kind, Scratch};
-use protocol::splice::splice;
-use protocol::translation::members;
+use protocol::json::{Document, Scratch};
+use protocol::translation::members::Edits;
 
 /// Keeps these texts apart from any other that a key might seal.
 const DOMAIN: &[u8] = b"trunkline parked call\0";
@@ -53,15 +52,10 @@ impl Binding {
     ) -> Option<Self> {
         let root = scratch.index(message, depth_max).map(Document::root).ok()?;
         let method = message.slice(root.get("method")?.span());
-        let params = root.get("params").filter(|params| params.kind() == Kind::Object).map(|params| {
-            let is_out =
-                |key: &protocol::json::Literal| OF_ONE_ROUND.iter().any(|name| key.equals(message, name));
-            let start = params.span().start;
-            let mut edits = members::edits(params, is_out, "");
-            for edit in &mut edits {
-                edit.span = edit.span.start - start..edit.span.end - start;
-            }
-            splice(&message.slice(params.span()), &edits).to_bytes()
+        let params = root.object("params").map(|params| {
+            let mut edits = Edits::default();
+            edits.members(params, |key| OF_ONE_ROUND.contains(&key), "");
+            edits.part(message, params)
         });
         let params = match params {
             Some(params) => canonical(&params, scratch, depth_max)?,
