@@ -19,7 +19,7 @@ LINES = [
     # The binary is built before the test; a release build takes minutes.
     (r"cargo build --release --locked", r": built"),
     (r'export PATH="\$PWD/target/release:\$PATH"', r": in the path"),
-    (r"cargo run --release -- (\w+)", PARSES),
+    (r"cargo run --profile try -- (\w+)", PARSES),
     # This test is part of it.
     (r"tests/run( --all)?", r'test -x "$REPOSITORY/tests/run"'),
     # Needs a release build; the package of the debug build is installed, run, upgraded and purged by tests/packages.
