@@ -99,4 +99,4 @@ def show(verdicts):
 def number(value):
     if value is None:
         return "–"
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else f"{value:,.0f}"

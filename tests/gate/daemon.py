@@ -1,8 +1,11 @@
-"""The daemon under callgrind, and the stub server that it asks, which runs as fast as it can."""
+"""The daemon or nginx under callgrind, and the stub server that it asks, which runs as fast as it can."""
 
 import contextlib
+import os
 import pathlib
 import re
+import shutil
+import socket
 import subprocess
 import textwrap
 import time
@@ -31,56 +34,121 @@ quiet = "10ms"
 """
 
 
+#: Debian keeps some servers where not everybody looks.
+SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+NGINX = """
+daemon off;
+master_process off;
+pid {folder}/pid;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    keepalive_requests 1000000;
+    upstream stub {{ server {upstream}; keepalive 16; keepalive_requests 1000000; }}
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{
+            proxy_pass http://stub;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+        }}
+    }}
+}}
+"""
+
+
 class Failure(Exception):
     """Why nothing could be counted."""
 
 
 @contextlib.contextmanager
 def stub(program, options):
-    """The URL of a stub server."""
+    """The address of a stub server."""
     with subprocess.Popen([program, *options], stdout=subprocess.PIPE, text=True) as process:
         try:
             address = process.stdout.readline().split()[-1:]
             if not address:
                 raise Failure(f"{program} did not start")
-            yield f"http://{address[0]}/mcp"
+            yield address[0]
         finally:
             process.kill()
 
 
 @contextlib.contextmanager
-def counted(binary, config, folder):
+def trunkline(binary, config, folder):
     """The daemon with this configuration, as soon as it listens."""
-    daemon = Daemon(binary, config, pathlib.Path(folder))
-    try:
-        daemon.wait_until_ready()
-        yield daemon
-    except OSError as error:
-        raise Failure(f"{error}; the daemon's log:\n{daemon.log.read_text()}") from error
-    finally:
-        daemon.stop()
-
-
-class Daemon:
-    def __init__(self, binary, config, folder):
-        self.counts, self.log = folder / "counts", folder / "log"
-        self.dumped = 0
-        file = folder / "trunkline.toml"
-        file.write_text(LISTENER + textwrap.dedent(config))
-        options = ["--quiet", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={self.counts}"]
-        command = ["valgrind", *options, binary, "run", "--config", file]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def wait_until_ready(self):
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while READY not in (log := self.log.read_text()):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise Failure(f"the daemon did not start:\n{log}")
-            time.sleep(0.02)
+    folder = pathlib.Path(folder)
+    file = folder / "trunkline.toml"
+    file.write_text(LISTENER + textwrap.dedent(config))
+    with counted([binary, "run", "--config", file], folder) as process:
+        log = process.wait_until(lambda: READY in (log := process.log.read_text()) and log)
         if not (listening := LISTENING.search(log)):
             raise Failure(f"the daemon did not log where it listens:\n{log}")
-        self.port = int(listening[1])
+        process.port = int(listening[1])
+        yield process
+
+
+@contextlib.contextmanager
+def nginx(upstream, folder):
+    """nginx, one worker, blind pass-through to an address, as soon as it listens."""
+    if not (program := shutil.which("nginx", path=SYSTEM_PATH)):
+        raise Failure("nginx is not installed")
+    folder = pathlib.Path(folder)
+    port = free_port()
+    file = folder / "nginx.conf"
+    file.write_text(NGINX.format(folder=folder, port=port, upstream=upstream))
+    with counted([program, "-p", folder, "-e", folder / "log", "-c", file], folder) as process:
+        process.port = port
+        process.wait_until(lambda: is_open(port))
+        yield process
+
+
+@contextlib.contextmanager
+def counted(command, folder):
+    process = Counted(command, folder)
+    try:
+        yield process
+    except OSError as error:
+        raise Failure(f"{error}; the log:\n{process.log.read_text()}") from error
+    finally:
+        process.stop()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def is_open(port):
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Counted:
+    """A process under callgrind."""
+
+    def __init__(self, command, folder):
+        self.counts, self.log = folder / "counts", folder / "log"
+        self.dumped = 0
+        self.port = None
+        options = ["--quiet", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={self.counts}"]
+        with self.log.open("wb") as log:
+            command = ["valgrind", *options, *command]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def wait_until(self, condition):
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not (found := condition()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Failure(f"{self.process.args} did not start:\n{self.log.read_text()}")
+            time.sleep(0.02)
+        return found
 
     def stop(self):
         self.process.terminate()

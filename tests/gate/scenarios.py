@@ -6,19 +6,36 @@ session), `open` fetches it once on the same connection.
 
 import collections.abc
 import dataclasses
+import hashlib
 import json
+import pathlib
 
+from gate import token
 from gate.caller import Connection, Request
 
 REVISION = "2026-07-28"
+LEGACY_REVISION = "2025-11-25"
+CLIENT = {"name": "gate", "version": "1.0.0"}
+META = {
+    "io.modelcontextprotocol/protocolVersion": REVISION,
+    "io.modelcontextprotocol/clientInfo": CLIENT,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 #: What the messages of clients are filled up to.
 BODY_BYTES = 543
+#: Each comes by itself, so that it is read by itself in every run.
+EVENTS = 2
+API_KEY = "tl_" + 64 * "7"
+#: Half of them allow; the last of these is the one that counts.
+ALLOWED = ("get_*", "list_*", "search*", "read_*", "*_info", "describe_*", "find_*", "count_*", "show_*", "tool_*")
+DENIED = ("delete_*", "drop_*", "*_admin", "exec*", "write_*", "update_*", "reset_*", "grant_*", "*_secret", "wipe*")
 
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
     name: str
-    #: What follows the listener in the configuration; `{stub}` stands for the URL of the upstream.
+    #: What follows the listener in the configuration; `{stub}` stands for the URL of the upstream, `{folder}` for an
+    #: empty folder.
     config: str
     request: Request
     #: What the reply must hold.
@@ -26,17 +43,47 @@ class Scenario:
     #: Makes the request that is counted out of the one above.
     open: collections.abc.Callable[[Connection, Request], Request] = lambda _connection, request: request
     stub_options: tuple = ()
+    #: Rounds of twice as many calls may differ by this part.
+    difference_max: float = 0.005
+    #: Files that are there before the daemon starts, by name in the folder.
+    files: dict = dataclasses.field(default_factory=dict)
+
+    def write(self, stub, folder):
+        """Makes the files; returns the configuration."""
+        for name, content in self.files.items():
+            (pathlib.Path(folder) / name).write_text(content)
+        return self.config.replace("{stub}", stub).replace("{folder}", folder)
 
 
 def modern_call(tool):
     """A `tools/call` with the headers that a client of today sends."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": REVISION,
-        "io.modelcontextprotocol/clientInfo": {"name": "gate", "version": "1.0.0"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
     headers = {"Mcp-Method": "tools/call", "Mcp-Name": tool, "MCP-Protocol-Version": REVISION}
-    return Request(headers, filled("tools/call", {"name": tool, "arguments": {"query": ""}, "_meta": meta}))
+    return Request(headers, filled("tools/call", {"name": tool, "arguments": {"query": ""}, "_meta": META}))
+
+
+def modern_list():
+    headers = {"Mcp-Method": "tools/list", "MCP-Protocol-Version": REVISION}
+    return Request(headers, encoded({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}))
+
+
+def legacy_call(tool):
+    """A `tools/call` of a session that is still to be opened."""
+    headers = {"MCP-Protocol-Version": LEGACY_REVISION}
+    return Request(headers, filled("tools/call", {"name": tool, "arguments": {"query": ""}}))
+
+
+def in_session(connection, request):
+    """Opens a session for the request."""
+    params = {"protocolVersion": LEGACY_REVISION, "capabilities": {}, "clientInfo": CLIENT}
+    initialize = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    opened = connection.call(Request({}, encoded(initialize)))
+    headers = request.headers | {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    connection.call(Request(headers, encoded({"jsonrpc": "2.0", "method": "notifications/initialized"})))
+    return Request(headers, request.body)
+
+
+def with_headers(request, headers):
+    return Request(request.headers | headers, request.body)
 
 
 def filled(method, params):
@@ -45,23 +92,113 @@ def filled(method, params):
     def message(query):
         arguments = params["arguments"] | {"query": query}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"arguments": arguments}}
-        return json.dumps(body, separators=(",", ":")).encode()
+        return encoded(body)
 
     return message("q" * (BODY_BYTES - len(message(""))))
 
 
-PLAIN = Scenario(
-    "plain",
+def encoded(message):
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def rule(effect, pattern):
+    name = f"{effect} {pattern}".replace("*", "x").replace(" ", "-")
+    return f"""
+    [[rule]]
+    name = "{name}"
+    effect = "{effect}"
+    groups = ["gate"]
+    tools = ["{pattern}"]
     """
+
+
+def rules():
+    return "".join([rule("allow", pattern) for pattern in ALLOWED] + [rule("deny", pattern) for pattern in DENIED])
+
+
+RESULT = b'"result":'
+ENDPOINT = """
     [[endpoint]]
     path = "/mcp"
     upstreams = ["a"]
-
+"""
+UPSTREAM = """
     [upstream.a]
     url = "{stub}"
-    """,
-    modern_call("tool_0"),
-    b'"result":',
-)
+"""
+KEY = f"""
+    [[api_key]]
+    name = "gate"
+    sha256 = "{hashlib.sha256(API_KEY.encode()).hexdigest()}"
+    groups = ["gate"]
+"""
+#: More than is called, so that nothing is refused.
+LIMIT = """
+    [[limit]]
+    name = "own"
+    by = ["principal"]
+    calls = 200000
+    period = "1s"
+"""
+ACCESS_LOG = """
+    [log.access]
+    file = "{folder}/access.log"
+    format = "json"
+    success_ratio = 0.01
+"""
+ISSUER = f"""
+    [[jwt]]
+    name = "issuer"
+    issuer = "{token.ISSUER}"
+    jwks_file = "{{folder}}/jwks.json"
+    algorithms = ["ES256"]
+    audiences = ["{token.AUDIENCE}"]
+"""
+PREFIXED = """
+    [[endpoint]]
+    path = "/mcp"
+    upstreams = ["a", "b"]
 
-ALL = {scenario.name: scenario for scenario in (PLAIN,)}
+    [upstream.b]
+    url = "{stub}"
+"""
+#: The two ends of an endpoint that needs to know who it is for.
+PUBLIC_URL = """
+    public_url = "http://localhost/mcp"
+    hosts = ["localhost", "127.0.0.1"]
+"""
+LEGACY_SERVER = """
+    eras = ["legacy"]
+"""
+
+#: Nothing but what every call needs.
+PLAIN = Scenario("plain", ENDPOINT + UPSTREAM, modern_call("tool_0"), RESULT, difference_max=0.001)
+#: What an operator switches on: a key, twenty rules, a limit, one answered call in a hundred in the access log.
+EDGE = Scenario(
+    "edge",
+    ENDPOINT + UPSTREAM + KEY + rules() + LIMIT + ACCESS_LOG,
+    with_headers(modern_call("tool_0"), {"Authorization": f"Bearer {API_KEY}"}),
+    RESULT,
+)
+#: The same token with every call.
+JWT = Scenario(
+    "jwt",
+    ENDPOINT + PUBLIC_URL + UPSTREAM + ISSUER,
+    with_headers(modern_call("tool_0"), {"Authorization": f"Bearer {token.SIGNED}"}),
+    RESULT,
+    files={"jwks.json": token.KEYS},
+)
+#: Names are replaced on the way there.
+PREFIX = Scenario("prefixed", PREFIXED + UPSTREAM, modern_call("a__tool_0"), RESULT)
+SESSION = Scenario("session", ENDPOINT + UPSTREAM, legacy_call("tool_0"), RESULT, open=in_session)
+#: A modern client and a legacy server.
+BRIDGED = Scenario("bridged", ENDPOINT + UPSTREAM + LEGACY_SERVER, modern_call("tool_0"), RESULT)
+#: A reply of several events, the last of them the result.
+EVENT_STREAM = Scenario(
+    "events", ENDPOINT + UPSTREAM, modern_call("tool_0"), RESULT, stub_options=("--sse", str(EVENTS), "--delay-ms", "1")
+)
+#: The tools of two servers, from the cache.
+CACHED_LIST = Scenario("list", PREFIXED + UPSTREAM, modern_list(), b'"a__tool_0"')
+
+SCENARIOS = (PLAIN, EDGE, JWT, PREFIX, SESSION, BRIDGED, EVENT_STREAM, CACHED_LIST)
+ALL = {scenario.name: scenario for scenario in SCENARIOS}

@@ -111,7 +111,7 @@ class Best(unittest.TestCase):
             counting.Round(calls, dump.Dump(collections.Counter({"f": round(own * calls)}), collections.Counter()))
             for calls, own in rounds
         ]
-        return counting.best(listed).instructions
+        return counting.best(listed, 0.001).instructions
 
     def test_the_round_that_took_least(self):
         once, twice = counting.ROUND_CALLS, 2 * counting.ROUND_CALLS
