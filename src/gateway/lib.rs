@@ -129,7 +129,6 @@ pub use runtime::{
 };
 pub use session::store::StoreError;
 pub use session::{SessionRequest, Sessions, key_file};
-pub use telemetry::logs;
 pub use telemetry::metrics::Metrics;
 
 /// Definitions of tools that an operator let pass, for the command that shows and approves them.
@@ -138,4 +137,9 @@ pub mod pins {
     pub use crate::upstream::pins::file::{Approval, Folder};
     pub use crate::upstream::pins::pending::{self, PendingDefinition};
     pub use crate::upstream::pins::pin_book::PinnedTool;
+}
+
+/// Where the process logs.
+pub mod logs {
+    pub use crate::telemetry::logs::{finish, start};
 }

@@ -305,7 +305,7 @@ f.toml:11:7: error: [session.key] has no `file`: write for example `file = "/etc
         by: r#"9102/"
 [[api_key]]
 "#,
-        rendered: r#"
+        rendered: r"
 f.toml:10:1: error: [[api_key]] has no `name`: name who calls with it
    |
 10 | [[api_key]]
@@ -315,7 +315,7 @@ f.toml:10:1: error: [[api_key]] has no `sha256`: `trunkline key NAME` makes a ke
    |
 10 | [[api_key]]
    | ^^^^^^^^^^^
-"#,
+",
     },
     Case {
         name: "key name",

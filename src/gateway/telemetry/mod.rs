@@ -7,7 +7,7 @@ pub(crate) mod book;
 pub(crate) mod call_record;
 pub(crate) mod calls;
 pub(crate) mod cells;
-pub mod logs;
+pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod observers;
 pub(crate) mod pulse;

@@ -14,7 +14,7 @@ const CLIENT_BYTES_MAX: usize = 128;
 const SHORT_BYTES_MAX: usize = 38;
 
 #[derive(Clone, Debug)]
-pub enum RequestId {
+pub(crate) enum RequestId {
     Client(ClientId),
     /// What the gateway does.
     Own {
@@ -25,7 +25,7 @@ pub enum RequestId {
 
 /// What a client calls a request: visible ASCII.
 #[derive(Clone, Debug)]
-pub struct ClientId(Text);
+pub(crate) struct ClientId(Text);
 
 #[derive(Clone, Debug)]
 enum Text {

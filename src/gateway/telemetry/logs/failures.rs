@@ -13,7 +13,7 @@ const ERROR_CHARS_MAX: usize = 256;
 
 /// What a line says about a call that did not succeed.
 #[derive(Clone, Copy, Debug)]
-pub struct Failure<'c> {
+pub(crate) struct Failure<'c> {
     pub request_id: &'c RequestId,
     /// The endpoint's path, or `-`.
     pub endpoint: &'c str,
@@ -30,7 +30,7 @@ pub struct Failure<'c> {
 
 /// Lets at most so many lines a second through.
 #[derive(Debug)]
-pub struct FailureLog(Lines);
+pub(crate) struct FailureLog(Lines);
 
 /// Bounds the lines of one second.
 #[derive(Debug)]
@@ -44,17 +44,17 @@ pub(crate) struct Lines {
 
 impl FailureLog {
     /// A log that writes at most `lines_per_second_max` lines.
-    pub fn new(lines_per_second_max: usize, dropped_total: IntCounter) -> Self {
+    pub(crate) fn new(lines_per_second_max: usize, dropped_total: IntCounter) -> Self {
         Self(Lines::new(lines_per_second_max, dropped_total))
     }
 
     /// From now on at most so many.
-    pub fn set_max(&self, lines_per_second_max: usize) {
+    pub(crate) fn set_max(&self, lines_per_second_max: usize) {
         self.0.set_max(lines_per_second_max);
     }
 
     /// Writes one line, or counts it as dropped.
-    pub fn write(&self, failure: &Failure<'_>, now: Instant) {
+    pub(crate) fn write(&self, failure: &Failure<'_>, now: Instant) {
         let Some(dropped) = self.0.admit(now) else { return };
         if dropped > 0 {
             tracing::warn!(dropped, "lines about refused or failed calls were left out");

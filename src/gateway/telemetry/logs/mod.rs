@@ -40,8 +40,8 @@ use self::sink::{Hurry, Sink, Taken, Trouble, Watcher};
 use config::{Log, LogFormat, LogLevel};
 
 pub(crate) use self::failures::Lines;
-pub use self::failures::{Failure, FailureLog};
-pub use self::place::LogError;
+pub(crate) use self::failures::{Failure, FailureLog};
+pub(crate) use self::place::LogError;
 
 /// How long the end of the process waits for lines to be written.
 const PATIENCE_AT_END: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ struct Logs {
 
 /// New places for lines, not yet in use.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     log: Log,
     lines: Change,
     access: Change,
@@ -81,7 +81,7 @@ enum Change {
 }
 
 /// Looks at the files of `log` as [`start`] would open them, and makes none.
-pub fn look(log: &Log) -> Vec<LogError> {
+pub(crate) fn look(log: &Log) -> Vec<LogError> {
     let paths = log.file.clone().into_iter().chain(access_path(log));
     paths.filter_map(|path| place::look(&path).err()).collect()
 }
@@ -125,7 +125,7 @@ pub fn start(log: &Log) -> Result<(), LogError> {
 }
 
 /// Counts here what could not be written, now and before.
-pub fn count_in(lost_total: &IntCounter) {
+pub(crate) fn count_in(lost_total: &IntCounter) {
     let Some(logs) = LOGS.get() else { return };
     if logs.lost_total.set(lost_total.clone()).is_ok() {
         lost_total.inc_by(logs.lost.swap(0, Ordering::Relaxed));
@@ -134,7 +134,7 @@ pub fn count_in(lost_total: &IntCounter) {
 
 /// Opens what a new configuration names and the old one did not. Nothing changes before
 /// [`take_effect`](Opened::take_effect).
-pub fn open(log: &Log) -> Result<Opened, LogError> {
+pub(crate) fn open(log: &Log) -> Result<Opened, LogError> {
     let old = LOGS.get().map(|logs| logs.config.lock().clone());
     let change = |old: Option<PathBuf>, new: Option<PathBuf>| {
         if old == new {
@@ -155,7 +155,7 @@ pub fn open(log: &Log) -> Result<Opened, LogError> {
 impl Opened {
     /// From now on lines are written as the new configuration has it. A level that was set by hand stays unless the
     /// configuration's changes.
-    pub fn take_effect(self) {
+    pub(crate) fn take_effect(self) {
         let Some(logs) = LOGS.get() else { return };
         let Self { log, lines, access } = self;
         let bytes_max = log.buffer_bytes_max;
@@ -190,7 +190,7 @@ impl Opened {
 }
 
 /// Opens the files anew, as who moves them away asks for. One that cannot be opened stays as it is.
-pub fn reopen() {
+pub(crate) fn reopen() {
     let Some(logs) = LOGS.get() else { return };
     let config = logs.config.lock().clone();
     let lines = config.file.clone().map(|path| (path, logs.lines.load_full()));
@@ -210,15 +210,11 @@ pub fn reopen() {
 }
 
 /// Changes the least severe level that is logged, until a reload brings another or the process ends.
-pub fn set_level(level: LogLevel) {
+pub(crate) fn set_level(level: LogLevel) {
     events::set_level(level);
 }
 
-pub fn level() -> LogLevel {
-    events::level()
-}
-
-pub fn level_name(level: LogLevel) -> &'static str {
+pub(crate) fn level_name(level: LogLevel) -> &'static str {
     match level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -253,19 +249,19 @@ pub(super) fn push_access(line: &[u8]) {
 }
 
 /// False for what moves the cursor, ends a line or turns the direction of the text around.
-pub fn may_be_logged(c: char) -> bool {
+pub(crate) fn may_be_logged(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A client's text made fit for a log line: at most 128 characters, without control characters, and as [`cut`] has it.
-pub fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     clean(&cut(text), usize::MAX)
 }
 
 /// What is logged of a name: at most 128 characters, and of a URI neither who uses it, nor its query or fragment, all of
 /// which may be secrets.
-pub fn cut(name: &str) -> Cow<'_, str> {
+pub(crate) fn cut(name: &str) -> Cow<'_, str> {
     let name = name.split('?').next().unwrap_or_default();
     let Some((scheme, rest)) = name.split_once("://") else { return beginning(name).into() };
     let rest = rest.split('#').next().unwrap_or_default();
