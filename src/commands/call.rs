@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::server::{EraArg, ServerArgs, server};
+use super::server::ConversationArgs;
+use super::{EXIT_COMMAND_LINE, Failure};
 use protocol::level::Level;
 use protocol::text::shown;
-use tools::call::{self, Call, CallOptions, CallTarget};
+use tools::call::{self, Call, CallOptions};
 
 /// Options of `trunkline call`.
 #[derive(Debug, Args)]
@@ -56,14 +57,8 @@ pub(super) struct CallArgs {
     /// Send arguments that do not fit the tool's schema all the same
     #[arg(long)]
     unchecked: bool,
-    /// The era of MCP to speak
-    #[arg(long, value_enum, default_value_t)]
-    era: EraArg,
-    /// Show every message on standard error
-    #[arg(short, long)]
-    verbose: bool,
     #[command(flatten)]
-    how: ServerArgs,
+    how: ConversationArgs,
     #[arg(value_name = "URL", help = "The server, for example http://127.0.0.1:8080/mcp")]
     server: String,
     /// The tool, and its arguments
@@ -80,24 +75,11 @@ struct CallWords<'a> {
 }
 
 /// Calls it.
-pub(super) fn call(options: &CallArgs) -> ExitCode {
-    let call_words = match call_words(options, std::env::args_os().rev().position(|word| word == "--")) {
-        Ok(call_words) => call_words,
-        Err(why) => return call::wrong(&why),
-    };
-    let server = match server(&options.how, call_words.url, call_words.command) {
-        Ok(server) => server,
-        Err(error) => return call::wrong(&format!("{error:#}")),
-    };
-    let address =
-        call_words.url.map_or_else(|| format!("-- {}", call_words.command.join(" ")), str::to_owned);
-    let target = CallTarget {
-        server,
-        era: options.era.wanted(),
-        timeout: options.how.timeout(),
-        log_level: options.log_level,
-        is_verbose: options.verbose,
-    };
+pub(super) fn call(options: &CallArgs) -> Result<ExitCode, Failure> {
+    let wrong = Failure::with(EXIT_COMMAND_LINE);
+    let CallWords { url, tool, words, command } =
+        call_words(options, std::env::args_os().rev().position(|word| word == "--")).map_err(&wrong)?;
+    let (target, address) = options.how.target(url, command, options.log_level).map_err(wrong)?;
     let call_options = CallOptions {
         is_json: options.json,
         is_unchecked: options.unchecked,
@@ -105,8 +87,7 @@ pub(super) fn call(options: &CallArgs) -> ExitCode {
         answers: options.answer.clone(),
         json_args: options.json_args.clone(),
     };
-    let CallWords { tool, words, .. } = call_words;
-    call::call(Call { target, address: &address, tool, words, options: call_options }, &is_option)
+    Ok(call::call(Call { target, address: &address, tool, words, options: call_options }, &is_option))
 }
 
 /// The levels of log lines, as MCP has them.
@@ -117,10 +98,11 @@ fn level() -> impl TypedValueParser<Value = Level> {
 
 /// Tells the tool, its arguments and the program apart: whether the server is a program shows in `--`, which clap leaves
 /// out where it stands first.
-fn call_words(options: &CallArgs, words_behind_dashes: Option<usize>) -> Result<CallWords<'_>, String> {
-    if words_behind_dashes.is_some_and(|count| count > options.words.len()) {
-        return Err("which tool? It stands before --, as in: trunkline call TOOL -- COMMAND".to_owned());
-    }
+fn call_words(options: &CallArgs, words_behind_dashes: Option<usize>) -> anyhow::Result<CallWords<'_>> {
+    anyhow::ensure!(
+        words_behind_dashes.is_none_or(|count| count <= options.words.len()),
+        "which tool? It stands before --, as in: trunkline call TOOL -- COMMAND"
+    );
     let (words, command) = match options.words.iter().position(|word| word == "--") {
         Some(at) => {
             (options.words.get(..at).unwrap_or_default(), options.words.get(at + 1..).unwrap_or_default())
@@ -132,12 +114,14 @@ fn call_words(options: &CallArgs, words_behind_dashes: Option<usize>) -> Result<
     };
     if options.server.contains("://") || command.is_empty() {
         let Some((tool, words)) = words.split_first() else {
-            return Err(if options.server.contains("://") {
-                format!("which tool? `trunkline tools {}` lists them", shown(&options.server))
-            } else {
+            anyhow::ensure!(
+                !options.server.contains("://"),
+                "which tool? `trunkline tools {}` lists them",
+                shown(&options.server)
+            );
+            anyhow::bail!(
                 "give the URL of a server and a tool, or a tool and, behind --, a program that is a server"
-                    .to_owned()
-            });
+            );
         };
         return Ok(CallWords { url: Some(&options.server), tool, words, command });
     }

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 
 use super::permissions::PermissionArgs;
-use super::{EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
+use super::{EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT, Failure};
 use config::{self, Config};
 use gateway::Findings;
 use protocol::text::{shown, shown_lines};
@@ -23,20 +24,16 @@ pub(super) struct Scope {
 
 /// Reads and checks `path` and the files that it names as `run` would, without opening a socket.
 /// Where somebody's permissions are asked for, they are shown instead of what is valid, and no file is opened.
-pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> ExitCode {
+pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> Result<ExitCode, Failure> {
+    let text = gateway::read(path)
+        .with_context(|| format!("cannot read {}", path.display()))
+        .map_err(Failure::with(EXIT_CONFIGURATION))?;
     let name = shown(&path.display().to_string());
-    let text = match gateway::read(path) {
-        Ok(text) => text,
-        Err(error) => {
-            terminal::say(format_args!("cannot read {name}: {error}"));
-            return ExitCode::from(EXIT_CONFIGURATION);
-        }
-    };
     let mut config = match config::parse(&text) {
         Ok(config) => config,
         Err(errors) => {
             terminal::say_text(errors.render(&name, &text));
-            return ExitCode::from(EXIT_CONFIGURATION);
+            return Ok(ExitCode::from(EXIT_CONFIGURATION));
         }
     };
     gateway::adopt_environment(&mut config);
@@ -44,41 +41,32 @@ pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> ExitC
         terminal::say_text(warning.render(&name, &text));
     }
     if !asked.is_nothing() {
-        return asked.answer(&config).unwrap_or_else(|error| {
-            super::say(&error);
-            ExitCode::from(EXIT_COMMAND_LINE)
-        });
+        return asked.answer(&config).map_err(Failure::with(EXIT_COMMAND_LINE));
     }
-    if !scope.no_files
-        && let Err(code) = look_at_files(&config, &name)
-    {
-        return code;
+    if !scope.no_files && !can_use_files(&config, &name)? {
+        return Ok(ExitCode::from(EXIT_INPUT));
     }
     put(format_args!(
         "{name} is valid: {} endpoints, {} upstreams",
         config.endpoints.len(),
         config.upstreams.len()
     ));
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Opens what the configuration names.
-fn look_at_files(config: &Config, name: &str) -> Result<(), ExitCode> {
-    let findings = Findings::of(config).map_err(|error| {
-        super::say(&error.into());
-        ExitCode::FAILURE
-    })?;
+/// Opens what the configuration names, and says what is wrong with it.
+fn can_use_files(config: &Config, name: &str) -> Result<bool, Failure> {
+    let findings = Findings::of(config)?;
     for warning in &findings.warnings {
         terminal::say(format_args!("warning: {}", shown_lines(warning)));
     }
     for error in &findings.errors {
         super::say(&anyhow::anyhow!("{error}"));
     }
-    if findings.errors.is_empty() {
-        return Ok(());
+    if !findings.errors.is_empty() {
+        terminal::say(format_args!(
+            "{name} is well written, but what it names cannot be used; --no-files leaves that out"
+        ));
     }
-    terminal::say(format_args!(
-        "{name} is well written, but what it names cannot be used; --no-files leaves that out"
-    ));
-    Err(ExitCode::from(EXIT_INPUT))
+    Ok(findings.errors.is_empty())
 }

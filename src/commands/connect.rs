@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::EXIT_COMMAND_LINE;
 use super::server::ServerArgs;
+use super::{EXIT_COMMAND_LINE, Failure};
 use tools::connect::{self, ConnectSettings};
 
 /// Options of `trunkline connect`.
@@ -28,19 +28,8 @@ pub(super) struct ConnectArgs {
 }
 
 /// Runs until one side ends it.
-pub(super) fn connect(options: &ConnectArgs) -> ExitCode {
-    let settings = match options.how.address(&options.url) {
-        Ok(address) => ConnectSettings { address, timeout: options.how.timeout() },
-        Err(error) => {
-            super::say(&error);
-            return ExitCode::from(EXIT_COMMAND_LINE);
-        }
-    };
-    match connect::run(&settings) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            super::say(&error);
-            ExitCode::FAILURE
-        }
-    }
+pub(super) fn connect(options: &ConnectArgs) -> Result<ExitCode, Failure> {
+    let address = options.how.address(&options.url).map_err(Failure::with(EXIT_COMMAND_LINE))?;
+    connect::run(&ConnectSettings { address, timeout: options.how.timeout() })?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -3,19 +3,15 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::EXIT_COMMAND_LINE;
-use super::server::ServerArgs;
-use client::server::{Server, StdioServer};
+use super::server::{ServerArgs, server};
+use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE, Failure};
 use tools::doctor::{self, InspectSettings, Report, Rule, Severity};
 use tools::terminal;
 use tools::terminal::put;
 
-/// The exit code for a server that could not be inspected.
-const EXIT_NOT_INSPECTED: u8 = 3;
 const CALLS_MAX: i64 = 100;
 
 /// Options of `trunkline doctor`.
@@ -83,56 +79,28 @@ enum FailOn {
 }
 
 /// Does it.
-pub(super) fn doctor(options: &DoctorArgs) -> ExitCode {
-    let server = match server(options) {
-        Ok(server) => server,
-        Err(error) => {
-            terminal::say(format_args!("error: {error:#}"));
-            return ExitCode::from(EXIT_COMMAND_LINE);
-        }
-    };
+pub(super) fn doctor(options: &DoctorArgs) -> Result<ExitCode, Failure> {
+    let server = server(&options.how, options.url.as_deref(), &options.command)
+        .map_err(Failure::with(EXIT_COMMAND_LINE))?;
     let settings = InspectSettings {
         timeout: options.how.timeout(),
         call: options.call.clone().map(|tool| (tool, options.arguments.clone(), options.calls)),
     };
-    match doctor::inspect(&server, &called(options), &settings, &options.ignore) {
-        Ok(Some(report)) => {
-            print(options, &report);
-            code(options, &report)
-        }
-        Ok(None) => ExitCode::from(EXIT_NOT_INSPECTED),
-        Err(error) => {
-            terminal::say(format_args!("error: {error:#}"));
-            ExitCode::from(EXIT_NOT_INSPECTED)
-        }
-    }
-}
-
-fn server(options: &DoctorArgs) -> anyhow::Result<Server> {
-    if let Some(url) = &options.url {
-        anyhow::ensure!(
-            url.contains("://"),
-            "{url:?} is no URL; a program is given behind --, as in: trunkline doctor -- {}",
-            protocol::text::shown(url)
-        );
-        return Ok(Server::Http(options.how.address(url)?));
-    }
-    let (name, arguments) = options.command.split_first().context("name a URL or a program")?;
-    Ok(Server::Stdio(StdioServer { name: name.clone(), arguments: arguments.to_vec() }))
+    let report = doctor::inspect(&server, &called(options), &settings, &options.ignore)
+        .map_err(Failure::with(EXIT_UNREACHABLE))?;
+    let Some(report) = report else { return Ok(ExitCode::from(EXIT_UNREACHABLE)) };
+    print(options, &report);
+    Ok(code(options, &report))
 }
 
 /// What the server is called in the report.
 fn called(options: &DoctorArgs) -> String {
     if let Some(url) = &options.url {
-        return without_query(url);
+        // A query may hold a secret.
+        return url.split_once('?').map_or(url.to_owned(), |(url, _)| format!("{url}?…"));
     }
     let words: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
     words.join(" ")
-}
-
-/// A query may hold a secret.
-fn without_query(url: &str) -> String {
-    url.split_once('?').map_or(url.to_owned(), |(url, _)| format!("{url}?…"))
 }
 
 fn print(options: &DoctorArgs, report: &Report) {
@@ -146,7 +114,7 @@ fn print(options: &DoctorArgs, report: &Report) {
 
 fn code(options: &DoctorArgs, report: &Report) -> ExitCode {
     if report.not_inspected.is_some() {
-        return ExitCode::from(EXIT_NOT_INSPECTED);
+        return ExitCode::from(EXIT_UNREACHABLE);
     }
     let counted = match options.fail_on {
         FailOn::Error => &[Severity::Error][..],

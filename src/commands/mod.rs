@@ -107,7 +107,8 @@ enum Command {
     /// Print what a shell needs to complete the command line
     Completions {
         /// The shell
-        shell: completions::ShellArg,
+        #[arg(value_parser = completions::shell())]
+        shell: clap_complete::Shell,
     },
     /// Write the manual pages
     #[command(hide = true)]
@@ -127,15 +128,15 @@ struct ConfigFile {
 
 /// Does what `arguments` ask for.
 pub(crate) fn main(arguments: Arguments) -> ExitCode {
-    let code = done(arguments);
+    let code = done(arguments.command).unwrap_or_else(Failure::end);
     let Some(error) = terminal::lost() else { return code };
     say(&anyhow::anyhow!("cannot write to standard output: {error}"));
     ExitCode::FAILURE
 }
 
-fn done(arguments: Arguments) -> ExitCode {
-    let result = match arguments.command {
-        Command::Run(file) => return run::run(&file.config),
+fn done(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Run(file) => return Ok(run::run(&file.config)),
         Command::Check { file, scope, asked } => return check::check(&file.config, &scope, &asked),
         Command::Connect(options) => return connect::connect(&options),
         Command::Tools(options) => return tools::tools(&options),
@@ -143,25 +144,41 @@ fn done(arguments: Arguments) -> ExitCode {
         Command::Doctor(options) => return doctor::doctor(&options),
         Command::Status(options) => return status::status(&options),
         Command::Top(options) => return top::top(&options),
-        Command::Demo(options) => demo::demo(&options),
-        Command::Import(options) => import::import(&options),
-        Command::Export(options) => export::export(&options),
-        Command::Key { name } => key::key(&name),
-        Command::SessionKey { file } => session_key::session_key(&file),
-        Command::Pins(options) => pins::pins(&options),
-        Command::Schema { reference } => {
-            put_text(if reference { config::reference() } else { config::json_schema() });
-            Ok(())
-        }
-        Command::Completions { shell } => completions::completions(shell),
-        Command::Man { directory } => man::man(&directory),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&error);
-            exit_code(&error, EXIT_FAILED)
-        }
+        Command::Demo(options) => demo::demo(&options)?,
+        Command::Import(options) => import::import(&options)?,
+        Command::Export(options) => export::export(&options)?,
+        Command::Key { name } => key::key(&name)?,
+        Command::SessionKey { file } => session_key::session_key(&file)?,
+        Command::Pins(options) => pins::pins(&options)?,
+        Command::Schema { reference: true } => put_text(config::reference()),
+        Command::Schema { reference: false } => put_text(config::json_schema()),
+        Command::Completions { shell } => completions::completions(shell)?,
+        Command::Man { directory } => man::man(&directory)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why a command failed, and its exit code unless the configuration is to blame.
+struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    /// What makes a failure with this code of an error.
+    fn with<E: Into<anyhow::Error>>(code: u8) -> impl Fn(E) -> Self {
+        move |error| Self { code, error: error.into() }
+    }
+
+    fn end(self) -> ExitCode {
+        say(&self.error);
+        ExitCode::from(if self.error.is::<Misconfigured>() { EXIT_CONFIGURATION } else { self.code })
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { code: EXIT_FAILED, error: error.into() }
     }
 }
 
@@ -175,9 +192,9 @@ fn load(path: &Path) -> Result<Config, Misconfigured> {
 #[error("{0:#}")]
 struct Misconfigured(anyhow::Error);
 
-/// The exit code for an error: that of a wrong configuration if it is one, else `otherwise`.
-fn exit_code(error: &anyhow::Error, otherwise: u8) -> ExitCode {
-    ExitCode::from(if error.is::<Misconfigured>() { EXIT_CONFIGURATION } else { otherwise })
+/// The end of an error about a name that is not `known`: which of them may have been meant.
+fn near<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> String {
+    config::nearest(name, known).map(|near| format!(": {near}")).unwrap_or_default()
 }
 
 /// Shows an error, which may repeat what strangers wrote.

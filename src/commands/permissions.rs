@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use config::{Config, Endpoint, nearest};
+use super::near;
+use config::{Config, Endpoint};
 use gateway::{ANONYMOUS, EndpointRules, Principal, VerifiedIdentity};
 use protocol::route::Kind;
 use protocol::text;
@@ -60,8 +61,7 @@ impl PermissionArgs {
         let endpoints: Vec<&Endpoint> = config.endpoints.iter().filter(is_shown).collect();
         if endpoints.is_empty() {
             let path = self.endpoint.as_deref().unwrap_or_default();
-            let near = nearest(path, config.endpoints.iter().map(|endpoint| endpoint.path.as_str()));
-            let near = near.map(|near| format!(": {near}")).unwrap_or_default();
+            let near = near(path, config.endpoints.iter().map(|endpoint| endpoint.path.as_str()));
             anyhow::bail!("there is no endpoint {}{near}", text::shown(path));
         }
         let things = self.things();

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
 
-use config::nearest;
+use super::near;
 use gateway::pins::{
     Approval, DiffLine, Folder, PendingDefinition, PinnedTool, difference, lines, pending, printable,
 };
@@ -73,9 +73,8 @@ pub(super) fn pins(options: &PinsArgs) -> anyhow::Result<()> {
     let folder = Folder::new(&directory);
     let known: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
     let check = |name: &str| {
-        let near =
-            || nearest(name, known.iter().copied()).map(|near| format!(": {near}")).unwrap_or_default();
-        anyhow::ensure!(known.contains(&name), "the configuration has no upstream {name:?}{}", near());
+        let near = near(name, known.iter().copied());
+        anyhow::ensure!(known.contains(&name), "the configuration has no upstream {name:?}{near}");
         Ok(())
     };
     match &options.command {
@@ -178,9 +177,8 @@ fn waiting(folder: &Folder, upstream: &str, tool: Option<&str>) -> anyhow::Resul
     let all = pending::of(&tools(folder, upstream)?);
     anyhow::ensure!(!all.is_empty(), "nothing of {upstream} waits for approval");
     let Some(tool) = tool else { return Ok(all) };
-    let near = nearest(tool, all.iter().map(|waiting| waiting.tool.as_str()));
+    let near = printable(&near(tool, all.iter().map(|waiting| waiting.tool.as_str())));
     let waiting: Vec<PendingDefinition> = all.into_iter().filter(|waiting| waiting.tool == tool).collect();
-    let near = near.map(|near| format!(": {}", printable(&near))).unwrap_or_default();
     anyhow::ensure!(!waiting.is_empty(), "nothing of {upstream} waits for approval under this name{near}");
     Ok(waiting)
 }

@@ -1,6 +1,6 @@
 //! Which server a command speaks to: the options that `connect`, `tools`, `call` and `doctor` have in common.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +12,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use client::EraChoice;
 use client::server::{HttpServer, Server, StdioServer};
 use net::tls::Connector;
+use protocol::level::Level;
 use protocol::version::LegacyVersion;
+use tools::call::CallTarget;
 
 /// Where the key comes from if there is no file.
 const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
@@ -62,8 +64,44 @@ impl ServerArgs {
     }
 }
 
+/// How `tools` and `call` speak to a server.
+#[derive(Debug, Args)]
+pub(super) struct ConversationArgs {
+    /// The era of MCP to speak
+    #[arg(long, value_enum, default_value_t)]
+    era: EraArg,
+    /// Show every message on standard error
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    how: ServerArgs,
+}
+
+impl ConversationArgs {
+    /// The server, and what a person types for it.
+    pub(super) fn target(
+        &self,
+        url: Option<&str>,
+        command: &[String],
+        log_level: Option<Level>,
+    ) -> anyhow::Result<(CallTarget, String)> {
+        let target = CallTarget {
+            server: server(&self.how, url, command)?,
+            era: self.era.wanted(),
+            timeout: self.how.timeout(),
+            log_level,
+            is_verbose: self.verbose,
+        };
+        Ok((target, url.map_or_else(|| format!("-- {}", command.join(" ")), str::to_owned)))
+    }
+}
+
 /// A server: its URL, or the program that it is.
-pub(super) fn server(how: &ServerArgs, url: Option<&str>, command: &[String]) -> anyhow::Result<Server> {
+pub(super) fn server(
+    how: &ServerArgs,
+    url: Option<&str>,
+    command: &[impl AsRef<OsStr>],
+) -> anyhow::Result<Server> {
     match (url, command.split_first()) {
         (Some(url), None) if url.contains("://") => Ok(Server::Http(how.address(url)?)),
         (Some(url), None) if looks_like_an_address(url) => {
@@ -74,7 +112,7 @@ pub(super) fn server(how: &ServerArgs, url: Option<&str>, command: &[String]) ->
         ),
         (None, Some((name, arguments))) => Ok(Server::Stdio(StdioServer {
             name: name.into(),
-            arguments: arguments.iter().map(OsString::from).collect(),
+            arguments: arguments.iter().map(Into::into).collect(),
         })),
         (Some(_), Some(_)) => {
             anyhow::bail!("give either the URL of a server, or a program that is one behind --")
@@ -92,7 +130,7 @@ fn looks_like_an_address(text: &str) -> bool {
 
 /// The revisions that may be spoken.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(super) enum EraArg {
+enum EraArg {
     /// The newest that the server knows
     #[default]
     Auto,
@@ -103,8 +141,7 @@ pub(super) enum EraArg {
 }
 
 impl EraArg {
-    /// The same for a client.
-    pub(super) fn wanted(self) -> EraChoice {
+    fn wanted(self) -> EraChoice {
         match self {
             Self::Auto => EraChoice::Auto,
             Self::Modern => EraChoice::Modern,

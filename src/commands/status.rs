@@ -7,13 +7,12 @@ use bytes::Bytes;
 use clap::Args;
 
 use super::admin::AdminArgs;
-use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
-use protocol::text::{shown_json, shown_lines};
+use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE, Failure};
+use protocol::text::shown_json;
 use status::Status;
 use tools::admin_client::client::{AdminClient, AdminError};
 use tools::admin_client::problem::{self, problems};
 use tools::admin_client::report::StatusReport;
-use tools::terminal;
 use tools::terminal::progress::Progress;
 use tools::terminal::put;
 
@@ -41,24 +40,12 @@ pub(super) struct StatusArgs {
 }
 
 /// Prints it.
-pub(super) fn status(options: &StatusArgs) -> ExitCode {
-    let admin = match options.place.client() {
-        Ok(admin) => admin,
-        Err(error) => {
-            terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
-            return super::exit_code(&error, EXIT_COMMAND_LINE);
-        }
-    };
+pub(super) fn status(options: &StatusArgs) -> Result<ExitCode, Failure> {
+    let admin = options.place.client().map_err(Failure::with(EXIT_COMMAND_LINE))?;
     let answer = ask(&admin).and_then(|text| {
         status::parse(&text).ok_or(AdminError::Nonsense).map(|status: Status| (text, status))
     });
-    let (text, status) = match answer {
-        Ok(answer) => answer,
-        Err(fault) => {
-            terminal::say(unreachable(&admin, &fault));
-            return ExitCode::from(EXIT_UNREACHABLE);
-        }
-    };
+    let (text, status) = answer.map_err(|fault| unreachable(&admin, &fault))?;
     let now_s = now_s();
     let problems = problems(&status, now_s);
     if options.json {
@@ -75,11 +62,11 @@ pub(super) fn status(options: &StatusArgs) -> ExitCode {
         put(report.text().trim_end());
     }
     let (wrong, _) = problem::counts(&problems);
-    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is said of a gateway that cannot be asked.
-pub(super) fn unreachable(admin: &AdminClient, fault: &AdminError) -> String {
+/// The failure for a gateway that cannot be asked.
+pub(super) fn unreachable(admin: &AdminClient, fault: &AdminError) -> Failure {
     let place = admin.place();
     let advice = match fault {
         AdminError::Unreachable(_) => {
@@ -87,7 +74,8 @@ pub(super) fn unreachable(admin: &AdminClient, fault: &AdminError) -> String {
         }
         _ => "",
     };
-    shown_lines(&format!("error: no answer from the gateway at {place}: {fault}{advice}"))
+    let error = anyhow::anyhow!("no answer from the gateway at {place}: {fault}{advice}");
+    Failure { code: EXIT_UNREACHABLE, error }
 }
 
 /// Seconds since 1970.

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::server::{EraArg, ServerArgs, server};
-use tools::call::{self, CallTarget};
+use super::server::ConversationArgs;
+use super::{EXIT_COMMAND_LINE, Failure};
+use tools::call;
 
 /// Options of `trunkline tools`.
 #[derive(Debug, Args)]
@@ -32,37 +33,21 @@ pub(super) struct ToolsArgs {
     /// Print the definitions as JSON
     #[arg(long)]
     json: bool,
-    /// The era of MCP to speak
-    #[arg(long, value_enum, default_value_t)]
-    era: EraArg,
-    /// Show every message on standard error
-    #[arg(short, long)]
-    verbose: bool,
     #[command(flatten)]
-    how: ServerArgs,
+    how: ConversationArgs,
     /// A program that is a server on its standard input and output, in place of URL
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 /// Lists them.
-pub(super) fn tools(options: &ToolsArgs) -> ExitCode {
+pub(super) fn tools(options: &ToolsArgs) -> Result<ExitCode, Failure> {
     let (url, name) = match (&options.server, &options.name) {
         // A program takes the place of the URL: what stands first is the tool.
         (name, None) if !options.command.is_empty() => (None, name.as_deref()),
         (url, name) => (url.as_deref(), name.as_deref()),
     };
-    let server = match server(&options.how, url, &options.command) {
-        Ok(server) => server,
-        Err(error) => return call::wrong(&format!("{error:#}")),
-    };
-    let target = CallTarget {
-        server,
-        era: options.era.wanted(),
-        timeout: options.how.timeout(),
-        log_level: None,
-        is_verbose: options.verbose,
-    };
-    let address = url.map_or_else(|| format!("-- {}", options.command.join(" ")), str::to_owned);
-    call::list(target, &address, name, options.json)
+    let (target, address) =
+        options.how.target(url, &options.command, None).map_err(Failure::with(EXIT_COMMAND_LINE))?;
+    Ok(call::list(target, &address, name, options.json))
 }

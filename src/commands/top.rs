@@ -8,9 +8,7 @@ use clap::Args;
 
 use super::admin::AdminArgs;
 use super::status::unreachable;
-use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
-use protocol::text::shown_lines;
-use tools::terminal;
+use super::{EXIT_COMMAND_LINE, Failure};
 use tools::top::{self, Error, TopSettings};
 
 /// Options of `trunkline top`.
@@ -37,19 +35,11 @@ pub(super) struct TopArgs {
 }
 
 /// Shows it until it is told to end.
-pub(super) fn top(options: &TopArgs) -> ExitCode {
-    let admin = match options.place.client() {
-        Ok(admin) => admin,
-        Err(error) => {
-            terminal::say(format_args!("error: {}", shown_lines(&format!("{error:#}"))));
-            return super::exit_code(&error, EXIT_COMMAND_LINE);
-        }
-    };
+pub(super) fn top(options: &TopArgs) -> Result<ExitCode, Failure> {
+    let admin = options.place.client().map_err(Failure::with(EXIT_COMMAND_LINE))?;
     if !is_screen() {
-        terminal::say(
-            "error: `trunkline top` needs a terminal to draw on; `trunkline status` prints the same once",
-        );
-        return ExitCode::FAILURE;
+        let why = "`trunkline top` needs a terminal to draw on; `trunkline status` prints the same once";
+        return Err(anyhow::anyhow!(why).into());
     }
     let settings = TopSettings {
         admin: admin.clone(),
@@ -57,15 +47,9 @@ pub(super) fn top(options: &TopArgs) -> ExitCode {
         is_colored: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
     match top::run(settings) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Error::Gateway(fault)) => {
-            terminal::say(unreachable(&admin, &fault));
-            ExitCode::from(EXIT_UNREACHABLE)
-        }
-        Err(error @ Error::Terminal(_)) => {
-            terminal::say(format_args!("error: {error}"));
-            ExitCode::FAILURE
-        }
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Error::Gateway(fault)) => Err(unreachable(&admin, &fault)),
+        Err(error @ Error::Terminal(_)) => Err(error.into()),
     }
 }
 

@@ -35,14 +35,8 @@ pub(super) fn page(schema: &Value) -> String {
     page.name("trunkline.toml", "configuration of trunkline");
     page.section("SYNOPSIS");
     page.paragraph("`/etc/trunkline/trunkline.toml`");
-    page.section("DESCRIPTION");
-    for text in DESCRIPTION {
-        page.paragraph(text);
-    }
-    page.section("TYPES");
-    for (name, meaning) in TYPES {
-        page.entry(&format!("`{name}`"), meaning);
-    }
+    page.description(&DESCRIPTION);
+    page.table("TYPES", &TYPES);
     page.section("BEFORE ALL SECTIONS");
     reference.keys(&mut page, schema);
     page.section("SECTIONS");

@@ -28,6 +28,13 @@ impl Page {
         self.add(Roff::new().control("SH", [heading]));
     }
 
+    pub(super) fn description(&mut self, paragraphs: &[&str]) {
+        self.section("DESCRIPTION");
+        for text in paragraphs {
+            self.paragraph(text);
+        }
+    }
+
     pub(super) fn subsection(&mut self, heading: &str) {
         self.add(Roff::new().control("SS", [heading]));
     }
@@ -50,6 +57,14 @@ impl Page {
     /// A term, and what it means below it.
     pub(super) fn entry(&mut self, term: &str, meaning: &str) {
         self.add(Roff::new().control("TP", [INDENT]).text(inlines(term)).text(inlines(meaning)));
+    }
+
+    /// A section of entries.
+    pub(super) fn table(&mut self, heading: &str, rows: &[(&str, &str)]) {
+        self.section(heading);
+        for (term, meaning) in rows {
+            self.entry(&format!("`{term}`"), meaning);
+        }
     }
 
     /// Lines as they are.

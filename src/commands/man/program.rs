@@ -139,16 +139,13 @@ pub(super) fn page(mut command: Command) -> String {
     page.name("trunkline", "a multiplexing proxy for the Model Context Protocol");
     page.section("SYNOPSIS");
     page.rendered(&of(&command, Man::render_synopsis_section));
-    page.section("DESCRIPTION");
-    for text in DESCRIPTION {
-        page.paragraph(text);
-    }
+    page.description(&DESCRIPTION);
     page.section("COMMANDS");
     commands(&mut page, &command);
-    table(&mut page, "EXIT STATUS", &EXIT_STATUS);
-    table(&mut page, "SIGNALS", &SIGNALS);
-    table(&mut page, "ENVIRONMENT", &ENVIRONMENT);
-    table(&mut page, "FILES", &FILES);
+    page.table("EXIT STATUS", &EXIT_STATUS);
+    page.table("SIGNALS", &SIGNALS);
+    page.table("ENVIRONMENT", &ENVIRONMENT);
+    page.table("FILES", &FILES);
     page.section("EXAMPLES");
     for (what, how) in EXAMPLES {
         page.paragraph(what);
@@ -180,13 +177,6 @@ fn of(command: &Command, render: fn(&Man, &mut dyn std::io::Write) -> std::io::R
     // Writing to memory does not fail.
     let _ = render(&Man::new(command.clone()), &mut written);
     written
-}
-
-fn table(page: &mut Page, heading: &str, rows: &[(&str, &str)]) {
-    page.section(heading);
-    for (term, meaning) in rows {
-        page.entry(&format!("`{term}`"), meaning);
-    }
 }
 
 #[cfg(test)]

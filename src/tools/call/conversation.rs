@@ -78,7 +78,7 @@ pub(super) fn run(
 ) -> ExitCode {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
-        Err(error) => return wrong(&format!("cannot begin: {error}")),
+        Err(error) => return ExitCode::from(tell(&CallError::Wrong(format!("cannot begin: {error}")))),
     };
     let code = runtime.block_on(async {
         let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
@@ -140,11 +140,6 @@ async fn converse(
     let code = done.unwrap_or_else(|ended| tell(&ended));
     client.close().await;
     code
-}
-
-/// Says what is wrong with the command line.
-pub fn wrong(why: &str) -> ExitCode {
-    ExitCode::from(tell(&CallError::Wrong(why.to_owned())))
 }
 
 /// The tool of this name.

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 pub use self::arguments::{CallOptions, IsOption};
-pub use self::conversation::{CallTarget, wrong};
+pub use self::conversation::CallTarget;
 
 use self::conversation::{EXIT_DONE, EXIT_FAILED, find};
 use self::terminal_user::Interactivity;
