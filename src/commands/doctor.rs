@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::server::{ServerArgs, server};
 use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE, Failure};
+use client::server::Server;
 use tools::doctor::{self, InspectSettings, Report, Rule, Severity};
 use tools::terminal;
 use tools::terminal::put;
@@ -80,8 +81,7 @@ enum FailOn {
 
 /// Does it.
 pub(super) fn doctor(options: &DoctorArgs) -> Result<ExitCode, Failure> {
-    let server = server(&options.how, options.url.as_deref(), &options.command)
-        .map_err(Failure::with(EXIT_COMMAND_LINE))?;
+    let server = inspected(options).map_err(Failure::with(EXIT_COMMAND_LINE))?;
     let settings = InspectSettings {
         timeout: options.how.timeout(),
         call: options.call.clone().map(|tool| (tool, options.arguments.clone(), options.calls)),
@@ -91,6 +91,16 @@ pub(super) fn doctor(options: &DoctorArgs) -> Result<ExitCode, Failure> {
     let Some(report) = report else { return Ok(ExitCode::from(EXIT_UNREACHABLE)) };
     print(options, &report);
     Ok(code(options, &report))
+}
+
+fn inspected(options: &DoctorArgs) -> anyhow::Result<Server> {
+    if let Some(word) = options.url.as_deref().filter(|url| !url.contains("://")) {
+        anyhow::bail!(
+            "{word:?} is no URL; a program is given behind --, as in: trunkline doctor -- {}",
+            protocol::text::shown(word)
+        );
+    }
+    server(&options.how, options.url.as_deref(), &options.command)
 }
 
 /// What the server is called in the report.

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
 
 use super::placeholder::{Piece, pieces};
 use super::sensitive::{is_secret, is_token};
@@ -74,56 +75,36 @@ fn filled(text: &str, gaps: &mut Vec<String>) -> String {
 }
 
 fn without_tokens(text: &str, separator: char, gaps: &mut Vec<String>) -> String {
-    let parts: Vec<&str> = text
-        .split(separator)
-        .map(|part| {
-            if !is_token(part) {
-                return part;
-            }
-            gaps.push(format!(
-                "A part of the URL looks like a secret: {FILL_IN} stands for it. `url` cannot be read from a file, so if the \
-                 server takes no header instead, write it there and let nobody else read this configuration"
-            ));
-            FILL_IN
-        })
-        .collect();
-    parts.join(&separator.to_string())
+    let mut open = |part| {
+        if is_token(part) { left_out("A part of the URL looks like a secret", gaps) } else { part }
+    };
+    text.split(separator).map(&mut open).collect::<Vec<_>>().join(&separator.to_string())
 }
 
 fn without_secrets(query: &str, gaps: &mut Vec<String>) -> String {
-    let pairs: Vec<String> = query
-        .split('&')
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or(("", pair));
-            if value == FILL_IN || !is_secret(name, value) || name.is_empty() && !is_token(value) {
-                return pair.to_owned();
-            }
-            let name = if is_token(name) { "" } else { name };
-            gaps.push(format!(
-                "{} in the query of the URL may be a secret: {FILL_IN} stands for it. `url` cannot be read from a file, so \
-                 if the server takes no header instead, write it there and let nobody else read this configuration",
-                quoted(name)
-            ));
-            if name.is_empty() { FILL_IN.to_owned() } else { format!("{name}={FILL_IN}") }
-        })
-        .collect();
-    pairs.join("&")
+    let mut open = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+        if value == FILL_IN || !is_secret(name, value) || name.is_empty() && !is_token(value) {
+            return pair.to_owned();
+        }
+        let name = if is_token(name) { "" } else { name };
+        let value = left_out(&format!("{} in the query of the URL may be a secret", quoted(name)), gaps);
+        if name.is_empty() { value.to_owned() } else { format!("{name}={value}") }
+    };
+    query.split('&').map(&mut open).collect::<Vec<_>>().join("&")
 }
 
-/// `%41` is `A`.
-fn decoded(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, others)) = rest.split_first() {
-        let digits = others.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let spelled = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        let (byte, left) = match spelled.filter(|_| first == b'%') {
-            Some(byte) => (byte, others.get(2..).unwrap_or_default()),
-            None => (first, others),
-        };
-        bytes.push(byte);
-        rest = left;
-    }
+fn left_out(why: &str, gaps: &mut Vec<String>) -> &'static str {
+    gaps.push(format!(
+        "{why}: {FILL_IN} stands for it. `url` cannot be read from a file, so if the server takes no header instead, write \
+         it there and let nobody else read this configuration"
+    ));
+    FILL_IN
+}
+
+/// `user:password` of a URL, where either may be missing and `%41` is `A`.
+fn decoded(user_info: &str) -> Vec<u8> {
+    let mut bytes: Vec<u8> = percent_decode_str(user_info).collect();
     if !bytes.contains(&b':') {
         bytes.push(b':');
     }

@@ -10,25 +10,23 @@ pub struct DesktopClient {
     pub title: &'static str,
     /// Where its entries stand.
     pub file: &'static str,
-    pub(super) form: ConfigFormat,
+    pub(super) format: EntryFormat,
     pub(super) key: KeySupport,
 }
 
 /// What an entry looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConfigFormat {
-    /// `mcpServers`, with a URL under this member, and this type where one is said.
-    McpServers { url: &'static str, kind: Option<&'static str> },
-    /// `mcpServers`, for programs alone.
-    Programs,
-    /// `servers` of VS Code.
-    Servers,
-    /// `context_servers` of Zed.
-    ContextServers,
-    /// `mcp` of opencode.
-    Mcp,
-    /// `mcp_servers` of Codex, in TOML.
-    Toml,
+pub(super) struct EntryFormat {
+    /// The member of the file that holds the entries.
+    section: &'static str,
+    /// The member of an entry that holds the URL; `None`: the client can only start programs.
+    pub(super) url: Option<&'static str>,
+    /// `type` of an entry with a URL and of a program, where the client wants it.
+    pub(super) url_type: Option<&'static str>,
+    pub(super) command_type: Option<&'static str>,
+    /// Whether a program and its arguments stand in one array.
+    pub(super) is_one_command: bool,
+    pub(super) is_toml: bool,
 }
 
 /// How an entry comes by a key without holding it.
@@ -36,13 +34,23 @@ pub(super) enum ConfigFormat {
 pub(super) enum KeySupport {
     /// An environment variable: what stands before and after its name.
     Variable(&'static str, &'static str),
+    /// An environment variable, whose name stands in this member.
+    VariableName(&'static str),
     /// The client asks for it.
     Input,
     /// It does not: a program has to stand in that reads it from a file.
     Nothing,
 }
 
-const PLAIN: ConfigFormat = ConfigFormat::McpServers { url: "url", kind: None };
+/// That of most clients.
+const MCP_SERVERS: EntryFormat = EntryFormat {
+    section: "mcpServers",
+    url: Some("url"),
+    url_type: None,
+    command_type: None,
+    is_one_command: false,
+    is_toml: false,
+};
 
 /// All of them.
 static CLIENTS: [DesktopClient; 11] = [
@@ -50,77 +58,88 @@ static CLIENTS: [DesktopClient; 11] = [
         name: "claude-code",
         title: "Claude Code",
         file: ".mcp.json of the project, or for all of them: claude mcp add-json --scope user NAME 'ENTRY'",
-        form: ConfigFormat::McpServers { url: "url", kind: Some("http") },
+        format: EntryFormat { url_type: Some("http"), ..MCP_SERVERS },
         key: KeySupport::Variable("${", "}"),
     },
     DesktopClient {
         name: "claude-desktop",
         title: "Claude Desktop",
         file: "claude_desktop_config.json (Settings, Developer, Edit Config)",
-        form: ConfigFormat::Programs,
+        format: EntryFormat { url: None, ..MCP_SERVERS },
         key: KeySupport::Nothing,
     },
     DesktopClient {
         name: "cline",
         title: "Cline",
         file: "cline_mcp_settings.json (MCP Servers, Configure)",
-        form: ConfigFormat::McpServers { url: "url", kind: Some("streamableHttp") },
+        format: EntryFormat { url_type: Some("streamableHttp"), ..MCP_SERVERS },
         key: KeySupport::Nothing,
     },
     DesktopClient {
         name: "codex",
         title: "Codex",
         file: "~/.codex/config.toml",
-        form: ConfigFormat::Toml,
-        key: KeySupport::Variable("", ""),
+        format: EntryFormat { section: "mcp_servers", is_toml: true, ..MCP_SERVERS },
+        key: KeySupport::VariableName("bearer_token_env_var"),
     },
     DesktopClient {
         name: "cursor",
         title: "Cursor",
         file: "~/.cursor/mcp.json, or .cursor/mcp.json of the project",
-        form: PLAIN,
+        format: MCP_SERVERS,
         key: KeySupport::Variable("${env:", "}"),
     },
     DesktopClient {
         name: "gemini-cli",
         title: "Gemini CLI",
         file: "~/.gemini/settings.json, or .gemini/settings.json of the project",
-        form: ConfigFormat::McpServers { url: "httpUrl", kind: None },
+        format: EntryFormat { url: Some("httpUrl"), ..MCP_SERVERS },
         key: KeySupport::Variable("$", ""),
     },
     DesktopClient {
         name: "lm-studio",
         title: "LM Studio",
         file: "~/.lmstudio/mcp.json (Program, Install, Edit mcp.json)",
-        form: PLAIN,
+        format: MCP_SERVERS,
         key: KeySupport::Nothing,
     },
     DesktopClient {
         name: "opencode",
         title: "opencode",
         file: "~/.config/opencode/opencode.json, or opencode.json of the project",
-        form: ConfigFormat::Mcp,
+        format: EntryFormat {
+            section: "mcp",
+            url_type: Some("remote"),
+            command_type: Some("local"),
+            is_one_command: true,
+            ..MCP_SERVERS
+        },
         key: KeySupport::Variable("{env:", "}"),
     },
     DesktopClient {
         name: "vscode",
         title: "VS Code",
         file: ".vscode/mcp.json of the project, or for all of them: the command MCP: Open User Configuration",
-        form: ConfigFormat::Servers,
+        format: EntryFormat {
+            section: "servers",
+            url_type: Some("http"),
+            command_type: Some("stdio"),
+            ..MCP_SERVERS
+        },
         key: KeySupport::Input,
     },
     DesktopClient {
         name: "windsurf",
         title: "Windsurf",
         file: "~/.codeium/windsurf/mcp_config.json",
-        form: ConfigFormat::McpServers { url: "serverUrl", kind: None },
+        format: EntryFormat { url: Some("serverUrl"), ..MCP_SERVERS },
         key: KeySupport::Variable("${env:", "}"),
     },
     DesktopClient {
         name: "zed",
         title: "Zed",
         file: "~/.config/zed/settings.json",
-        form: ConfigFormat::ContextServers,
+        format: EntryFormat { section: "context_servers", ..MCP_SERVERS },
         key: KeySupport::Nothing,
     },
 ];
@@ -138,17 +157,11 @@ impl DesktopClient {
 
     /// Whether it can only start programs.
     pub fn is_for_programs_alone(&self) -> bool {
-        self.form == ConfigFormat::Programs
+        self.format.url.is_none()
     }
 
     /// The member of its file that the entry goes into.
     pub fn section(&self) -> &'static str {
-        match self.form {
-            ConfigFormat::McpServers { .. } | ConfigFormat::Programs => "mcpServers",
-            ConfigFormat::Servers => "servers",
-            ConfigFormat::ContextServers => "context_servers",
-            ConfigFormat::Mcp => "mcp",
-            ConfigFormat::Toml => "mcp_servers",
-        }
+        self.format.section
     }
 }

@@ -11,7 +11,7 @@ use config::nearest;
 use protocol::text::shown;
 
 /// A client's file may hold its whole history besides.
-const BYTES_MAX: usize = 16 << 20;
+pub(super) const BYTES_MAX: usize = 16 << 20;
 /// TOML holds no history.
 const TOML_BYTES_MAX: usize = 1 << 20;
 const ENTRIES_MAX: usize = 1000;
@@ -58,7 +58,7 @@ pub(super) fn read(text: &str) -> Result<Document, String> {
         is_found |= project.as_object().is_some_and(|project| document.take_sections(project));
     }
     if !is_found && !root.is_empty() && root.values().all(is_entry) {
-        document.take(&root);
+        document.take_all(&root);
     } else if !is_found && MARKS.iter().any(|mark| root.get(*mark).is_some_and(Value::is_string)) {
         let name = root.get("name").and_then(Value::as_str).unwrap_or("server").to_owned();
         document.push(&name, &root);
@@ -116,43 +116,35 @@ impl Document {
     fn take_sections(&mut self, object: &Map<String, Value>) -> bool {
         let mut is_found = false;
         for section in SECTIONS {
-            let entries = match object.get(section) {
-                Some(Value::Object(entries)) => entries,
+            match object.get(section) {
+                // Some keep a list of entries, each with its name.
                 Some(Value::Array(entries)) => {
-                    self.take_named(entries);
-                    is_found = true;
-                    continue;
+                    for entry in entries {
+                        self.take(entry.get("name").and_then(Value::as_str).unwrap_or("server"), entry);
+                    }
                 }
+                Some(Value::Object(entries)) => match entries.get("servers") {
+                    // Settings of VS Code have one more level.
+                    Some(servers @ Value::Object(inner)) if section == "mcp" && !is_entry(servers) => {
+                        self.inputs.extend(inputs(entries));
+                        self.take_all(inner);
+                    }
+                    _ => self.take_all(entries),
+                },
                 _ => continue,
-            };
-            // Settings of VS Code have one more level.
-            match entries.get("servers") {
-                Some(inner_value @ Value::Object(inner)) if section == "mcp" && !is_entry(inner_value) => {
-                    self.inputs.extend(inputs(entries));
-                    self.take(inner);
-                }
-                _ => self.take(entries),
             }
             is_found = true;
         }
         is_found
     }
 
-    /// Some keep a list of entries, each with its name.
-    fn take_named(&mut self, entries: &[Value]) {
-        for entry in entries {
-            let name = entry.get("name").and_then(Value::as_str).unwrap_or("server");
-            self.take_one(name, entry);
-        }
-    }
-
-    fn take(&mut self, entries: &Map<String, Value>) {
+    fn take_all(&mut self, entries: &Map<String, Value>) {
         for (name, entry) in entries {
-            self.take_one(name, entry);
+            self.take(name, entry);
         }
     }
 
-    fn take_one(&mut self, name: &str, entry: &Value) {
+    fn take(&mut self, name: &str, entry: &Value) {
         match entry {
             Value::Object(entry) => self.push(name, entry),
             _ => self.strays.push((name.to_owned(), "it is no object".to_owned())),

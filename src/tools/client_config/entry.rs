@@ -31,8 +31,8 @@ pub(super) struct Entry {
     pub(super) tools_on: Vec<String>,
     /// What is not carried over, and why.
     pub(super) remarks: Vec<String>,
-    /// How much more that is not said.
-    pub(super) unsaid: usize,
+    /// How many more of these there are.
+    pub(super) remarks_left_out: usize,
     /// What a person has to do instead.
     pub(super) gaps: Vec<String>,
 }
@@ -63,18 +63,17 @@ impl Entry {
                     entry.headers.extend(named);
                 }
                 "bearer_token_env_var" | "bearerTokenEnvVar" => {
-                    let name = text(value).unwrap_or_default();
-                    entry.headers.push(("Authorization".to_owned(), format!("Bearer ${{env:{name}}}")));
+                    entry.authorize(&format!("${{env:{}}}", text(value).unwrap_or_default()));
                 }
-                "bearer_token" | "bearerToken" | "authorization_token" | "authorizationToken" => {
-                    let token = text(value).unwrap_or_default();
-                    entry.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
-                }
-                "authorization" | "Authorization" if value.is_string() => {
-                    let value = text(value).unwrap_or_default();
-                    // Without a scheme it is the token of the usual one.
-                    let value = if value.trim().contains(' ') { value } else { format!("Bearer {value}") };
-                    entry.headers.push(("Authorization".to_owned(), value));
+                "bearer_token"
+                | "bearerToken"
+                | "authorization_token"
+                | "authorizationToken"
+                | "authorization"
+                | "Authorization"
+                    if value.is_string() =>
+                {
+                    entry.authorize(&text(value).unwrap_or_default());
                 }
                 "cwd" | "directory" | "workingDirectory" => entry.directory = text(value),
                 "disabled" => entry.is_disabled |= value.as_bool() == Some(true),
@@ -94,16 +93,27 @@ impl Entry {
             entry.words = program;
             entry.words.append(&mut args);
         }
-        for (list, what) in [(&mut entry.env, "environment variables"), (&mut entry.headers, "headers")] {
+        entry.bound();
+        entry
+    }
+
+    /// Leaves out what is too much, and says so.
+    fn bound(&mut self) {
+        for (list, what) in [(&mut self.env, "environment variables"), (&mut self.headers, "headers")] {
             if list.len() > ITEMS_MAX {
-                entry.remarks.push(format!("It has {} {what}: the first {ITEMS_MAX} are taken", list.len()));
+                self.remarks.push(format!("It has {} {what}: the first {ITEMS_MAX} are taken", list.len()));
                 list.truncate(ITEMS_MAX);
             }
         }
-        if entry.unsaid > 0 {
-            entry.remarks.push(format!("{} more members are not carried over", entry.unsaid));
+        if self.remarks_left_out > 0 {
+            self.remarks.push(format!("{} more members are not carried over", self.remarks_left_out));
         }
-        entry
+    }
+
+    /// Without a scheme it is the token of the usual one.
+    fn authorize(&mut self, value: &str) {
+        let scheme = if value.trim().contains(' ') { "" } else { "Bearer " };
+        self.headers.push(("Authorization".to_owned(), format!("{scheme}{value}")));
     }
 
     fn transport(&mut self, value: &Value) {
@@ -124,15 +134,10 @@ impl Entry {
     fn command(&mut self, value: &Value) -> Vec<String> {
         match value {
             Value::Object(members) => {
-                let mut words: Vec<String> = members
-                    .get("path")
-                    .or_else(|| members.get("command"))
-                    .and_then(text)
-                    .into_iter()
-                    .collect();
-                words.extend(members.get("args").map(|args| self.texts("args", args)).unwrap_or_default());
+                let program = members.get("path").or_else(|| members.get("command")).and_then(text);
+                let args = members.get("args").map(|args| self.texts("args", args)).unwrap_or_default();
                 self.env.extend(members.get("env").map(pairs).unwrap_or_default());
-                words
+                program.into_iter().chain(args).collect()
             }
             Value::Array(_) => self.texts("command", value),
             _ => text(value).filter(|program| !program.is_empty()).into_iter().collect(),
@@ -194,7 +199,7 @@ impl Entry {
         if self.remarks.len() < REMARKS_MAX {
             self.remarks.push(format!("{} is not carried over: {why}", quoted(key)));
         } else {
-            self.unsaid += 1;
+            self.remarks_left_out += 1;
         }
     }
 }

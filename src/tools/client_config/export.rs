@@ -1,12 +1,9 @@
 //! What a client needs to reach the gateway: by HTTP where it can, by `trunkline connect` where it can only start
 //! programs, or has no place for a key but the entry itself.
 
-use std::fmt::Write as _;
-
 use serde_json::{Map, Value, json};
 
-use super::client::{ConfigFormat, DesktopClient, KeySupport};
-use super::toml_text;
+use super::client::{DesktopClient, KeySupport};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -36,15 +33,15 @@ pub struct ExportKey<'e> {
 
 /// What a client's file needs.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ExportedEntry {
     /// The text: a whole file, or what is added to it.
     pub text: String,
     /// What else there is to know or to do.
     pub notes: Vec<String>,
 }
 
-/// The entry.
-pub fn export(asked: Export<'_>) -> Entry {
+/// Writes the entry.
+pub fn export(asked: Export<'_>) -> ExportedEntry {
     let client = asked.client;
     let needs_program =
         client.is_for_programs_alone() || asked.key.is_some() && client.key == KeySupport::Nothing;
@@ -56,96 +53,67 @@ pub fn export(asked: Export<'_>) -> Entry {
         ));
     }
     let is_program = asked.as_program || needs_program;
-    let text =
-        if client.form == ConfigFormat::Toml { toml(asked, is_program) } else { json(asked, is_program) };
+    let mut file = json!({ client.section(): { asked.name: members(asked, is_program) } });
     match asked.key {
         Some(key) if is_program => {
             notes.push(format!("Save the key in {}, where nobody else can read it (chmod 600)", key.file));
         }
         Some(_) if client.key == KeySupport::Input => {
+            file["inputs"] = json!([{
+                "type": "promptString",
+                "id": input(asked.name),
+                "description": "Key of the gateway",
+                "password": true,
+            }]);
             notes.push(format!("{} asks for the key at the first use, and keeps it", client.title));
         }
         Some(key) => notes.push(format!("Set {} to the key where {} is started", key.variable, client.title)),
         None => {}
     }
-    Entry { text, notes }
-}
-
-fn words(asked: Export<'_>) -> (String, Vec<String>) {
-    let mut args = vec!["connect".to_owned(), asked.url.to_owned()];
-    if let Some(key) = asked.key {
-        args.extend(["--key-file".to_owned(), key.file.to_owned()]);
-    }
-    (asked.program.to_owned(), args)
-}
-
-fn json(asked: Export<'_>, is_program: bool) -> String {
-    let mut entry = Map::new();
-    if is_program {
-        let (program, args) = words(asked);
-        match asked.client.form {
-            ConfigFormat::Mcp => {
-                let command: Vec<String> = [program].into_iter().chain(args).collect();
-                entry.extend([("type".to_owned(), json!("local")), ("command".to_owned(), json!(command))]);
-            }
-            form => {
-                if form == ConfigFormat::Servers {
-                    entry.insert("type".to_owned(), json!("stdio"));
-                }
-                entry.extend([("command".to_owned(), json!(program)), ("args".to_owned(), json!(args))]);
-            }
-        }
+    // Maps of texts can always be written.
+    let text = if client.format.is_toml {
+        toml::to_string(&file).unwrap_or_default()
     } else {
-        let (url, kind) = match asked.client.form {
-            ConfigFormat::McpServers { url, kind } => (url, kind),
-            ConfigFormat::Servers => ("url", Some("http")),
-            ConfigFormat::Mcp => ("url", Some("remote")),
-            _ => ("url", None),
-        };
-        entry.extend(kind.map(|kind| ("type".to_owned(), json!(kind))));
-        entry.insert(url.to_owned(), json!(asked.url));
-        if let Some(key) = asked.key {
-            entry.insert(
-                "headers".to_owned(),
-                json!({ "Authorization": format!("Bearer {}", placeholder(asked, key)) }),
-            );
-        }
-    }
-    let mut root = Map::new();
-    root.insert(asked.client.section().to_owned(), json!({ asked.name: entry }));
-    if !is_program && asked.key.is_some() && asked.client.key == KeySupport::Input {
-        let input = json!({
-            "type": "promptString", "id": input(asked.name), "description": "Key of the gateway", "password": true
-        });
-        root.insert("inputs".to_owned(), json!([input]));
-    }
-    // A map of texts can always be written.
-    serde_json::to_string_pretty(&Value::Object(root)).unwrap_or_default() + "\n"
+        serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
+    };
+    ExportedEntry { text, notes }
 }
 
-fn placeholder(asked: Export<'_>, key: ExportKey<'_>) -> String {
-    match asked.client.key {
-        KeySupport::Variable(before, after) => format!("{before}{}{after}", key.variable),
-        KeySupport::Input | KeySupport::Nothing => format!("${{input:{}}}", input(asked.name)),
+fn members(asked: Export<'_>, is_program: bool) -> Map<String, Value> {
+    let format = asked.client.format;
+    let mut entry = Map::new();
+    let mut set = |name: &str, value: Value| drop(entry.insert(name.to_owned(), value));
+    match format.url.filter(|_| !is_program) {
+        None => {
+            let mut args = vec!["connect", asked.url];
+            args.extend(asked.key.iter().flat_map(|key| ["--key-file", key.file]));
+            format.command_type.into_iter().for_each(|kind| set("type", json!(kind)));
+            if format.is_one_command {
+                args.insert(0, asked.program);
+                set("command", json!(args));
+            } else {
+                set("command", json!(asked.program));
+                set("args", json!(args));
+            }
+        }
+        Some(url) => {
+            format.url_type.into_iter().for_each(|kind| set("type", json!(kind)));
+            set(url, json!(asked.url));
+            let Some(key) = asked.key else { return entry };
+            let bearer = |from: String| ("headers", json!({ "Authorization": format!("Bearer {from}") }));
+            let (member, value) = match asked.client.key {
+                KeySupport::VariableName(member) => (member, json!(key.variable)),
+                KeySupport::Variable(before, after) => bearer(format!("{before}{}{after}", key.variable)),
+                KeySupport::Input | KeySupport::Nothing => {
+                    bearer(format!("${{input:{}}}", input(asked.name)))
+                }
+            };
+            set(member, value);
+        }
     }
+    entry
 }
 
 fn input(name: &str) -> String {
     format!("{name}-key")
-}
-
-fn toml(asked: Export<'_>, is_program: bool) -> String {
-    let mut text = format!("[mcp_servers.{}]\n", toml_text::key(asked.name));
-    // Writing to a string cannot fail.
-    if is_program {
-        let (program, args) = words(asked);
-        let _ = writeln!(text, "command = {}", toml_text::string(&program));
-        let _ = writeln!(text, "args = {}", toml_text::array(args.iter().map(String::as_str)));
-    } else {
-        let _ = writeln!(text, "url = {}", toml_text::string(asked.url));
-        if let Some(key) = asked.key {
-            let _ = writeln!(text, "bearer_token_env_var = {}", toml_text::string(key.variable));
-        }
-    }
-    text
 }

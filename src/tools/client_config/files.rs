@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::StoredSecret;
+use super::{StoredSecret, document};
 
-/// A client's file may hold its whole history besides.
-const BYTES_MAX: u64 = 16 << 20;
+/// What is longer is read as far as it shows.
+const BYTES_MAX: u64 = document::BYTES_MAX as u64;
 const MODE_SECRET: u32 = 0o600;
 const MODE_DIRECTORY: u32 = 0o700;
 

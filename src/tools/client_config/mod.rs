@@ -10,6 +10,7 @@
 //! | `placeholder.rs` | `${env:NAME}`, `${input:id}` and their like |
 //! | `sensitive.rs` | what may be a secret |
 //! | `address.rs` | a URL without what is secret in it |
+//! | `program.rs` | a program, its arguments and its environment |
 //! | `shell.rs` | a program some of whose arguments come from the environment |
 //! | `upstream.rs` | an entry → `[upstream.NAME]`, with a comment for each decision |
 //! | `toml_text.rs` | TOML and its comments, whatever strangers wrote |
@@ -33,6 +34,7 @@ mod gateway_url;
 mod import;
 mod json;
 mod placeholder;
+mod program;
 mod remote;
 mod sensitive;
 mod shell;
@@ -42,6 +44,6 @@ mod toml_text;
 mod upstream;
 
 pub use self::client::DesktopClient;
-pub use self::export::{Entry, Export, ExportKey, export};
+pub use self::export::{Export, ExportKey, ExportedEntry, export};
 pub use self::gateway_url::GatewayUrl;
 pub use self::import::{ClientFile, ImportError, ImportSettings, Imported, StoredSecret, import};

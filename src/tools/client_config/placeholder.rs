@@ -1,6 +1,8 @@
 //! What clients put in the place of a value: `${env:NAME}`, `${NAME}`, `${NAME:-default}`, `$NAME`, `{env:NAME}`,
 //! `${input:id}`, `${file:/path}`, `{file:/path}`, `${workspaceFolder}`.
 
+use std::fmt;
+
 /// A piece of a text of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece<'t> {
@@ -14,6 +16,30 @@ pub(super) enum Piece<'t> {
     File(&'t str),
     /// What only the client knows, such as the folder that is open.
     Place(&'t str),
+}
+
+impl<'t> Piece<'t> {
+    /// What is named for a value, if the piece is not the value itself.
+    pub(super) fn name(&self) -> Option<&'t str> {
+        match self {
+            Self::Text(_) => None,
+            Self::Variable { name, .. } | Self::Input(name) | Self::File(name) | Self::Place(name) => {
+                Some(name)
+            }
+        }
+    }
+}
+
+/// A text with this piece alone; what stands for an unset variable is gone.
+impl fmt::Display for Piece<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) | Self::Place(text) => f.write_str(text),
+            Self::Variable { name, .. } => write!(f, "${{env:{name}}}"),
+            Self::Input(id) => write!(f, "${{input:{id}}}"),
+            Self::File(path) => write!(f, "${{file:{path}}}"),
+        }
+    }
 }
 
 /// The pieces of `text`, in order; none is empty.

@@ -32,15 +32,7 @@ pub(super) fn remote(words: &[String]) -> Option<Remote> {
             return None;
         }
     }
-    let program = program(&words[at])?;
-    let rest = &words[at + 1..];
-    let mut remote = match program {
-        "mcp-remote" => mcp_remote(rest),
-        "supergateway" => supergateway(rest),
-        "mcp-proxy" => mcp_proxy(rest),
-        _ => connect(rest),
-    }?;
-    remote.program = program;
+    let remote = read(program(&words[at])?, &words[at + 1..])?;
     (remote.url.starts_with("http://") || remote.url.starts_with("https://") || remote.url.contains("${"))
         .then_some(remote)
 }
@@ -69,26 +61,13 @@ fn program(word: &str) -> Option<&'static str> {
     ["mcp-remote", "supergateway", "mcp-proxy", "trunkline"].into_iter().find(|known| *known == name)
 }
 
-fn mcp_remote(words: &[String]) -> Option<Remote> {
-    let mut remote = Remote::default();
+/// Reads what stands behind `program`. Their options are alike, so they are read alike.
+fn read(program: &'static str, words: &[String]) -> Option<Remote> {
     let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--header" | "-H" => remote.header(words.next()?),
-            "--transport" => remote.is_sse = words.next()?.starts_with("sse"),
-            "--allow-http" | "--debug" | "--silent" | "--enable-proxy" => {}
-            option if option.starts_with("--") => remote.option(option, &mut words),
-            _ if remote.url.is_empty() => remote.url.clone_from(word),
-            // The port at which it waits for the browser.
-            _ => {}
-        }
+    if program == "trunkline" && words.next()? != "connect" {
+        return None;
     }
-    Some(remote)
-}
-
-fn supergateway(words: &[String]) -> Option<Remote> {
-    let mut remote = Remote::default();
-    let mut words = words.iter();
+    let mut remote = Remote { program, is_sse: program == "mcp-proxy", ..Remote::default() };
     while let Some(word) = words.next() {
         match word.as_str() {
             // It serves a program instead.
@@ -98,50 +77,25 @@ fn supergateway(words: &[String]) -> Option<Remote> {
                 remote.url.clone_from(words.next()?);
             }
             "--streamableHttp" => remote.url.clone_from(words.next()?),
-            "--header" => remote.header(words.next()?),
-            "--oauth2Bearer" => {
-                let token = format!("Bearer {}", words.next()?);
-                remote.headers.push(("Authorization".to_owned(), token));
-            }
-            option => remote.option(option, &mut words),
-        }
-    }
-    Some(remote)
-}
-
-fn mcp_proxy(words: &[String]) -> Option<Remote> {
-    let mut remote = Remote { is_sse: true, ..Remote::default() };
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--headers" | "-H" => {
-                let (name, value) = (words.next()?, words.next()?);
-                remote.headers.push((name.clone(), value.clone()));
-            }
-            "--transport" => remote.is_sse = words.next()? == "sse",
+            "--transport" => remote.is_sse = words.next()?.starts_with("sse"),
+            "--transport=sse" => remote.is_sse = true,
             "--transport=streamablehttp" => remote.is_sse = false,
-            "--transport=sse" => {}
-            option if option.starts_with('-') => remote.option(option, &mut words),
+            "--headers" | "-H" if program == "mcp-proxy" => {
+                remote.headers.push((words.next()?.clone(), words.next()?.clone()));
+            }
+            "--header" | "-H" => remote.header(words.next()?),
+            "--oauth2Bearer" => {
+                remote.headers.push(("Authorization".to_owned(), format!("Bearer {}", words.next()?)));
+            }
+            "--allow-http" | "--debug" | "--silent" | "--enable-proxy" => {}
+            option if option.starts_with('-') || program == "supergateway" => {
+                remote.option(option, &mut words);
+            }
             _ if remote.url.is_empty() => remote.url.clone_from(word),
             // Something to start, with its arguments.
-            _ => return None,
-        }
-    }
-    Some(remote)
-}
-
-fn connect(words: &[String]) -> Option<Remote> {
-    let (verb, words) = words.split_first()?;
-    if verb != "connect" {
-        return None;
-    }
-    let mut remote = Remote::default();
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--header" => remote.header(words.next()?),
-            option if option.starts_with("--") => remote.option(option, &mut words),
-            _ => remote.url.clone_from(word),
+            _ if program == "mcp-proxy" => return None,
+            // The port at which `mcp-remote` waits for the browser.
+            _ => {}
         }
     }
     Some(remote)
