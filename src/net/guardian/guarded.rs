@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::WORD;
+use super::{ALLOCATOR, WORD};
 
 /// Where the C library looks for programs if there is no `PATH`.
 const PATH_UNSET: &str = "/bin:/usr/bin";
@@ -60,6 +60,7 @@ pub struct Guarded(Child);
 impl Guarded {
     /// Starts what [`command`] made.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
+        command.env(ALLOCATOR, "background_thread:false");
         let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         streams.process_group(0).spawn().map(Self)
     }
