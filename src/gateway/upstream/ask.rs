@@ -33,9 +33,7 @@ use protocol::method::Method;
 use protocol::splice::{Edit, Segments, splice};
 use protocol::sse::Events;
 
-/// The header of a legacy session.
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-/// The header of the protocol version.
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// How much of the answer to a DELETE is read, so that its connection can be used again.
 const CLOSED_BYTES_MAX: usize = 4 * 1024;
@@ -46,11 +44,8 @@ const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// A thread's way to ask upstreams.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
-    /// Connections.
     pub client: &'a Client,
-    /// Memory for checking JSON.
     pub scratch: &'a RefCell<Scratch>,
-    /// Bounds of bytes, time and depth.
     pub limits: &'a Limits,
     /// What answers are counted against while they are read.
     pub budget: &'a Arc<ByteBudget>,
@@ -63,9 +58,7 @@ pub(crate) struct Asker<'a> {
 pub struct SessionHeaders<'a> {
     /// Its id; `None` for an upstream that gives none.
     pub id: Option<&'a HeaderValue>,
-    /// The version that was agreed on.
     pub version: &'static str,
-    /// The replica that knows it.
     pub replica: Option<ReplicaKey>,
 }
 
@@ -74,13 +67,10 @@ pub struct SessionHeaders<'a> {
 pub(crate) struct AskRequest {
     /// `Content-Type` and `Accept` are added.
     pub headers: HeaderMap,
-    /// The message.
     pub body: Bytes,
-    /// True if asking twice does no harm.
     pub is_safe_to_repeat: bool,
     /// The replica that knows the session that it is part of.
     pub replica: Option<ReplicaKey>,
-    /// How long the answer may be.
     pub bytes_max: usize,
     /// When all of the answer must be there.
     pub deadline: Instant,
@@ -91,30 +81,23 @@ pub(crate) struct AskRequest {
 pub(crate) struct OneWayMessage {
     /// `Content-Type` and `Accept` are added.
     pub headers: HeaderMap,
-    /// The message.
     pub body: Bytes,
-    /// True if sending it twice does no harm.
     pub is_safe_to_repeat: bool,
     /// The replica that knows the session that it is part of.
     pub replica: Option<ReplicaKey>,
     /// When the head of the reply must be there.
     pub deadline: Instant,
-    /// True if an answer is asked for.
     pub is_question: bool,
 }
 
-/// The whole answer to a request of the gateway.
 #[derive(Debug)]
 pub(crate) struct AskReply {
-    /// Its status.
     pub status: StatusCode,
-    /// Its headers.
     pub headers: HeaderMap,
     /// The JSON message; empty if there was none.
     pub body: Bytes,
     /// Whether it is a response with the id of the question.
     pub is_to_us: bool,
-    /// Which replica gave it.
     pub replica: Option<ReplicaKey>,
 }
 
@@ -312,7 +295,6 @@ impl Asker<'_> {
     }
 }
 
-/// The headers of a request in the modern era.
 pub(crate) fn modern_headers(version: &'static str, method: Method) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));

@@ -18,16 +18,12 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
 /// What a `list_changed` notification speaks of; resource templates change with the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ChangedList {
-    /// `notifications/tools/list_changed`
     Tools,
-    /// `notifications/prompts/list_changed`
     Prompts,
-    /// `notifications/resources/list_changed`
     Resources,
 }
 
 impl ChangedList {
-    /// All of them.
     pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
 
     /// The key of the capability of a server that has such lists.
@@ -39,7 +35,6 @@ impl ChangedList {
         }
     }
 
-    /// The method of the notification.
     pub(crate) fn method(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",
@@ -119,7 +114,6 @@ impl Changes {
         }
     }
 
-    /// The count now.
     pub(crate) fn count(&self, changed: ChangedList) -> u64 {
         self.counts[changed as usize].load(Ordering::Acquire)
     }

@@ -126,7 +126,6 @@ impl From<Fault> for NotConnected {
     }
 }
 
-/// Counts an open connection while it lives.
 struct OpenConnection {
     open: Rc<Cell<usize>>,
     gauge: prometheus::IntGauge,

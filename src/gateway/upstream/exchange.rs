@@ -57,22 +57,17 @@ pub(crate) struct DedicatedConnection;
 /// What came back. The connection is leased until the body was read to its end.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// Status and headers.
     pub head: http::response::Parts,
-    /// The body, which may still be arriving.
     pub body: Incoming,
     /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
     pub lease: Option<ConnectionLease>,
-    /// Which replica it is from.
     pub replica: Option<ReplicaKey>,
 }
 
 /// A thread's way to its upstreams.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    /// Connections waiting for a request.
     pub pools: Rc<ConnectionPools>,
-    /// Where connections run.
     pub tasks: Tasks,
     /// Open connections of this thread, idle ones included.
     pub open: Rc<Cell<usize>>,
@@ -82,14 +77,12 @@ pub(crate) struct Client {
     pub pipes: Rc<Host>,
 }
 
-/// How a request is to be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendOptions {
     /// Executing it twice does no harm.
     pub is_safe_to_repeat: bool,
     /// Which replica it is for.
     pub aim: ReplicaSelection,
-    /// What it is about, where a client asked.
     pub asked: Option<Asked>,
 }
 
@@ -151,7 +144,6 @@ impl Client {
         }
     }
 
-    /// Sends `request` to one replica.
     pub(crate) async fn send_to(
         &self,
         upstream: &Upstream,

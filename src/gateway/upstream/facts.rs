@@ -42,15 +42,12 @@ pub(crate) struct EraFacts {
     pub was_tried: bool,
 }
 
-/// Whether an upstream speaks an era.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fact {
     /// It was never asked, or did not say.
     #[default]
     Unknown,
-    /// The upstream does not speak the era.
     Absent,
-    /// The upstream speaks the era.
     Present(Arc<Introduction>),
 }
 
@@ -65,7 +62,6 @@ pub(crate) struct Introduction {
 }
 
 impl Facts {
-    /// What is known now.
     pub(crate) fn known(&self) -> arc_swap::Guard<Arc<EraFacts>> {
         self.known.load()
     }
@@ -149,7 +145,6 @@ impl Facts {
 }
 
 impl EraFacts {
-    /// What is known of one era.
     pub(crate) fn of(&self, era: Era) -> &Fact {
         match era {
             Era::Legacy => &self.legacy,
@@ -157,7 +152,6 @@ impl EraFacts {
         }
     }
 
-    /// What is known of one era, to be changed.
     pub(crate) fn of_mut(&mut self, era: Era) -> &mut Fact {
         match era {
             Era::Legacy => &mut self.legacy,
@@ -165,7 +159,6 @@ impl EraFacts {
         }
     }
 
-    /// The eras it is known to speak.
     pub(crate) fn eras(&self) -> Eras {
         let has = |fact: &Fact| fact.introduction().is_some();
         Eras { legacy: has(&self.legacy), modern: has(&self.modern) }
@@ -173,7 +166,6 @@ impl EraFacts {
 }
 
 impl Fact {
-    /// How the upstream introduced itself, if it did.
     pub(crate) fn introduction(&self) -> Option<&Arc<Introduction>> {
         match self {
             Self::Present(introduction) => Some(introduction),

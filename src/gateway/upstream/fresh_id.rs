@@ -52,7 +52,6 @@ impl RestoringBody {
         Self { reply, id, begun: BytesMut::new() }
     }
 
-    /// The next piece.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

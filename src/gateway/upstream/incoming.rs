@@ -11,10 +11,8 @@ use super::fresh_id::RestoringBody;
 use super::mux::exchange::Body as Pieces;
 use protocol::error::UpstreamError;
 
-/// The body of a reply while it arrives.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// Over HTTP.
     Http(hyper::body::Incoming),
     /// A reply that was complete when it began.
     Whole(Option<Bytes>),
@@ -26,7 +24,6 @@ pub(crate) enum Incoming {
     Translated(EventBody),
 }
 
-/// The reply broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the reply broke off")]
 pub struct BrokenReply;

@@ -28,7 +28,6 @@ pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A longer session id is refused: every request would carry it.
 const SESSION_ID_BYTES_MAX: usize = 1024;
 
-/// A session that an upstream opened.
 #[derive(Debug)]
 pub(crate) struct InitializedSession {
     /// Its id; upstreams without sessions give none.
@@ -44,7 +43,6 @@ pub(crate) struct InitializedSession {
 /// What an upstream is told about whom a session is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InitializeOffer<'a> {
-    /// What the client says of itself.
     pub initialize: Initialize<'a>,
     /// The client's principal; empty where nobody asked, and for the gateway itself.
     pub principal: &'a str,
@@ -58,12 +56,7 @@ pub enum InitializeError {
     Upstream(#[from] UpstreamError),
     /// The upstream refused `initialize`.
     #[error("the server refused to initialize: HTTP {status}, error {code:?}")]
-    Refused {
-        /// The status.
-        status: StatusCode,
-        /// The JSON-RPC error code, if there was one.
-        code: Option<i64>,
-    },
+    Refused { status: StatusCode, code: Option<i64> },
 }
 
 impl From<InitializeError> for UpstreamError {

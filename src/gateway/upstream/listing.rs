@@ -58,7 +58,6 @@ impl Default for Listing {
 }
 
 impl Annotated {
-    /// Whether the tools were ever listed.
     pub(crate) fn was_listed(&self) -> bool {
         self.was_listed.load(Ordering::Relaxed)
     }

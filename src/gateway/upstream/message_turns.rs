@@ -13,7 +13,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns of one upstream.
 #[derive(Debug)]
 pub(crate) struct MessageTurns {
     all: Arc<Semaphore>,
@@ -21,7 +20,6 @@ pub(crate) struct MessageTurns {
     clients: Mutex<HashMap<Box<str>, TurnsOfOne>>,
 }
 
-/// The turns of one client.
 #[derive(Debug)]
 struct TurnsOfOne {
     semaphore: Arc<Semaphore>,
@@ -29,7 +27,6 @@ struct TurnsOfOne {
     holders: usize,
 }
 
-/// The right to send one message.
 #[derive(Debug)]
 pub(crate) struct MessageTurn {
     _of_all: Option<OwnedSemaphorePermit>,

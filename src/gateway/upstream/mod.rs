@@ -74,20 +74,16 @@ pub(crate) struct UpstreamId {
     pub generation: u64,
 }
 
-/// A named MCP server.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     /// Tells the upstream apart, also from those of other configurations.
     pub id: UpstreamId,
-    /// Its settings.
     pub config: config::Upstream,
-    /// How it is reached.
     pub transport: Transport,
     /// What it is shown, and whom to believe there.
     pub access: Access,
     /// Its addresses, over HTTP.
     pub replicas: Replicas,
-    /// What is counted about it.
     pub series: UpstreamSeries,
     /// How long requests to it take.
     pub durations: Arc<UpstreamDurations>,
@@ -108,7 +104,6 @@ pub(crate) struct Upstream {
     pub hinted: Arc<HintCell>,
     /// How its tools are defined; `None`: nobody looks.
     pub pins: Option<Arc<Pins>>,
-    /// What its lists have come to.
     pub listing: Arc<Listing>,
     /// Where calls wait when it has as many as it may.
     pub gate: Option<Arc<Gate>>,
@@ -139,12 +134,10 @@ impl From<Option<ReplicaKey>> for ReplicaSelection {
     }
 }
 
-/// How an upstream is reached.
 #[derive(Debug)]
 pub(crate) enum Transport {
     /// Streamable HTTP, at one of its replicas, or HTTP+SSE while that is what it speaks.
     Http(Arc<sse::SseUpstream>),
-    /// A child process.
     Stdio(Arc<Children>),
 }
 
@@ -255,7 +248,6 @@ impl Upstream {
         }
     }
 
-    /// Whether it goes on with the connections of `other`.
     pub(crate) fn is_served_with(&self, other: &Self) -> bool {
         match (&self.transport, &other.transport) {
             (Transport::Http(one), Transport::Http(other)) => Arc::ptr_eq(one, other),
@@ -273,7 +265,6 @@ impl Upstream {
         }
     }
 
-    /// Its child processes; `None`: it is reached over HTTP.
     pub(crate) fn children(&self) -> Option<&Arc<Children>> {
         match &self.transport {
             Transport::Http(_) => None,
@@ -281,7 +272,6 @@ impl Upstream {
         }
     }
 
-    /// Whether it is a child process.
     pub(crate) fn is_child(&self) -> bool {
         !matches!(self.transport, Transport::Http(_))
     }
@@ -341,7 +331,6 @@ impl Upstream {
         }
     }
 
-    /// Whether it is known not to speak `era`.
     pub(crate) fn lacks(&self, era: Era) -> bool {
         self.eras().is_some_and(|eras| !eras.contains(era))
     }

@@ -24,7 +24,6 @@ const RETRY_COST: u32 = 100;
 /// The most that is saved, and what is there at first: ten.
 const BUDGET_MAX: u32 = 10 * RETRY_COST;
 
-/// All pools of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionPools {
     slots: RefCell<Vec<ConnectionPool>>,
@@ -74,10 +73,8 @@ struct Idle {
     expires: Instant,
 }
 
-/// An open connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Sends on it.
     pub sender: SendRequest<RequestBody>,
     /// How many bytes have come from the upstream.
     pub received_bytes: Rc<Cell<u64>>,
@@ -114,12 +111,10 @@ impl ReplicaRequest {
         Self { replica, pass, is_counted, is_settled: false, is_answered: false }
     }
 
-    /// The replica that has the request.
     pub(crate) fn key(&self) -> ReplicaKey {
         self.replica.key
     }
 
-    /// The replica that has the request.
     pub(crate) fn replica(&self) -> &Replica {
         &self.replica
     }
@@ -173,7 +168,6 @@ impl Drop for ReplicaRequest {
 /// A connection in use. Dropped without [`ConnectionLease::give_back`], it is closed.
 #[derive(Debug)]
 pub(crate) struct ConnectionLease {
-    /// The connection.
     pub connection: Connection,
     /// What the replica is judged by.
     pub in_flight: ReplicaRequest,
@@ -307,7 +301,6 @@ impl ConnectionPools {
         })
     }
 
-    /// Closes every idle connection.
     pub(crate) fn clear(&self) {
         for pool in self.slots.borrow_mut().iter_mut() {
             pool.idle.clear();

@@ -22,12 +22,10 @@ use net::tls::Connector;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicaKey(pub u64);
 
-/// One address of an upstream.
 #[derive(Debug)]
 pub(crate) struct Replica {
     /// Tells the replica apart from all others of its upstream.
     pub key: ReplicaKey,
-    /// The name of its host.
     pub host: String,
     /// Where to connect.
     pub port: u16,
@@ -35,7 +33,6 @@ pub(crate) struct Replica {
     pub address: Option<SocketAddr>,
     /// The `Host` header.
     pub authority: HeaderValue,
-    /// The request target.
     pub target: Uri,
     /// How it is reached over TLS; `None`: in clear text.
     pub tls: Option<Arc<Connector>>,
@@ -47,7 +44,6 @@ pub(crate) struct Replica {
     pub rules: Rules,
     /// Whether they do.
     pub breaker: Padded<Breaker>,
-    /// How busy it is.
     pub load: Padded<Load>,
     is_gone: AtomicBool,
     upstream: Box<str>,
@@ -68,7 +64,6 @@ pub(super) struct ReplicaCommon {
 }
 
 impl ReplicaCommon {
-    /// Whether replicas with these are as those with `other`.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         let is_reached_alike = match (&self.tls, &other.tls) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -106,7 +101,6 @@ impl Replica {
         })
     }
 
-    /// A new connection to it.
     pub(crate) async fn open(&self) -> io::Result<TcpStream> {
         match self.address {
             Some(address) => TcpStream::connect(address).await,
@@ -124,7 +118,6 @@ impl Replica {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// A request was answered.
     pub(crate) fn note_success(&self, pass: Pass) {
         // Only what closes the breaker needs to know what time it is.
         let now_ms = if pass == Pass::Trial { clock_ms(Instant::now()) } else { 0 };
@@ -133,7 +126,6 @@ impl Replica {
         }
     }
 
-    /// A request failed.
     pub(crate) fn note_failure(&self, pass: Pass, failure: RequestFault) {
         if self.breaker.0.fail(pass, failure, &self.rules, clock_ms(Instant::now())) {
             self.say_opened(if failure == RequestFault::TimedOut {

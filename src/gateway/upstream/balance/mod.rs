@@ -19,7 +19,6 @@ use config::Url;
 /// More addresses of one name are left aside.
 const ADDRESSES_MAX: usize = 64;
 
-/// The replicas of an upstream.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     urls: Vec<Url>,
@@ -28,7 +27,6 @@ pub(crate) struct Replicas {
     changing: Mutex<()>,
 }
 
-/// Why no replica was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotChosen {
     /// Those that were not tried already are not fit. When one is tried next, in milliseconds.
@@ -36,14 +34,12 @@ pub(crate) enum NotChosen {
         /// Counted from now.
         retry_after_ms: u64,
     },
-    /// Every one was tried.
     AllTried,
     /// The one that holds the session is gone, or has been unfit for long.
     Gone,
 }
 
 impl Replicas {
-    /// One for each URL.
     pub(super) fn new(urls: &[Url], common: ReplicaCommon) -> Result<Self, http::Error> {
         let set = urls.iter().enumerate().map(|url| first(url, &common)).collect::<Result<_, _>>()?;
         Ok(Self { urls: urls.to_vec(), common, set: ArcSwap::from_pointee(set), changing: Mutex::default() })
@@ -64,12 +60,10 @@ impl Replicas {
         Ok(())
     }
 
-    /// Those there are now.
     pub(crate) fn load(&self) -> Guard<Arc<Vec<Arc<Replica>>>> {
         self.set.load()
     }
 
-    /// The replica of this identity.
     pub(crate) fn get(&self, key: ReplicaKey) -> Option<Arc<Replica>> {
         self.set.load().iter().find(|replica| replica.key == key).cloned()
     }
@@ -187,7 +181,6 @@ impl Default for Dice {
 }
 
 impl Dice {
-    /// The next one.
     pub(crate) fn roll(&self) -> u32 {
         let mut bits = self.0.get();
         bits ^= bits << 13;

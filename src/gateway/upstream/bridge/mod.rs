@@ -38,7 +38,6 @@ use protocol::version::{Era, Version};
 /// What the bridge to one upstream keeps; shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Bridge {
-    /// What is counted about it.
     pub series: BridgeSeries,
     /// The sessions of legacy clients with a modern server.
     pub as_legacy: as_legacy::LegacyFacade,
@@ -50,7 +49,6 @@ pub(crate) struct Bridge {
 /// Who makes a modern call that is bridged: an extension of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct BridgedCaller {
-    /// The identity of the principal; empty where nobody asked.
     pub principal: Arc<str>,
 }
 
@@ -77,7 +75,6 @@ impl Bridge {
         *self.upstream.lock() = Arc::downgrade(upstream);
     }
 
-    /// Where it leads to. `None`: nowhere any more.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.upstream.lock().upgrade()
     }
@@ -156,7 +153,6 @@ impl EventBody {
         Self { events: Box::pin(events), fault: None }
     }
 
-    /// The next piece.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

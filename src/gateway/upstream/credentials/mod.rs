@@ -43,7 +43,6 @@ pub(crate) struct Material {
 /// How an upstream is reached and what it is shown.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    /// What it was made of.
     pub material: Material,
     /// How its `https` URLs are reached.
     pub tls: Option<Arc<Connector>>,
@@ -56,16 +55,12 @@ pub(crate) struct Access {
 /// Why an upstream cannot be reached as configured. Shows nothing of a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// A secret cannot be read.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// A certificate, or what goes with it.
     #[error(transparent)]
     Tls(#[from] SettingsError),
-    /// What was read cannot stand in a header.
     #[error("the secret for `{0}` cannot stand in a header: it has to be one line of visible characters")]
     Header(HeaderName),
-    /// The URL of a token endpoint that HTTP cannot express.
     #[error("the token URL cannot be called")]
     TokenUrl,
 }

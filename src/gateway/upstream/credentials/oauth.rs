@@ -111,7 +111,6 @@ struct OAuthErrorBody {
 }
 
 impl AccessTokens {
-    /// None is fetched yet.
     pub(super) fn new(
         upstream: &str,
         oauth: &OAuth,

@@ -49,19 +49,15 @@ impl Rules {
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakerState {
-    /// Requests pass.
     Closed,
-    /// Requests are refused.
     Open,
     /// One request at a time passes.
     HalfOpen,
 }
 
 impl BreakerState {
-    /// All of them.
     pub(crate) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
-    /// The word for metrics.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -87,11 +83,9 @@ pub(crate) enum Pass {
 pub(crate) enum RequestFault {
     /// There was no connection, it broke, or what came on it was no answer.
     Broken,
-    /// There was no answer in time.
     TimedOut,
 }
 
-/// Decides which requests one replica gets.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     state: AtomicU8,
@@ -115,7 +109,6 @@ impl Breaker {
         Self { closed_ms: AtomicU64::new(now_ms), ..Self::default() }
     }
 
-    /// Its state.
     pub(crate) fn state(&self) -> BreakerState {
         match self.state.load(Ordering::Acquire) {
             0 => BreakerState::Closed,

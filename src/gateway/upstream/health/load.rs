@@ -7,24 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One answered request, above the requests on their way.
 const ANSWERED: u64 = 1 << 32;
 
-/// The load of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct Load(AtomicU64);
 
 impl Load {
-    /// A request goes out.
     pub(crate) fn begin(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The request is no longer in flight.
     pub(crate) fn end(&self, is_answered: bool) {
         let change = if is_answered { ANSWERED - 1 } else { u64::MAX };
         // Wraps: minus one is the largest number.
         self.0.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Requests on their way.
     pub(crate) fn in_flight(&self) -> u64 {
         self.0.load(Ordering::Relaxed) % ANSWERED
     }

@@ -16,7 +16,6 @@ pub(crate) fn clock_ms(now: Instant) -> u64 {
     millis(now.saturating_duration_since(*START)).saturating_add(1)
 }
 
-/// A duration in milliseconds.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -40,17 +40,14 @@ const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// How the connections of one kind of upstream are made.
 pub(crate) trait Connect {
-    /// The sessions that are open.
     fn sessions(&self) -> &MuxSessions;
 
     /// The connection for modern requests of this caller. `None`: there is no such thing.
     async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError>;
 
-    /// Answers `initialize`.
     async fn initialize(&self, asking: ConnectRequest<'_>, post: MuxPost<'_>)
     -> Result<Reply, UpstreamError>;
 
-    /// Answers a message within a session.
     async fn post(&self, seat: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
         pass(&seat.pipe, seat.session, post).await
     }
@@ -61,42 +58,33 @@ pub(crate) trait Connect {
     }
 }
 
-/// Who wants a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectRequest<'a> {
-    /// The thread that will run it.
     pub client: &'a Client,
-    /// The upstream.
     pub upstream: &'a Upstream,
     /// The principal, for which sessions are told apart.
     pub caller: Option<&'a HeaderValue>,
-    /// When it is too late.
     pub deadline: Instant,
 }
 
 /// A message that was posted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MuxPost<'a> {
-    /// The message, as its caller wrote it.
     pub message: &'a Bytes,
     /// What was found in it.
     pub envelope: &'a Envelope,
-    /// What it came with.
     pub headers: &'a HeaderMap,
     /// Whether the gateway itself asks.
     pub is_own: bool,
     /// The era in which the message was written.
     pub era: Era,
-    /// Nesting of a message.
     pub json_depth_max: usize,
-    /// When it is too late for an answer.
     pub deadline: Instant,
     /// Told once it has its place among what the connection is sent.
     pub sending: Option<&'a Sending>,
 }
 
 impl MuxPost<'_> {
-    /// Whether its method is this.
     pub(crate) fn is(&self, method: &str) -> bool {
         self.envelope.method.as_ref().is_some_and(|literal| literal.equals(self.message, method))
     }
@@ -245,19 +233,16 @@ pub(crate) async fn open_session(
     Ok(reply)
 }
 
-/// A reply without a body.
 pub(crate) fn empty(status: StatusCode) -> Reply {
     let mut response = Response::new(());
     *response.status_mut() = status;
     Reply { head: response.into_parts().0, body: Incoming::Whole(None), lease: None, replica: None }
 }
 
-/// A JSON reply.
 pub(crate) fn json(answer: Bytes) -> Reply {
     respond(JSON, Incoming::Whole(Some(answer)))
 }
 
-/// A reply of server-sent events.
 pub(crate) fn stream(events: Incoming) -> Reply {
     respond(SSE, events)
 }
@@ -302,7 +287,6 @@ fn respond(media: HeaderValue, body: Incoming) -> Reply {
     Reply { head: response.into_parts().0, body, lease: None, replica: None }
 }
 
-/// The events of a reply, while they come.
 #[derive(Debug)]
 pub(crate) struct Body {
     first: Option<Bytes>,
@@ -315,7 +299,6 @@ impl Body {
         Self { first, rest, _in_flight: in_flight }
     }
 
-    /// The next piece.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenReply>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(first)));
@@ -337,12 +320,10 @@ impl CloseOnDrop {
         Self { pipe, is_kept: false }
     }
 
-    /// The connection.
     pub(crate) fn pipe(&self) -> &MuxConnection {
         &self.pipe
     }
 
-    /// It does not end.
     pub(crate) fn keep(mut self) -> MuxConnection {
         self.is_kept = true;
         self.pipe.clone()

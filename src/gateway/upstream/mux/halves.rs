@@ -28,11 +28,9 @@ pub(crate) struct ReadHalf {
 /// What became of a message that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// It went where it belongs.
     Delivered,
     /// It is a message, but it belongs to nobody.
     Unasked,
-    /// It is no message.
     Garbage,
 }
 
@@ -61,7 +59,6 @@ pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, pipe: &MuxConnection) -> 
 }
 
 impl ReadHalf {
-    /// Takes in a message.
     pub(crate) fn receive(&mut self, message: &Bytes) -> Disposition {
         let heard = hear(&mut self.scratch.0, message, self.pipe.0.bounds.json_depth_max);
         let Some(heard) = heard else { return Disposition::Garbage };
@@ -76,7 +73,6 @@ impl ReadHalf {
         }
     }
 
-    /// The pipe that it belongs to.
     pub(crate) fn pipe(&self) -> &MuxConnection {
         &self.pipe
     }
@@ -97,7 +93,6 @@ impl WriteHalf {
         self.outgoing.recv().await
     }
 
-    /// The next message, if there is one already.
     pub(crate) fn next_ready(&mut self) -> Option<Segments> {
         self.outgoing.try_recv().ok()
     }

@@ -31,19 +31,15 @@ pub(crate) struct SharedHost {
 /// Bounds of every connection.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Bytes of one message.
     pub message_bytes_max: usize,
-    /// Nesting of a message.
     pub json_depth_max: usize,
     /// All that the configuration says.
     pub all: config::Limits,
-    /// What is held is counted against.
     pub budget: Arc<ByteBudget>,
 }
 
 /// A thread's place for connections.
 pub(crate) struct Host {
-    /// What all threads share.
     pub shared: Arc<SharedHost>,
     /// Memory for reading what goes into a pipe.
     pub scratch: RefCell<Scratch>,
@@ -60,14 +56,12 @@ impl SharedHost {
         Arc::new(Self { children, limits: ArcSwap::from_pointee(Limits::of(config, budget)) })
     }
 
-    /// Takes up a new configuration.
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.children.set_max(config.limits.children_max);
         let budget = Arc::clone(&self.limits().budget);
         self.limits.store(Arc::new(Limits::of(config, &budget)));
     }
 
-    /// The bounds in force.
     pub(crate) fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
         self.limits.load()
     }
@@ -113,7 +107,6 @@ impl Host {
         })
     }
 
-    /// Runs a connection.
     pub(crate) fn run(&self, connection: impl Future<Output = ()> + 'static) {
         self.tasks.spawn(connection);
     }

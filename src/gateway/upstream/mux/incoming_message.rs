@@ -18,46 +18,37 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 pub(crate) enum IncomingKind {
     /// The answer to a call.
     Response {
-        /// Where its id stands.
         id: OwnNumber,
         /// Where it repeats it, as the id of a subscription.
         repeated: Option<Span>,
     },
     /// An answer that leaves in doubt what it says.
     Doubtful {
-        /// Where its id stands.
         id: OwnNumber,
     },
-    /// Progress of a call.
     Progress {
-        /// Where its token stands.
         token: OwnNumber,
     },
     /// A change that belongs to a subscription, which is a call.
     OfSubscription {
-        /// Where its id stands.
         id: OwnNumber,
     },
     /// `notifications/cancelled`.
     Cancelled {
-        /// Where it says which request it is about.
         id: OwnNumber,
     },
     /// A request to the client.
     Request {
-        /// Where its id stands.
         id: Span,
         /// Whether it only asks whether anybody is there.
         is_ping: bool,
     },
-    /// A line of the server's log.
     Log {
         /// How severe it is, where that is known.
         level: Option<Level>,
     },
     /// `notifications/resources/updated`
     Updated {
-        /// The resource.
         uri: Box<str>,
     },
     /// Any other notification.

@@ -11,7 +11,6 @@ use protocol::subscription::is_within;
 
 /// Messages that wait for a stream; of more, the oldest are dropped.
 const WAITING_MAX: usize = 256;
-/// How many bytes of messages may wait for a stream.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
 
 /// What takes the messages of one session that belong to no call.
@@ -26,7 +25,6 @@ pub(super) struct NotificationListener {
 }
 
 impl NotificationListener {
-    /// True while somebody reads the stream.
     pub(super) fn is_open(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| !stream.is_closed())
     }
@@ -44,7 +42,6 @@ impl NotificationListener {
         receiver
     }
 
-    /// Takes an event.
     pub(super) fn hear(&mut self, event: Bytes) {
         if let Some(stream) = self.stream.take() {
             match stream.send(Piece { data: event.clone(), is_answer: false }) {
@@ -69,7 +66,6 @@ impl NotificationListener {
         level.is_none_or(|level| level >= self.level.unwrap_or(Level::Info))
     }
 
-    /// Whether it subscribed to this resource.
     pub(super) fn is_subscribed(&self, uri: &str) -> bool {
         self.uris.contains(uri)
     }
@@ -79,17 +75,14 @@ impl NotificationListener {
         is_within(uri, &self.uris)
     }
 
-    /// It subscribes to a resource.
     pub(super) fn subscribe(&mut self, uri: &str) {
         self.uris.insert(uri.into());
     }
 
-    /// It does so no longer.
     pub(super) fn unsubscribe(&mut self, uri: &str) {
         self.uris.remove(uri);
     }
 
-    /// What it subscribed to.
     pub(super) fn uris(self) -> Vec<Box<str>> {
         self.uris.into_iter().collect()
     }

@@ -47,7 +47,6 @@ use protocol::version::Era;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnRequest;
 
-/// Messages that wait to be written.
 const OUTGOING_MAX: usize = 64;
 /// The session of a connection that carries only one.
 pub(crate) const ONLY_SESSION: u64 = 0;
@@ -57,7 +56,6 @@ pub(crate) const ONLY_SESSION: u64 = 0;
 pub(crate) struct MuxBounds {
     /// Bytes that wait for one reader, unless they are one message.
     pub waiting_bytes_max: usize,
-    /// Nesting of a message.
     pub json_depth_max: usize,
     /// What waits is counted against.
     pub budget: Arc<ByteBudget>,
@@ -79,15 +77,10 @@ struct MuxInner {
 /// A request on its way into a pipe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MuxRequest<'a> {
-    /// The session that it belongs to.
     pub session: u64,
-    /// The message.
     pub message: &'a Bytes,
-    /// What was found in it.
     pub envelope: &'a Envelope,
-    /// The headers it came with.
     pub headers: &'a HeaderMap,
-    /// Whether the gateway itself asks.
     pub is_own: bool,
     /// Its era: a modern call is cancelled when its reader goes, a legacy one runs on.
     pub era: Era,
@@ -152,7 +145,6 @@ impl MuxConnection {
         Ok((receiver, MuxCall { pipe: self.clone(), own, era, deadline }))
     }
 
-    /// Sends a notification or response.
     pub(crate) async fn tell(&self, message: Segments) -> Result<(), UpstreamError> {
         self.lock().used = Instant::now();
         self.0.outgoing.send(message).await.map_err(|_| UpstreamError::Unreachable)
@@ -191,7 +183,6 @@ impl MuxConnection {
         self.lock().kind = MuxKind::Shared;
     }
 
-    /// One more of the sessions that share the connection.
     pub(crate) fn add_session(&self) -> u64 {
         let mut state = self.lock();
         let session = state.next_session;
@@ -261,7 +252,6 @@ impl MuxConnection {
         self.try_tell(Segments::from(request));
     }
 
-    /// Asks the connection to end.
     pub(crate) fn close(&self) {
         self.close_if(|_| true);
     }
@@ -293,7 +283,6 @@ impl MuxConnection {
         self.0.closing.cancelled().await;
     }
 
-    /// True once the connection is gone, or about to go.
     pub(crate) fn is_over(&self) -> bool {
         self.0.gone.is_cancelled() || self.0.closing.is_cancelled()
     }

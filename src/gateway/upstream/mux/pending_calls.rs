@@ -28,7 +28,6 @@ pub(crate) struct PendingCall<H> {
     pub id: Bytes,
     /// The literal of its progress token, if it has one.
     pub token: Option<Bytes>,
-    /// The session that it belongs to.
     pub session: u64,
     /// What it is to the messages that name no call.
     pub role: CallRole,
@@ -62,7 +61,6 @@ impl<H> PendingCalls<H> {
         own
     }
 
-    /// The call of this id or progress token.
     pub(crate) fn get_mut(&mut self, own: u64) -> Option<&mut PendingCall<H>> {
         self.calls.get_mut(&own)
     }
@@ -108,7 +106,6 @@ impl<H> PendingCalls<H> {
         self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Own)
     }
 
-    /// Gives up what the gateway has asked.
     pub(crate) fn abandon_own(&mut self) {
         let is_own = |call: &PendingCall<H>| call.role == CallRole::Own && call.handle.is_some();
         let own: Vec<u64> = self.calls.iter().filter(|(_, call)| is_own(call)).map(|(own, _)| *own).collect();
@@ -124,7 +121,6 @@ impl<H> PendingCalls<H> {
         awaited.next().is_none().then_some(only)
     }
 
-    /// The newest call of a client that waits.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.awaited().next()
     }
@@ -139,7 +135,6 @@ impl<H> PendingCalls<H> {
         self.calls.len() == self.abandoned
     }
 
-    /// Takes all calls out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
         self.abandoned = 0;
         std::mem::take(&mut self.calls).into_values()

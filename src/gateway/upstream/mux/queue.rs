@@ -15,10 +15,8 @@ use crate::upstream::incoming::BrokenReply;
 /// What a message takes beside its bytes.
 const OVERHEAD_BYTES: usize = 64;
 
-/// A message on its way to the reader.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    /// Its bytes.
     pub data: Bytes,
     /// True if it is the answer to the call, and so the last.
     pub is_answer: bool,
@@ -90,14 +88,12 @@ impl PieceSender {
         self.pieces.closed().await;
     }
 
-    /// True once nobody reads.
     pub(crate) fn is_closed(&self) -> bool {
         self.pieces.is_closed()
     }
 }
 
 impl PieceReceiver {
-    /// The next message; `None` at a clean end.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BrokenReply>>> {
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
             Some((piece, _)) => {

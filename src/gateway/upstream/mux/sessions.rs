@@ -15,7 +15,6 @@ pub(crate) struct MuxSessions(Mutex<HashMap<Box<[u8]>, SessionHandle>>);
 /// A session and the connection that carries it.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionHandle {
-    /// The connection that carries it.
     pub pipe: MuxConnection,
     /// The number by which the connection knows the session.
     pub session: u64,
@@ -37,7 +36,6 @@ impl MuxSessions {
         Some(header)
     }
 
-    /// The session of this id, while its connection lives.
     pub(crate) fn get(&self, id: &HeaderValue) -> Option<SessionHandle> {
         let mut seats = self.0.lock();
         let seat = seats.get(id.as_bytes())?;
@@ -53,7 +51,6 @@ impl MuxSessions {
         self.0.lock().values().any(|seat| fits(&seat.pipe))
     }
 
-    /// Forgets a session.
     pub(crate) fn remove(&self, id: &HeaderValue) -> Option<SessionHandle> {
         self.0.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())
     }

@@ -96,7 +96,6 @@ impl MuxState {
         }
     }
 
-    /// Hands a message to whom it belongs to.
     pub(super) fn deliver(&mut self, heard: &IncomingKind, message: &Bytes) -> CallDelivery {
         let done = |is_done| if is_done { CallDelivery::Done } else { CallDelivery::Nobody };
         match heard {

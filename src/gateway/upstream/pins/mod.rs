@@ -149,7 +149,6 @@ impl Pins {
         self.publish(&inner, |current| current.standing = standing);
     }
 
-    /// True once what was kept has been read.
     pub(crate) fn is_open(&self) -> bool {
         self.current.load().standing == PinFileState::Open
     }
@@ -213,7 +212,6 @@ impl Pins {
         is_approved
     }
 
-    /// A round has ended.
     pub(crate) fn end_round(&self, result: Result<Round, UpstreamError>) {
         let mut inner = self.inner();
         match result {
@@ -252,7 +250,6 @@ impl Pins {
         std::mem::take(&mut self.inner().is_dirty)
     }
 
-    /// What is pinned has not been written down.
     pub(crate) fn set_dirty(&self) {
         self.inner().is_dirty = true;
     }
@@ -262,7 +259,6 @@ impl Pins {
         self.series.states.unwritten.set(i64::from(is_unwritten));
     }
 
-    /// The text of its file.
     pub(crate) fn text(&self) -> String {
         file::text_of(&self.inner().book)
     }

@@ -171,7 +171,6 @@ async fn open_at(
     })
 }
 
-/// Runs a session to its end.
 pub(super) async fn run(
     opened: SseConnection,
     host: Rc<Host>,

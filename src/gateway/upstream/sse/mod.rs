@@ -50,7 +50,6 @@ impl SseUpstream {
         self.retired.cancel();
     }
 
-    /// Whether the upstream is known to speak it.
     pub(crate) fn is_spoken(&self) -> bool {
         self.is_spoken.load(Ordering::Relaxed)
     }

@@ -43,7 +43,6 @@ use protocol::error::UpstreamError;
 /// How much of a line of a child is logged.
 const LOGGED_CHARS_MAX: usize = 1024;
 
-/// The child processes of one upstream.
 #[derive(Debug)]
 pub(crate) struct Children {
     name: String,
@@ -81,7 +80,6 @@ pub(crate) fn caller(identity: &str) -> Option<HeaderValue> {
 }
 
 impl Children {
-    /// No child yet.
     pub(crate) fn new(
         upstream: &config::Upstream,
         command: &Command,
@@ -104,7 +102,6 @@ impl Children {
         })
     }
 
-    /// What is counted of them.
     pub(crate) fn series(&self) -> &ChildSeries {
         &self.series
     }
@@ -143,7 +140,6 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    /// Starts a child on the caller's thread.
     fn start(self: &Arc<Self>, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
         if self.retired.is_cancelled() || asking.client.pipes.is_leaving() {
             return Err(UpstreamError::Unreachable);

@@ -16,7 +16,6 @@ pub(super) struct LogPace {
 /// Whether a line is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
-    /// It is; so many before it were not.
     Line {
         /// How many lines were left out since the last one.
         left_out: u64,

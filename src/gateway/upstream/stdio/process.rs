@@ -74,7 +74,6 @@ pub(super) struct RunningChild {
     _places: (QuotaPermit, QuotaPermit),
 }
 
-/// Starts the program.
 pub(super) fn start(
     command: &config::Command,
     secrets: &[(String, Secret)],
@@ -93,7 +92,6 @@ pub(super) fn start(
     Ok(RunningChild { child: Guarded::spawn(&mut building)?, _places: places })
 }
 
-/// Runs a child to its end.
 pub(super) async fn run(
     children: Arc<Children>,
     host: Rc<Host>,
@@ -276,7 +274,6 @@ async fn unneeded(children: &Children, host: &Host, pipe: &MuxConnection) {
     }
 }
 
-/// Counts a child while it runs.
 struct ChildGauge(prometheus::IntGauge);
 
 impl ChildGauge {

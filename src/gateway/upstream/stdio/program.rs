@@ -6,19 +6,14 @@ use std::path::{Path, PathBuf};
 
 use config::{Command, INHERITED};
 
-/// Why a program cannot be started.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProgramError {
-    /// There is no such file.
     #[error("there is no program {0}")]
     Missing(String),
-    /// No directory of `PATH` holds it.
     #[error("no directory of PATH holds a program {0}")]
     NotInPath(String),
-    /// It is no file, or must not be executed.
     #[error("{0} is not an executable file")]
     NotExecutable(String),
-    /// Its working directory is not there.
     #[error("there is no directory {0}")]
     Directory(String),
 }
@@ -31,7 +26,6 @@ pub(crate) fn environment(command: &Command) -> Vec<(OsString, OsString)> {
     inherited.chain(written).collect()
 }
 
-/// The file of the program.
 pub(crate) fn find(command: &Command) -> Result<PathBuf, ProgramError> {
     let Command { program, directory, .. } = command;
     if let Some(directory) = directory.as_deref().filter(|directory| !directory.is_dir()) {

@@ -9,7 +9,6 @@ const LOOP_STARTS: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// The vain starts of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
     vain: u32,

@@ -34,7 +34,6 @@ const PARAM: &str = "mcp-param-";
 /// How much of a failed reply is read to see whether it is a JSON-RPC error.
 const FAILED_BYTES_MAX: usize = 64 * 1024;
 
-/// A request of a client.
 pub(super) struct LegacyCall {
     pub(super) client: Client,
     pub(super) upstream: Arc<Upstream>,
@@ -54,9 +53,7 @@ pub(super) struct LegacyCall {
 
 /// The reply of the server, as far as its head tells.
 pub(super) enum LegacyReply {
-    /// One message.
     Message(Bytes, Reservation),
-    /// Several messages, as server-sent events.
     Events(Box<Messages>, Option<ConnectionLease>),
 }
 

@@ -48,7 +48,6 @@ impl ClientOffer {
         })
     }
 
-    /// The session of such a client.
     pub(super) fn session(&self) -> Arc<LegacySession> {
         let text = |object: &Bytes| String::from_utf8_lossy(object).into_owned();
         let info = self.client_info.as_ref().map(text);

@@ -28,7 +28,6 @@ use protocol::version::MODERN;
 
 /// How long a server may take to acknowledge.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How much of a refusal is read.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
 /// An acknowledged subscription. Dropped, it is over.
@@ -39,12 +38,10 @@ pub(super) struct Listen {
     _lease: Option<ConnectionLease>,
 }
 
-/// Why there is none.
 #[derive(Debug)]
 pub(super) enum ListenError {
     /// The server does not offer this.
     Refused,
-    /// It could not be asked.
     Failed(UpstreamError),
 }
 

@@ -58,7 +58,6 @@ use protocol::translation::input;
 /// As many sessions as a configuration may allow the gateway to have: its own bound is met before.
 const SESSIONS_MAX: usize = 10_000_000;
 
-/// The sessions of legacy clients.
 #[derive(Debug, Default)]
 pub(crate) struct LegacyFacade {
     sessions: Mutex<HashMap<Box<[u8]>, Arc<LegacySession>>>,
@@ -66,7 +65,6 @@ pub(crate) struct LegacyFacade {
 }
 
 impl LegacyFacade {
-    /// Whether it has the session of this id.
     pub(crate) fn has(&self, id: &HeaderValue) -> bool {
         self.sessions.lock().contains_key(id.as_bytes())
     }
@@ -79,7 +77,6 @@ impl LegacyFacade {
         }
     }
 
-    /// Keeps a session and returns its id.
     fn keep(&self, session: Arc<LegacySession>, series: &BridgeSeries) -> Result<HeaderValue, UpstreamError> {
         let id = random_name().ok_or(UpstreamError::Reset)?;
         let header = HeaderValue::from_str(&id).map_err(|_| UpstreamError::Reset)?;
@@ -104,7 +101,6 @@ impl LegacyFacade {
     }
 }
 
-/// Answers a legacy request.
 pub(crate) async fn answer(
     client: &Client,
     upstream: &Arc<Upstream>,
@@ -164,7 +160,6 @@ pub(crate) async fn answer(
     }
 }
 
-/// Opens a session.
 fn open(
     client: &Client,
     upstream: &Upstream,

@@ -35,7 +35,6 @@ const LATE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the end of a stream is waited for once the answer came on it.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A call on its way.
 pub(super) struct MrtrLoop {
     call: LegacyCall,
     underway: CallGuard,
@@ -52,24 +51,18 @@ pub(super) struct MrtrLoop {
 enum MrtrStage {
     /// The server is sent the request, with this in its `params`.
     Asking(String),
-    /// The server speaks.
     Reading(Box<Messages>, Option<ConnectionLease>),
-    /// The client is asked.
     Waiting(MrtrRound),
-    /// This answer is the last.
     Answered(Bytes),
     /// Only the end of the server's reply is missing.
     Ending(Box<Messages>, Option<ConnectionLease>),
     Over,
 }
 
-/// What the client is to see next.
 pub(super) enum MrtrEvent {
     /// That there is a stream of events.
     Begun,
-    /// Messages for the client, as server-sent events.
     Events(Bytes),
-    /// The answer, the last message.
     Answer(Bytes),
 }
 
@@ -198,7 +191,6 @@ impl MrtrLoop {
         }
     }
 
-    /// A message of the server.
     async fn take(&mut self, message: &Bytes) -> Result<Option<MrtrEvent>, UpstreamError> {
         let ids = Ids { own: &self.own_id, client: &self.call.id };
         let said = {

@@ -13,7 +13,6 @@ use protocol::translation::input::{Answer, Input, continuation};
 
 /// One round: what the client was asked, and what it answered.
 pub(super) struct MrtrRound {
-    /// When the client was asked.
     pub(super) since: Instant,
     asked: PendingQuestions,
     answers: mpsc::Receiver<(u64, Answer)>,
@@ -30,7 +29,6 @@ struct OpenQuestion {
     about: &'static str,
 }
 
-/// What came of an answer.
 pub(super) enum AnswerOutcome {
     /// It belongs to no question, or others are open; how long it is.
     More(usize),
@@ -65,7 +63,6 @@ impl MrtrRound {
         self.answers.recv().await
     }
 
-    /// Takes an answer.
     pub(super) fn take(&mut self, number: u64, answer: Answer) -> AnswerOutcome {
         let Some(at) = self.open.iter().position(|open| open.number == number) else {
             return AnswerOutcome::More(0);

@@ -31,7 +31,6 @@ const STEADY_AFTER: Duration = Duration::from_secs(30);
 type ListenResult = Result<(Listen, HashSet<Box<str>>), ListenError>;
 type ListenFuture = Pin<Box<dyn Future<Output = ListenResult>>>;
 
-/// The stream of one session.
 pub(super) struct NotificationStream {
     client: Client,
     bridge: Arc<Bridge>,
@@ -53,7 +52,6 @@ pub(super) struct NotificationStream {
     waiting: VecDeque<Bytes>,
 }
 
-/// What the stream has to act on next.
 enum Event {
     Over,
     Changed,

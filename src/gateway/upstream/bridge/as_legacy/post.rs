@@ -25,7 +25,6 @@ use protocol::method::Method;
 /// How long a subscription waits for its server to know of it.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A request within a session.
 pub(super) struct LegacyPost<'p> {
     pub(super) client: &'p Client,
     pub(super) upstream: &'p Arc<Upstream>,
@@ -37,7 +36,6 @@ pub(super) struct LegacyPost<'p> {
 }
 
 impl LegacyPost<'_> {
-    /// Answers it.
     pub(super) async fn answer(
         self,
         method: Method,

@@ -21,7 +21,6 @@ use protocol::level::Level;
 use protocol::translation::input::Answer;
 use protocol::translation::request::with_level;
 
-/// A legacy client's session with the bridge.
 #[derive(Debug)]
 pub(super) struct LegacySession {
     /// What every request says of the client, but for the level of log lines.
@@ -30,7 +29,6 @@ pub(super) struct LegacySession {
     pub(super) caller: Option<HeaderValue>,
     /// Over, with everything that is under way in it.
     pub(super) ended: CancellationToken,
-    /// The resources it wants to hear of.
     pub(super) subscribed: LegacySubscriptions,
     state: Mutex<LegacySessionState>,
 }

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 
 use protocol::subscription::is_within;
 
-/// The resources that one session is subscribed to.
 #[derive(Debug)]
 pub(super) struct LegacySubscriptions {
     uris: Mutex<BTreeSet<Box<str>>>,
@@ -71,7 +70,6 @@ impl LegacySubscriptions {
         *self.changed.borrow()
     }
 
-    /// All of them.
     pub(super) fn uris(&self) -> Vec<Box<str>> {
         self.uris.lock().iter().cloned().collect()
     }

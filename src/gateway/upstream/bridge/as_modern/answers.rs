@@ -36,7 +36,6 @@ const URL_CAPABILITY: &str = r#"{"elicitation":{"url":{}}}"#;
 pub(crate) struct CallAnswer {
     /// The status, where no stream has begun.
     pub status: StatusCode,
-    /// The message.
     pub message: Bytes,
 }
 

@@ -24,14 +24,11 @@ const ASKED_BY: [&str; 3] = ["elicitation", "sampling", "roots"];
 const OWN_HEADERS: [&str; 5] =
     ["content-type", "accept", "mcp-protocol-version", "mcp-method", "trunkline-caller"];
 
-/// A modern request.
 #[derive(Clone, Debug)]
 pub(crate) struct ModernCall {
-    /// Its method.
     pub method: Method,
     /// The message as the client sent it.
     pub message: Bytes,
-    /// What was found in it.
     pub envelope: Envelope,
     /// The literal of its id.
     pub id: Box<str>,
@@ -47,13 +44,11 @@ pub(crate) struct ModernCall {
     pub request_state: Option<Box<str>>,
     /// The client's answers, a JSON object.
     pub input_responses: Option<Bytes>,
-    /// Who calls.
     pub caller: BridgedCaller,
     /// Headers that go along to the server: trace context, and those the operator names.
     pub headers: HeaderMap,
     /// When the head of the reply is too late.
     pub deadline: Instant,
-    /// Whether the client takes questions.
     pub may_be_asked: bool,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
@@ -96,7 +91,6 @@ impl ModernCall {
         Some(call)
     }
 
-    /// Whether it is a request.
     pub(crate) fn is_request(&self) -> bool {
         self.envelope.kind == MessageKind::Request
     }

@@ -51,7 +51,6 @@ const LAST_PATIENCE: Duration = Duration::from_secs(2);
 const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "too many requests wait for this client" };
 const NO_ANSWER: NotAsked = NotAsked { code: -32000, message: "the client did not answer" };
 
-/// How a turn ended.
 pub(crate) enum CallEnd {
     /// The session can be used again.
     Clean,
@@ -135,7 +134,6 @@ enum DriverEvent {
     Cut,
 }
 
-/// Makes a call.
 pub(crate) async fn run(seat: &mut ExclusiveSession, attached: Box<CallReplySink>) -> CallEnd {
     if attached.is_closed() {
         return CallEnd::Clean;

@@ -33,7 +33,6 @@ pub(crate) type ClientAnswers = Vec<(Box<str>, Bytes)>;
 /// The way to a client.
 #[derive(Debug)]
 pub(crate) struct CallReplySink {
-    /// What it asked for.
     pub call: Arc<ModernCall>,
     sender: queue::PieceSender,
     end: Arc<ReplyEnd>,
@@ -68,7 +67,6 @@ impl CallReplySink {
         let _ = self.sender.send(Piece { data: Bytes::new(), is_answer: false });
     }
 
-    /// Tells a message.
     pub(crate) fn tell(&self, message: Bytes) -> Result<(), NotSent> {
         self.sender.send(Piece { data: message, is_answer: false })
     }
@@ -92,12 +90,10 @@ impl CallReplySink {
         self.sender.break_off();
     }
 
-    /// Completes once the client has left.
     pub(crate) async fn closed(&self) {
         self.sender.closed().await;
     }
 
-    /// Whether the client has left.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
@@ -150,7 +146,6 @@ impl CallReply {
         stream(Incoming::Translated(EventBody::new(events)))
     }
 
-    /// Why it ended without an answer.
     fn error(&self) -> UpstreamError {
         self.end.error.get().cloned().unwrap_or(UpstreamError::Reset)
     }

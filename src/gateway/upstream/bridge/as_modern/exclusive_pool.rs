@@ -40,11 +40,9 @@ pub(crate) struct SessionKey {
 /// How a client introduces itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BridgedClientInfo {
-    /// `name`
     pub name: String,
     /// `title`; empty: none.
     pub title: String,
-    /// `version`
     pub version: String,
 }
 
@@ -82,7 +80,6 @@ pub(crate) struct IdleGuard<'s> {
     number: u64,
 }
 
-/// Makes a call.
 pub(crate) async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
@@ -118,7 +115,6 @@ impl SessionKey {
         }
     }
 
-    /// How the client introduces itself.
     pub(crate) fn client_info(&self, client: &Client, depth_max: usize) -> BridgedClientInfo {
         let Some(info) = &self.client_info else {
             return BridgedClientInfo {

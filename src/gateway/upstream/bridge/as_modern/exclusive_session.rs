@@ -43,7 +43,6 @@ const COMMANDS_MAX: usize = 2;
 /// What a session is told.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Make this call.
     Call(Box<CallReplySink>),
     /// Go on with the call that waits.
     Resume(Box<CallReplySink>, ClientAnswers),
@@ -51,7 +50,6 @@ pub(crate) enum Command {
     Close,
 }
 
-/// An open session that serves one call at a time.
 pub(crate) struct ExclusiveSession {
     /// The way to it.
     pub link: Rc<SessionClient>,
@@ -72,13 +70,9 @@ pub(crate) struct ExclusiveSession {
 
 /// What a session is opened with.
 pub(crate) struct SessionSetup {
-    /// The thread's way to upstreams.
     pub client: Client,
-    /// The server.
     pub upstream: Arc<Upstream>,
-    /// What calls must have in common to use the session.
     pub key: Arc<SessionKey>,
-    /// Its place among all sessions.
     pub place: QuotaPermit,
 }
 

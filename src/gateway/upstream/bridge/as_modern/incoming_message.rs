@@ -11,11 +11,8 @@ use protocol::translation::question;
 /// What a message of the server means for the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IncomingMessage {
-    /// The answer to the call.
     Answer,
-    /// A request of the server.
     Request {
-        /// The literal of its id.
         id: Box<[u8]>,
         /// Whether it wants to know no more than whether somebody is there.
         is_ping: bool,
@@ -26,7 +23,6 @@ pub(crate) enum IncomingMessage {
     Log(Option<Level>),
     /// The server wants no answer any more to the request of this id, a literal.
     TakenBack(Box<[u8]>),
-    /// What an elicitation led to elsewhere is done.
     Elicited(Box<str>),
     /// Nothing that is for the client of a call.
     Other,

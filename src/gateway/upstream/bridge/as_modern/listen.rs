@@ -46,7 +46,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const OPENING_ID: u64 = 1;
 const COMMENT: &[u8] = b":\n\n";
 
-/// Opens the stream.
 pub(crate) async fn open(
     client: &Client,
     upstream: &Arc<Upstream>,

@@ -46,7 +46,6 @@ use crate::upstream::mux::exchange::empty;
 use protocol::error::UpstreamError;
 use protocol::method::Method;
 
-/// The sessions with the server.
 #[derive(Debug)]
 pub(crate) struct ModernFacade {
     /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
@@ -55,11 +54,9 @@ pub(crate) struct ModernFacade {
     pub seats: exclusive_pool::ExclusiveSessions,
     /// Calls that wait for their client's answers.
     pub parked: suspended::SuspendedCalls,
-    /// Those that calls share.
     pub shared: SharedSessions,
     /// How it introduced itself.
     pub servers: IntroductionCache,
-    /// Those of its tools that it runs as tasks alone.
     pub tools: TaskOnlyTools,
     /// Turns to tell it what nobody waits for.
     pub telling: Arc<Semaphore>,
@@ -95,7 +92,6 @@ impl ModernFacade {
     }
 }
 
-/// Opens a session.
 pub(crate) async fn open_session(
     asker: &Asker<'_>,
     upstream: &Upstream,
@@ -110,7 +106,6 @@ pub(crate) async fn open_session(
     Ok(opened?)
 }
 
-/// Answers a modern request.
 pub(crate) async fn answer(
     client: &Client,
     upstream: &Arc<Upstream>,

@@ -37,7 +37,6 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 /// Tells a client that its call is still under way.
 pub(crate) const COMMENT: &[u8] = b":\n\n";
 
-/// Makes a call.
 pub(crate) async fn call(
     client: &Client,
     upstream: &Arc<Upstream>,
@@ -68,9 +67,7 @@ pub(crate) async fn call(
 pub(crate) struct CallInProgress {
     /// This thread's way to the server.
     pub client: Client,
-    /// The server.
     pub upstream: Arc<Upstream>,
-    /// The client's request.
     pub call: Arc<ModernCall>,
     /// The literal of its id with the server, and of its progress token.
     pub id: Box<str>,
@@ -82,7 +79,6 @@ pub(crate) struct CallInProgress {
 }
 
 impl CallInProgress {
-    /// Begins a call in a session; nothing is sent yet.
     pub(crate) fn begin(
         client: &Client,
         upstream: &Arc<Upstream>,
@@ -193,7 +189,6 @@ async fn stream(running: CallInProgress, hearing: Box<ResponseReader>) -> Result
     Ok(events(first, under_way))
 }
 
-/// The events of a reply, while they come.
 fn events(first: Bytes, under_way: StreamedCall) -> Reply {
     let rest = stream::unfold((Some(first), under_way), |(first, mut under_way)| async move {
         if let Some(first) = first {
@@ -214,7 +209,6 @@ fn events(first: Bytes, under_way: StreamedCall) -> Reply {
     events_reply(EventBody::new(rest))
 }
 
-/// The reply whose body are these events.
 pub(crate) fn events_reply(events: EventBody) -> Reply {
     let mut reply = empty(http::StatusCode::OK);
     reply.head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -38,24 +38,19 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct SessionName {
     /// Its id; `None` for a server that gives none.
     pub id: Option<HeaderValue>,
-    /// The version that was agreed on.
     pub version: &'static str,
-    /// The replica that knows it.
     pub replica: Option<ReplicaKey>,
 }
 
 /// A request to the server, ready to be posted.
 #[derive(Debug)]
 pub(crate) struct BridgedRequest {
-    /// The message.
     pub message: Segments,
     /// The literal of its id.
     pub id: Box<str>,
-    /// What goes along with it.
     pub headers: HeaderMap,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
-    /// Executing it twice does no harm.
     pub is_safe_to_repeat: bool,
     /// When the head of the reply is too late, and the whole of one that is no stream.
     pub deadline: Instant,
@@ -71,16 +66,10 @@ pub(crate) enum ReplyStart {
     SessionLost,
 }
 
-/// What the reply brings next.
 #[derive(Debug)]
 pub(crate) enum StreamItem {
     /// A message; the answer, if `is_answer`.
-    Message {
-        /// The message without its framing.
-        message: Bytes,
-        /// Whether it answers the request.
-        is_answer: bool,
-    },
+    Message { message: Bytes, is_answer: bool },
     /// Nothing but that it is still there.
     Nothing,
 }
@@ -105,18 +94,15 @@ impl From<&initialize::InitializedSession> for SessionName {
 }
 
 impl SessionName {
-    /// For requests.
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
         SessionHeaders { id: self.id.as_ref(), version: self.version, replica: self.replica }
     }
 
-    /// The headers of a message in it.
     pub(crate) fn headers(&self) -> HeaderMap {
         legacy_headers(self.version, self.id.as_ref())
     }
 }
 
-/// Posts a request.
 pub(crate) async fn post(
     client: &Client,
     upstream: &Arc<Upstream>,

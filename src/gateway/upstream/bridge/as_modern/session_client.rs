@@ -38,11 +38,8 @@ const TOLD_BYTES_MAX: usize = 64 * 1024;
 /// The way to one session of a server.
 #[derive(Debug)]
 pub(crate) struct SessionClient {
-    /// The thread's way to upstreams.
     pub client: Client,
-    /// The bridge that the session belongs to.
     pub bridge: Arc<Bridge>,
-    /// The session.
     pub session: SessionName,
     upstream: RefCell<Arc<Upstream>>,
 }
@@ -52,7 +49,6 @@ pub(crate) struct SessionClient {
 pub(crate) enum ServerMessage {
     /// Its stream stands.
     Stands,
-    /// A message.
     Message(Bytes),
     /// Nothing but that it is still there.
     Nothing,
@@ -61,7 +57,6 @@ pub(crate) enum ServerMessage {
 }
 
 impl SessionClient {
-    /// The way to this session.
     pub(crate) fn new(client: &Client, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
         let (client, bridge) = (client.clone(), Arc::clone(&upstream.bridge));
         Rc::new(Self { client, bridge, session, upstream: RefCell::new(Arc::clone(upstream)) })
@@ -75,7 +70,6 @@ impl SessionClient {
         Arc::clone(&self.upstream.borrow())
     }
 
-    /// The bounds of now.
     pub(crate) fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.client.pipes.shared.limits())
     }
@@ -95,7 +89,6 @@ impl SessionClient {
         if told.status.is_success() { Ok(()) } else { Err(UpstreamError::SessionLost) }
     }
 
-    /// Ends the session.
     pub(crate) async fn close(&self, patience: Duration) {
         let SessionName { id, version, replica } = self.session.clone();
         let Some(id) = &id else { return };

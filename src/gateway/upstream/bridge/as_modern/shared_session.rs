@@ -49,11 +49,9 @@ pub(crate) struct SharedSessions {
     retired: CancellationToken,
 }
 
-/// The place of one session.
 #[derive(Debug, Default)]
 struct SharedSlot {
     session: OnceCell<Arc<SharedSession>>,
-    /// Why none could be opened.
     failed: OnceLock<UpstreamError>,
     users: AtomicUsize,
     /// Grows with every use.
@@ -65,7 +63,6 @@ struct SharedSlot {
 /// A session that all plain calls of one principal use.
 #[derive(Debug)]
 pub(crate) struct SharedSession {
-    /// How requests name it.
     pub name: SessionName,
     /// Calls that hear of their progress, by their ids.
     hearing: Mutex<HashMap<u64, queue::PieceSender>>,
@@ -76,7 +73,6 @@ pub(crate) struct SharedSession {
     _place: QuotaPermit,
 }
 
-/// The right to use a session.
 #[derive(Debug)]
 pub(crate) struct SessionUse {
     /// The session that may be used for as long as this lives.
@@ -120,7 +116,6 @@ impl Drop for SharedSessionGauge {
 }
 
 impl SharedSessions {
-    /// The principal's session, opened if there is none.
     pub(crate) async fn get(
         client: &Client,
         upstream: &Arc<Upstream>,

@@ -27,18 +27,15 @@ const TEXT_BYTES: usize = 2 * NUMBER_BYTES + BINDING_BYTES;
 #[derive(Debug, Default)]
 pub(crate) struct StateSeal(OnceLock<Option<SealingKeys>>);
 
-/// Whom and what a call belongs to: a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding([u8; BINDING_BYTES]);
 
 /// What a state says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestState {
-    /// Which call waits.
     pub parked: u64,
     /// Until when, in seconds of Unix time.
     pub expires_s: u64,
-    /// The digest of whom and what the call belongs to.
     pub binding: Binding,
 }
 

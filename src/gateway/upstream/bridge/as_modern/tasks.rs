@@ -58,7 +58,6 @@ const COMMENT: &[u8] = b":\n\n";
 pub(crate) struct TaskOnlyTools(Mutex<HashSet<Box<str>>>);
 
 impl TaskOnlyTools {
-    /// Whether this is one of them.
     pub(crate) fn has(&self, tool: &str) -> bool {
         self.0.lock().contains(tool)
     }
@@ -155,7 +154,6 @@ async fn answer_of(
 
 /// How a task stands.
 struct Task {
-    /// The literal of its id.
     id: Box<str>,
     is_under_way: bool,
     poll_interval: Duration,
@@ -218,7 +216,6 @@ impl TaskDriver {
         Self { running, task, pause, failures: 0, result: None, is_over: false }
     }
 
-    /// The next event for the client.
     async fn next(&mut self) -> Result<Bytes, UpstreamError> {
         loop {
             if let Some(hearing) = &mut self.result {
