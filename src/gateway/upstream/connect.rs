@@ -13,8 +13,9 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::exchange::Client;
-use super::pool::Connection;
+use super::pool::{Connection, ConnectionSlot};
 use super::{Replica, Upstream};
+use crate::telemetry::metrics::GaugeGuard;
 use net::framing::{Framed, Sender};
 use net::socket::{self, Observed};
 use net::tls::Fault;
@@ -40,7 +41,7 @@ impl Client {
             yield_now().await;
         }
         let counter = if is_stream { Rc::default() } else { Rc::clone(&self.open) };
-        let open = OpenConnection::new(&counter, upstream.series.connections.clone());
+        let open = (ConnectionSlot::new(counter), GaugeGuard::new(&upstream.series.connections));
         let connected = timeout(upstream.config.connect_timeout, async {
             let stream = replica.open().await?;
             socket::tune(&stream)?;
@@ -78,7 +79,7 @@ impl Client {
         &self,
         upstream: &Upstream,
         stream: S,
-        open: OpenConnection,
+        open: (ConnectionSlot, GaugeGuard),
         is_stream: bool,
     ) -> Result<Connection, UpstreamError> {
         let received_bytes = Rc::new(Cell::new(0));
@@ -123,25 +124,5 @@ impl From<io::Error> for NotConnected {
 impl From<Fault> for NotConnected {
     fn from(fault: Fault) -> Self {
         Self::Tls(fault)
-    }
-}
-
-struct OpenConnection {
-    open: Rc<Cell<usize>>,
-    gauge: prometheus::IntGauge,
-}
-
-impl OpenConnection {
-    fn new(open: &Rc<Cell<usize>>, gauge: prometheus::IntGauge) -> Self {
-        gauge.inc();
-        open.set(open.get() + 1);
-        Self { open: Rc::clone(open), gauge }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.gauge.dec();
-        self.open.set(self.open.get().saturating_sub(1));
     }
 }

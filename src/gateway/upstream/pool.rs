@@ -80,9 +80,17 @@ pub(crate) struct Connection {
     pub received_bytes: Rc<Cell<u64>>,
 }
 
-/// One of the connections that an upstream may have.
+/// One of the connections that an upstream, or a thread, may have.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot(Rc<Cell<usize>>);
+
+impl ConnectionSlot {
+    /// One more of those that are `open`, until it is dropped.
+    pub(crate) fn new(open: Rc<Cell<usize>>) -> Self {
+        open.set(open.get() + 1);
+        Self(open)
+    }
+}
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
@@ -220,8 +228,7 @@ impl ConnectionPools {
             let pool = pool.filter(|pool| !pool.idle.is_empty())?;
             pool.idle.remove(0);
         }
-        open.set(open.get() + 1);
-        Some(ConnectionSlot(open))
+        Some(ConnectionSlot::new(open))
     }
 
     /// Wraps a new connection.

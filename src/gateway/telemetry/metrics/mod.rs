@@ -22,7 +22,7 @@ pub(crate) mod vec;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prometheus::{Encoder as _, TextEncoder};
+use prometheus::{Encoder as _, IntGauge, TextEncoder};
 
 use self::declare::Families;
 use self::families::{
@@ -218,6 +218,23 @@ impl Metrics {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
+    }
+}
+
+/// Counts one in a gauge while it lives.
+#[derive(Debug)]
+pub(crate) struct GaugeGuard(IntGauge);
+
+impl GaugeGuard {
+    pub(crate) fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

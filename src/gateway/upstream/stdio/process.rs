@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::{Children, program};
 use crate::access::limit::byte_budget::Reservation;
 use crate::access::limit::quota::QuotaPermit;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
 use net::guardian::{self, Guarded};
@@ -102,7 +103,7 @@ pub(super) async fn run(
     let RunningChild { mut child, _places } = started;
     let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
     let since = Instant::now();
-    let counted = ChildGauge::new(&children);
+    let counted = GaugeGuard::new(&children.series.running);
     let pipe = ear.pipe().clone();
     let mut telling = pin!(tell(&children, stderr));
     let end = {
@@ -271,20 +272,5 @@ async fn unneeded(children: &Children, host: &Host, pipe: &MuxConnection) {
         () = children.retired() => {
             let _ = timeout(children.reply_timeout, until_idle()).await;
         }
-    }
-}
-
-struct ChildGauge(prometheus::IntGauge);
-
-impl ChildGauge {
-    fn new(children: &Children) -> Self {
-        children.series.running.inc();
-        Self(children.series.running.clone())
-    }
-}
-
-impl Drop for ChildGauge {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }

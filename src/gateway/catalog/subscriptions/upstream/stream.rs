@@ -7,11 +7,11 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method as HttpMethod, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use prometheus::IntGauge;
 use tokio::time::timeout_at;
 
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::Filter;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::ReplicaSelection;
 use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
@@ -42,7 +42,7 @@ pub(super) struct SubscriptionStream {
     /// When it was acknowledged.
     pub(super) since: Instant,
     reader: EventReader,
-    _counted: StreamGauge,
+    _counted: GaugeGuard,
 }
 
 #[derive(Debug)]
@@ -61,8 +61,6 @@ struct EventReader {
     /// Keeps the connection, which is never used again.
     _lease: Option<ConnectionLease>,
 }
-
-pub(super) struct StreamGauge(IntGauge);
 
 /// Opens a stream and waits until it is acknowledged.
 pub(super) async fn open(
@@ -119,7 +117,7 @@ pub(super) async fn open(
     };
     let acknowledged = timeout_at(deadline.into(), acknowledged).await;
     let acknowledged = acknowledged.unwrap_or(Err(SubscribeError::Failed(UpstreamError::TimedOut)))?;
-    let counted = StreamGauge::new(&upstream.series.listens);
+    let counted = GaugeGuard::new(&upstream.series.listens);
     Ok((SubscriptionStream { id, since: Instant::now(), reader, _counted: counted }, acknowledged))
 }
 
@@ -184,18 +182,5 @@ impl EventReader {
                 }
             }
         }
-    }
-}
-
-impl StreamGauge {
-    pub(super) fn new(gauge: &IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for StreamGauge {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }

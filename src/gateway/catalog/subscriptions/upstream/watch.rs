@@ -18,11 +18,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::promised::ListCapabilities;
-use super::stream::StreamGauge;
 use super::{LINGER, PAUSE_MAX, PAUSE_MIN, STEADY_AFTER, Thread};
 use crate::catalog::own_session::own_session;
 use crate::session::{SessionId, UpstreamSession};
 use crate::tables::subscriptions::feed::{Feed, Lane};
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
 use crate::upstream::changes::ChangedList;
@@ -112,7 +112,7 @@ enum WatchEnd {
 /// While it lives, the stream stands.
 struct StandingStreamGauge<'u> {
     upstream: &'u Upstream,
-    _counted: StreamGauge,
+    _counted: GaugeGuard,
 }
 
 impl Drop for StandingStreamGauge<'_> {
@@ -205,7 +205,7 @@ impl ResourceWatch {
             }
             GetResult::Doubtful => return self.doubt(upstream, session).await,
         };
-        let standing = StandingStreamGauge { upstream, _counted: StreamGauge::new(&upstream.series.listens) };
+        let standing = StandingStreamGauge { upstream, _counted: GaugeGuard::new(&upstream.series.listens) };
         tracing::debug!(upstream = upstream.config.name, has_gap = self.has_gap, "hearing of changes");
         self.was_open = true;
         let since = Instant::now();

@@ -25,6 +25,7 @@ use super::session_client::{CallExchange, ServerMessage, SessionClient};
 use super::state::Binding;
 use super::suspended;
 use crate::access::limit::byte_budget::Reservation;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::bridge::{Bridge, next_number};
 use crate::upstream::mux::queue::NotSent;
 use protocol::asking::{NO_METHOD, NotAsked};
@@ -77,12 +78,13 @@ struct Suspension {
     bridge: Arc<Bridge>,
     number: u64,
     until: Instant,
+    _counted: GaugeGuard,
 }
 
 impl Suspension {
     fn new(bridge: &Arc<Bridge>, number: u64, until: Instant) -> Self {
-        bridge.series.suspended.inc();
-        Self { bridge: Arc::clone(bridge), number, until }
+        let counted = GaugeGuard::new(&bridge.series.suspended);
+        Self { bridge: Arc::clone(bridge), number, until, _counted: counted }
     }
 
     /// Nobody can go on with it from now on. False: somebody does already.
@@ -94,7 +96,6 @@ impl Suspension {
 impl Drop for Suspension {
     fn drop(&mut self) {
         self.leave();
-        self.bridge.series.suspended.dec();
     }
 }
 

@@ -21,7 +21,7 @@ use super::incoming_message::{self, IncomingMessage};
 use super::response_reader::SessionName;
 use super::session_client::{self, ServerInitiated, SessionClient};
 use crate::access::limit::quota::QuotaPermit;
-use crate::telemetry::metrics::families::BridgeSeries;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Client;
 use crate::upstream::initialize::InitializeOffer;
@@ -65,7 +65,7 @@ pub(crate) struct ExclusiveSession {
     pub retired: CancellationToken,
     /// It makes room for another.
     is_ousted: bool,
-    _counted: SessionGauge,
+    _counted: (GaugeGuard, QuotaPermit),
 }
 
 /// What a session is opened with.
@@ -76,29 +76,10 @@ pub(crate) struct SessionSetup {
     pub place: QuotaPermit,
 }
 
-/// A session among those that the metrics count.
-struct SessionGauge {
-    series: BridgeSeries,
-    _place: QuotaPermit,
-}
-
-impl SessionGauge {
-    fn new(series: &BridgeSeries, place: QuotaPermit) -> Self {
-        series.sessions.modern.inc();
-        Self { series: series.clone(), _place: place }
-    }
-}
-
-impl Drop for SessionGauge {
-    fn drop(&mut self) {
-        self.series.sessions.modern.dec();
-    }
-}
-
 /// Opens a session for this call, and keeps it for others.
 pub(crate) async fn run(opening: SessionSetup, attached: Box<CallReplySink>) {
     let SessionSetup { client, upstream, key, place } = opening;
-    let counted = SessionGauge::new(&upstream.bridge.series, place);
+    let counted = (GaugeGuard::new(&upstream.bridge.series.sessions.modern), place);
     let (own_commands, commands) = mpsc::channel(COMMANDS_MAX);
     let retired = upstream.bridge.as_modern.seats.retired.clone();
     // What opening takes is not held for as long as the session is: a call may wait there for its client.

@@ -15,9 +15,10 @@ use super::call::ModernCall;
 use super::multiplexed::{events_reply, failure, with_memory};
 use super::position::{self, StreamPosition};
 use super::response_reader::{SessionName, with_asker};
-use super::shared_session::{SharedSessionGauge, apart};
+use super::shared_session::apart;
 use super::{answers, fire_and_forget};
 use crate::access::limit::quota::QuotaPermit;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::bridge::{BridgedCaller, EventBody};
@@ -225,7 +226,7 @@ struct ResourceSession {
     name: SessionName,
     /// The id of the last request.
     last_id: Cell<u64>,
-    held: Option<(SharedSessionGauge, QuotaPermit)>,
+    held: Option<(GaugeGuard, QuotaPermit)>,
 }
 
 impl ResourceSession {
@@ -242,7 +243,8 @@ impl ResourceSession {
             super::open_session(&asker, &upstream, offer, deadline).await
         });
         let opened = opened.await?;
-        let (name, held) = (SessionName::from(&opened), Some((SharedSessionGauge::new(&upstream), place)));
+        let held = Some((GaugeGuard::new(&upstream.bridge.series.sessions.modern), place));
+        let name = SessionName::from(&opened);
         let last_id = Cell::new(OPENING_ID);
         Ok(Self { client, upstream, uris: Vec::new(), opened: Some(opened), name, last_id, held })
     }

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use prometheus::IntGauge;
 use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::time::{sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +26,7 @@ use super::multiplexed::with_memory;
 use super::position::{self, StreamPosition};
 use super::response_reader::{SessionName, with_asker};
 use crate::access::limit::quota::QuotaPermit;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::bridge::BridgedCaller;
@@ -69,8 +69,7 @@ pub(crate) struct SharedSession {
     lost: CancellationToken,
     /// It makes room for another.
     ousted: CancellationToken,
-    _counted: SharedSessionGauge,
-    _place: QuotaPermit,
+    _held: (GaugeGuard, QuotaPermit),
 }
 
 #[derive(Debug)]
@@ -94,25 +93,6 @@ pub(crate) struct ProgressReceiver {
     /// The id, and the progress token.
     pub id: u64,
     session: Arc<SharedSession>,
-}
-
-/// Counts a shared session in the metrics while it lives.
-#[derive(Debug)]
-pub(crate) struct SharedSessionGauge(IntGauge);
-
-impl SharedSessionGauge {
-    /// Counts it.
-    pub(crate) fn new(upstream: &Upstream) -> Self {
-        let gauge = &upstream.bridge.series.sessions.modern;
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for SharedSessionGauge {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
 }
 
 impl SharedSessions {
@@ -297,8 +277,7 @@ async fn open(
         hearing: Mutex::default(),
         lost: CancellationToken::new(),
         ousted: CancellationToken::new(),
-        _counted: SharedSessionGauge::new(upstream),
-        _place: place,
+        _held: (GaugeGuard::new(&upstream.bridge.series.sessions.modern), place),
     });
     let keeper = Keeper {
         client: client.clone(),
