@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use memchr::memmem;
@@ -17,7 +16,7 @@ use tokio::time::timeout_at;
 
 use super::exchange::{Client, FireAndForget, Reply, RequestBody, SendOptions};
 use super::incoming::Incoming;
-use super::mux::OwnRequest;
+use super::mux::{self, OwnRequest};
 use super::own_id::{self, OwnId, SessionTag};
 use super::pool;
 use super::{ReplicaKey, ReplicaSelection, Upstream};
@@ -101,23 +100,25 @@ pub(crate) struct AskReply {
     pub replica: Option<ReplicaKey>,
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    /// In the memory of this thread, under these bounds.
+    pub(crate) fn of(client: &'a Client, limits: &'a mux::host::Limits) -> Self {
+        let scratch = &client.pipes.scratch;
+        Self { client, scratch, limits: &limits.all, budget: &limits.budget, aim: ReplicaSelection::Any }
+    }
+
     /// Sends a message and waits for the head of the reply.
     pub(crate) async fn post(
         &self,
         upstream: &Upstream,
         message: OneWayMessage,
     ) -> Result<Reply, UpstreamError> {
-        let OneWayMessage { mut headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let mut request = Request::new(RequestBody::from(Segments::from(body)));
+        let OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
+        let mut request = RequestBody::from(Segments::from(body)).posted(headers);
         request.extensions_mut().insert(OwnRequest);
         if !is_question {
             request.extensions_mut().insert(FireAndForget);
         }
-        *request.method_mut() = HttpMethod::POST;
-        *request.headers_mut() = headers;
         let delivery = SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
         self.client.send(upstream, request, delivery, Instant::now(), deadline).await
     }
@@ -177,25 +178,34 @@ impl Asker<'_> {
         }
     }
 
-    /// Ends a legacy session. `true` if the upstream says that it is gone.
-    pub(crate) async fn close_session(
+    /// Ends a legacy session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
+    pub(crate) async fn close(
         &self,
         upstream: &Upstream,
-        version: &'static str,
-        (session, replica): (&HeaderValue, Option<ReplicaKey>),
+        session: SessionHeaders<'_>,
         deadline: Instant,
-    ) -> Result<bool, UpstreamError> {
+    ) -> bool {
+        if session.id.is_none() {
+            return true;
+        }
         let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
         request.extensions_mut().insert(FireAndForget);
         *request.method_mut() = HttpMethod::DELETE;
-        *request.headers_mut() = legacy_headers(version, Some(session));
-        let delivery = SendOptions { is_safe_to_repeat: true, aim: self.aim_at(replica), asked: None };
-        let reply = self.client.send(upstream, request, delivery, Instant::now(), deadline).await?;
+        *request.headers_mut() = legacy_headers(session.version, session.id);
+        let delivery =
+            SendOptions { is_safe_to_repeat: true, aim: self.aim_at(session.replica), asked: None };
+        let reply = match self.client.send(upstream, request, delivery, Instant::now(), deadline).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
+                return false;
+            }
+        };
         let Reply { head, mut body, lease, .. } = reply;
         if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
             pool::give_back(lease, Instant::now());
         }
-        Ok(head.status.is_success() || head.status == StatusCode::NOT_FOUND)
+        head.status.is_success() || head.status == StatusCode::NOT_FOUND
     }
 
     fn aim_at(&self, session: Option<ReplicaKey>) -> ReplicaSelection {

@@ -4,14 +4,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use tokio::time::timeout_at;
 
+use super::exchange::{Client, Reply};
 use super::incoming::Incoming;
+use super::{Upstream, pool};
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
 use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
+use protocol::media::{Media, media_of};
+
+/// How much of a failed reply is read to see whether it is an error of JSON-RPC.
+const FAILED_BYTES_MAX: usize = 64 * 1024;
 
 /// Reads a reply that must be complete before it can be handed on, and counts it as long as it is held.
 pub(crate) async fn collect(
@@ -44,4 +52,47 @@ pub(crate) async fn collect(
     let whole: Result<Bytes, Error> =
         timeout_at(deadline.into(), read).await.unwrap_or(Err(UpstreamError::TimedOut.into()));
     Ok((whole?, held))
+}
+
+/// Reads the answer in a reply that is no stream, and says what it says of the replica. What comes with another status
+/// than success may be anything.
+pub(crate) async fn collect_answer(
+    client: &Client,
+    upstream: &Upstream,
+    reply: Reply,
+    deadline: Instant,
+    is_answer: impl Fn(&Bytes) -> bool,
+) -> Result<(Bytes, Reservation), UpstreamError> {
+    let Reply { head, mut body, mut lease, .. } = reply;
+    let limits = client.limits();
+    let bytes_max = if head.status.is_success() { limits.message_bytes_max } else { FAILED_BYTES_MAX };
+    let (whole, held) = match collect(&mut body, bytes_max, deadline, &limits.budget).await {
+        Ok(collected) => collected,
+        Err(Error::Upstream(error)) => {
+            pool::note_error(lease.as_mut(), &error);
+            return Err(error);
+        }
+        Err(_) => return Err(UpstreamError::TooManyConnections),
+    };
+    if head.status.is_success() && !is_answer(&whole) {
+        // The connection is out of step.
+        upstream.series.mismatched.inc();
+        pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
+        return Err(UpstreamError::Nonsense);
+    }
+    if head.status.is_server_error()
+        && media_of(&head.headers) == Media::Json
+        && let Some(lease) = &mut lease
+    {
+        // An error of JSON-RPC is an answer, whatever its status.
+        let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
+        lease.in_flight.decide(is_busy || is_answer(&whole));
+    }
+    pool::give_back(lease, Instant::now());
+    Ok((whole, held))
+}
+
+/// How long a busy server wants to be let be.
+pub(crate) fn retry_after_s(headers: &HeaderMap) -> Option<u32> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }

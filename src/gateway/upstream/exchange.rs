@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::timeout_at;
 
@@ -23,7 +23,7 @@ use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::incoming::Incoming;
 use super::mux;
-use super::mux::host::Host;
+use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools, ReplicaRequest};
 use super::sending::Sending;
 use super::{ReplicaKey, ReplicaSelection, Transport, Upstream};
@@ -31,6 +31,8 @@ use crate::telemetry::calls::Asked;
 use crate::telemetry::trace::Trail;
 use net::tasks::Tasks;
 use protocol::error::{Error, UpstreamError};
+use protocol::json::Scratch;
+use protocol::media::{Media, media_of};
 use protocol::splice::Segments;
 
 /// A large message is handed to its connection in pieces, which bounds what is copied ahead of the socket.
@@ -62,6 +64,13 @@ pub(crate) struct Reply {
     /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
     pub lease: Option<ConnectionLease>,
     pub replica: Option<ReplicaKey>,
+}
+
+impl Reply {
+    /// Whether it is a success, and consists of server-sent events.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.head.status.is_success() && media_of(&self.head.headers) == Media::Sse
+    }
 }
 
 /// A thread's way to its upstreams.
@@ -96,6 +105,17 @@ pub(crate) struct Destination<'a> {
 }
 
 impl Client {
+    /// The bounds in force.
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        Arc::clone(&self.pipes.shared.limits())
+    }
+
+    /// Reads JSON in this thread's memory for it, as deep as it may be nested.
+    pub(crate) fn read_json<T>(&self, read: impl FnOnce((&mut Scratch, usize)) -> T) -> T {
+        let depth_max = self.pipes.shared.limits().json_depth_max;
+        read((&mut self.pipes.scratch.borrow_mut(), depth_max))
+    }
+
     /// Sends `request`, which needs a method but neither target nor `Host`, at `now` and waits until `deadline` for the head of
     /// the reply.
     pub(crate) async fn send(
@@ -371,6 +391,18 @@ pub(crate) struct RequestBody {
     pub message: Segments,
     /// Told how far it has come, where somebody must not overtake it.
     pub sending: Option<Arc<Sending>>,
+}
+
+impl RequestBody {
+    /// The request that posts it with these headers, and takes any kind of reply.
+    pub(crate) fn posted(self, mut headers: HeaderMap) -> Request<Self> {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let mut request = Request::new(self);
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = headers;
+        request
+    }
 }
 
 impl From<Segments> for RequestBody {

@@ -9,11 +9,13 @@ use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use tokio::time::timeout;
 
 use super::Upstream;
 use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
 use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
 use super::incoming::Incoming;
+use super::pool::{self, ConnectionLease};
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
 use protocol::error::UpstreamError;
 use protocol::media::{Media, media_of};
@@ -29,6 +31,8 @@ const RETRY_MAX: Duration = Duration::from_mins(5);
 /// How long an upstream may take to say whether it knows a session.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// How long the end of a stream is waited for after its answer.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 /// A longer event id is not remembered: it has to fit into a header.
 const EVENT_ID_BYTES_MAX: usize = 1024;
 
@@ -129,13 +133,43 @@ pub(crate) struct Messages {
     /// Bytes of an event that is not complete.
     begun_bytes: usize,
     held: Option<Reservation>,
+    /// The connection that belongs to the stream, and is closed with it unless it is given back.
+    lease: Option<ConnectionLease>,
 }
 
 impl Messages {
-    /// Reads `body`. Longer events than `event_bytes_max` end the stream; incomplete ones count against `budget`.
-    pub(crate) fn new(body: Incoming, event_bytes_max: usize, budget: &Arc<ByteBudget>) -> Self {
+    /// Reads a reply. Longer events than `event_bytes_max` end the stream; incomplete ones count against `budget`.
+    pub(crate) fn new(reply: Reply, event_bytes_max: usize, budget: &Arc<ByteBudget>) -> Self {
+        let Reply { body, lease, .. } = reply;
         let events = Events::new(event_bytes_max);
-        Self { body, events, budget: Arc::clone(budget), begun_bytes: 0, held: None }
+        Self { body, events, budget: Arc::clone(budget), begun_bytes: 0, held: None, lease }
+    }
+
+    /// [`Messages::new`] under the bounds in force on the thread of `client`.
+    pub(crate) fn of(client: &Client, reply: Reply) -> Self {
+        let limits = client.pipes.shared.limits();
+        Self::new(reply, limits.message_bytes_max, &limits.budget)
+    }
+
+    /// What is to be said of the replica after this error.
+    pub(crate) fn note_error(&mut self, error: &UpstreamError) {
+        pool::note_error(self.lease.as_mut(), error);
+    }
+
+    /// The stream has ended as it should: its connection can be used again.
+    pub(crate) fn give_back(&mut self) {
+        pool::give_back(self.lease.take(), Instant::now());
+    }
+
+    /// Reads what comes after an answer, so that the connection can be used again.
+    pub(crate) async fn drain(mut self) {
+        let rest = async {
+            while self.next().await?.is_some() {}
+            Ok::<_, UpstreamError>(())
+        };
+        if let Ok(Ok(())) = timeout(END_PATIENCE, rest).await {
+            self.give_back();
+        }
     }
 
     /// The next event; `None` at the end. What was read is kept if nobody waits for it any more.

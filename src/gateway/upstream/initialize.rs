@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::ask::{AskReply, AskRequest, Asker, SESSION_ID, legacy_headers};
+use super::ask::{AskReply, AskRequest, Asker, SESSION_ID, SessionHeaders, legacy_headers};
 use super::exchange::Client;
 use super::mux::exchange::CALLER;
 use super::stdio;
@@ -72,6 +72,13 @@ impl From<InitializeError> for UpstreamError {
             } => Self::Busy { status, retry_after_s: None },
             InitializeError::Refused { .. } => Self::Nonsense,
         }
+    }
+}
+
+impl InitializedSession {
+    /// As requests name it.
+    pub(crate) fn named(&self) -> SessionHeaders<'_> {
+        SessionHeaders { id: self.id.as_ref(), version: self.version.as_str(), replica: self.replica }
     }
 }
 
@@ -176,26 +183,9 @@ impl Closing {
         let scratch = RefCell::default();
         let asker = Asker { client, scratch: &scratch, limits, budget, aim: *aim };
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        if let Err(error) = asker.close_session(upstream, version.as_str(), (id, *replica), deadline).await {
-            tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
-        }
+        let session = SessionHeaders { id: Some(id), version: version.as_str(), replica: *replica };
+        asker.close(upstream, session, deadline).await;
     }
-}
-
-/// Closes a session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
-pub(crate) async fn close(
-    asker: &Asker<'_>,
-    upstream: &Upstream,
-    opened: &InitializedSession,
-    deadline: Instant,
-) -> bool {
-    let Some(session) = &opened.id else { return true };
-    let session = (session, opened.replica);
-    let closed = asker.close_session(upstream, opened.version.as_str(), session, deadline).await;
-    closed.unwrap_or_else(|error| {
-        tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
-        false
-    })
 }
 
 fn question(

@@ -84,13 +84,8 @@ fn close(hands: &FetchContext, upstream: &Arc<Upstream>, session: Arc<UpstreamSe
     let (hands, upstream) = (hands.clone(), Arc::clone(upstream));
     let tasks = hands.client.tasks.clone();
     tasks.spawn(async move {
-        let Some(id) = &session.id else { return };
         let scratch = RefCell::default();
         let (asker, deadline) = (hands.asker(&scratch), Instant::now() + CLOSE_TIMEOUT);
-        let named = (id, session.replica);
-        let closed = asker.close_session(&upstream, session.version.as_str(), named, deadline).await;
-        if let Err(error) = closed {
-            tracing::debug!(upstream = upstream.config.name, %error, "a session was not closed");
-        }
+        asker.close(&upstream, session.named(), deadline).await;
     });
 }

@@ -168,7 +168,7 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
         Ok(opened) => {
             // However long opening took.
             let closing = deadline.max(Instant::now() + initialize::CLOSE_TIMEOUT);
-            let is_closed = initialize::close(asker, upstream, &opened, closing).await;
+            let is_closed = asker.close(upstream, opened.named(), closing).await;
             // Each question may take a process of its own.
             let fresh_for =
                 if is_closed && !upstream.is_child() { Duration::ZERO } else { KEPT_SESSION_INTERVAL };

@@ -317,7 +317,7 @@ pub(super) async fn close(
     for (upstream, session) in left {
         let asker = asking.asker(&snapshot, ReplicaSelection::Probe);
         let deadline = Instant::now() + upstream.config.replicas.health.timeout;
-        initialize::close(&asker, &upstream, &session, deadline).await;
+        asker.close(&upstream, session.named(), deadline).await;
     }
 }
 

@@ -28,7 +28,7 @@ use http::HeaderValue;
 use crate::context::worker::{View, Worker};
 use crate::session::{Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
 use crate::upstream::Upstream;
-use crate::upstream::ask::{AskRequest, legacy_headers};
+use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
 use crate::upstream::initialize::{InitializeError, InitializeOffer};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::initialize::Initialize;
@@ -331,12 +331,8 @@ pub(crate) fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc
         let close =
             async |(upstream, (id, replica), version): (Arc<Upstream>, (HeaderValue, _), LegacyVersion)| {
                 let deadline = Instant::now() + MESSAGE_TIMEOUT;
-                let asker = owner.asker(&view);
-                if let Err(error) =
-                    asker.close_session(&upstream, version.as_str(), (&id, replica), deadline).await
-                {
-                    tracing::debug!(upstream = upstream.config.name, %error, "a session was not closed");
-                }
+                let session = SessionHeaders { id: Some(&id), version: version.as_str(), replica };
+                owner.asker(&view).close(&upstream, session, deadline).await;
             };
         stream::iter(closing).for_each_concurrent(CLOSING_MAX, close).await;
     });

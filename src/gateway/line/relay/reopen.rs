@@ -15,8 +15,6 @@ use crate::context::worker::Worker;
 use crate::upstream::ask::legacy_headers;
 use crate::upstream::exchange::{Reply, RequestBody, SendOptions};
 use protocol::error::UpstreamError;
-use protocol::media::Media;
-use protocol::media::media_of;
 use protocol::splice::Segments;
 
 /// How often it is tried.
@@ -61,7 +59,7 @@ async fn reopen(
         let delivery =
             SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
         match worker.client.send(&upstream, request, delivery, now, deadline).await {
-            Ok(reply) if reply.head.status.is_success() && media_of(&reply.head.headers) == Media::Sse => {
+            Ok(reply) if reply.is_stream() => {
                 upstream.series.resumed.inc();
                 return Ok(reply);
             }

@@ -21,13 +21,12 @@ use crate::upstream::exchange::{Client, DedicatedConnection, Destination, Reply,
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
-use crate::upstream::pool::{self, ConnectionLease};
+use crate::upstream::pool;
 use crate::upstream::sending::Sending;
 use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
-use protocol::media::{Media, media_of};
 use protocol::splice::Segments;
 use protocol::sse::Event;
 use protocol::sse_endpoint::{Base, EndpointFault, resolve};
@@ -60,8 +59,6 @@ pub(super) struct SseConnection {
     replica: ReplicaKey,
     target: Uri,
     events: Messages,
-    /// The connection, closed with the stream.
-    lease: Option<ConnectionLease>,
 }
 
 /// What became of a message.
@@ -138,18 +135,15 @@ async fn open_at(
     request.extensions_mut().insert(DedicatedConnection);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let Reply { head, body, lease, .. } =
-        client.send_to(upstream, Destination { replica, target: None }, request, deadline).await?;
-    if let Some(error) = inconclusive(head.status) {
+    let reply = client.send_to(upstream, Destination { replica, target: None }, request, deadline).await?;
+    let status = reply.head.status;
+    if let Some(error) = inconclusive(status) {
         return Err(error.into());
     }
-    if !head.status.is_success() || media_of(&head.headers) != Media::Sse {
-        return Err(EndpointFault::NoStream(head.status.as_u16()).into());
+    if !reply.is_stream() {
+        return Err(EndpointFault::NoStream(status.as_u16()).into());
     }
-    let mut events = {
-        let limits = client.pipes.shared.limits();
-        Messages::new(body, limits.message_bytes_max, &limits.bounds().budget)
-    };
+    let mut events = Messages::of(client, reply);
     let endpoint = loop {
         let event = events.next().await.ok().flatten().ok_or(EndpointFault::Missing)?;
         if kind(&event) == b"endpoint" {
@@ -161,14 +155,7 @@ async fn open_at(
     let base = Base { host: &at.host, port: at.port, is_tls: at.tls.is_some(), target: &at.target };
     let reference = std::str::from_utf8(&endpoint).map_err(|_| EndpointFault::Malformed)?;
     let target = resolve(base, reference)?;
-    Ok(SseConnection {
-        client: client.clone(),
-        upstream: Arc::clone(upstream),
-        replica,
-        target,
-        events,
-        lease,
-    })
+    Ok(SseConnection { client: client.clone(), upstream: Arc::clone(upstream), replica, target, events })
 }
 
 pub(super) async fn run(
@@ -178,7 +165,7 @@ pub(super) async fn run(
     mut wire: WriteHalf,
     mut ear: ReadHalf,
 ) {
-    let SseConnection { client, upstream, replica, target, mut events, lease: _lease } = opened;
+    let SseConnection { client, upstream, replica, target, mut events } = opened;
     let (pipe, name) = (ear.pipe().clone(), &upstream.config.name);
     let to = Destination { replica, target: Some(&target) };
     let mut over = pin!(async {

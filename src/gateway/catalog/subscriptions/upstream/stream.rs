@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
@@ -128,13 +127,7 @@ fn request(ask: &Filter, id: &str) -> Request<RequestBody> {
         ask.uris.iter().map(|uri| &**uri),
         ask.task_ids.iter().map(|task| &**task),
     );
-    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::from(body))));
-    *request.method_mut() = HttpMethod::POST;
-    let mut headers = modern_headers(MODERN[0], Method::Listen);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    *request.headers_mut() = headers;
-    request
+    RequestBody::from(Segments::from(Bytes::from(body))).posted(modern_headers(MODERN[0], Method::Listen))
 }
 
 /// What an answer that opens no stream means: that there is nothing to be had, or that it may work later.

@@ -26,7 +26,6 @@ use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
 use crate::upstream::changes::ChangedList;
-use crate::upstream::exchange::Reply;
 use crate::upstream::get_stream::{self, GetResult, Messages};
 use crate::upstream::initialize::InitializeOffer;
 use net::jitter::jittered;
@@ -209,9 +208,7 @@ impl ResourceWatch {
         tracing::debug!(upstream = upstream.config.name, has_gap = self.has_gap, "hearing of changes");
         self.was_open = true;
         let since = Instant::now();
-        // The connection belongs to the stream, and is closed with it.
-        let Reply { body, lease: _lease, .. } = reply;
-        let messages = Messages::new(body, thread.limits().reply_bytes_max, &thread.state.buffered);
+        let messages = Messages::new(reply, thread.limits().reply_bytes_max, &thread.state.buffered);
         let ended = self.read(upstream, named, messages).await;
         drop(standing);
         if since.elapsed() >= STEADY_AFTER {

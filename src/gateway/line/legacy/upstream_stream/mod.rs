@@ -283,15 +283,13 @@ impl Listening {
     }
 
     async fn read(&mut self, reply: Reply) -> EventsEnd {
-        // The connection belongs to the stream, and is closed with it.
-        let Reply { body, lease, .. } = reply;
         let bytes_max = self.worker.limits().reply_bytes_max;
-        let mut messages = Messages::new(body, bytes_max, &self.worker.state.buffered);
+        let mut messages = Messages::new(reply, bytes_max, &self.worker.state.buffered);
         let heard = Arc::clone(&self.heard.heard);
-        let ended = loop {
+        loop {
             let event = tokio::select! {
                 event = messages.next() => event,
-                after = heard.resumed() => break EventsEnd::Resumed(after),
+                after = heard.resumed() => return EventsEnd::Resumed(after),
             };
             match event {
                 Ok(Some(event)) => {
@@ -299,18 +297,16 @@ impl Listening {
                     self.retry = get_stream::retry(&event).unwrap_or(self.retry);
                     wait_for_room(&self.desk).await;
                     let view = self.worker.view();
-                    let Some(session) = self.in_session(&view) else { break EventsEnd::Unknown };
+                    let Some(session) = self.in_session(&view) else { return EventsEnd::Unknown };
                     match events::hand_on(&self.worker, &session, event) {
                         Ok(id) => self.after = id.or(self.after.take()),
-                        Err(error) => break EventsEnd::Failed(error),
+                        Err(error) => return EventsEnd::Failed(error),
                     }
                 }
-                Ok(None) => break EventsEnd::Closed,
-                Err(error) => break EventsEnd::Failed(error),
+                Ok(None) => return EventsEnd::Closed,
+                Err(error) => return EventsEnd::Failed(error),
             }
-        };
-        drop(lease);
-        ended
+        }
     }
 
     fn is_needed(&self) -> bool {

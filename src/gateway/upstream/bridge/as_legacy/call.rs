@@ -4,21 +4,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::session::LegacySession;
 use crate::access::limit::byte_budget::Reservation;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
-use crate::upstream::body::collect;
+use crate::upstream::body::{collect_answer, retry_after_s};
 use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::exchange::CALLER;
-use crate::upstream::pool::{self, ConnectionLease};
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::error::{Error, UpstreamError};
+use protocol::error::UpstreamError;
 use protocol::header::encode_value;
 use protocol::json::Document;
 use protocol::media::{Media, media_of};
@@ -31,8 +29,6 @@ use protocol::version::MODERN;
 const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAM: &str = "mcp-param-";
-/// How much of a failed reply is read to see whether it is a JSON-RPC error.
-const FAILED_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) struct LegacyCall {
     pub(super) client: Client,
@@ -54,7 +50,7 @@ pub(super) struct LegacyCall {
 /// The reply of the server, as far as its head tells.
 pub(super) enum LegacyReply {
     Message(Bytes, Reservation),
-    Events(Box<Messages>, Option<ConnectionLease>),
+    Events(Box<Messages>),
 }
 
 impl LegacyCall {
@@ -107,9 +103,7 @@ impl LegacyCall {
         deadline: Instant,
     ) -> Result<LegacyReply, UpstreamError> {
         let body = self.body(added, own_id)?;
-        let mut request = Request::new(RequestBody::from(body));
-        *request.method_mut() = HttpMethod::POST;
-        *request.headers_mut() = self.headers.clone();
+        let mut request = RequestBody::from(body).posted(self.headers.clone());
         self.mirror(request.headers_mut());
         if let Some(extensions) = self.extensions.take() {
             *request.extensions_mut() = extensions;
@@ -155,40 +149,19 @@ impl LegacyCall {
         own_id: &str,
         deadline: Instant,
     ) -> Result<LegacyReply, UpstreamError> {
-        let Reply { head, mut body, mut lease, .. } = reply;
-        let (status, media) = (head.status, media_of(&head.headers));
-        let (bytes_max, budget) = {
-            let limits = self.client.pipes.shared.limits();
-            (limits.message_bytes_max, Arc::clone(&limits.budget))
-        };
+        if reply.is_stream() {
+            return Ok(LegacyReply::Events(Box::new(Messages::of(&self.client, reply))));
+        }
+        let (status, media) = (reply.head.status, media_of(&reply.head.headers));
+        let retry_after_s = retry_after_s(&reply.head.headers);
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             return Err(UpstreamError::Credentials);
         }
-        if media == Media::Sse && status.is_success() {
-            return Ok(LegacyReply::Events(Box::new(Messages::new(body, bytes_max, &budget)), lease));
-        }
         if media == Media::Json {
-            let bytes_max = if status.is_success() { bytes_max } else { FAILED_BYTES_MAX };
-            let collected = collect(&mut body, bytes_max, deadline, &budget).await;
-            let (message, held) = collected.map_err(|error| {
-                let Error::Upstream(error) = error else { return UpstreamError::TooManyConnections };
-                pool::note_error(lease.as_mut(), &error);
-                error
-            })?;
-            let is_ours = self.is_answer(&message, own_id);
-            if status.is_success() && !is_ours {
-                self.upstream.series.mismatched.inc();
-                pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
-                lease = None;
-            }
-            let is_answer = status.is_success() || is_ours;
-            if status.is_server_error()
-                && let Some(lease) = &mut lease
-            {
-                lease.in_flight.decide(is_answer || status == StatusCode::SERVICE_UNAVAILABLE);
-            }
-            pool::give_back(lease, Instant::now());
-            if is_answer {
+            let is_ours = |message: &Bytes| self.is_answer(message, own_id);
+            let (message, held) =
+                collect_answer(&self.client, &self.upstream, reply, deadline, is_ours).await?;
+            if status.is_success() || is_ours(&message) {
                 return Ok(LegacyReply::Message(message, held));
             }
         }
@@ -196,7 +169,12 @@ impl LegacyCall {
             // A server of the era that has its senses answers otherwise.
             self.upstream.facts.doubt();
         }
-        Err(failure(status, &head.headers))
+        Err(match status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                UpstreamError::Busy { status, retry_after_s }
+            }
+            _ => UpstreamError::Nonsense,
+        })
     }
 
     /// Whether the body of a failed reply is an answer to this request.
@@ -229,8 +207,6 @@ fn modern_headers(
     for name in stale.into_iter().chain([SESSION_ID, MCP_NAME]) {
         headers.remove(name);
     }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(MODERN[0]));
     headers.insert(MCP_METHOD, method);
     if let Some(name) = name.and_then(|name| HeaderValue::from_str(&encode_value(name)).ok()) {
@@ -240,17 +216,6 @@ fn modern_headers(
         headers.insert(CALLER, caller.clone());
     }
     headers
-}
-
-/// What a reply without an answer means.
-fn failure(status: StatusCode, headers: &HeaderMap) -> UpstreamError {
-    match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-            UpstreamError::Busy { status, retry_after_s: seconds }
-        }
-        _ => UpstreamError::Nonsense,
-    }
 }
 
 #[cfg(test)]
@@ -273,7 +238,9 @@ mod tests {
         }
         let method = HeaderValue::from_static("tools/call");
         let headers = modern_headers(headers, method, Some("ä"), &session);
-        let mut written: Vec<String> = headers
+        let request = RequestBody::from(Segments::from(Bytes::new())).posted(headers);
+        let mut written: Vec<String> = request
+            .headers()
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII")))
             .collect();

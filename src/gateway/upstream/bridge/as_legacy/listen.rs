@@ -5,21 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Method as HttpMethod, Request};
 use tokio::time::timeout_at;
 
 use super::session::LegacySession;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::bridge::next_number;
-use crate::upstream::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
+use crate::upstream::exchange::{Client, DedicatedConnection, RequestBody, SendOptions};
 use crate::upstream::get_stream::{self, Messages};
 use crate::upstream::mux::exchange::CALLER;
-use crate::upstream::pool::ConnectionLease;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
-use protocol::media::{Media, media_of};
 use protocol::method::Method;
 use protocol::splice::Segments;
 use protocol::subscription::{self, Heard, Lists, hear};
@@ -34,8 +30,6 @@ const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct Listen {
     id: String,
     messages: Box<Messages>,
-    /// Keeps the connection, which is never used again.
-    _lease: Option<ConnectionLease>,
 }
 
 #[derive(Debug)]
@@ -56,27 +50,23 @@ pub(super) async fn open(
     let uris = uris.iter().map(|uri| &**uri);
     let body = subscription::request(&id, Lists::default(), uris, std::iter::empty());
     let asked_bytes = body.len();
-    let mut request = Request::new(RequestBody::from(Segments::from(body)));
-    *request.method_mut() = HttpMethod::POST;
     let mut headers = modern_headers(MODERN[0], Method::Listen);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     if let Some(caller) = &session.caller {
         headers.insert(CALLER, caller.clone());
     }
-    *request.headers_mut() = headers;
+    let mut request = RequestBody::from(Segments::from(body)).posted(headers);
     request.extensions_mut().insert(DedicatedConnection);
     let now = Instant::now();
     let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
     let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
     let sent = client.send_as_it_is(&upstream, request, delivery, now, deadline).await;
-    let Reply { head, mut body, lease, .. } = sent.map_err(ListenError::Failed)?;
+    let mut reply = sent.map_err(ListenError::Failed)?;
     let (bytes_max, budget) = {
         let limits = client.pipes.shared.limits();
         (limits.message_bytes_max.max(asked_bytes.saturating_mul(2)), Arc::clone(&limits.budget))
     };
-    if !head.status.is_success() || media_of(&head.headers) != Media::Sse {
-        let answer = collect(&mut body, REFUSAL_BYTES_MAX, deadline, &budget).await;
+    if !reply.is_stream() {
+        let answer = collect(&mut reply.body, REFUSAL_BYTES_MAX, deadline, &budget).await;
         let answer = answer.map(|(answer, _)| answer).unwrap_or_default();
         return Err(match heard(&client, &answer, &id) {
             // Any other error of JSON-RPC but an internal one is about the request, which will not change.
@@ -84,8 +74,8 @@ pub(super) async fn open(
             _ => ListenError::Failed(UpstreamError::Nonsense),
         });
     }
-    let messages = Box::new(Messages::new(body, bytes_max, &budget));
-    let mut listen = Listen { id, messages, _lease: lease };
+    let messages = Box::new(Messages::new(reply, bytes_max, &budget));
+    let mut listen = Listen { id, messages };
     let acknowledged = async {
         loop {
             let message = listen.message().await.map_err(ListenError::Failed)?;

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, sleep_until};
 
 use super::call::{LegacyCall, LegacyReply};
 use super::mrtr_round::{AnswerOutcome, MrtrRound};
@@ -16,7 +16,6 @@ use super::tools;
 use crate::access::limit::byte_budget::Reservation;
 use crate::upstream::bridge::next_number;
 use crate::upstream::get_stream::{self, Messages};
-use crate::upstream::pool::{self, ConnectionLease};
 use protocol::error::{UpstreamError, error_body};
 use protocol::json::quote;
 use protocol::sse::{Event, data_event};
@@ -32,8 +31,6 @@ const CANCELLED: i32 = -32800;
 const REFUSED: i32 = -32603;
 /// How much longer than a client may take its answer is waited for: who gives the client up says so here, and may be late.
 const LATE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end of a stream is waited for once the answer came on it.
-const END_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct MrtrLoop {
     call: LegacyCall,
@@ -51,11 +48,11 @@ pub(super) struct MrtrLoop {
 enum MrtrStage {
     /// The server is sent the request, with this in its `params`.
     Asking(String),
-    Reading(Box<Messages>, Option<ConnectionLease>),
+    Reading(Box<Messages>),
     Waiting(MrtrRound),
     Answered(Bytes),
     /// Only the end of the server's reply is missing.
-    Ending(Box<Messages>, Option<ConnectionLease>),
+    Ending(Box<Messages>),
     Over,
 }
 
@@ -125,11 +122,11 @@ impl MrtrLoop {
                         return Ok(Some(next));
                     }
                 }
-                MrtrStage::Reading(messages, lease) => {
+                MrtrStage::Reading(messages) => {
                     // The end without an answer.
                     let ended = |event: Option<Event>| event.ok_or(UpstreamError::Reset);
                     let event = messages.next().await.and_then(ended);
-                    let event = event.inspect_err(|error| pool::note_error(lease.as_mut(), error))?;
+                    let event = event.inspect_err(|error| messages.note_error(error))?;
                     let message = get_stream::message(event).filter(|message| !message.is_empty());
                     let Some(message) = message else {
                         return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT))));
@@ -161,10 +158,8 @@ impl MrtrLoop {
                     return Ok(Some(MrtrEvent::Answer(answer)));
                 }
                 MrtrStage::Ending(..) => {
-                    if let MrtrStage::Ending(messages, lease) =
-                        std::mem::replace(&mut self.stage, MrtrStage::Over)
-                    {
-                        end(messages, lease).await;
+                    if let MrtrStage::Ending(messages) = std::mem::replace(&mut self.stage, MrtrStage::Over) {
+                        messages.drain().await;
                     }
                 }
                 MrtrStage::Over => return Ok(None),
@@ -184,8 +179,8 @@ impl MrtrLoop {
         self.stage = MrtrStage::Asking(added);
         match came {
             LegacyReply::Message(message, _held) => self.take(&message).await,
-            LegacyReply::Events(messages, lease) => {
-                self.stage = MrtrStage::Reading(messages, lease);
+            LegacyReply::Events(messages) => {
+                self.stage = MrtrStage::Reading(messages);
                 Ok(Some(MrtrEvent::Begun))
             }
         }
@@ -205,10 +200,8 @@ impl MrtrLoop {
                 Ok(Some(MrtrEvent::Answer(answer.to_bytes())))
             }
             Said::Input(input) => {
-                if let MrtrStage::Reading(messages, lease) =
-                    std::mem::replace(&mut self.stage, MrtrStage::Over)
-                {
-                    self.call.client.tasks.spawn(end(messages, lease));
+                if let MrtrStage::Reading(messages) = std::mem::replace(&mut self.stage, MrtrStage::Over) {
+                    self.call.client.tasks.spawn(messages.drain());
                 }
                 self.ask_client(input.detached())
             }
@@ -243,7 +236,7 @@ impl MrtrLoop {
     /// The server has said what it has to say.
     fn leave(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, MrtrStage::Over) {
-            MrtrStage::Reading(messages, lease) => MrtrStage::Ending(messages, lease),
+            MrtrStage::Reading(messages) => MrtrStage::Ending(messages),
             _ => MrtrStage::Over,
         };
     }
@@ -305,20 +298,9 @@ impl MrtrLoop {
 
     /// The rest of a reply is read by itself, where nobody reads it on.
     pub(super) fn finish(self) {
-        if let MrtrStage::Ending(messages, lease) = self.stage {
-            self.call.client.tasks.spawn(end(messages, lease));
+        if let MrtrStage::Ending(messages) = self.stage {
+            self.call.client.tasks.spawn(messages.drain());
         }
-    }
-}
-
-/// Reads what comes after an answer, so that the connection can be used again.
-async fn end(mut messages: Box<Messages>, lease: Option<ConnectionLease>) {
-    let rest = async {
-        while messages.next().await?.is_some() {}
-        Ok::<_, UpstreamError>(())
-    };
-    if let Ok(Ok(())) = timeout(END_PATIENCE, rest).await {
-        pool::give_back(lease, Instant::now());
     }
 }
 

@@ -1,4 +1,4 @@
-//! One call on a session that is its own meanwhile, from its request to its end: parked while its client is asked.
+//! One call on a session that is its own meanwhile, from its request to its end: suspension while its client is asked.
 //!
 //! What the server says in its reply and on the session's stream belongs to this call. Its requests end the client's
 //! exchange with `input_required`; the client comes back with another one, which is given what follows.
@@ -18,10 +18,12 @@ use http::StatusCode;
 use tokio::time::{sleep_until, timeout};
 
 use super::answers::{self, CallAnswer};
-use super::call_reply::{CallReplySink, ClientAnswers};
+use super::call_reply::CallReplySink;
 use super::exclusive_session::{Command, ExclusiveSession};
 use super::incoming_message::{self, IncomingMessage};
-use super::session_client::{CallExchange, ServerMessage, SessionClient};
+use super::open_questions::{OpenQuestions, QUESTIONS_MAX};
+use super::response_reader::{BridgedRequest, CallExchange};
+use super::session_client::{SessionClient, cancellation};
 use super::state::Binding;
 use super::suspended;
 use crate::access::limit::byte_budget::Reservation;
@@ -30,17 +32,13 @@ use crate::upstream::bridge::{Bridge, next_number};
 use crate::upstream::mux::queue::NotSent;
 use protocol::asking::{NO_METHOD, NotAsked};
 use protocol::error::UpstreamError;
-use protocol::json::{Span, quote};
+use protocol::json::Span;
 use protocol::level::Level;
 use protocol::splice::{Edit, splice};
-use protocol::translation::question::{self, Question};
+use protocol::translation::question;
 
 /// Messages on their way to the server at once; while there are as many, it is not listened to.
 const TELLING_MAX: usize = 2 * QUESTIONS_MAX;
-/// Questions of one call that wait at once.
-pub(crate) const QUESTIONS_MAX: usize = 16;
-/// What a server asks so soon after a question goes to the client with it.
-const TOGETHER: Duration = Duration::from_millis(5);
 /// Log lines that wait for a client that is about to come back; of more, the oldest are dropped.
 const LATER_MAX: usize = 16;
 const LATER_BYTES_MAX: usize = 4 * 1024;
@@ -49,7 +47,6 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server may take to hear that a call is over.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
-const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "too many requests wait for this client" };
 const NO_ANSWER: NotAsked = NotAsked { code: -32000, message: "the client did not answer" };
 
 pub(crate) enum CallEnd {
@@ -61,16 +58,6 @@ pub(crate) enum CallEnd {
     Lost(Box<CallReplySink>),
     /// The process ends now.
     Cut,
-}
-
-/// A question of the server that has no answer.
-struct PendingQuestion {
-    /// What the client knows it by.
-    key: Box<str>,
-    /// The literal of its id.
-    id: Box<[u8]>,
-    question: Question,
-    _held: Reservation,
 }
 
 /// A call that waits. Dropped, it does so no longer.
@@ -89,7 +76,7 @@ impl Suspension {
 
     /// Nobody can go on with it from now on. False: somebody does already.
     fn leave(&self) -> bool {
-        self.bridge.as_modern.parked.leave(self.number)
+        self.bridge.as_modern.suspended.leave(self.number)
     }
 }
 
@@ -100,21 +87,18 @@ impl Drop for Suspension {
 }
 
 struct CallDriver<'s> {
-    seat: &'s mut ExclusiveSession,
-    posted: CallExchange,
+    session: &'s mut ExclusiveSession,
+    exchange: CallExchange,
     /// The literal of the id, and of the progress token, that the server knows the call by.
     own: Box<str>,
-    attached: Option<Box<CallReplySink>>,
+    reply: Option<Box<CallReplySink>>,
     may_be_asked: bool,
-    is_heard: bool,
-    questions: Vec<PendingQuestion>,
-    asked: u32,
+    has_spoken: bool,
+    questions: OpenQuestions,
     /// How often the client was asked.
     rounds: usize,
-    /// When the client is asked what there is by then.
-    ask_at: Option<Instant>,
     binding: Option<Binding>,
-    parked: Option<Suspension>,
+    suspension: Option<Suspension>,
     /// Somebody is about to go on with the call, too late.
     is_taken: bool,
     /// The server's answer, should the client not be there.
@@ -124,8 +108,8 @@ struct CallDriver<'s> {
 }
 
 enum DriverEvent {
-    Posted(ServerMessage),
-    Unasked(Bytes),
+    Reply(Result<Option<Bytes>, UpstreamError>),
+    Notification(Bytes),
     Told(Result<(), UpstreamError>),
     Left,
     Command(Option<Command>),
@@ -135,42 +119,44 @@ enum DriverEvent {
     Cut,
 }
 
-pub(crate) async fn run(seat: &mut ExclusiveSession, attached: Box<CallReplySink>) -> CallEnd {
-    if attached.is_closed() {
+pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink>) -> CallEnd {
+    if reply.is_closed() {
         return CallEnd::Clean;
     }
-    let _ = timeout(LAST_PATIENCE, Box::pin(seat.clear())).await;
+    let _ = timeout(LAST_PATIENCE, Box::pin(session.clear())).await;
     let own: Box<str> = next_number().to_string().into();
-    let limits = seat.link.limits();
-    let call = &attached.call;
-    let message = {
-        let mut scratch = seat.link.client.pipes.scratch.borrow_mut();
-        call.to_legacy((&own, &own), "", (&mut scratch, limits.json_depth_max))
-    };
+    let call = &reply.call;
+    let message = session.server.client.read_json(|memory| call.to_legacy((&own, &own), "", memory));
     let Ok(message) = message else {
-        attached.fail(UpstreamError::Nonsense);
+        reply.fail(UpstreamError::Nonsense);
         return CallEnd::Clean;
     };
-    let posted = CallExchange::new(&seat.link, (&own, message), (call.headers.clone(), call.trail.clone()));
-    let turn = CallDriver {
+    let request = BridgedRequest {
+        message,
+        id: own.clone(),
+        headers: call.headers.clone(),
+        trail: call.trail.clone(),
+        is_safe_to_repeat: false,
+        deadline: None,
+    };
+    let exchange = CallExchange::new(&session.server, request);
+    let driver = CallDriver {
         may_be_asked: call.may_be_asked,
-        seat,
-        posted,
+        session,
+        exchange,
         own,
-        attached: Some(attached),
-        is_heard: false,
-        questions: Vec::new(),
-        asked: 0,
+        reply: Some(reply),
+        has_spoken: false,
+        questions: OpenQuestions::default(),
         rounds: 0,
-        ask_at: None,
         binding: None,
-        parked: None,
+        suspension: None,
         is_taken: false,
         answered: None,
         later: VecDeque::new(),
         telling: FuturesUnordered::new(),
     };
-    turn.run().await
+    driver.run().await
 }
 
 impl CallDriver<'_> {
@@ -178,8 +164,8 @@ impl CallDriver<'_> {
         loop {
             let next = self.next().await;
             let ended = match next {
-                DriverEvent::Posted(said) => self.take(said),
-                DriverEvent::Unasked(message) => self.hear(&message),
+                DriverEvent::Reply(message) => self.take(message),
+                DriverEvent::Notification(message) => self.receive(&message),
                 DriverEvent::Told(Ok(())) => None,
                 // With the answer there, nothing else is wanted of the server.
                 DriverEvent::Told(Err(_)) if self.answered.is_some() => None,
@@ -204,63 +190,63 @@ impl CallDriver<'_> {
     }
 
     async fn next(&mut self) -> DriverEvent {
-        let host = Rc::clone(&self.seat.link.client.pipes);
-        let is_parked = self.parked.is_some();
+        let host = Rc::clone(&self.session.server.client.pipes);
+        let is_suspended = self.suspension.is_some();
         let listens = self.telling.len() < TELLING_MAX;
         tokio::select! {
             biased;
             () = host.cut() => DriverEvent::Cut,
             told = self.telling.next(), if !self.telling.is_empty() => DriverEvent::Told(told.unwrap_or(Ok(()))),
-            // What was said there before the answer is heard before the answer.
-            message = self.seat.unasked.next(), if listens => DriverEvent::Unasked(message),
-            said = self.posted.next(), if listens => DriverEvent::Posted(said),
-            command = self.seat.commands.recv(), if is_parked => DriverEvent::Command(command),
-            () = left(self.attached.as_deref()) => DriverEvent::Left,
-            () = at(self.ask_at) => DriverEvent::Ask,
-            () = at(self.parked.as_ref().map(|parked| parked.until)) => DriverEvent::Expired,
-            () = self.seat.retired.cancelled(), if is_parked => DriverEvent::Ending,
-            () = host.closing(), if is_parked => DriverEvent::Ending,
+            // What was said there before the answer is read before the answer.
+            message = self.session.notifications.message(), if listens => DriverEvent::Notification(message),
+            message = self.exchange.next(), if listens => DriverEvent::Reply(message),
+            command = self.session.commands.recv(), if is_suspended => DriverEvent::Command(command),
+            () = left(self.reply.as_deref()) => DriverEvent::Left,
+            () = at(self.questions.ask_at) => DriverEvent::Ask,
+            () = at(self.suspension.as_ref().map(|suspension| suspension.until)) => DriverEvent::Expired,
+            () = self.session.retired.cancelled(), if is_suspended => DriverEvent::Ending,
+            () = host.closing(), if is_suspended => DriverEvent::Ending,
         }
     }
 
     /// Takes what came in the reply.
-    fn take(&mut self, said: ServerMessage) -> Option<CallEnd> {
-        match said {
-            ServerMessage::Stands | ServerMessage::Nothing => {
-                if let Some(attached) = &self.attached {
-                    attached.keep_alive();
+    fn take(&mut self, message: Result<Option<Bytes>, UpstreamError>) -> Option<CallEnd> {
+        match message {
+            Ok(None) => {
+                if let Some(reply) = &self.reply {
+                    reply.keep_alive();
                 }
                 None
             }
-            ServerMessage::Message(message) => {
-                let ended = self.hear(&message);
-                if ended.is_none() && self.posted.is_over() && self.answered.is_none() {
+            Ok(Some(message)) => {
+                let ended = self.receive(&message);
+                if ended.is_none() && self.exchange.is_over() && self.answered.is_none() {
                     return Some(self.broke(UpstreamError::Nonsense));
                 }
                 ended
             }
-            ServerMessage::Over(_) if self.answered.is_some() => None,
-            ServerMessage::Over(error) => Some(self.broke(error)),
+            Err(_) if self.answered.is_some() => None,
+            Err(error) => Some(self.broke(error)),
         }
     }
 
     /// Takes a message of the server.
-    fn hear(&mut self, message: &Bytes) -> Option<CallEnd> {
-        let heard = incoming_message::read(&self.seat.link, message, &self.own)?;
-        self.is_heard = true;
-        match heard {
+    fn receive(&mut self, message: &Bytes) -> Option<CallEnd> {
+        let incoming = incoming_message::read(&self.session.server, message, &self.own)?;
+        self.has_spoken = true;
+        match incoming {
             IncomingMessage::Answer => return self.answer(message),
             IncomingMessage::Request { id, is_ping: true } => self.tell(question::answer(&id, b"{}")),
-            IncomingMessage::Request { id, .. } => self.ask(message, id),
+            IncomingMessage::Request { id, .. } => self.ask(message, &id),
             IncomingMessage::Progress(token) => return self.progress(message, token),
             IncomingMessage::Log(level) => return self.log(message, level),
-            IncomingMessage::TakenBack(id) => {
-                self.questions.retain(|open| open.id != id);
-                if self.questions.is_empty() {
-                    self.ask_at = None;
+            IncomingMessage::TakenBack(id) => self.questions.withdraw(&id),
+            // What the user was to do elsewhere is done: the server is told, and the client need not say so.
+            IncomingMessage::Elicited(id) => {
+                if let Some(id) = self.questions.elicited(&id) {
+                    self.tell(question::answer(&id, br#"{"action":"accept"}"#));
                 }
             }
-            IncomingMessage::Elicited(id) => self.elicited(&id),
             IncomingMessage::Other => {}
         }
         None
@@ -268,15 +254,15 @@ impl CallDriver<'_> {
 
     /// Tells the client how far its call is, if it wants to know.
     fn progress(&mut self, message: &Bytes, token: Span) -> Option<CallEnd> {
-        let client_token = self.attached.as_ref()?.call.token.as_deref()?;
+        let client_token = self.reply.as_ref()?.call.token.as_deref()?;
         let with = Bytes::copy_from_slice(client_token.as_bytes());
         self.pass(splice(message, &[Edit { span: token, with }]).to_bytes())
     }
 
     /// Gives the client a log line, now or when it is back.
     fn log(&mut self, message: &Bytes, level: Option<Level>) -> Option<CallEnd> {
-        if let Some(attached) = &self.attached {
-            return if wants(attached, level) { self.pass(message.clone()) } else { None };
+        if let Some(reply) = &self.reply {
+            return if wants(reply, level) { self.pass(message.clone()) } else { None };
         }
         // Kept alive by nothing but what it says itself.
         self.later.push_back((level, Bytes::copy_from_slice(message)));
@@ -290,226 +276,176 @@ impl CallDriver<'_> {
     /// Gives the client a message that ends nothing.
     fn pass(&mut self, message: Bytes) -> Option<CallEnd> {
         // Who has left is noticed elsewhere; who does not read is given up.
-        let is_full = self.attached.as_ref()?.tell(message) == Err(NotSent::Full);
+        let is_full = self.reply.as_ref()?.tell(message) == Err(NotSent::Full);
         is_full.then(|| self.broke(UpstreamError::TooLarge))
     }
 
     /// Takes a question of the server.
-    fn ask(&mut self, message: &Bytes, id: Box<[u8]>) {
+    fn ask(&mut self, message: &Bytes, id: &[u8]) {
         // The answer to the first is that to the second.
-        if self.questions.iter().any(|open| open.id == id) {
+        if self.questions.has(id) {
             return;
         }
         let asked = if !self.may_be_asked || self.answered.is_some() {
             Err(NO_METHOD)
-        } else if self.questions.len() >= QUESTIONS_MAX {
-            Err(TOO_MANY)
         } else {
-            let depth_max = self.seat.link.limits().json_depth_max;
-            let mut scratch = self.seat.link.client.pipes.scratch.borrow_mut();
             // A retry may declare less than the session was opened with.
-            let declared = self.attached.as_ref().map(|attached| &*attached.call.capabilities);
-            let declared = declared.unwrap_or(self.seat.key.capabilities.as_bytes());
-            question::read(message, declared, (&mut scratch, depth_max))
+            let declared = self.reply.as_ref().map(|reply| &*reply.call.capabilities);
+            let declared = declared.unwrap_or(self.session.key.capabilities.as_bytes());
+            self.questions.add(&self.session.server, message, id, declared)
         };
-        let asked = asked.and_then(|question| {
-            let mut held = self.seat.link.limits().budget.reservation();
-            if held.grow(question.request.len()) { Ok((question, held)) } else { Err(TOO_MANY) }
-        });
         match asked {
-            Ok((question, held)) => {
-                self.asked += 1;
-                let key = format!("q{}", self.asked).into();
-                self.questions.push(PendingQuestion { key, id, question, _held: held });
-                if self.attached.is_some() && self.ask_at.is_none() {
-                    self.ask_at = Some(Instant::now() + TOGETHER);
-                }
-            }
-            Err(why) => self.tell(question::refusal(&id, why)),
-        }
-    }
-
-    /// What the user was to do elsewhere is done: the server is told, and the client need not say so.
-    fn elicited(&mut self, id: &str) {
-        let is_it = |open: &PendingQuestion| open.question.elicitation_id.as_deref() == Some(id);
-        if let Some(index) = self.questions.iter().position(is_it) {
-            let open = self.questions.remove(index);
-            self.tell(question::answer(&open.id, br#"{"action":"accept"}"#));
-        }
-        if self.questions.is_empty() {
-            self.ask_at = None;
+            Ok(()) if self.reply.is_some() => self.questions.ask_soon(),
+            Ok(()) => {}
+            Err(why) => self.tell(question::refusal(id, why)),
         }
     }
 
     /// Takes the server's answer to the call.
     fn answer(&mut self, message: &Bytes) -> Option<CallEnd> {
         self.refuse(NO_METHOD);
-        let Some(attached) = self.attached.take() else {
-            let mut held = self.seat.link.limits().budget.reservation();
+        let Some(reply) = self.reply.take() else {
+            let mut held = self.session.server.client.limits().budget.reservation();
             if !held.grow(message.len()) {
                 return Some(self.unpark());
             }
             self.answered = Some((Bytes::copy_from_slice(message), held));
             return None;
         };
-        self.finish(*attached, message);
+        self.finish(*reply, message);
         Some(CallEnd::Clean)
     }
 
-    fn finish(&self, attached: CallReplySink, message: &Bytes) {
-        let link = &self.seat.link;
-        let answer = {
-            let mut scratch = link.client.pipes.scratch.borrow_mut();
-            let memory = (&mut *scratch, link.limits().json_depth_max);
-            answers::last(&link.upstream(), &attached.call, message, memory)
-        };
+    fn finish(&self, reply: CallReplySink, message: &Bytes) {
+        let server = &self.session.server;
+        let upstream = server.upstream();
+        let answer = server.client.read_json(|memory| answers::last(&upstream, &reply.call, message, memory));
         match answer {
             // Whoever has left does not get it, and the server did its part.
-            Ok(answer) => drop(attached.finish(answer)),
-            Err(error) => attached.fail(error),
+            Ok(answer) => drop(reply.finish(answer)),
+            Err(error) => reply.fail(error),
         }
     }
 
     /// Asks the client, which is to come back with its answers.
     fn park(&mut self) -> Option<CallEnd> {
-        self.ask_at = None;
-        let attached = self.attached.take()?;
-        let link = Rc::clone(&self.seat.link);
-        let (upstream, limits) = (link.upstream(), link.limits());
+        self.questions.ask_at = None;
+        let reply = self.reply.take()?;
+        let (client, upstream) = (&self.session.server.client, self.session.server.upstream());
         let bounds = &upstream.config.bridge;
         self.rounds += 1;
         if self.rounds > bounds.rounds_max {
-            attached.fail(UpstreamError::TooManyRounds);
+            reply.fail(UpstreamError::TooManyRounds);
             return Some(CallEnd::Spoilt);
         }
         if self.binding.is_none() {
-            let whose = (&*upstream.session_key, &*self.seat.key.principal);
-            let mut scratch = link.client.pipes.scratch.borrow_mut();
-            self.binding = Binding::of(whose, &attached.call.message, (&mut scratch, limits.json_depth_max));
+            let whose = (&*upstream.session_key, &*self.session.key.principal);
+            self.binding = client.read_json(|memory| Binding::of(whose, &reply.call.message, memory));
         }
         let Some(binding) = self.binding else {
-            attached.fail(UpstreamError::Nonsense);
+            reply.fail(UpstreamError::Nonsense);
             return Some(CallEnd::Spoilt);
         };
-        let whose = (&self.seat.key.principal, binding);
+        let whose = (&self.session.key.principal, binding);
         let parks = &upstream.bridge.series.suspensions;
-        let entered = upstream.bridge.as_modern.parked.enter(bounds, whose, self.seat.own_commands.clone());
+        let entered =
+            upstream.bridge.as_modern.suspended.enter(bounds, whose, self.session.own_commands.clone());
         let Ok((number, state)) = entered else {
             parks.refused.inc();
-            attached.fail(UpstreamError::TooManyParked);
+            reply.fail(UpstreamError::TooManyParked);
             return Some(CallEnd::Spoilt);
         };
-        let message = self.input_required(&attached.call.id, &state);
-        self.parked = Some(Suspension::new(&upstream.bridge, number, Instant::now() + bounds.park_timeout));
+        let message = self.questions.input_required(&reply.call.id, &state);
+        self.suspension =
+            Some(Suspension::new(&upstream.bridge, number, Instant::now() + bounds.park_timeout));
         upstream.bridge.series.rounds.modern.inc();
-        if !attached.finish(CallAnswer { status: StatusCode::OK, message }) {
+        if !reply.finish(CallAnswer { status: StatusCode::OK, message }) {
             return Some(self.unpark());
         }
         None
     }
 
-    fn input_required(&self, id: &str, state: &str) -> Bytes {
-        let mut message = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"input_required","inputRequests":{{"#
-        )
-        .into_bytes();
-        for (index, open) in self.questions.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            message.extend_from_slice(format!("{comma}{}:", quote(&open.key)).as_bytes());
-            message.extend_from_slice(&open.question.request);
-        }
-        message.extend_from_slice(format!(r#"}},"requestState":{}}}}}"#, quote(state)).as_bytes());
-        message.into()
-    }
-
     /// The client is back.
     fn resume(&mut self, command: Option<Command>) -> Option<CallEnd> {
-        let Some(Command::Resume(attached, answers)) = command else { return None };
-        self.parked = None;
-        self.may_be_asked = attached.call.may_be_asked;
-        let series = &self.seat.link.bridge.series;
+        let Some(Command::Resume(reply, answers)) = command else { return None };
+        self.suspension = None;
+        self.may_be_asked = reply.call.may_be_asked;
+        let series = &self.session.server.bridge.series;
         series.suspensions.resumed.inc();
-        self.take_answers(answers);
+        for (key, answer) in answers {
+            if let Some(id) = self.questions.answered(&key) {
+                self.tell(question::answer(&id, &answer));
+            }
+        }
         if let Some((message, _)) = self.answered.take() {
-            self.finish(*attached, &message);
+            self.finish(*reply, &message);
             return Some(CallEnd::Clean);
         }
         for (level, message) in std::mem::take(&mut self.later) {
-            if wants(&attached, level) {
-                let _ = attached.tell(message);
+            if wants(&reply, level) {
+                let _ = reply.tell(message);
             }
         }
-        attached.keep_alive();
-        self.attached = Some(attached);
-        // What it did not answer, or was not asked yet, it is asked.
-        self.ask_at = (!self.questions.is_empty()).then(Instant::now);
+        reply.keep_alive();
+        self.reply = Some(reply);
+        self.questions.ask_now();
         None
-    }
-
-    fn take_answers(&mut self, answers: ClientAnswers) {
-        for (key, answer) in answers {
-            if let Some(index) = self.questions.iter().position(|open| open.key == key) {
-                let open = self.questions.remove(index);
-                self.tell(question::answer(&open.id, &answer));
-            }
-        }
     }
 
     /// The server ended it.
     fn broke(&mut self, error: UpstreamError) -> CallEnd {
-        let Some(attached) = self.attached.take() else { return self.unpark() };
-        if error == UpstreamError::SessionLost && !self.is_heard {
-            return CallEnd::Lost(attached);
+        let Some(reply) = self.reply.take() else { return self.unpark() };
+        if error == UpstreamError::SessionLost && !self.has_spoken {
+            return CallEnd::Lost(reply);
         }
-        attached.fail(error);
+        reply.fail(error);
         CallEnd::Spoilt
     }
 
     /// The client was waited for long enough.
     fn expire(&mut self) -> Option<CallEnd> {
-        let parking = self.parked.as_mut()?;
-        if !parking.leave() {
+        let suspension = self.suspension.as_mut()?;
+        if !suspension.leave() {
             // It is on its way.
-            parking.until = Instant::now() + LAST_PATIENCE;
+            suspension.until = Instant::now() + LAST_PATIENCE;
             return None;
         }
-        self.parked = None;
-        self.seat.link.bridge.series.suspensions.expired.inc();
+        self.suspension = None;
+        self.session.server.bridge.series.suspensions.expired.inc();
         Some(CallEnd::Spoilt)
     }
 
     /// The call is lost while it waits, if it does.
     fn unpark(&mut self) -> CallEnd {
-        if let Some(parking) = self.parked.take() {
-            self.is_taken = !parking.leave();
-            parking.bridge.series.suspensions.lost.inc();
+        if let Some(suspension) = self.suspension.take() {
+            self.is_taken = !suspension.leave();
+            suspension.bridge.series.suspensions.lost.inc();
         }
         CallEnd::Spoilt
     }
 
     fn tell(&mut self, message: Bytes) {
-        self.telling.push(SessionClient::tell(Rc::clone(&self.seat.link), message).boxed_local());
+        self.telling.push(SessionClient::tell(Rc::clone(&self.session.server), message).boxed_local());
     }
 
     /// Answers what the server still asks.
     fn refuse(&mut self, why: NotAsked) {
-        for open in std::mem::take(&mut self.questions) {
-            self.tell(question::refusal(&open.id, why));
+        for id in self.questions.take_all() {
+            self.tell(question::refusal(&id, why));
         }
-        self.ask_at = None;
     }
 
     /// After the answer: reads what is left, so that the session is the next call's alone.
     async fn end(mut self) -> CallEnd {
         let until = Instant::now() + END_PATIENCE;
         loop {
-            let rest = tokio::time::timeout_at(until.into(), self.posted.rest()).await;
+            let rest = tokio::time::timeout_at(until.into(), self.exchange.rest()).await;
             let Ok(Some(message)) = rest else { break };
             if self.telling.len() >= TELLING_MAX {
                 break;
             }
             if let Some(IncomingMessage::Request { id, is_ping }) =
-                incoming_message::read(&self.seat.link, &message, &self.own)
+                incoming_message::read(&self.session.server, &message, &self.own)
             {
                 self.tell(question::unasked_answer(&id, is_ping));
             }
@@ -531,34 +467,30 @@ impl CallDriver<'_> {
     /// Tells the server that nobody waits for the call any more.
     async fn give_up(&mut self) {
         // What it says from now on reaches nobody, and its connection is needed for what it is told.
-        self.posted.end_now();
+        self.exchange = CallExchange::Over;
         if self.is_taken
-            && let Ok(Some(Command::Resume(attached, _))) =
-                timeout(LAST_PATIENCE, self.seat.commands.recv()).await
+            && let Ok(Some(Command::Resume(reply, _))) =
+                timeout(LAST_PATIENCE, self.session.commands.recv()).await
         {
-            let rejected = suspended::rejected(&attached.call);
-            attached.finish(rejected);
+            let rejected = suspended::rejected(&reply.call);
+            reply.finish(rejected);
         }
         self.refuse(NO_ANSWER);
-        let cancelled = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the client waits no longer"}}}}"#,
-            self.own
-        );
-        self.tell(cancelled.into());
+        self.tell(cancellation(&self.own, "the client waits no longer").into());
         let telling = &mut self.telling;
         // Whether it hears or not, the session is closed.
-        self.seat.link.last(LAST_PATIENCE, async { while telling.next().await.is_some() {} }).await;
+        self.session.server.last(LAST_PATIENCE, async { while telling.next().await.is_some() {} }).await;
     }
 }
 
 /// Whether the client wants this log line: whoever asked for none gets none, whatever the server thinks.
-fn wants(attached: &CallReplySink, level: Option<Level>) -> bool {
-    attached.call.level.is_some_and(|least| level.is_none_or(|level| level >= least))
+fn wants(reply: &CallReplySink, level: Option<Level>) -> bool {
+    reply.call.level.is_some_and(|least| level.is_none_or(|level| level >= least))
 }
 
-async fn left(attached: Option<&CallReplySink>) {
-    match attached {
-        Some(attached) => attached.closed().await,
+async fn left(reply: Option<&CallReplySink>) {
+    match reply {
+        Some(reply) => reply.closed().await,
         None => std::future::pending().await,
     }
 }

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::call::ModernCall;
 use super::call_reply::CallReplySink;
 use super::exclusive_session::{self, Command, SessionSetup};
-use super::multiplexed::with_memory;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Client, Reply};
 use protocol::error::UpstreamError;
@@ -76,7 +75,7 @@ struct IdleSession {
 
 /// That a session rests. Dropped, it does so no longer.
 pub(crate) struct IdleGuard<'s> {
-    seats: &'s ExclusiveSessions,
+    sessions: &'s ExclusiveSessions,
     number: u64,
 }
 
@@ -86,22 +85,22 @@ pub(crate) async fn call(
     call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
-    let key = with_memory(client, |memory| SessionKey::of(&call, memory));
+    let key = client.read_json(|memory| SessionKey::of(&call, memory));
     let deadline = call.deadline;
-    let (attached, waiting) = CallReplySink::new(client, call);
-    let mut command = Command::Call(Box::new(attached));
-    while let Some(commands) = server.seats.take(&key) {
+    let (reply, waiting) = CallReplySink::new(client, call);
+    let mut command = Command::Call(Box::new(reply));
+    while let Some(commands) = server.exclusive.take(&key) {
         match commands.try_send(command) {
             Ok(()) => return waiting.reply(deadline).await,
             // Its thread is gone.
             Err(error) => command = error.into_inner(),
         }
     }
-    let Command::Call(attached) = command else { return Err(UpstreamError::Reset) };
+    let Command::Call(reply) = command else { return Err(UpstreamError::Reset) };
     let place = server.place(upstream)?;
     let opening =
         SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
-    client.pipes.run(exclusive_session::run(opening, attached));
+    client.pipes.run(exclusive_session::run(opening, reply));
     waiting.reply(deadline).await
 }
 
@@ -115,7 +114,7 @@ impl SessionKey {
         }
     }
 
-    pub(crate) fn client_info(&self, client: &Client, depth_max: usize) -> BridgedClientInfo {
+    pub(crate) fn client_info(&self, client: &Client) -> BridgedClientInfo {
         let Some(info) = &self.client_info else {
             return BridgedClientInfo {
                 name: "unknown".into(),
@@ -124,13 +123,14 @@ impl SessionKey {
             };
         };
         let text = Bytes::copy_from_slice(info.as_bytes());
-        let mut scratch = client.pipes.scratch.borrow_mut();
-        let root = scratch.index(&text, depth_max).map(Document::root).ok();
-        let member = |key: &str| {
-            let value = root.and_then(|root| root.get(key)?.as_literal()?.decode(&text));
-            value.map(std::borrow::Cow::into_owned).unwrap_or_default()
-        };
-        BridgedClientInfo { name: member("name"), title: member("title"), version: member("version") }
+        client.read_json(|(scratch, depth_max)| {
+            let root = scratch.index(&text, depth_max).map(Document::root).ok();
+            let member = |key: &str| {
+                let value = root.and_then(|root| root.get(key)?.as_literal()?.decode(&text));
+                value.map(std::borrow::Cow::into_owned).unwrap_or_default()
+            };
+            BridgedClientInfo { name: member("name"), title: member("title"), version: member("version") }
+        })
     }
 }
 
@@ -181,23 +181,23 @@ impl ExclusiveTable {
 impl<'s> IdleGuard<'s> {
     /// From now on the session rests.
     pub(crate) fn begin(
-        seats: &'s ExclusiveSessions,
+        sessions: &'s ExclusiveSessions,
         key: &Arc<SessionKey>,
         commands: mpsc::Sender<Command>,
     ) -> Self {
-        let mut table = seats.table.lock();
+        let mut table = sessions.table.lock();
         table.next += 1;
         let number = table.next;
         let entry = IdleSession { thread: std::thread::current().id(), commands };
         table.resting.entry(Arc::clone(key)).or_default().insert(number, entry);
         table.order.insert(number, Arc::clone(key));
         drop(table);
-        Self { seats, number }
+        Self { sessions, number }
     }
 
     /// It rests no longer. False: it was taken already.
     pub(crate) fn end(&self) -> bool {
-        self.seats.table.lock().remove(self.number).is_some()
+        self.sessions.table.lock().remove(self.number).is_some()
     }
 }
 
@@ -218,22 +218,22 @@ mod tests {
 
     #[test]
     fn a_session_rests_for_its_key_and_is_taken_once() {
-        let (seats, (commands, mut other_end)) = (ExclusiveSessions::default(), mpsc::channel(1));
-        let resting = IdleGuard::begin(&seats, &key("p"), commands.clone());
-        assert!(seats.take(&key("q")).is_none());
-        assert!(seats.take(&key("p")).is_some());
-        assert!(seats.take(&key("p")).is_none());
+        let (sessions, (commands, mut other_end)) = (ExclusiveSessions::default(), mpsc::channel(1));
+        let resting = IdleGuard::begin(&sessions, &key("p"), commands.clone());
+        assert!(sessions.take(&key("q")).is_none());
+        assert!(sessions.take(&key("p")).is_some());
+        assert!(sessions.take(&key("p")).is_none());
         assert!(!resting.end());
-        drop(IdleGuard::begin(&seats, &key("p"), commands.clone()));
-        assert!(seats.table.lock().resting.is_empty(), "nothing is left of one that went by itself");
-        assert!(seats.table.lock().order.is_empty());
+        drop(IdleGuard::begin(&sessions, &key("p"), commands.clone()));
+        assert!(sessions.table.lock().resting.is_empty(), "nothing is left of one that went by itself");
+        assert!(sessions.table.lock().order.is_empty());
         let (_first, _second) = (
-            IdleGuard::begin(&seats, &key("p"), commands.clone()),
-            IdleGuard::begin(&seats, &key("q"), commands),
+            IdleGuard::begin(&sessions, &key("p"), commands.clone()),
+            IdleGuard::begin(&sessions, &key("q"), commands),
         );
-        assert!(seats.make_room());
+        assert!(sessions.make_room());
         assert!(matches!(other_end.try_recv(), Ok(Command::Close)));
-        assert!(seats.take(&key("p")).is_none() && seats.take(&key("q")).is_some());
-        assert!(!seats.make_room());
+        assert!(sessions.take(&key("p")).is_none() && sessions.take(&key("q")).is_some());
+        assert!(!sessions.make_room());
     }
 }

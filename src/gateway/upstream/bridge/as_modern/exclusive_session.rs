@@ -18,8 +18,8 @@ use super::call_driver::{self, CallEnd};
 use super::call_reply::{CallReplySink, ClientAnswers};
 use super::exclusive_pool::{IdleGuard, SessionKey};
 use super::incoming_message::{self, IncomingMessage};
-use super::response_reader::SessionName;
-use super::session_client::{self, ServerInitiated, SessionClient};
+use super::session_client::{SessionClient, SessionName};
+use super::session_stream::SessionStream;
 use crate::access::limit::quota::QuotaPermit;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
@@ -52,11 +52,11 @@ pub(crate) enum Command {
 
 pub(crate) struct ExclusiveSession {
     /// The way to it.
-    pub link: Rc<SessionClient>,
+    pub server: Rc<SessionClient>,
     /// What it was opened for.
     pub key: Arc<SessionKey>,
     /// Its stream.
-    pub unasked: ServerInitiated,
+    pub notifications: SessionStream,
     /// What it is told.
     pub commands: mpsc::Receiver<Command>,
     /// Where that is said.
@@ -77,28 +77,28 @@ pub(crate) struct SessionSetup {
 }
 
 /// Opens a session for this call, and keeps it for others.
-pub(crate) async fn run(opening: SessionSetup, attached: Box<CallReplySink>) {
+pub(crate) async fn run(opening: SessionSetup, reply: Box<CallReplySink>) {
     let SessionSetup { client, upstream, key, place } = opening;
     let counted = (GaugeGuard::new(&upstream.bridge.series.sessions.modern), place);
     let (own_commands, commands) = mpsc::channel(COMMANDS_MAX);
-    let retired = upstream.bridge.as_modern.seats.retired.clone();
+    let retired = upstream.bridge.as_modern.exclusive.retired.clone();
     // What opening takes is not held for as long as the session is: a call may wait there for its client.
-    let (link, unasked) = match Box::pin(open(&client, &upstream, &key, attached.call.deadline)).await {
+    let (server, notifications) = match Box::pin(open(&client, &upstream, &key, reply.call.deadline)).await {
         Ok(opened) => opened,
-        Err(error) => return attached.fail(error),
+        Err(error) => return reply.fail(error),
     };
     drop((client, upstream));
-    let seat = ExclusiveSession {
-        link,
+    let session = ExclusiveSession {
+        server,
         key,
-        unasked,
+        notifications,
         commands,
         own_commands,
         retired,
         is_ousted: false,
         _counted: counted,
     };
-    Box::pin(seat.run(attached)).await;
+    Box::pin(session.run(reply)).await;
 }
 
 async fn open(
@@ -106,9 +106,8 @@ async fn open(
     upstream: &Arc<Upstream>,
     key: &SessionKey,
     deadline: Instant,
-) -> Result<(Rc<SessionClient>, ServerInitiated), UpstreamError> {
-    let limits = Arc::clone(&client.pipes.shared.limits());
-    let info = key.client_info(client, limits.json_depth_max);
+) -> Result<(Rc<SessionClient>, SessionStream), UpstreamError> {
+    let info = key.client_info(client);
     let initialize = Initialize {
         version: LegacyVersion::NEWEST,
         capabilities: &key.capabilities,
@@ -117,36 +116,36 @@ async fn open(
         client_version: &info.version,
     };
     let offer = InitializeOffer { initialize, principal: &key.principal };
-    let asker = session_client::asker(client, &limits);
-    let opened = Box::pin(super::open_session(&asker, upstream, offer, deadline)).await?;
-    let link = SessionClient::new(client, upstream, SessionName::from(&opened));
-    let mut unasked = ServerInitiated::new(&link);
-    if let Some(level) = key.level.filter(|_| logs(client, &opened.result, limits.json_depth_max)) {
+    let opened = Box::pin(super::open_session(client, upstream, offer, deadline)).await?;
+    let server = SessionClient::new(client, upstream, SessionName::from(&opened));
+    let mut notifications = SessionStream::of_session(&server);
+    if let Some(level) = key.level.filter(|_| logs(client, &opened.result)) {
         let set = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"logging/setLevel","params":{{"level":{}}}}}"#,
             quote(level.as_str())
         );
         // Lines that nobody asked for are dropped here as well.
-        let _ = timeout(LAST_PATIENCE, SessionClient::tell(Rc::clone(&link), set.into())).await;
+        let _ = timeout(LAST_PATIENCE, SessionClient::tell(Rc::clone(&server), set.into())).await;
     }
     // It is as good as it gets.
-    let _ = timeout(STANDING_PATIENCE, unasked.stand()).await;
-    Ok((link, unasked))
+    let _ = timeout(STANDING_PATIENCE, notifications.stand()).await;
+    Ok((server, notifications))
 }
 
 /// Whether a server takes a log level.
-fn logs(client: &Client, introduction: &Bytes, depth_max: usize) -> bool {
-    let mut scratch = client.pipes.scratch.borrow_mut();
-    let root = scratch.index(introduction, depth_max).map(Document::root).ok();
-    let logging = root.and_then(|root| root.get("capabilities")?.get("logging"));
-    logging.is_some_and(|logging| logging.kind() == Kind::Object)
+fn logs(client: &Client, introduction: &Bytes) -> bool {
+    client.read_json(|(scratch, depth_max)| {
+        let root = scratch.index(introduction, depth_max).map(Document::root).ok();
+        let logging = root.and_then(|root| root.get("capabilities")?.get("logging"));
+        logging.is_some_and(|logging| logging.kind() == Kind::Object)
+    })
 }
 
 impl ExclusiveSession {
-    async fn run(mut self, mut attached: Box<CallReplySink>) {
+    async fn run(mut self, mut reply: Box<CallReplySink>) {
         let mut may_reopen = true;
         loop {
-            match Box::pin(call_driver::run(&mut self, attached)).await {
+            match Box::pin(call_driver::run(&mut self, reply)).await {
                 CallEnd::Clean => may_reopen = true,
                 CallEnd::Spoilt => break,
                 CallEnd::Lost(call) => {
@@ -155,7 +154,7 @@ impl ExclusiveSession {
                         return call.fail(UpstreamError::SessionLost);
                     }
                     match Box::pin(self.reopen(call.call.deadline)).await {
-                        Ok(()) => attached = call,
+                        Ok(()) => reply = call,
                         Err(error) => return call.fail(error),
                     }
                     continue;
@@ -163,17 +162,17 @@ impl ExclusiveSession {
                 CallEnd::Cut => return,
             }
             match Box::pin(self.rest()).await {
-                Some(next) => attached = next,
+                Some(next) => reply = next,
                 None => break,
             }
         }
         // The session counts until it is closed, its stream does not.
-        let Self { link, unasked, is_ousted, _counted, .. } = self;
-        drop(unasked);
+        let Self { server, notifications, is_ousted, _counted, .. } = self;
+        drop(notifications);
         if is_ousted {
-            return Box::pin(link.close_now(LAST_PATIENCE)).await;
+            return Box::pin(server.close_now(LAST_PATIENCE)).await;
         }
-        Box::pin(link.last(LAST_PATIENCE, link.close(LAST_PATIENCE))).await;
+        Box::pin(server.last(LAST_PATIENCE, server.close(LAST_PATIENCE))).await;
     }
 
     /// Drops what the server has said since the last call, which is none of the next one's business.
@@ -181,27 +180,27 @@ impl ExclusiveSession {
         for _ in 0..STALE_MAX {
             // The connection may have read more than it has handed over.
             tokio::task::yield_now().await;
-            let Some(message) = self.unasked.next().now_or_never() else { return };
+            let Some(message) = self.notifications.message().now_or_never() else { return };
             self.refuse(&message).await;
         }
     }
 
     async fn reopen(&mut self, deadline: Instant) -> Result<(), UpstreamError> {
-        let (client, upstream) = (self.link.client.clone(), self.link.upstream());
-        let (link, unasked) = open(&client, &upstream, &self.key, deadline).await?;
-        self.link = link;
-        self.unasked = unasked;
+        let (client, upstream) = (self.server.client.clone(), self.server.upstream());
+        let (server, notifications) = open(&client, &upstream, &self.key, deadline).await?;
+        self.server = server;
+        self.notifications = notifications;
         Ok(())
     }
 
     /// Waits for the next call. `None`: there is none, and the session is to be closed.
     async fn rest(&mut self) -> Option<Box<CallReplySink>> {
-        let idle_timeout = self.link.upstream().config.bridge.session_idle_timeout;
+        let idle_timeout = self.server.upstream().config.bridge.session_idle_timeout;
         if idle_timeout.is_zero() || self.retired.is_cancelled() {
             return None;
         }
-        let (host, bridge) = (Rc::clone(&self.link.client.pipes), Arc::clone(&self.link.bridge));
-        let resting = IdleGuard::begin(&bridge.as_modern.seats, &self.key, self.own_commands.clone());
+        let (host, bridge) = (Rc::clone(&self.server.client.pipes), Arc::clone(&self.server.bridge));
+        let resting = IdleGuard::begin(&bridge.as_modern.exclusive, &self.key, self.own_commands.clone());
         let mut idle = Box::pin(sleep(idle_timeout));
         loop {
             let message = tokio::select! {
@@ -211,7 +210,7 @@ impl ExclusiveSession {
                 () = host.cut() => None,
                 () = host.closing() => None,
                 () = self.retired.cancelled() => None,
-                message = self.unasked.next() => Some(message),
+                message = self.notifications.message() => Some(message),
             };
             match message {
                 Some(message) => self.refuse(&message).await,
@@ -228,7 +227,7 @@ impl ExclusiveSession {
     /// The call that it is told to make.
     fn take(&mut self, command: Option<Command>) -> Option<Box<CallReplySink>> {
         match command {
-            Some(Command::Call(attached)) => Some(attached),
+            Some(Command::Call(reply)) => Some(reply),
             other => {
                 self.is_ousted = matches!(other, Some(Command::Close));
                 None
@@ -238,12 +237,13 @@ impl ExclusiveSession {
 
     /// Answers what the server asks while there is nobody to ask.
     async fn refuse(&self, message: &Bytes) {
-        let Some(IncomingMessage::Request { id, is_ping }) = incoming_message::read(&self.link, message, "")
+        let Some(IncomingMessage::Request { id, is_ping }) =
+            incoming_message::read(&self.server, message, "")
         else {
             return;
         };
         let answer = question::unasked_answer(&id, is_ping);
         // A server that does not take it in does without.
-        let _ = timeout(LAST_PATIENCE, Box::pin(SessionClient::tell(Rc::clone(&self.link), answer))).await;
+        let _ = timeout(LAST_PATIENCE, Box::pin(SessionClient::tell(Rc::clone(&self.server), answer))).await;
     }
 }

@@ -29,9 +29,8 @@ pub(crate) enum IncomingMessage {
 }
 
 /// What `message` is to the call that the server knows by the id `own`, a literal. `None`: it is no message.
-pub(crate) fn read(link: &SessionClient, message: &Bytes, own: &str) -> Option<IncomingMessage> {
-    let mut scratch = link.client.pipes.scratch.borrow_mut();
-    of(message, own, (&mut scratch, link.limits().json_depth_max))
+pub(crate) fn read(server: &SessionClient, message: &Bytes, own: &str) -> Option<IncomingMessage> {
+    server.client.read_json(|memory| of(message, own, memory))
 }
 
 fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Option<IncomingMessage> {

@@ -14,13 +14,14 @@ pub(crate) mod call_driver;
 pub(crate) mod call_reply;
 pub(crate) mod exclusive_pool;
 pub(crate) mod exclusive_session;
-pub(crate) mod fire_and_forget;
 pub(crate) mod incoming_message;
 pub(crate) mod listen;
 pub(crate) mod multiplexed;
+pub(crate) mod open_questions;
 pub(crate) mod position;
 pub(crate) mod response_reader;
 pub(crate) mod session_client;
+pub(crate) mod session_stream;
 pub(crate) mod shared_session;
 pub(crate) mod state;
 pub(crate) mod suspended;
@@ -34,7 +35,6 @@ use tokio::sync::Semaphore;
 
 use self::answers::IntroductionCache;
 use self::call::ModernCall;
-use self::multiplexed::with_memory;
 use self::shared_session::SharedSessions;
 use self::tasks::TaskOnlyTools;
 use crate::access::limit::quota::{Quota, QuotaPermit};
@@ -49,29 +49,29 @@ use protocol::method::Method;
 #[derive(Debug)]
 pub(crate) struct ModernFacade {
     /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
-    pub room: Arc<Quota>,
+    pub quota: Arc<Quota>,
     /// Sessions that one call at a time has to itself.
-    pub seats: exclusive_pool::ExclusiveSessions,
+    pub exclusive: exclusive_pool::ExclusiveSessions,
     /// Calls that wait for their client's answers.
-    pub parked: suspended::SuspendedCalls,
+    pub suspended: suspended::SuspendedCalls,
     pub shared: SharedSessions,
     /// How it introduced itself.
     pub servers: IntroductionCache,
     pub tools: TaskOnlyTools,
     /// Turns to tell it what nobody waits for.
-    pub telling: Arc<Semaphore>,
+    pub unawaited: Arc<Semaphore>,
 }
 
 impl Default for ModernFacade {
     fn default() -> Self {
         Self {
-            room: Quota::new(0),
-            seats: exclusive_pool::ExclusiveSessions::default(),
-            parked: suspended::SuspendedCalls::default(),
+            quota: Quota::new(0),
+            exclusive: exclusive_pool::ExclusiveSessions::default(),
+            suspended: suspended::SuspendedCalls::default(),
             shared: SharedSessions::default(),
             servers: IntroductionCache::default(),
             tools: TaskOnlyTools::default(),
-            telling: Arc::new(Semaphore::new(fire_and_forget::TELLING_MAX)),
+            unawaited: Arc::new(Semaphore::new(session_client::UNAWAITED_MAX)),
         }
     }
 }
@@ -79,26 +79,27 @@ impl Default for ModernFacade {
 impl ModernFacade {
     /// Nobody is served any more.
     pub(crate) fn retire(&self) {
-        self.seats.retired.cancel();
+        self.exclusive.retired.cancel();
         self.shared.retire();
     }
 
     /// A place for one more session. Where there is none, one that nobody uses ends.
     pub(crate) fn place(&self, upstream: &Upstream) -> Result<QuotaPermit, UpstreamError> {
-        self.room.set_max(upstream.config.bridge.sessions_max);
-        let makes_room = || self.shared.make_room() || self.seats.make_room();
-        let place = self.room.take().or_else(|| makes_room().then(|| self.room.take_beyond()));
+        self.quota.set_max(upstream.config.bridge.sessions_max);
+        let makes_room = || self.shared.make_room() || self.exclusive.make_room();
+        let place = self.quota.take().or_else(|| makes_room().then(|| self.quota.take_beyond()));
         place.ok_or(UpstreamError::TooManyBridged)
     }
 }
 
 pub(crate) async fn open_session(
-    asker: &Asker<'_>,
+    client: &Client,
     upstream: &Upstream,
     offer: InitializeOffer<'_>,
     deadline: Instant,
 ) -> Result<InitializedSession, UpstreamError> {
-    let opened = initialize::open(asker, upstream, offer, deadline).await;
+    let limits = client.limits();
+    let opened = initialize::open(&Asker::of(client, &limits), upstream, offer, deadline).await;
     if matches!(opened, Err(InitializeError::Refused { .. })) {
         // It may speak another era by now.
         upstream.facts.doubt();
@@ -115,8 +116,7 @@ pub(crate) async fn answer(
     if request.method() != HttpMethod::POST {
         return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
     }
-    let depth_max = client.pipes.shared.limits().json_depth_max;
-    let call = ModernCall::read(request, deadline, (&mut client.pipes.scratch.borrow_mut(), depth_max));
+    let call = client.read_json(|memory| ModernCall::read(request, deadline, memory));
     let Some(call) = call else { return Ok(empty(StatusCode::BAD_REQUEST)) };
     if !call.is_request() {
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
@@ -137,7 +137,7 @@ pub(crate) async fn answer(
 
 /// Makes a call, as a task where the server wants that.
 async fn make(client: &Client, upstream: &Arc<Upstream>, call: ModernCall) -> Result<Reply, UpstreamError> {
-    let declined = with_memory(client, |memory| answers::declined(&call, memory));
+    let declined = client.read_json(|memory| answers::declined(&call, memory));
     if let Some(answer) = declined {
         return Ok(answer.into_reply());
     }

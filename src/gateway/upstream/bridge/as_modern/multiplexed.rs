@@ -4,6 +4,7 @@
 //! Ids and progress tokens are the session's own towards the server, and the client's own towards the client. A client
 //! that leaves before the answer cancels.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use tokio::time::timeout;
 
 use super::answers;
 use super::call::ModernCall;
-use super::fire_and_forget;
-use super::response_reader::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem};
+use super::response_reader::{BridgedRequest, ReplyStart};
+use super::session_client::SessionClient;
+use super::session_stream::SessionStream;
 use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{EventBody, next_number};
@@ -51,7 +53,7 @@ pub(crate) async fn call(
                 running.is_over = true;
                 return running.last(&answer).map(answers::CallAnswer::into_reply);
             }
-            ReplyStart::Stream(hearing) => return stream(running, hearing).await,
+            ReplyStart::Stream(stream) => return streamed(running, stream).await,
             ReplyStart::SessionLost => {
                 running.is_over = true;
                 running.using.lose();
@@ -63,11 +65,19 @@ pub(crate) async fn call(
     }
 }
 
+/// What a server says on the stream of a request.
+pub(crate) enum ServerEvent {
+    /// Nothing but that it is still there.
+    Nothing,
+    /// What the client is told meanwhile.
+    Event(Bytes),
+    Answer(Bytes),
+}
+
 /// A call under way. Dropped before its answer, it is cancelled.
 pub(crate) struct CallInProgress {
     /// This thread's way to the server.
-    pub client: Client,
-    pub upstream: Arc<Upstream>,
+    pub server: Rc<SessionClient>,
     pub call: Arc<ModernCall>,
     /// The literal of its id with the server, and of its progress token.
     pub id: Box<str>,
@@ -86,10 +96,9 @@ impl CallInProgress {
         call: &Arc<ModernCall>,
     ) -> Self {
         let id = next_number();
-        let progress = call.token.is_some().then(|| using.session.hear(client, id));
+        let progress = call.token.is_some().then(|| using.session.receive_progress(client, id));
         Self {
-            client: client.clone(),
-            upstream: Arc::clone(upstream),
+            server: SessionClient::new(client, upstream, using.session.name.clone()),
             call: Arc::clone(call),
             id: id.to_string().into(),
             is_over: false,
@@ -100,12 +109,12 @@ impl CallInProgress {
 
     /// Sends the request with `added` in its parameters.
     pub(crate) async fn post(&mut self, added: &str) -> Result<ReplyStart, UpstreamError> {
-        let Self { client, upstream, call, id, .. } = self;
-        let message = with_memory(client, |memory| call.to_legacy((id, id), added, memory));
+        let Self { server, call, id, .. } = self;
+        let message = server.client.read_json(|memory| call.to_legacy((id, id), added, memory));
         let message: Segments = message.map_err(|_: JsonError| UpstreamError::Nonsense)?;
         let tool = || {
             let name = call.envelope.name.as_ref()?.decode(&call.message)?;
-            Some(call.method == Method::ToolsCall && upstream.may_call_twice(&name))
+            Some(call.method == Method::ToolsCall && server.upstream().may_call_twice(&name))
         };
         let posted = BridgedRequest {
             message,
@@ -113,9 +122,9 @@ impl CallInProgress {
             headers: call.headers.clone(),
             trail: call.trail.clone(),
             is_safe_to_repeat: call.method.is_safe_to_repeat() || tool().unwrap_or(false),
-            deadline: call.deadline,
+            deadline: Some(call.deadline),
         };
-        let begun = response_reader::post(client, upstream, &self.using.session.name, posted).await;
+        let begun = server.post(posted).await;
         if begun.as_ref().is_err_and(|error| *error != UpstreamError::TimedOut) {
             // It never arrived, or nobody can say what became of it.
             self.is_over = true;
@@ -125,26 +134,53 @@ impl CallInProgress {
 
     /// What the server's answer is to the client.
     pub(crate) fn last(&self, answer: &Bytes) -> Result<answers::CallAnswer, UpstreamError> {
-        with_memory(&self.client, |memory| answers::last(&self.upstream, &self.call, answer, memory))
+        self.server
+            .client
+            .read_json(|memory| answers::last(&self.server.upstream(), &self.call, answer, memory))
     }
 
     /// What a message that is no answer is to the client: an event, if it is for it.
     pub(crate) fn translate(&self, message: &Bytes) -> Option<Bytes> {
-        let is_ours = with_memory(&self.client, |(scratch, depth_max)| {
+        let is_ours = self.server.client.read_json(|(scratch, depth_max)| {
             let root = scratch.index(message, depth_max).map(Document::root).ok()?;
             notification::progress_token(root).map(|token| token == &*self.id)
         });
         match (is_ours, &self.call.token) {
             (Some(true), Some(token)) => {
-                let renamed = with_memory(&self.client, |memory| {
-                    notification::with_progress_token(message, token, memory)
-                });
+                let renamed = self
+                    .server
+                    .client
+                    .read_json(|memory| notification::with_progress_token(message, token, memory));
                 renamed.ok().map(data_event)
             }
             (Some(_), _) => None,
             (None, _) => {
-                fire_and_forget::refuse(&self.client, &self.upstream, &self.using.session.name, message);
+                self.server.refuse(message);
                 None
+            }
+        }
+    }
+
+    /// What comes next on the stream of the request with this id, and of progress elsewhere. May be dropped and called
+    /// again.
+    pub(crate) async fn next(
+        &mut self,
+        stream: &mut SessionStream,
+        id: &str,
+    ) -> Result<ServerEvent, UpstreamError> {
+        loop {
+            let message = tokio::select! {
+                message = stream.next() => match message? {
+                    None => return Ok(ServerEvent::Nothing),
+                    Some(message) if self.server.is_answer(&message, id) => {
+                        return Ok(ServerEvent::Answer(message));
+                    }
+                    Some(message) => message,
+                },
+                message = self.told_elsewhere() => message,
+            };
+            if let Some(event) = self.translate(&message) {
+                return Ok(ServerEvent::Event(event));
             }
         }
     }
@@ -163,14 +199,14 @@ impl CallInProgress {
 impl Drop for CallInProgress {
     fn drop(&mut self) {
         if !self.is_over {
-            fire_and_forget::cancel(&self.client, &self.upstream, &self.using.session.name, &self.id);
+            self.server.cancel(&self.id);
         }
     }
 }
 
 /// The reply to a call whose answer comes as an event.
-async fn stream(running: CallInProgress, hearing: Box<ResponseReader>) -> Result<Reply, UpstreamError> {
-    let mut under_way = StreamedCall { running, hearing: Some(hearing) };
+async fn streamed(running: CallInProgress, stream: Box<SessionStream>) -> Result<Reply, UpstreamError> {
+    let mut under_way = StreamedCall { running, stream: Some(stream) };
     // A server that can be asked again for its stream begins with an event that says nothing.
     let says_something = async {
         loop {
@@ -200,7 +236,7 @@ fn events(first: Bytes, under_way: StreamedCall) -> Reply {
             Ok(Some(ReplyEvent::Last(answer))) => data_event(answer.message),
             Ok(None) => return None,
             Err(error) => {
-                under_way.hearing = None;
+                under_way.stream = None;
                 return Some((Err(error), (None, under_way)));
             }
         };
@@ -225,7 +261,7 @@ pub(crate) fn failure(call: &ModernCall, error: UpstreamError) -> String {
 struct StreamedCall {
     running: CallInProgress,
     /// `None`: all was said.
-    hearing: Option<Box<ResponseReader>>,
+    stream: Option<Box<SessionStream>>,
 }
 
 enum ReplyEvent {
@@ -238,37 +274,19 @@ enum ReplyEvent {
 impl StreamedCall {
     /// What the client is told next; `None` after the last. May be dropped and called again.
     async fn next(&mut self) -> Result<Option<ReplyEvent>, UpstreamError> {
-        let Self { running, hearing: heard } = self;
-        loop {
-            let Some(hearing) = heard else { return Ok(None) };
-            let said = tokio::select! {
-                said = hearing.next() => said?,
-                message = running.told_elsewhere() => StreamItem::Message { message, is_answer: false },
-            };
-            match said {
-                StreamItem::Nothing => return Ok(Some(ReplyEvent::Nothing)),
-                StreamItem::Message { message, is_answer: false } => {
-                    if let Some(event) = running.translate(&message) {
-                        return Ok(Some(ReplyEvent::Event(event)));
-                    }
+        let Self { running, stream } = self;
+        let Some(reading) = stream else { return Ok(None) };
+        let id = running.id.clone();
+        Ok(Some(match running.next(reading, &id).await? {
+            ServerEvent::Nothing => ReplyEvent::Nothing,
+            ServerEvent::Event(event) => ReplyEvent::Event(event),
+            ServerEvent::Answer(answer) => {
+                running.is_over = true;
+                if let Some(stream) = stream.take() {
+                    stream.finish();
                 }
-                StreamItem::Message { message, .. } => {
-                    running.is_over = true;
-                    if let Some(hearing) = heard.take() {
-                        hearing.finish();
-                    }
-                    return running.last(&message).map(|answer| Some(ReplyEvent::Last(answer)));
-                }
+                ReplyEvent::Last(running.last(&answer)?)
             }
-        }
+        }))
     }
-}
-
-/// Reads JSON in this thread's memory for it.
-pub(crate) fn with_memory<T>(
-    client: &Client,
-    read: impl FnOnce((&mut protocol::json::Scratch, usize)) -> T,
-) -> T {
-    let depth_max = client.pipes.shared.limits().json_depth_max;
-    read((&mut client.pipes.scratch.borrow_mut(), depth_max))
 }

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::response_reader::{SessionName, is_known};
-use crate::upstream::Upstream;
-use crate::upstream::exchange::{Client, Reply};
+use super::session_client::SessionClient;
+use crate::upstream::exchange::Reply;
 use crate::upstream::get_stream;
 use protocol::sse::Event;
 
@@ -61,20 +60,16 @@ impl Default for StreamPosition {
 
 impl StreamPosition {
     /// Asks for the stream of a session from here on.
-    pub(crate) async fn open(
-        &self,
-        client: &Client,
-        upstream: &Upstream,
-        session: &SessionName,
-    ) -> ResumeResult {
-        match get_stream::open(client, upstream, session.named(), self.after.as_ref()).await {
+    pub(crate) async fn open(&self, server: &SessionClient) -> ResumeResult {
+        let (upstream, session) = (server.upstream(), server.session.named());
+        match get_stream::open(&server.client, &upstream, session, self.after.as_ref()).await {
             get_stream::GetResult::Stream(reply) => ResumeResult::Stream(reply),
             get_stream::GetResult::Refused => ResumeResult::Refused,
             get_stream::GetResult::Failed(error) => {
                 tracing::debug!(upstream = upstream.config.name, ?error, "a stream cannot be opened");
                 ResumeResult::Failed
             }
-            get_stream::GetResult::Doubtful => match is_known(client, upstream, session).await {
+            get_stream::GetResult::Doubtful => match server.is_known().await {
                 // If the session is gone, the next call finds out.
                 Some(false) => ResumeResult::Refused,
                 Some(true) if self.after.is_some() => ResumeResult::UnknownEvent,

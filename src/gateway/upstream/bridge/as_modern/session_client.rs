@@ -1,9 +1,7 @@
-//! What a legacy server says: in its reply to a call, and on the stream of its session.
+//! The way to one session of a legacy server: what it is told and asked in the gateway's own name, and its end.
 //!
-//! Both are read one message at a time, by a future that may be dropped and asked for again. A stream that breaks off is
-//! taken up again with the id of its last event where it has one.
-//!
-//! Deliberately not here: what the messages mean.
+//! Deliberately not here: calls ([`super::response_reader`]), and what the server says beside its answers
+//! ([`super::session_stream`]).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,29 +9,37 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use futures_util::future::LocalBoxFuture;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request};
-use tokio::time::{sleep, timeout};
+use http::{HeaderMap, HeaderValue};
+use tokio::time::timeout;
 
-use super::position::{ResumeResult, StreamPosition};
-use super::response_reader::{self, SessionName};
-use crate::telemetry::trace::Trail;
-use crate::upstream::ask::{AskRequest, Asker};
+use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use crate::upstream::bridge::Bridge;
-use crate::upstream::exchange::{CallerDeadline, Client, Reply, RequestBody, SendOptions};
-use crate::upstream::get_stream::{self, Messages};
-use crate::upstream::mux::host::Limits;
-use crate::upstream::pool::{self, ConnectionLease};
-use crate::upstream::{ReplicaSelection, Upstream};
+use crate::upstream::exchange::Client;
+use crate::upstream::get_stream;
+use crate::upstream::initialize::InitializedSession;
+use crate::upstream::{ReplicaKey, Upstream};
+use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
-use protocol::splice::Segments;
+use protocol::translation::question::unasked_answer;
 
-/// Somebody else ends what takes longer.
-const REPLY_PATIENCE: Duration = Duration::from_hours(48);
-/// How much of what a server says to an answer or a notification is read.
-const TOLD_BYTES_MAX: usize = 64 * 1024;
+/// Messages that nobody waits for, on their way at once; of more, the last wait.
+pub(crate) const UNAWAITED_MAX: usize = 64;
+/// So many may wait: all that a listener's clients had under way, should they leave at once. Of more, the last are not
+/// sent.
+const WAITING_MAX: usize = 8192;
+const UNAWAITED_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is read of what the server answers.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// A session with a legacy server, as requests name it.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionName {
+    /// `None` for a server that gives none.
+    pub id: Option<HeaderValue>,
+    version: &'static str,
+    /// The replica that knows it.
+    pub replica: Option<ReplicaKey>,
+}
 
 /// The way to one session of a server.
 #[derive(Debug)]
@@ -44,16 +50,21 @@ pub(crate) struct SessionClient {
     upstream: RefCell<Arc<Upstream>>,
 }
 
-/// What a server says.
-#[derive(Debug)]
-pub(crate) enum ServerMessage {
-    /// Its stream stands.
-    Stands,
-    Message(Bytes),
-    /// Nothing but that it is still there.
-    Nothing,
-    /// Nothing more comes.
-    Over(UpstreamError),
+impl From<&InitializedSession> for SessionName {
+    fn from(opened: &InitializedSession) -> Self {
+        Self { id: opened.id.clone(), version: opened.version.as_str(), replica: opened.replica }
+    }
+}
+
+impl SessionName {
+    pub(crate) fn named(&self) -> SessionHeaders<'_> {
+        SessionHeaders { id: self.id.as_ref(), version: self.version, replica: self.replica }
+    }
+
+    /// The headers of a message in it.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        legacy_headers(self.version, self.id.as_ref())
+    }
 }
 
 impl SessionClient {
@@ -70,309 +81,105 @@ impl SessionClient {
         Arc::clone(&self.upstream.borrow())
     }
 
-    pub(crate) fn limits(&self) -> Arc<Limits> {
-        Arc::clone(&self.client.pipes.shared.limits())
+    /// Asks in the gateway's own name.
+    pub(crate) async fn ask(
+        &self,
+        message: impl Into<Bytes>,
+        patience: Duration,
+    ) -> Result<AskReply, UpstreamError> {
+        let question = AskRequest {
+            headers: self.session.headers(),
+            body: message.into(),
+            is_safe_to_repeat: false,
+            replica: self.session.replica,
+            bytes_max: ANSWER_BYTES_MAX,
+            deadline: Instant::now() + patience,
+        };
+        let limits = self.client.limits();
+        Asker::of(&self.client, &limits).ask(&self.upstream(), question).await
     }
 
     /// Tells the server something that has no answer.
     pub(crate) async fn tell(self: Rc<Self>, message: Bytes) -> Result<(), UpstreamError> {
-        let (upstream, limits) = (self.upstream(), self.limits());
-        let question = AskRequest {
-            headers: self.session.headers(),
-            body: message,
-            is_safe_to_repeat: false,
-            replica: self.session.replica,
-            bytes_max: TOLD_BYTES_MAX,
-            deadline: Instant::now() + upstream.config.reply_timeout,
-        };
-        let told = self.asker(&limits).ask(&upstream, question).await?;
-        if told.status.is_success() { Ok(()) } else { Err(UpstreamError::SessionLost) }
+        let patience = self.upstream().config.reply_timeout;
+        let answer = self.ask(message, patience).await?;
+        if answer.status.is_success() { Ok(()) } else { Err(UpstreamError::SessionLost) }
     }
 
-    pub(crate) async fn close(&self, patience: Duration) {
-        let SessionName { id, version, replica } = self.session.clone();
-        let Some(id) = &id else { return };
-        let (upstream, limits) = (self.upstream(), self.limits());
-        let deadline = Instant::now() + patience;
-        let asker = self.asker(&limits);
-        let closed = asker.close_session(&upstream, version, (id, replica), deadline).await;
-        if let Err(error) = closed {
-            tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
+    /// As [`tell`](Self::tell), while nobody waits for it: cancellations, and answers to requests that reach no client.
+    pub(crate) fn tell_unawaited(self: &Rc<Self>, message: impl Into<Bytes>) {
+        let turns = &self.bridge.as_modern.unawaited;
+        // The bridge itself holds one.
+        if Arc::strong_count(turns) > WAITING_MAX {
+            return;
         }
+        let (turns, server, message) = (Arc::clone(turns), Rc::clone(self), message.into());
+        self.client.pipes.run(async move {
+            let Ok(_turn) = turns.acquire().await else { return };
+            if let Err(error) = server.ask(message, UNAWAITED_TIMEOUT).await {
+                tracing::debug!(upstream = server.upstream().config.name, %error, "cannot tell the server");
+            }
+        });
+    }
+
+    /// Says that nobody waits for the answer to the request with this id, a literal.
+    pub(crate) fn cancel(self: &Rc<Self>, id: &str) {
+        self.tell_unawaited(cancellation(id, "the client has left"));
+    }
+
+    /// Answers what a server asks where there is nobody to be asked; other messages are let be.
+    pub(crate) fn refuse(self: &Rc<Self>, message: &Bytes) {
+        let envelope =
+            self.client.read_json(|(scratch, depth_max)| Envelope::parse(scratch, message, depth_max));
+        if let Ok(Envelope { kind: MessageKind::Request, id: Some(id), method: Some(method), .. }) = envelope
+        {
+            let id = message.get(id).unwrap_or_default();
+            self.tell_unawaited(unasked_answer(id, method.equals(message, "ping")));
+        }
+    }
+
+    /// Whether the server knows the session; `None` if it does not say.
+    pub(crate) async fn is_known(&self) -> Option<bool> {
+        let limits = self.client.limits();
+        let asker = Asker::of(&self.client, &limits);
+        get_stream::is_session_known(&asker, &self.upstream(), self.session.named()).await
+    }
+
+    /// Ends the session. `false`: the server keeps it until it forgets it by itself.
+    pub(crate) async fn close(&self, patience: Duration) -> bool {
+        let limits = self.client.limits();
+        let asker = Asker::of(&self.client, &limits);
+        asker.close(&self.upstream(), self.session.named(), Instant::now() + patience).await
     }
 
     /// Ends the session of one that makes room for another: at once, and without telling the server where as many tell it
     /// already as may at once. Its place would be held for as long.
     pub(crate) async fn close_now(&self, patience: Duration) {
-        if let Ok(_turn) = self.bridge.as_modern.seats.ending.try_acquire() {
+        if let Ok(_turn) = self.bridge.as_modern.exclusive.ending.try_acquire() {
             tokio::select! {
-                () = self.close(patience) => {}
+                _ = self.close(patience) => {}
                 () = self.client.pipes.cut() => {}
             }
         }
     }
 
     /// Tells the server the last: with others in turn, and with this much patience from then on.
-    pub(crate) async fn last(&self, patience: Duration, told: impl Future<Output = ()>) {
-        let told = async {
+    pub(crate) async fn last(&self, patience: Duration, telling: impl Future) {
+        let in_turn = async {
             // Never closed.
-            let _turn = self.bridge.as_modern.seats.ending.acquire().await;
-            let _ = timeout(patience, told).await;
+            let _turn = self.bridge.as_modern.exclusive.ending.acquire().await;
+            let _ = timeout(patience, telling).await;
         };
         tokio::select! {
-            () = told => {}
+            () = in_turn => {}
             () = self.client.pipes.cut() => {}
         }
     }
-
-    fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
-        asker(&self.client, limits)
-    }
-
-    async fn post(
-        self: Rc<Self>,
-        message: Segments,
-        (headers, trail): (HeaderMap, Option<Arc<Trail>>),
-    ) -> Result<Reply, UpstreamError> {
-        let mut request = Request::new(RequestBody::from(message));
-        *request.method_mut() = Method::POST;
-        *request.headers_mut() = headers;
-        request.headers_mut().extend(self.session.headers());
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let accepted = HeaderValue::from_static("application/json, text/event-stream");
-        request.headers_mut().insert(ACCEPT, accepted);
-        request.extensions_mut().insert(CallerDeadline);
-        if let Some(trail) = trail {
-            request.extensions_mut().insert(trail);
-        }
-        let (upstream, now) = (self.upstream(), Instant::now());
-        let delivery =
-            SendOptions { is_safe_to_repeat: false, aim: self.session.replica.into(), asked: None };
-        self.client.send_as_it_is(&upstream, request, delivery, now, now + REPLY_PATIENCE).await
-    }
 }
 
-/// A way to ask upstreams for this thread.
-pub(crate) fn asker<'a>(client: &'a Client, limits: &'a Limits) -> Asker<'a> {
-    let scratch = &client.pipes.scratch;
-    Asker { client, scratch, limits: &limits.all, budget: &limits.budget, aim: ReplicaSelection::Any }
-}
-
-/// A server's reply to a call.
-pub(crate) struct CallExchange {
-    link: Rc<SessionClient>,
-    /// The literal of the call's id.
-    id: Box<str>,
-    state: ReplyStage,
-    at: StreamPosition,
-}
-
-/// The stream of a session.
-pub(crate) struct ServerInitiated {
-    link: Rc<SessionClient>,
-    state: ReplyStage,
-    at: StreamPosition,
-}
-
-enum ReplyStage {
-    Posting(LocalBoxFuture<'static, Result<Reply, UpstreamError>>),
-    /// The body of a reply that is no stream.
-    Collecting(LocalBoxFuture<'static, ServerMessage>),
-    Opening(LocalBoxFuture<'static, ResumeResult>),
-    Reading(Box<Messages>, Option<ConnectionLease>),
-    Over,
-}
-
-impl CallExchange {
-    /// Posts a call with this id, a literal, and what goes along with it.
-    pub(crate) fn new(
-        link: &Rc<SessionClient>,
-        (id, message): (&str, Segments),
-        along: (HeaderMap, Option<Arc<Trail>>),
-    ) -> Self {
-        let posting = Rc::clone(link).post(message, along).boxed_local();
-        let (link, id) = (Rc::clone(link), id.into());
-        Self { link, id, state: ReplyStage::Posting(posting), at: StreamPosition::default() }
-    }
-
-    /// What the server says next; waits for ever once that was the last.
-    pub(crate) async fn next(&mut self) -> ServerMessage {
-        loop {
-            match &mut self.state {
-                ReplyStage::Over => std::future::pending().await,
-                ReplyStage::Posting(posting) => match posting.await {
-                    Err(error) => return self.end(error),
-                    Ok(reply) => {
-                        if let Some(said) = self.begin(reply) {
-                            return said;
-                        }
-                    }
-                },
-                ReplyStage::Collecting(collecting) => {
-                    let said = collecting.await;
-                    self.state = ReplyStage::Over;
-                    return said;
-                }
-                ReplyStage::Opening(opening) => match opening.await {
-                    ResumeResult::Stream(reply) => {
-                        self.at.stand();
-                        self.state = reading(&self.link, *reply);
-                    }
-                    ResumeResult::Failed if self.reopen() => {}
-                    _ => return self.end(UpstreamError::Reset),
-                },
-                ReplyStage::Reading(messages, _) => match messages.next().await {
-                    Ok(Some(event)) => {
-                        return self.at.take(event).map_or(ServerMessage::Nothing, ServerMessage::Message);
-                    }
-                    Ok(None) | Err(UpstreamError::Reset) if self.reopen() => {}
-                    Ok(None) => return self.end(UpstreamError::Reset),
-                    Err(error) => return self.end(error),
-                },
-            }
-        }
-    }
-
-    /// Reads no more of it.
-    pub(crate) fn end_now(&mut self) {
-        self.state = ReplyStage::Over;
-    }
-
-    /// Whether nothing more comes.
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state, ReplyStage::Over)
-    }
-
-    /// Reads what is left of the reply, which has said all: its connection can be used again. Other messages than the
-    /// end are returned.
-    pub(crate) async fn rest(&mut self) -> Option<Bytes> {
-        loop {
-            let ReplyStage::Reading(messages, lease) = &mut self.state else { return None };
-            match messages.next().await {
-                Ok(Some(event)) => {
-                    let message = get_stream::message(event).filter(|message| !message.is_empty());
-                    if message.is_some() {
-                        return message;
-                    }
-                }
-                Ok(None) => {
-                    pool::give_back(lease.take(), Instant::now());
-                    self.state = ReplyStage::Over;
-                }
-                Err(_) => self.state = ReplyStage::Over,
-            }
-        }
-    }
-
-    fn begin(&mut self, reply: Reply) -> Option<ServerMessage> {
-        if response_reader::is_stream(&reply) {
-            self.state = reading(&self.link, reply);
-            return Some(ServerMessage::Stands);
-        }
-        self.state =
-            ReplyStage::Collecting(whole(Rc::clone(&self.link), reply, self.id.clone()).boxed_local());
-        None
-    }
-
-    /// Asks for the rest of the reply. False: it is not to be had.
-    fn reopen(&mut self) -> bool {
-        let Some(pause) = self.at.pause_before_rest() else { return false };
-        self.state = opening(&self.link, &self.at, pause);
-        true
-    }
-
-    fn end(&mut self, error: UpstreamError) -> ServerMessage {
-        if let ReplyStage::Reading(_, lease) = &mut self.state {
-            pool::note_error(lease.as_mut(), &error);
-        }
-        self.state = ReplyStage::Over;
-        ServerMessage::Over(error)
-    }
-}
-
-impl ServerInitiated {
-    /// Asks for the stream. Servers without sessions have none.
-    pub(crate) fn new(link: &Rc<SessionClient>) -> Self {
-        let link = Rc::clone(link);
-        let at = StreamPosition::default();
-        let has_session = link.session.id.is_some();
-        let state = if has_session { opening(&link, &at, Duration::ZERO) } else { ReplyStage::Over };
-        Self { link, state, at }
-    }
-
-    /// Waits until the stream stands or it is clear that there is none.
-    pub(crate) async fn stand(&mut self) {
-        while let ReplyStage::Opening(opening) = &mut self.state {
-            let opened = opening.await;
-            self.take(opened);
-        }
-    }
-
-    /// The next message; waits for ever where there is no stream.
-    pub(crate) async fn next(&mut self) -> Bytes {
-        loop {
-            match &mut self.state {
-                ReplyStage::Opening(opening) => {
-                    let opened = opening.await;
-                    self.take(opened);
-                }
-                ReplyStage::Reading(messages, _) => match messages.next().await {
-                    Ok(Some(event)) => {
-                        if let Some(message) = self.at.take(event) {
-                            return message;
-                        }
-                    }
-                    Ok(None) | Err(_) => self.reopen(),
-                },
-                _ => std::future::pending().await,
-            }
-        }
-    }
-
-    fn take(&mut self, opened: ResumeResult) {
-        match opened {
-            ResumeResult::Stream(reply) => {
-                self.at.stand();
-                self.state = reading(&self.link, *reply);
-            }
-            ResumeResult::UnknownEvent => {
-                self.at.forget();
-                self.state = opening(&self.link, &self.at, Duration::ZERO);
-            }
-            ResumeResult::Failed => self.reopen(),
-            ResumeResult::Refused => self.state = ReplyStage::Over,
-        }
-    }
-
-    fn reopen(&mut self) {
-        let pause = self.at.pause();
-        self.state = opening(&self.link, &self.at, pause);
-    }
-}
-
-/// Asks for a stream after a pause.
-fn opening(link: &Rc<SessionClient>, at: &StreamPosition, pause: Duration) -> ReplyStage {
-    let (link, at) = (Rc::clone(link), at.clone());
-    let opening = async move {
-        if !pause.is_zero() {
-            sleep(pause).await;
-        }
-        at.open(&link.client, &link.upstream(), &link.session).await
-    };
-    ReplyStage::Opening(opening.boxed_local())
-}
-
-fn reading(link: &SessionClient, reply: Reply) -> ReplyStage {
-    let limits = link.limits();
-    let messages = Messages::new(reply.body, limits.all.reply_bytes_max, &limits.budget);
-    ReplyStage::Reading(Box::new(messages), reply.lease)
-}
-
-/// What a reply says that is no stream.
-async fn whole(link: Rc<SessionClient>, reply: Reply, id: Box<str>) -> ServerMessage {
-    let upstream = link.upstream();
-    let deadline = Instant::now() + upstream.config.reply_timeout;
-    let answer =
-        response_reader::answer(&link.client, &upstream, &link.session, (reply, &id), deadline).await;
-    answer.map_or_else(ServerMessage::Over, ServerMessage::Message)
+/// Takes the request with this id, a literal, back.
+pub(crate) fn cancellation(id: &str, why: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"{why}"}}}}"#
+    )
 }

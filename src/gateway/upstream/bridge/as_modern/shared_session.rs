@@ -21,18 +21,14 @@ use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::time::{sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::fire_and_forget;
-use super::multiplexed::with_memory;
-use super::position::{self, StreamPosition};
-use super::response_reader::{SessionName, with_asker};
+use super::session_client::{SessionClient, SessionName};
+use super::session_stream::SessionStream;
 use crate::access::limit::quota::QuotaPermit;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
-use crate::upstream::ask::Asker;
 use crate::upstream::bridge::BridgedCaller;
-use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::get_stream::Messages;
-use crate::upstream::initialize::{self, InitializeOffer, InitializedSession};
+use crate::upstream::exchange::Client;
+use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::mux::queue;
 use protocol::error::UpstreamError;
 use protocol::json::Document;
@@ -65,7 +61,7 @@ struct SharedSlot {
 pub(crate) struct SharedSession {
     pub name: SessionName,
     /// Calls that hear of their progress, by their ids.
-    hearing: Mutex<HashMap<u64, queue::PieceSender>>,
+    receivers: Mutex<HashMap<u64, queue::PieceSender>>,
     lost: CancellationToken,
     /// It makes room for another.
     ousted: CancellationToken,
@@ -208,25 +204,21 @@ impl Drop for SlotGuard {
 
 impl SharedSession {
     /// Hears of the progress of the call with this id.
-    pub(crate) fn hear(
+    pub(crate) fn receive_progress(
         self: &Arc<Self>,
         client: &Client,
         id: u64,
     ) -> (ProgressReceiver, queue::PieceReceiver) {
         let bounds = client.pipes.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
-        self.hearing().insert(id, sender);
+        self.receivers.lock().insert(id, sender);
         (ProgressReceiver { id, session: Arc::clone(self) }, receiver)
-    }
-
-    fn hearing(&self) -> MutexGuard<'_, HashMap<u64, queue::PieceSender>> {
-        self.hearing.lock()
     }
 }
 
 impl Drop for ProgressReceiver {
     fn drop(&mut self) {
-        self.session.hearing().remove(&self.id);
+        self.session.receivers.lock().remove(&self.id);
     }
 }
 
@@ -263,68 +255,60 @@ async fn open(
     let SlotGuard { upstream, principal, slot } = held;
     let place = upstream.bridge.as_modern.place(upstream)?;
     let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
-    let opened = with_asker(client, async |asker: Asker<'_>| {
-        super::open_session(&asker, upstream, offer, deadline).await
-    });
-    let opened = opened.await?;
+    let opened = super::open_session(client, upstream, offer, deadline).await?;
     if upstream.facts.known().legacy.introduction().is_none() {
         let servers = &upstream.bridge.as_modern.servers;
-        with_memory(client, |memory| servers.learn(&opened.result, memory));
+        client.read_json(|memory| servers.learn(&opened.result, memory));
     }
     let session = Arc::new(SharedSession {
         name: SessionName::from(&opened),
         // Some servers take a token of 0 for none.
-        hearing: Mutex::default(),
+        receivers: Mutex::default(),
         lost: CancellationToken::new(),
         ousted: CancellationToken::new(),
         _held: (GaugeGuard::new(&upstream.bridge.series.sessions.modern), place),
     });
     let keeper = Keeper {
-        client: client.clone(),
-        upstream: Arc::clone(upstream),
+        server: SessionClient::new(client, upstream, session.name.clone()),
         principal: Arc::clone(principal),
         slot: Arc::clone(slot),
         session: Arc::clone(&session),
     };
-    client.pipes.run(keeper.keep(opened));
+    client.pipes.run(keeper.keep());
     Ok(session)
 }
 
 /// Keeps a session until nobody uses it.
 struct Keeper {
-    client: Client,
-    upstream: Arc<Upstream>,
+    server: Rc<SessionClient>,
     principal: Arc<str>,
     slot: Arc<SharedSlot>,
     session: Arc<SharedSession>,
 }
 
 impl Keeper {
-    async fn keep(self, opened: InitializedSession) {
+    async fn keep(self) {
+        let Self { server, principal, slot, session } = &self;
         let (is_known, is_ousted) = tokio::select! {
-            () = self.session.lost.cancelled() => (false, false),
+            () = session.lost.cancelled() => (false, false),
             () = self.unused() => (true, false),
-            () = self.session.ousted.cancelled() => (true, true),
-            () = self.client.pipes.cut() => (true, false),
+            () = session.ousted.cancelled() => (true, true),
+            () = server.client.pipes.cut() => (true, false),
             () = self.hear() => (true, false),
         };
-        let Self { client, upstream, principal, slot, .. } = &self;
-        upstream.bridge.as_modern.shared.remove(principal, slot, || true);
+        let server_sessions = &server.bridge.as_modern;
+        server_sessions.shared.remove(principal, slot, || true);
         // It holds its place until the server has heard of it: only so many of those that make room wait for that.
-        let turn = is_ousted.then(|| upstream.bridge.as_modern.seats.ending.try_acquire());
+        let turn = is_ousted.then(|| server_sessions.exclusive.ending.try_acquire());
         if is_known && !matches!(turn, Some(Err(_))) {
-            let deadline = Instant::now() + CLOSE_TIMEOUT;
-            with_asker(client, async |asker: Asker<'_>| {
-                initialize::close(&asker, upstream, &opened, deadline).await;
-            })
-            .await;
+            server.close(CLOSE_TIMEOUT).await;
         }
     }
 
     /// Completes when nobody has used the session for a while, and nobody finds it any more.
     async fn unused(&self) {
-        let Self { client, upstream, principal, slot, .. } = self;
-        let sessions = &upstream.bridge.as_modern.shared;
+        let Self { server, principal, slot, .. } = self;
+        let sessions = &server.bridge.as_modern.shared;
         loop {
             let idle = slot.idle.notified();
             if slot.users.load(Ordering::Acquire) > 0 {
@@ -333,11 +317,11 @@ impl Keeper {
             }
             let uses = slot.uses.load(Ordering::Acquire);
             // The settings may have changed since it was opened.
-            let current = upstream.bridge.upstream();
+            let current = server.bridge.upstream();
             let patience = current.map_or(Duration::ZERO, |now| now.config.bridge.session_idle_timeout);
             tokio::select! {
                 () = sleep(patience) => {}
-                () = client.pipes.leaving() => {}
+                () = server.client.pipes.leaving() => {}
                 () = sessions.retired.cancelled() => {}
             }
             let is_unused =
@@ -348,51 +332,23 @@ impl Keeper {
         }
     }
 
-    /// Hears what the server says beside its answers, as long as there is a stream to be had. Never completes.
+    /// Hears what the server says beside its answers. Never completes.
     async fn hear(&self) {
-        let Self { client, upstream, session, .. } = self;
-        let mut at = StreamPosition::default();
-        while session.name.id.is_some() {
-            match at.open(client, upstream, &session.name).await {
-                position::ResumeResult::Stream(reply) => self.read(*reply, &mut at).await,
-                position::ResumeResult::UnknownEvent => {
-                    at.forget();
-                    continue;
-                }
-                position::ResumeResult::Refused => break,
-                position::ResumeResult::Failed => {}
-            }
-            sleep(at.pause()).await;
-        }
-        std::future::pending::<()>().await;
-    }
-
-    /// Reads a stream to its end.
-    async fn read(&self, reply: Reply, at: &mut StreamPosition) {
-        at.stand();
-        // The connection belongs to the stream, and is closed with it.
-        let Reply { body, lease: _lease, .. } = reply;
-        let limits = Arc::clone(&self.client.pipes.shared.limits());
-        let mut messages = Messages::new(body, limits.message_bytes_max, &limits.budget);
-        while let Ok(Some(event)) = messages.next().await {
-            if let Some(message) = at.take(event) {
-                self.take(message);
-            }
+        let mut stream = SessionStream::of_session(&self.server);
+        loop {
+            self.take(stream.message().await);
         }
     }
 
     fn take(&self, message: Bytes) {
-        let Self { client, upstream, session, .. } = self;
-        let id = {
-            let depth_max = client.pipes.shared.limits().json_depth_max;
-            let mut scratch = client.pipes.scratch.borrow_mut();
+        let id = self.server.client.read_json(|(scratch, depth_max)| {
             let root = scratch.index(&message, depth_max).map(Document::root).ok();
             root.and_then(notification::progress_token).and_then(|token| token.parse().ok())
-        };
-        let Some(id) = id else { return fire_and_forget::refuse(client, upstream, &session.name, &message) };
-        if let Some(hearing) = session.hearing().get(&id) {
+        });
+        let Some(id) = id else { return self.server.refuse(&message) };
+        if let Some(receiver) = self.session.receivers.lock().get(&id) {
             // Whoever does not keep up misses some of it.
-            let _ = hearing.send(queue::Piece { data: message, is_answer: false });
+            let _ = receiver.send(queue::Piece { data: message, is_answer: false });
         }
     }
 }

@@ -113,29 +113,27 @@ pub(crate) async fn resume(
     upstream: &Arc<Upstream>,
     call: ModernCall,
 ) -> Result<Reply, UpstreamError> {
-    let parked = &upstream.bridge.as_modern.parked;
-    let depth_max = client.pipes.shared.limits().json_depth_max;
-    let (taken, answers) = {
-        let mut scratch = client.pipes.scratch.borrow_mut();
+    let parked = &upstream.bridge.as_modern.suspended;
+    let (taken, answers) = client.read_json(|(scratch, depth_max)| {
         let whose = (&*upstream.session_key, &*call.caller.principal);
-        let binding = Binding::of(whose, &call.message, (&mut scratch, depth_max));
+        let binding = Binding::of(whose, &call.message, (&mut *scratch, depth_max));
         let state = call.request_state.as_deref().unwrap_or_default();
         let taken = binding.and_then(|binding| parked.take(state, binding));
-        (taken, answers(call.input_responses.as_ref(), &mut scratch, depth_max))
-    };
+        (taken, answers(call.input_responses.as_ref(), scratch, depth_max))
+    });
     let Some(commands) = taken else {
         upstream.bridge.series.suspensions.rejected.inc();
         return Ok(rejected(&call).into_reply());
     };
     let deadline = call.deadline;
-    let (attached, waiting) = CallReplySink::new(client, Arc::new(call));
-    match commands.try_send(Command::Resume(Box::new(attached), answers)) {
+    let (reply, waiting) = CallReplySink::new(client, Arc::new(call));
+    match commands.try_send(Command::Resume(Box::new(reply), answers)) {
         Ok(()) => CallReply::reply(waiting, deadline).await,
         // Its thread is gone, and the call with it.
         Err(error) => {
             upstream.bridge.series.suspensions.lost.inc();
             match error.into_inner() {
-                Command::Resume(attached, _) => Ok(rejected(&attached.call).into_reply()),
+                Command::Resume(reply, _) => Ok(rejected(&reply.call).into_reply()),
                 _ => Err(UpstreamError::Reset),
             }
         }
@@ -156,7 +154,7 @@ fn answers(given: Option<&Bytes>, scratch: &mut Scratch, depth_max: usize) -> ca
         // It outlives the message it came in.
         Some((key.decode(given)?.into(), Bytes::copy_from_slice(value.raw())))
     });
-    answers.take(super::call_driver::QUESTIONS_MAX * 2).collect()
+    answers.take(super::open_questions::QUESTIONS_MAX * 2).collect()
 }
 
 #[cfg(test)]

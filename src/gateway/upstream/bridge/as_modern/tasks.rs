@@ -20,12 +20,11 @@ use tokio::time::{Sleep, sleep};
 
 use super::answers;
 use super::call::ModernCall;
-use super::fire_and_forget;
-use super::multiplexed::{CallInProgress, events_reply, failure, with_memory};
-use super::response_reader::{self, BridgedRequest, ReplyStart, ResponseReader, StreamItem, with_asker};
+use super::multiplexed::{COMMENT, CallInProgress, ServerEvent, events_reply, failure};
+use super::response_reader::{BridgedRequest, ReplyStart};
+use super::session_stream::SessionStream;
 use super::shared_session::SharedSessions;
 use crate::upstream::Upstream;
-use crate::upstream::ask::Asker;
 use crate::upstream::bridge::{EventBody, next_number};
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::incoming::BrokenReply;
@@ -46,12 +45,10 @@ const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// The longest time in which a client hears nothing of its task.
 const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
-const POLL_BYTES_MAX: usize = 64 * 1024;
 /// So often in a row a server may not say how a task stands.
 const FAILURES_MAX: u32 = 3;
 /// Tools that are remembered.
 const TOOLS_MAX: usize = 1024;
-const COMMENT: &[u8] = b":\n\n";
 
 /// Tools that are run as tasks alone.
 #[derive(Debug, Default)]
@@ -90,9 +87,7 @@ impl TaskOnlyTools {
 /// The tool that is called, if the server makes tasks of such calls.
 pub(crate) fn tool(client: &Client, upstream: &Upstream, call: &ModernCall) -> Option<String> {
     let servers = &upstream.bridge.as_modern.servers;
-    if call.method != Method::ToolsCall
-        || !with_memory(client, |memory| servers.takes_tasks(upstream, memory))
-    {
+    if call.method != Method::ToolsCall || !client.read_json(|memory| servers.takes_tasks(upstream, memory)) {
         return None;
     }
     Some(call.envelope.name.as_ref()?.decode(&call.message)?.into_owned())
@@ -111,8 +106,8 @@ pub(crate) async fn call(
         let mut running = CallInProgress::begin(client, upstream, using, &call);
         let answer = match running.post(TTL).await? {
             ReplyStart::Answer(answer) => answer,
-            ReplyStart::Stream(hearing) => {
-                let answered = answer_of(&running, hearing);
+            ReplyStart::Stream(stream) => {
+                let answered = answer_of(&running, stream);
                 tokio::time::timeout_at(call.deadline.into(), answered)
                     .await
                     .unwrap_or(Err(UpstreamError::TimedOut))?
@@ -135,19 +130,16 @@ pub(crate) async fn call(
     }
 }
 
-async fn answer_of(
-    running: &CallInProgress,
-    mut hearing: Box<ResponseReader>,
-) -> Result<Bytes, UpstreamError> {
+async fn answer_of(running: &CallInProgress, mut stream: Box<SessionStream>) -> Result<Bytes, UpstreamError> {
     loop {
-        match hearing.next().await? {
-            StreamItem::Message { message, is_answer: true } => {
-                hearing.finish();
+        match stream.next().await? {
+            Some(message) if running.server.is_answer(&message, &running.id) => {
+                stream.finish();
                 return Ok(message);
             }
             // Nobody hears of its progress yet.
-            StreamItem::Message { message, .. } => drop(running.translate(&message)),
-            StreamItem::Nothing => {}
+            Some(message) => drop(running.translate(&message)),
+            None => {}
         }
     }
 }
@@ -162,7 +154,7 @@ struct Task {
 impl Task {
     /// Reads an answer that makes a task, or tells of one.
     fn read(client: &Client, answer: &Bytes) -> Option<Self> {
-        with_memory(client, |(scratch, depth_max)| {
+        client.read_json(|(scratch, depth_max)| {
             let result = scratch.index(answer, depth_max).map(Document::root).ok()?.get("result")?;
             let task = result.get("task").unwrap_or(result);
             let id = task.get("taskId").filter(|id| id.as_literal().is_some())?;
@@ -186,8 +178,8 @@ struct TaskDriver {
     task: Task,
     pause: std::pin::Pin<Box<Sleep>>,
     failures: u32,
-    /// Where its result comes.
-    result: Option<Box<ResponseReader>>,
+    /// Where its result comes, as the answer to the request with this id.
+    result: Option<(Box<SessionStream>, Box<str>)>,
     is_over: bool,
 }
 
@@ -218,27 +210,19 @@ impl TaskDriver {
 
     async fn next(&mut self) -> Result<Bytes, UpstreamError> {
         loop {
-            if let Some(hearing) = &mut self.result {
-                let said = tokio::select! {
-                    said = hearing.next() => said?,
-                    message = self.running.told_elsewhere() => StreamItem::Message { message, is_answer: false },
-                };
-                match said {
-                    StreamItem::Nothing => return Ok(Bytes::from_static(COMMENT)),
-                    StreamItem::Message { message, is_answer: true } => {
-                        if let Some(hearing) = self.result.take() {
-                            hearing.finish();
+            if let Some((stream, id)) = &mut self.result {
+                match self.running.next(stream, id).await? {
+                    ServerEvent::Nothing => return Ok(Bytes::from_static(COMMENT)),
+                    ServerEvent::Event(event) => return Ok(event),
+                    ServerEvent::Answer(answer) => {
+                        if let Some((stream, _)) = self.result.take() {
+                            stream.finish();
                         }
-                        return self.finish(&message);
-                    }
-                    StreamItem::Message { message, .. } => {
-                        if let Some(event) = self.running.translate(&message) {
-                            return Ok(event);
-                        }
+                        return self.finish(&answer);
                     }
                 }
             } else if self.task.is_under_way {
-                let quiet = self.running.upstream.config.stream_idle_timeout / 3;
+                let quiet = self.running.server.upstream().config.stream_idle_timeout / 3;
                 let quiet = quiet.clamp(Duration::from_millis(1), COMMENT_INTERVAL_MAX);
                 tokio::select! {
                     () = &mut self.pause => {}
@@ -263,12 +247,9 @@ impl TaskDriver {
 
     /// Asks how the task stands.
     async fn look(&mut self) -> Result<(), UpstreamError> {
-        let CallInProgress { client, upstream, .. } = &self.running;
-        let session = &self.running.using.session;
-        let message = self.message(next_number(), "tasks/get");
-        let question = fire_and_forget::question(&session.name, message.into(), POLL_BYTES_MAX, POLL_TIMEOUT);
-        let answer = with_asker(client, async |asker: Asker<'_>| asker.ask(upstream, question).await).await;
-        match answer.ok().and_then(|answer| Task::read(client, &answer.body)) {
+        let server = &self.running.server;
+        let answer = server.ask(self.message(next_number(), "tasks/get"), POLL_TIMEOUT).await;
+        match answer.ok().and_then(|answer| Task::read(&server.client, &answer.body)) {
             Some(task) => {
                 self.failures = 0;
                 self.task.is_under_way = task.is_under_way;
@@ -285,8 +266,7 @@ impl TaskDriver {
 
     /// Asks for the result; `None`: it comes as an event.
     async fn ask_for_result(&mut self) -> Result<Option<Bytes>, UpstreamError> {
-        let CallInProgress { client, upstream, .. } = &self.running;
-        let session = &self.running.using.session;
+        let server = &self.running.server;
         let id = next_number();
         let posted = BridgedRequest {
             message: Segments::from(Bytes::from(self.message(id, "tasks/result"))),
@@ -294,12 +274,12 @@ impl TaskDriver {
             headers: HeaderMap::new(),
             trail: None,
             is_safe_to_repeat: true,
-            deadline: Instant::now() + upstream.config.reply_timeout,
+            deadline: Some(Instant::now() + server.upstream().config.reply_timeout),
         };
-        match response_reader::post(client, upstream, &session.name, posted).await? {
+        match server.post(posted).await? {
             ReplyStart::Answer(answer) => Ok(Some(answer)),
-            ReplyStart::Stream(hearing) => {
-                self.result = Some(hearing);
+            ReplyStart::Stream(stream) => {
+                self.result = Some((stream, id.to_string().into()));
                 Ok(None)
             }
             ReplyStart::SessionLost => Err(UpstreamError::SessionLost),
@@ -317,10 +297,7 @@ impl TaskDriver {
     }
 
     fn cancel(&self) {
-        let CallInProgress { client, upstream, .. } = &self.running;
-        let session = &self.running.using.session;
-        let message = self.message(next_number(), "tasks/cancel");
-        fire_and_forget::tell(client, upstream, &session.name, message);
+        self.running.server.tell_unawaited(self.message(next_number(), "tasks/cancel"));
     }
 }
 
