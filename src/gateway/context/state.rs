@@ -61,7 +61,7 @@ pub(crate) struct State {
     /// Streams of clients that speak HTTP+SSE.
     pub lines: SseSessions,
     /// Upstream connections that many calls share.
-    pub pipes: Arc<mux::host::SharedHost>,
+    pub host: Arc<mux::host::SharedHost>,
     /// The definitions of some upstream's tools have to be looked at.
     pub pins_due: Notify,
     /// Where traces go, if anywhere.
@@ -149,7 +149,7 @@ impl State {
             sessions,
             shared,
             lines: SseSessions::default(),
-            pipes: mux::host::SharedHost::new(config, &buffered),
+            host: mux::host::SharedHost::new(config, &buffered),
             buffered,
             pins_due: Notify::new(),
             traces: Traces::open(config.trace.as_ref(), &metrics.gateway.trace_spans)?,
@@ -183,7 +183,7 @@ impl State {
         expiry::show(&self.tls, &self.metrics);
         self.buffered.set_max(limits.buffered_bytes_max);
         self.sessions.reconfigure(&config.session, session_keys);
-        self.pipes.reconfigure(config);
+        self.host.reconfigure(config);
         let new = Arc::new(new);
         new.take_up();
         self.snapshot.store(Arc::clone(&new));

@@ -113,7 +113,7 @@ impl Worker {
                 tasks,
                 open: Rc::default(),
                 open_max: upstream_connections_max,
-                pipes: Host::new(&state.pipes, state.metrics.gateway.panics.clone()),
+                host: Host::new(&state.host, state.metrics.gateway.panics.clone()),
             },
             handshakes: Rc::default(),
             scratch: RefCell::default(),

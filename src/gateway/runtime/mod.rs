@@ -207,13 +207,13 @@ impl Gateway {
         let tasks = Tasks::new(state.metrics.gateway.panics.clone());
         let (beating, interval) = (Arc::clone(&state), watchdog::beat_interval(watchdog));
         tasks.spawn(async move { beating.pulses.control.beat(interval).await });
-        let pipes = Host::new(&state.pipes, state.metrics.gateway.panics.clone());
+        let host = Host::new(&state.host, state.metrics.gateway.panics.clone());
         let client = |open_max| Client {
             pools: Rc::default(),
             tasks: tasks.clone(),
             open: Rc::default(),
             open_max,
-            pipes: Rc::clone(&pipes),
+            host: Rc::clone(&host),
         };
         let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
@@ -279,7 +279,7 @@ impl Gateway {
             sockets_outlive_us,
         };
         let end = control.run(signals, &mut reloader).await;
-        pipes.finish(&state.drain).await;
+        host.finish(&state.drain).await;
         if let Some(traces) = &state.traces {
             traces.finish().await;
         }

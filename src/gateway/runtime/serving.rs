@@ -41,7 +41,7 @@ pub(super) async fn run(
     let drain = &worker.state.drain;
     let finished = async {
         drain.closing().await;
-        worker.client.pipes.close();
+        worker.client.host.close();
         worker.client.pools.clear();
         worker.client.tasks.wait().await;
     };
@@ -52,7 +52,7 @@ pub(super) async fn run(
         () = legacy::cancellation::run(worker) => {}
         () = follow(worker, changes, open) => {}
     }
-    worker.client.pipes.finish(drain).await;
+    worker.client.host.finish(drain).await;
 }
 
 fn listen(worker: &Rc<Worker>, place: usize, config: Listener, socket: Listening) -> Rc<Drain> {

@@ -103,7 +103,7 @@ pub(crate) struct AskReply {
 impl<'a> Asker<'a> {
     /// In the memory of this thread, under these bounds.
     pub(crate) fn of(client: &'a Client, limits: &'a mux::host::Limits) -> Self {
-        let scratch = &client.pipes.scratch;
+        let scratch = &client.host.scratch;
         Self { client, scratch, limits: &limits.all, budget: &limits.budget, aim: ReplicaSelection::Any }
     }
 

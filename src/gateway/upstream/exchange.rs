@@ -83,7 +83,7 @@ pub(crate) struct Client {
     /// How many this thread may have.
     pub open_max: usize,
     /// Where connections run that many calls share.
-    pub pipes: Rc<Host>,
+    pub host: Rc<Host>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,13 +107,13 @@ pub(crate) struct Destination<'a> {
 impl Client {
     /// The bounds in force.
     pub(crate) fn limits(&self) -> Arc<Limits> {
-        Arc::clone(&self.pipes.shared.limits())
+        Arc::clone(&self.host.shared.limits())
     }
 
     /// Reads JSON in this thread's memory for it, as deep as it may be nested.
     pub(crate) fn read_json<T>(&self, read: impl FnOnce((&mut Scratch, usize)) -> T) -> T {
-        let depth_max = self.pipes.shared.limits().json_depth_max;
-        read((&mut self.pipes.scratch.borrow_mut(), depth_max))
+        let depth_max = self.host.shared.limits().json_depth_max;
+        read((&mut self.host.scratch.borrow_mut(), depth_max))
     }
 
     /// Sends `request`, which needs a method but neither target nor `Host`, at `now` and waits until `deadline` for the head of

@@ -147,7 +147,7 @@ impl Messages {
 
     /// [`Messages::new`] under the bounds in force on the thread of `client`.
     pub(crate) fn of(client: &Client, reply: Reply) -> Self {
-        let limits = client.pipes.shared.limits();
+        let limits = client.host.shared.limits();
         Self::new(reply, limits.message_bytes_max, &limits.budget)
     }
 

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 
+use super::throttle::Throttle;
 use protocol::param_headers::Annotation;
 
 /// The mirrored parameters of tools, by the name the upstream gave them; tools without are not in it.
@@ -38,13 +38,6 @@ pub(crate) struct Listing {
     pub log: Throttle,
     /// A bit for each list that a client got without this upstream.
     missing: AtomicU8,
-}
-
-/// Lets something happen once in an interval.
-#[derive(Debug)]
-pub(crate) struct Throttle {
-    interval: Duration,
-    last: Mutex<Option<Instant>>,
 }
 
 impl Default for Listing {
@@ -107,34 +100,9 @@ impl Listing {
     }
 }
 
-impl Throttle {
-    fn new(interval: Duration) -> Self {
-        Self { interval, last: Mutex::new(None) }
-    }
-
-    /// True if it may happen at `now`; then the interval begins again.
-    pub(crate) fn admits(&self, now: Instant) -> bool {
-        let mut last = self.last.lock();
-        let admits = last.is_none_or(|last| now.saturating_duration_since(last) >= self.interval);
-        if admits {
-            *last = Some(now);
-        }
-        admits
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_throttle_admits_once_in_its_interval() {
-        let throttle = Throttle::new(Duration::from_secs(10));
-        let start = Instant::now();
-        for (after_s, admits) in [(0, true), (1, false), (9, false), (10, true), (11, false), (30, true)] {
-            assert_eq!(throttle.admits(start + Duration::from_secs(after_s)), admits, "{after_s}");
-        }
-    }
 
     #[test]
     fn a_list_returns_once() {

@@ -27,6 +27,7 @@ pub(crate) mod replica;
 pub(crate) mod sending;
 pub(crate) mod sse;
 pub(crate) mod stdio;
+pub(crate) mod throttle;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,6 +48,7 @@ pub(crate) use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
 use crate::access::policy::hints::HintCell;
+use crate::sealing::hex;
 use crate::telemetry::calls::UpstreamDurations;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::UpstreamSeries;
@@ -407,7 +409,5 @@ fn session_key(config: &config::Upstream) -> Arc<str> {
     if let Some(command) = &config.command {
         digest.update(format!("{command:?}"));
     }
-    let digest =
-        digest.finalize().iter().take(8).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    format!("{}#{digest}", config.name).into()
+    format!("{}#{}", config.name, hex(&digest.finalize()[..8])).into()
 }

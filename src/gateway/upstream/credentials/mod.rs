@@ -14,12 +14,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
-use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 use self::oauth::AccessTokens;
 use super::Upstream;
 use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, RequestClock, SendOptions};
+use super::throttle::Throttle;
 use crate::telemetry::trace::Trail;
 use config::{self, Authorization, HeaderSource};
 use net::secret::{Secret, SecretError};
@@ -41,7 +41,7 @@ pub(crate) struct Material {
 }
 
 /// How an upstream is reached and what it is shown.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Access {
     pub material: Material,
     /// How its `https` URLs are reached.
@@ -49,7 +49,7 @@ pub(crate) struct Access {
     /// Headers of a client's requests that are handed on.
     pub forward: Vec<HeaderName>,
     tokens: Option<Arc<AccessTokens>>,
-    remarked: Mutex<Option<Instant>>,
+    remarks: Throttle,
 }
 
 /// Why an upstream cannot be reached as configured. Shows nothing of a secret.
@@ -145,7 +145,7 @@ impl Access {
             tokens = Some(Arc::new(AccessTokens::new(&upstream.name, oauth, secret, tls)?));
         }
         let forward = upstream.credentials.forward.clone();
-        Ok(Self { material, tls, forward, tokens, remarked: Mutex::default() })
+        Ok(Self { material, tls, forward, tokens, remarks: Throttle::new(REMARK_INTERVAL) })
     }
 
     /// Goes on with the tokens of `same`, should they be the same.
@@ -185,10 +185,7 @@ impl Access {
             tracing::debug!(upstream, %fault, "no TLS");
             return;
         }
-        let now = Instant::now();
-        let mut remarked = self.remarked.lock();
-        if remarked.is_none_or(|last| now.duration_since(last) >= REMARK_INTERVAL) {
-            *remarked = Some(now);
+        if self.remarks.admits(Instant::now()) {
             tracing::warn!(upstream, "cannot connect to an upstream over TLS: {fault}");
         }
     }

@@ -12,13 +12,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
-use parking_lot::Mutex as StdMutex;
 use serde::Deserialize;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{sleep, timeout_at};
 use zeroize::Zeroizing;
 
 use super::{AccessError, basic, bearer};
+use crate::upstream::throttle::Throttle;
 use config::{ClientAuth, OAuth};
 use net::fetch::{FetchError, Fetcher};
 use net::jitter;
@@ -55,7 +55,7 @@ pub(crate) struct AccessTokens {
     current: ArcSwapOption<AccessToken>,
     /// Held by the one who fetches.
     failures: Arc<Mutex<Failures>>,
-    rejected: StdMutex<Option<Instant>>,
+    rejections: Throttle,
 }
 
 /// What `Authorization` says, and for how long.
@@ -151,7 +151,7 @@ impl AccessTokens {
             tls,
             current: ArcSwapOption::empty(),
             failures: Arc::default(),
-            rejected: StdMutex::default(),
+            rejections: Throttle::new(REJECTION_INTERVAL),
         })
     }
 
@@ -204,14 +204,11 @@ impl AccessTokens {
         if !is_current(&current) {
             return true;
         }
-        let now = Instant::now();
-        let mut rejected = self.rejected.lock();
-        if rejected.is_some_and(|last| now.duration_since(last) < REJECTION_INTERVAL) {
-            return false;
+        let is_due = self.rejections.admits(Instant::now());
+        if is_due {
+            self.current.compare_and_swap(&current, None);
         }
-        *rejected = Some(now);
-        self.current.compare_and_swap(&current, None);
-        true
+        is_due
     }
 
     fn valid(&self, now: Instant) -> Option<Arc<AccessToken>> {

@@ -1,4 +1,4 @@
-//! One HTTP request to an upstream that is a pipe, answered as a Streamable HTTP server would.
+//! One HTTP request to an upstream that is a connection, answered as a Streamable HTTP server would.
 //!
 //! | request | answer |
 //! |---|---|
@@ -48,13 +48,13 @@ pub(crate) trait Connect {
     async fn initialize(&self, asking: ConnectRequest<'_>, post: MuxPost<'_>)
     -> Result<Reply, UpstreamError>;
 
-    async fn post(&self, seat: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
-        pass(&seat.pipe, seat.session, post).await
+    async fn post(&self, handle: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+        pass(&handle.connection, handle.session, post).await
     }
 
     /// A session that is over. The id is forgotten already.
-    fn end(&self, seat: SessionHandle) {
-        seat.pipe.close();
+    fn end(&self, handle: SessionHandle) {
+        handle.connection.close();
     }
 }
 
@@ -110,25 +110,25 @@ pub(crate) async fn send(
     match parts.method {
         HttpMethod::GET => {
             let Some(session) = session else { return Ok(empty(StatusCode::METHOD_NOT_ALLOWED)) };
-            let seat = connect.sessions().get(session);
-            let stream = seat.and_then(|seat| seat.pipe.listen(seat.session));
+            let handle = connect.sessions().get(session);
+            let stream = handle.and_then(|handle| handle.connection.listen(handle.session));
             return Ok(stream.map_or_else(
                 || empty(StatusCode::NOT_FOUND),
                 |stream| respond(SSE, Incoming::Pieces(Box::new(Body::new(None, stream, None)))),
             ));
         }
         HttpMethod::DELETE => {
-            let seat = session.and_then(|session| connect.sessions().remove(session));
-            let Some(seat) = seat else { return Ok(empty(StatusCode::NOT_FOUND)) };
-            connect.end(seat);
+            let handle = session.and_then(|session| connect.sessions().remove(session));
+            let Some(handle) = handle else { return Ok(empty(StatusCode::NOT_FOUND)) };
+            connect.end(handle);
             return Ok(empty(StatusCode::OK));
         }
         _ => {}
     }
     let message = body.to_bytes();
-    let json_depth_max = client.pipes.shared.limits().json_depth_max;
+    let json_depth_max = client.host.shared.limits().json_depth_max;
     // Only what was checked comes here; of what was not, an upstream would say the same.
-    let envelope = Envelope::parse(&mut client.pipes.scratch.borrow_mut(), &message, json_depth_max);
+    let envelope = Envelope::parse(&mut client.host.scratch.borrow_mut(), &message, json_depth_max);
     let Ok(envelope) = envelope else {
         return Ok(empty(StatusCode::BAD_REQUEST));
     };
@@ -143,10 +143,10 @@ pub(crate) async fn send(
     if is_modern {
         let mut may_repeat = true;
         loop {
-            let Some(pipe) = connect.modern(asking).await? else {
+            let Some(connection) = connect.modern(asking).await? else {
                 return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
             };
-            match pass(&pipe, super::ONLY_SESSION, post).await {
+            match pass(&connection, super::ONLY_SESSION, post).await {
                 // It ended between the two.
                 Err(UpstreamError::Unreachable) if std::mem::take(&mut may_repeat) => {}
                 result => return result,
@@ -157,8 +157,8 @@ pub(crate) async fn send(
         return connect.initialize(asking, post).await;
     }
     let Some(session) = session else { return Ok(empty(StatusCode::BAD_REQUEST)) };
-    let Some(seat) = connect.sessions().get(session) else { return Ok(empty(StatusCode::NOT_FOUND)) };
-    match connect.post(seat, post).await {
+    let Some(handle) = connect.sessions().get(session) else { return Ok(empty(StatusCode::NOT_FOUND)) };
+    match connect.post(handle, post).await {
         // It ended between the two: the session is gone.
         Err(UpstreamError::Unreachable) => Ok(empty(StatusCode::NOT_FOUND)),
         result => result,
@@ -167,7 +167,7 @@ pub(crate) async fn send(
 
 /// Passes a message through a connection.
 pub(crate) async fn pass(
-    pipe: &MuxConnection,
+    connection: &MuxConnection,
     session: u64,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
@@ -176,7 +176,7 @@ pub(crate) async fn pass(
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
             let request = MuxRequest { session, message, envelope, headers, is_own, era, deadline };
-            let call = pipe.call(request).await?;
+            let call = connection.call(request).await?;
             if let Some(sending) = sending {
                 sending.mark_taken();
             }
@@ -189,16 +189,17 @@ pub(crate) async fn pass(
         MessageKind::Notification if post.is("notifications/cancelled") => {
             let mut scratch = Scratch::default();
             let id = outgoing::cancelled_id(&mut scratch, message, json_depth_max);
-            let id = id.and_then(|span| Some((pipe.own_id(session, message.get(span.clone())?)?, span)));
+            let id =
+                id.and_then(|span| Some((connection.own_id(session, message.get(span.clone())?)?, span)));
             // What is not in flight needs no end.
             if let Some((own, span)) = id {
-                pipe.cancel(own);
-                pipe.tell(outgoing::cancellation(message, span, own)).await?;
+                connection.cancel(own);
+                connection.tell(outgoing::cancellation(message, span, own)).await?;
             }
             Ok(empty(StatusCode::ACCEPTED))
         }
         MessageKind::Notification | MessageKind::Response => {
-            pipe.tell(outgoing::unchanged(message.clone())).await?;
+            connection.tell(outgoing::unchanged(message.clone())).await?;
             Ok(empty(StatusCode::ACCEPTED))
         }
     }
@@ -207,13 +208,13 @@ pub(crate) async fn pass(
 /// Opens a session over a connection of its own by the caller's `initialize`. One that is refused ends it.
 pub(crate) async fn open_session(
     sessions: &MuxSessions,
-    pipe: MuxConnection,
+    connection: MuxConnection,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
-    let session = pipe.begin_session();
+    let session = connection.begin_session();
     // Whatever comes in between, a connection that nobody knows of ends.
-    let opening = CloseOnDrop::new(pipe);
-    let mut reply = pass(opening.pipe(), session, post).await?;
+    let opening = CloseOnDrop::new(connection);
+    let mut reply = pass(opening.connection(), session, post).await?;
     let is_refused = match &reply.body {
         Incoming::Whole(Some(answer)) => {
             let mut scratch = Scratch::default();
@@ -225,7 +226,7 @@ pub(crate) async fn open_session(
     };
     if !is_refused {
         let id = sessions
-            .keep(SessionHandle { pipe: opening.pipe().clone(), session })
+            .keep(SessionHandle { connection: opening.connection().clone(), session })
             .ok_or(UpstreamError::Reset)?;
         reply.head.headers.insert(SESSION_ID, id);
         opening.keep();
@@ -310,30 +311,30 @@ impl Body {
 /// Ends a connection unless it is kept.
 #[derive(Debug)]
 pub(crate) struct CloseOnDrop {
-    pipe: MuxConnection,
+    connection: MuxConnection,
     is_kept: bool,
 }
 
 impl CloseOnDrop {
     /// It ends when this is dropped.
-    pub(crate) fn new(pipe: MuxConnection) -> Self {
-        Self { pipe, is_kept: false }
+    pub(crate) fn new(connection: MuxConnection) -> Self {
+        Self { connection, is_kept: false }
     }
 
-    pub(crate) fn pipe(&self) -> &MuxConnection {
-        &self.pipe
+    pub(crate) fn connection(&self) -> &MuxConnection {
+        &self.connection
     }
 
     pub(crate) fn keep(mut self) -> MuxConnection {
         self.is_kept = true;
-        self.pipe.clone()
+        self.connection.clone()
     }
 }
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         if !self.is_kept {
-            self.pipe.close();
+            self.connection.close();
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The ends of a pipe: what the connection writes and where it hands in what it reads; and a caller's hold on its call.
+//! The ends of a connection: what whoever runs it is to write, and where what was read is handed in; and a caller's hold on its call.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::incoming_message::hear;
+use super::incoming_message;
 use super::state::CallDelivery;
 use super::{MuxConnection, outgoing};
 use protocol::json::Scratch;
@@ -21,7 +21,7 @@ pub(crate) struct WriteHalf {
 /// Where the connection hands in what it reads. Dropped, the connection is gone.
 #[derive(Debug)]
 pub(crate) struct ReadHalf {
-    pipe: MuxConnection,
+    connection: MuxConnection,
     scratch: ScratchBox,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Disposition {
 /// A call that was sent. Dropped before its answer came, it is given up.
 #[derive(Debug)]
 pub(crate) struct MuxCall {
-    pub(super) pipe: MuxConnection,
+    pub(super) connection: MuxConnection,
     pub(super) own: u64,
     pub(super) era: Era,
     /// When it is too late for an answer; `None`: it is not cancelled at all.
@@ -53,36 +53,37 @@ impl std::fmt::Debug for ScratchBox {
     }
 }
 
-pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, pipe: &MuxConnection) -> (WriteHalf, ReadHalf) {
-    let wire = WriteHalf { outgoing };
-    (wire, ReadHalf { pipe: pipe.clone(), scratch: ScratchBox(Scratch::default()) })
+pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, connection: &MuxConnection) -> (WriteHalf, ReadHalf) {
+    let write_half = WriteHalf { outgoing };
+    (write_half, ReadHalf { connection: connection.clone(), scratch: ScratchBox(Scratch::default()) })
 }
 
 impl ReadHalf {
     pub(crate) fn receive(&mut self, message: &Bytes) -> Disposition {
-        let heard = hear(&mut self.scratch.0, message, self.pipe.0.bounds.json_depth_max);
-        let Some(heard) = heard else { return Disposition::Garbage };
-        let delivery = self.pipe.lock().deliver(&heard, message);
+        let incoming =
+            incoming_message::read(&mut self.scratch.0, message, self.connection.0.bounds.json_depth_max);
+        let Some(incoming) = incoming else { return Disposition::Garbage };
+        let delivery = self.connection.lock().deliver(&incoming, message);
         match delivery {
             CallDelivery::Done => Disposition::Delivered,
             CallDelivery::Nobody => Disposition::Unasked,
             CallDelivery::Reply(reply) => {
-                self.pipe.try_tell(reply);
+                self.connection.try_tell(reply);
                 Disposition::Delivered
             }
         }
     }
 
-    pub(crate) fn pipe(&self) -> &MuxConnection {
-        &self.pipe
+    pub(crate) fn connection(&self) -> &MuxConnection {
+        &self.connection
     }
 }
 
 impl Drop for ReadHalf {
     fn drop(&mut self) {
-        let mut state = self.pipe.lock();
+        let mut state = self.connection.lock();
         // Before anybody who waited comes back with the next call.
-        self.pipe.0.gone.cancel();
+        self.connection.0.gone.cancel();
         state.end();
     }
 }
@@ -100,17 +101,17 @@ impl WriteHalf {
 
 impl Drop for MuxCall {
     fn drop(&mut self) {
-        let mut state = self.pipe.lock();
+        let mut state = self.connection.lock();
         let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if self.era == Era::Legacy && !is_late {
-            state.book.abandon(self.own);
+            state.pending.abandon(self.own);
             return;
         }
-        let was_open = state.book.leave(self.own).is_some_and(|call| call.handle.is_some());
+        let was_open = state.pending.leave(self.own).is_some_and(|call| call.handle.is_some());
         drop(state);
         if was_open {
             let why = if is_late { "no answer in time" } else { "the client went away" };
-            self.pipe.try_tell(outgoing::cancel(self.own, why));
+            self.connection.try_tell(outgoing::cancel(self.own, why));
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Limits {
 /// A thread's place for connections.
 pub(crate) struct Host {
     pub shared: Arc<SharedHost>,
-    /// Memory for reading what goes into a pipe.
+    /// Memory for reading what goes into a connection.
     pub scratch: RefCell<Scratch>,
     tasks: Tasks,
     closing: CancellationToken,
@@ -78,7 +78,7 @@ impl Limits {
         }
     }
 
-    /// What a pipe is made with.
+    /// What a connection is made with.
     pub(crate) fn bounds(&self) -> MuxBounds {
         MuxBounds {
             waiting_bytes_max: self.message_bytes_max.min(WAITING_BYTES_MAX),

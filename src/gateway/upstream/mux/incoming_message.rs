@@ -83,7 +83,7 @@ impl OwnNumber {
 }
 
 /// Reads a message. `None`: it is none.
-pub(crate) fn hear(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<IncomingKind> {
+pub(crate) fn read(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<IncomingKind> {
     let envelope = match Envelope::parse(scratch, message, depth_max) {
         Ok(envelope) => envelope,
         Err(EnvelopeError::NotJsonRpc { .. }) => {
@@ -155,12 +155,12 @@ fn repeated_id(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Optio
 mod tests {
     use super::*;
 
-    fn heard(message: &str) -> Option<IncomingKind> {
-        hear(&mut Scratch::default(), message.as_bytes(), 16)
+    fn incoming(message: &str) -> Option<IncomingKind> {
+        read(&mut Scratch::default(), message.as_bytes(), 16)
     }
 
-    fn own(heard: Option<IncomingKind>) -> Option<u64> {
-        match heard? {
+    fn own(incoming: Option<IncomingKind>) -> Option<u64> {
+        match incoming? {
             IncomingKind::Response { id, .. }
             | IncomingKind::Doubtful { id }
             | IncomingKind::Progress { token: id }
@@ -180,16 +180,16 @@ mod tests {
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}"#,
         ] {
-            assert_eq!(own(heard(message)), Some(7), "{message}");
+            assert_eq!(own(incoming(message)), Some(7), "{message}");
         }
         for message in [
             r#"{"jsonrpc":"2.0","id":"7","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":-7,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":99999999999999999999999,"result":{}}"#,
         ] {
-            let heard = heard(message);
+            let incoming = incoming(message);
             assert!(
-                matches!(heard, Some(IncomingKind::Response { .. })) && own(heard).is_none(),
+                matches!(incoming, Some(IncomingKind::Response { .. })) && own(incoming).is_none(),
                 "{message}"
             );
         }
@@ -226,7 +226,7 @@ mod tests {
                 Some(IncomingKind::Notification),
             ),
         ] {
-            assert_eq!(heard(message), expected, "{message}");
+            assert_eq!(incoming(message), expected, "{message}");
         }
     }
 
@@ -234,23 +234,23 @@ mod tests {
     fn anything_else_is_no_message() {
         for line in ["", "starting…", "{", "[]", "7", "null", "{}", r#"{"jsonrpc":"2.0"}"#, r#"{"id":null}"#]
         {
-            assert_eq!(heard(line), None, "{line}");
+            assert_eq!(incoming(line), None, "{line}");
         }
     }
 
     #[test]
     fn the_rest_of_a_message_stays_as_it_is() {
         let message = Bytes::from_static(br#"{"jsonrpc":"2.0", "id":7,"result":{"x":1.50}}"#);
-        let heard = hear(&mut Scratch::default(), &message, 16);
-        let Some(IncomingKind::Response { id, repeated: None }) = heard else { panic!("{heard:?}") };
+        let incoming = read(&mut Scratch::default(), &message, 16);
+        let Some(IncomingKind::Response { id, repeated: None }) = incoming else { panic!("{incoming:?}") };
         let replaced = id.replaced(&message, &Bytes::from_static(b"\"a\""), None).to_bytes();
         assert_eq!(replaced, r#"{"jsonrpc":"2.0", "id":"a","result":{"x":1.50}}"#);
 
         let message =
             br#"{"jsonrpc":"2.0","result":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}},"id":7}"#;
         let message = Bytes::from_static(message);
-        let heard = hear(&mut Scratch::default(), &message, 16);
-        let Some(IncomingKind::Response { id, repeated }) = heard else { panic!("{heard:?}") };
+        let incoming = read(&mut Scratch::default(), &message, 16);
+        let Some(IncomingKind::Response { id, repeated }) = incoming else { panic!("{incoming:?}") };
         let replaced = id.replaced(&message, &Bytes::from_static(b"\"a\""), repeated.as_ref()).to_bytes();
         assert_eq!(
             replaced,

@@ -42,7 +42,7 @@ impl NotificationListener {
         receiver
     }
 
-    pub(super) fn hear(&mut self, event: Bytes) {
+    pub(super) fn receive(&mut self, event: Bytes) {
         if let Some(stream) = self.stream.take() {
             match stream.send(Piece { data: event.clone(), is_answer: false }) {
                 Ok(()) => {
@@ -115,21 +115,21 @@ mod tests {
         let mut listener = NotificationListener::default();
         let event = |number: usize| Bytes::from(number.to_string());
         for number in 0..WAITING_MAX + 3 {
-            listener.hear(event(number));
+            listener.receive(event(number));
         }
         let mut stream = listener.open(&bounds);
-        listener.hear(event(9999));
+        listener.receive(event(9999));
         let found = read(&mut stream, WAITING_MAX + 1).await;
         assert_eq!((&found[0], &found[WAITING_MAX]), (&event(3), &event(9999)));
 
         let mut newer = listener.open(&bounds);
         assert!(stream.next().await.is_none(), "the earlier stream ends");
-        listener.hear(event(1));
+        listener.receive(event(1));
         assert_eq!(read(&mut newer, 1).await, [event(1)]);
         drop(newer);
         assert!(!listener.is_open());
-        listener.hear(event(2));
-        listener.hear(Bytes::from(vec![b'x'; WAITING_BYTES_MAX]));
+        listener.receive(event(2));
+        listener.receive(Bytes::from(vec![b'x'; WAITING_BYTES_MAX]));
         let mut last = listener.open(&bounds);
         assert_eq!(read(&mut last, 1).await[0].len(), WAITING_BYTES_MAX);
         listener.break_off();

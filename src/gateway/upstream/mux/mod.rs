@@ -2,7 +2,7 @@
 //! it were a Streamable HTTP server inside this process.
 //!
 //! A [`MuxConnection`] is the handle that callers on every thread hold; whoever runs the connection holds a [`WriteHalf`]: it writes
-//! what [`WriteHalf::next`] gives and hands in what it reads by [`ReadHalf::receive`]. Ids and progress tokens are the pipe's own
+//! what [`WriteHalf::next`] gives and hands in what it reads by [`ReadHalf::receive`]. Ids and progress tokens are the connection's own
 //! on the connection and the callers' outside. What belongs to a call goes to that call; what belongs to none goes to
 //! the session's GET stream, or waits for one.
 //!
@@ -74,7 +74,7 @@ struct MuxInner {
     bounds: MuxBounds,
 }
 
-/// A request on its way into a pipe.
+/// A request on its way into a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MuxRequest<'a> {
     pub session: u64,
@@ -89,18 +89,18 @@ pub(crate) struct MuxRequest<'a> {
 }
 
 impl MuxConnection {
-    /// A pipe, and the ends that the connection holds.
+    /// A connection, and the ends for whoever runs it.
     pub(crate) fn new(bounds: MuxBounds) -> (Self, WriteHalf, ReadHalf) {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
-        let pipe = Self(Arc::new(MuxInner {
+        let connection = Self(Arc::new(MuxInner {
             state: Mutex::new(MuxState::new()),
             outgoing: sender,
             closing: CancellationToken::new(),
             gone: CancellationToken::new(),
             bounds,
         }));
-        let (wire, ear) = halves::ends(receiver, &pipe);
-        (pipe, wire, ear)
+        let (write_half, read_half) = halves::ends(receiver, &connection);
+        (connection, write_half, read_half)
     }
 
     /// Sends a request. What comes for it, its answer last, comes out of the receiver. `Unreachable`: the connection
@@ -109,8 +109,8 @@ impl MuxConnection {
         &self,
         request: MuxRequest<'_>,
     ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
-        // Entered only once there is room to send it: a call in the book is one that the other side may answer.
-        let room = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
+        // Entered only once there is room to send it: a pending call is one that the other side may answer.
+        let slot = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
         let MuxRequest { session, message, envelope, headers, is_own, era, deadline } = request;
         let literal =
             |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
@@ -139,10 +139,10 @@ impl MuxConnection {
                 return Err(UpstreamError::Unreachable);
             }
             state.used = Instant::now();
-            state.book.enter(call)
+            state.pending.enter(call)
         };
-        room.send(outgoing::request(message, envelope, own, headers));
-        Ok((receiver, MuxCall { pipe: self.clone(), own, era, deadline }))
+        slot.send(outgoing::request(message, envelope, own, headers));
+        Ok((receiver, MuxCall { connection: self.clone(), own, era, deadline }))
     }
 
     pub(crate) async fn tell(&self, message: Segments) -> Result<(), UpstreamError> {
@@ -152,7 +152,7 @@ impl MuxConnection {
 
     /// The id under which a call runs that its caller calls `id`.
     pub(crate) fn own_id(&self, session: u64, id: &[u8]) -> Option<u64> {
-        self.lock().book.find(session, id)
+        self.lock().pending.find(session, id)
     }
 
     /// The caller wants no answer any more. It gets one all the same, as one that waited on would wait in vain; the
@@ -244,8 +244,8 @@ impl MuxConnection {
         };
         let own = {
             let mut state = self.lock();
-            let own = state.book.enter(call);
-            state.book.abandon(own);
+            let own = state.pending.enter(call);
+            state.pending.abandon(own);
             own
         };
         let request = format!(r#"{{"jsonrpc":"2.0","id":{own},"method":"{method}","params":{params}}}"#);
@@ -259,13 +259,13 @@ impl MuxConnection {
     /// Asks the connection to end if no session needs it and nobody used it for so long. True if it is to end.
     pub(crate) fn close_if_unused_for(&self, idle: Duration) -> bool {
         self.close_if(|state| {
-            state.listeners.is_empty() && state.book.is_idle() && state.used.elapsed() >= idle
+            state.listeners.is_empty() && state.pending.is_idle() && state.used.elapsed() >= idle
         })
     }
 
     /// Asks the connection to end if nobody waits for an answer, but to be told of changes. True if it is to end.
     pub(crate) fn close_if_uncalled(&self) -> bool {
-        self.close_if(|state| !state.book.has_calls())
+        self.close_if(|state| !state.pending.has_calls())
     }
 
     /// Under one lock with the condition, so that no call comes in between.
@@ -291,7 +291,8 @@ impl MuxConnection {
     /// something is.
     pub(crate) fn quiet_since(&self, patience: Duration) -> Option<Instant> {
         let state = self.lock();
-        let is_quiet = state.book.is_empty() || (state.book.is_idle() && state.used.elapsed() >= patience);
+        let is_quiet =
+            state.pending.is_empty() || (state.pending.is_idle() && state.used.elapsed() >= patience);
         is_quiet.then_some(state.used)
     }
 
@@ -302,12 +303,12 @@ impl MuxConnection {
 
     /// True if nobody but the gateway waits for an answer.
     pub(crate) fn is_own(&self) -> bool {
-        self.lock().book.is_own()
+        self.lock().pending.is_own()
     }
 
     /// What the gateway has asked is not waited for any more: it is taken for not answered in time.
     pub(crate) fn abandon_own(&self) {
-        self.lock().book.abandon_own();
+        self.lock().pending.abandon_own();
     }
 
     /// True if the other side has answered anything.

@@ -161,97 +161,103 @@ mod tests {
 
     #[test]
     fn the_same_id_of_two_sessions_is_two_calls() {
-        let mut book = PendingCalls::default();
-        let (one, two) = (book.enter(call(1, "7")), book.enter(call(2, "7")));
+        let mut pending = PendingCalls::default();
+        let (one, two) = (pending.enter(call(1, "7")), pending.enter(call(2, "7")));
         assert_ne!(one, two);
         assert_eq!(
-            (book.find(1, b"7"), book.find(2, b"7"), book.find(3, b"7")),
+            (pending.find(1, b"7"), pending.find(2, b"7"), pending.find(3, b"7")),
             (Some(one), Some(two), None)
         );
-        assert_eq!(book.find(1, b"\"7\""), None, "the type of an id counts");
-        assert_eq!(book.leave(one).map(|call| call.session), Some(1));
-        assert!(book.leave(one).is_none() && book.find(1, b"7").is_none());
-        let again = book.enter(call(2, "7"));
-        assert_eq!(book.find(2, b"7"), Some(again));
+        assert_eq!(pending.find(1, b"\"7\""), None, "the type of an id counts");
+        assert_eq!(pending.leave(one).map(|call| call.session), Some(1));
+        assert!(pending.leave(one).is_none() && pending.find(1, b"7").is_none());
+        let again = pending.enter(call(2, "7"));
+        assert_eq!(pending.find(2, b"7"), Some(again));
     }
 
     #[test]
     fn what_nobody_waits_for_is_no_place_for_messages() {
-        let mut book = PendingCalls::default();
-        assert!(book.is_empty() && book.is_idle() && book.only().is_none() && book.newest().is_none());
-        let one = book.enter(call(1, "1"));
-        assert_eq!((book.only(), book.newest()), (Some(one), Some(one)));
-        let two = book.enter(call(1, "2"));
-        assert_eq!((book.only(), book.newest()), (None, Some(two)));
-        book.abandon(two);
-        book.abandon(two);
-        assert_eq!((book.only(), book.newest()), (Some(one), Some(one)));
-        assert!(!book.is_idle());
-        book.leave(one);
-        assert!(book.is_idle() && !book.is_empty());
-        assert_eq!(book.find(1, b"2"), Some(two));
-        book.leave(two);
-        assert!(book.is_empty());
+        let mut pending = PendingCalls::default();
+        assert!(
+            pending.is_empty() && pending.is_idle() && pending.only().is_none() && pending.newest().is_none()
+        );
+        let one = pending.enter(call(1, "1"));
+        assert_eq!((pending.only(), pending.newest()), (Some(one), Some(one)));
+        let two = pending.enter(call(1, "2"));
+        assert_eq!((pending.only(), pending.newest()), (None, Some(two)));
+        pending.abandon(two);
+        pending.abandon(two);
+        assert_eq!((pending.only(), pending.newest()), (Some(one), Some(one)));
+        assert!(!pending.is_idle());
+        pending.leave(one);
+        assert!(pending.is_idle() && !pending.is_empty());
+        assert_eq!(pending.find(1, b"2"), Some(two));
+        pending.leave(two);
+        assert!(pending.is_empty());
     }
 
     #[test]
     fn only_calls_of_clients_are_a_place_for_messages() {
         for (role, is_call) in [(CallRole::Subscription, false), (CallRole::Own, true)] {
-            let mut book = PendingCalls::default();
-            let other = book.enter(PendingCall { role, ..call(1, "s") });
-            assert_eq!(book.find(1, b"s"), (!is_call).then_some(other), "nobody cancels what is not theirs");
-            assert!(!book.is_idle() && book.has_calls() == is_call);
-            assert!(book.only().is_none() && book.newest().is_none());
-            let one = book.enter(call(1, "1"));
-            assert_eq!((book.has_calls(), book.only(), book.newest()), (true, Some(one), Some(one)));
-            assert!(!book.is_own());
-            book.leave(one);
-            assert_eq!(book.is_own(), is_call);
-            book.abandon_own();
-            assert_eq!(book.is_idle(), is_call, "only what the gateway asks is given up");
-            book.leave(other);
-            assert!(book.is_idle() && !book.has_calls());
+            let mut pending = PendingCalls::default();
+            let other = pending.enter(PendingCall { role, ..call(1, "s") });
+            assert_eq!(
+                pending.find(1, b"s"),
+                (!is_call).then_some(other),
+                "nobody cancels what is not theirs"
+            );
+            assert!(!pending.is_idle() && pending.has_calls() == is_call);
+            assert!(pending.only().is_none() && pending.newest().is_none());
+            let one = pending.enter(call(1, "1"));
+            assert_eq!((pending.has_calls(), pending.only(), pending.newest()), (true, Some(one), Some(one)));
+            assert!(!pending.is_own());
+            pending.leave(one);
+            assert_eq!(pending.is_own(), is_call);
+            pending.abandon_own();
+            assert_eq!(pending.is_idle(), is_call, "only what the gateway asks is given up");
+            pending.leave(other);
+            assert!(pending.is_idle() && !pending.has_calls());
         }
     }
 
     #[test]
     fn of_too_many_given_up_calls_the_oldest_are_forgotten() {
-        let mut book = PendingCalls::default();
-        let kept = book.enter(call(1, "kept"));
+        let mut pending = PendingCalls::default();
+        let kept = pending.enter(call(1, "kept"));
         for number in 0..ABANDONED_MAX + 5 {
-            let own = book.enter(call(1, &number.to_string()));
-            book.abandon(own);
+            let own = pending.enter(call(1, &number.to_string()));
+            pending.abandon(own);
         }
-        assert_eq!(book.abandoned, ABANDONED_MAX);
-        assert_eq!(book.calls.len(), ABANDONED_MAX + 1);
-        assert!(book.get_mut(kept).is_some() && book.find(1, b"0").is_none());
+        assert_eq!(pending.abandoned, ABANDONED_MAX);
+        assert_eq!(pending.calls.len(), ABANDONED_MAX + 1);
+        assert!(pending.get_mut(kept).is_some() && pending.find(1, b"0").is_none());
     }
 
     proptest! {
         #[test]
         fn it_is_a_map_with_ids_of_its_own(steps in prop::collection::vec((0..4_u8, 0..12_u64), 0..80)) {
-            let mut book = PendingCalls::default();
+            let mut pending = PendingCalls::default();
             // Own id → whether somebody waits.
             let mut model: HashMap<u64, bool> = HashMap::new();
             for (step, number) in steps {
                 match step {
                     0 | 1 => {
-                        let own = book.enter(call(number % 3, &number.to_string()));
+                        let own = pending.enter(call(number % 3, &number.to_string()));
                         prop_assert!(model.insert(own, true).is_none(), "an id was given out twice");
                     }
                     2 => {
-                        book.abandon(number);
+                        pending.abandon(number);
                         model.entry(number).and_modify(|waits| *waits = false);
                     }
-                    _ => prop_assert_eq!(book.leave(number).is_some(), model.remove(&number).is_some()),
+                    _ => prop_assert_eq!(pending.leave(number).is_some(), model.remove(&number).is_some()),
                 }
                 let mut awaited: Vec<u64> =
                     model.iter().filter(|(_, waits)| **waits).map(|(own, _)| *own).collect();
                 awaited.sort_unstable();
-                prop_assert_eq!(book.newest(), awaited.last().copied());
-                prop_assert_eq!(book.only(), (awaited.len() == 1).then(|| awaited[0]));
-                prop_assert_eq!(book.is_idle(), awaited.is_empty());
-                prop_assert_eq!(book.is_empty(), model.is_empty());
+                prop_assert_eq!(pending.newest(), awaited.last().copied());
+                prop_assert_eq!(pending.only(), (awaited.len() == 1).then(|| awaited[0]));
+                prop_assert_eq!(pending.is_idle(), awaited.is_empty());
+                prop_assert_eq!(pending.is_empty(), model.is_empty());
             }
         }
     }

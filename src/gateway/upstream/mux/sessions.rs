@@ -1,12 +1,12 @@
 //! The sessions that an upstream's connections carry, by the ids that callers know them by.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 use http::HeaderValue;
 use parking_lot::Mutex;
 
 use super::MuxConnection;
+use crate::sealing::hex;
 
 /// All of one upstream.
 #[derive(Debug, Default)]
@@ -15,43 +15,56 @@ pub(crate) struct MuxSessions(Mutex<HashMap<Box<[u8]>, SessionHandle>>);
 /// A session and the connection that carries it.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionHandle {
-    pub pipe: MuxConnection,
+    pub connection: MuxConnection,
     /// The number by which the connection knows the session.
     pub session: u64,
 }
 
 impl MuxSessions {
     /// Keeps a session and gives it an id. `None`: the system has no randomness.
-    pub(crate) fn keep(&self, seat: SessionHandle) -> Option<HeaderValue> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).ok()?;
-        let id = bytes.iter().fold(String::with_capacity(32), |mut id, byte| {
-            let _ = write!(id, "{byte:02x}");
-            id
-        });
+    pub(crate) fn keep(&self, handle: SessionHandle) -> Option<HeaderValue> {
+        let id = random_name()?;
         let header = HeaderValue::from_str(&id).ok()?;
-        let mut seats = self.0.lock();
-        seats.retain(|_, seat| !seat.pipe.is_over());
-        seats.insert(id.into_bytes().into(), seat);
+        let mut sessions = self.0.lock();
+        sessions.retain(|_, handle| !handle.connection.is_over());
+        sessions.insert(id.into_bytes().into(), handle);
         Some(header)
     }
 
     pub(crate) fn get(&self, id: &HeaderValue) -> Option<SessionHandle> {
-        let mut seats = self.0.lock();
-        let seat = seats.get(id.as_bytes())?;
-        if seat.pipe.is_over() {
-            seats.remove(id.as_bytes());
+        let mut sessions = self.0.lock();
+        let handle = sessions.get(id.as_bytes())?;
+        if handle.connection.is_over() {
+            sessions.remove(id.as_bytes());
             return None;
         }
-        Some(seat.clone())
+        Some(handle.clone())
     }
 
     /// Whether the connection of one `fits`.
     pub(crate) fn any(&self, fits: impl Fn(&MuxConnection) -> bool) -> bool {
-        self.0.lock().values().any(|seat| fits(&seat.pipe))
+        self.0.lock().values().any(|handle| fits(&handle.connection))
     }
 
     pub(crate) fn remove(&self, id: &HeaderValue) -> Option<SessionHandle> {
-        self.0.lock().remove(id.as_bytes()).filter(|seat| !seat.pipe.is_over())
+        self.0.lock().remove(id.as_bytes()).filter(|handle| !handle.connection.is_over())
+    }
+}
+
+/// A new name that nobody can guess. `None`: the system has no randomness.
+pub(crate) fn random_name() -> Option<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(hex(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ() {
+        let (one, other) = (random_name().expect("randomness"), random_name().expect("randomness"));
+        assert!(one != other && one.len() == 32);
     }
 }

@@ -1,6 +1,6 @@
 //! What a connection carries and who waits for what: where each message that comes in belongs.
 //!
-//! All of it is behind the pipe's lock; nothing here waits.
+//! All of it is behind the connection's lock; nothing here waits.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use protocol::version::Era;
 /// What the lock protects.
 #[derive(Debug)]
 pub(super) struct MuxState {
-    pub(super) book: PendingCalls<ReplyHandle>,
+    pub(super) pending: PendingCalls<ReplyHandle>,
     pub(super) listeners: HashMap<u64, NotificationListener>,
     pub(super) next_session: u64,
     pub(super) kind: MuxKind,
@@ -74,7 +74,7 @@ pub(super) enum CallDelivery {
 impl MuxState {
     pub(super) fn new() -> Self {
         Self {
-            book: PendingCalls::default(),
+            pending: PendingCalls::default(),
             listeners: HashMap::new(),
             next_session: ONLY_SESSION + 1,
             kind: MuxKind::Modern,
@@ -88,7 +88,7 @@ impl MuxState {
     /// The connection is gone: nobody waits any more.
     pub(super) fn end(&mut self) {
         self.is_gone = true;
-        for handle in self.book.drain().filter_map(|call| call.handle) {
+        for handle in self.pending.drain().filter_map(|call| call.handle) {
             handle.sender.break_off();
         }
         for (_, listener) in self.listeners.drain() {
@@ -96,18 +96,18 @@ impl MuxState {
         }
     }
 
-    pub(super) fn deliver(&mut self, heard: &IncomingKind, message: &Bytes) -> CallDelivery {
+    pub(super) fn deliver(&mut self, incoming: &IncomingKind, message: &Bytes) -> CallDelivery {
         let done = |is_done| if is_done { CallDelivery::Done } else { CallDelivery::Nobody };
-        match heard {
+        match incoming {
             IncomingKind::Response { id, repeated } => {
                 let Some(own) = id.own else { return CallDelivery::Nobody };
-                let Some(caller_id) = self.book.get_mut(own).map(|call| call.id.clone()) else {
+                let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
                     return CallDelivery::Nobody;
                 };
                 done(self.answer(own, id.replaced(message, &caller_id, repeated.as_ref())))
             }
             IncomingKind::Doubtful { id } => {
-                let call = id.own.and_then(|own| self.book.leave(own));
+                let call = id.own.and_then(|own| self.pending.leave(own));
                 let handle = call.and_then(|call| call.handle);
                 handle.map_or(CallDelivery::Nobody, |handle| {
                     handle.sender.break_off();
@@ -116,26 +116,26 @@ impl MuxState {
             }
             IncomingKind::Progress { token: named } => {
                 let Some(own) = named.own else { return CallDelivery::Nobody };
-                let token = self.book.get_mut(own).and_then(|call| call.token.clone());
+                let token = self.pending.get_mut(own).and_then(|call| call.token.clone());
                 let Some(token) = token else { return CallDelivery::Nobody };
                 self.deliver_part(own, named.replaced(message, &token, None))
             }
             IncomingKind::OfSubscription { id } => {
                 let Some(own) = id.own else { return CallDelivery::Nobody };
-                let Some(caller_id) = self.book.get_mut(own).map(|call| call.id.clone()) else {
+                let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
                     return CallDelivery::Nobody;
                 };
                 self.deliver_part(own, id.replaced(message, &caller_id, None))
             }
             IncomingKind::Cancelled { id } if self.kind == MuxKind::Modern => {
-                done(id.own.and_then(|own| self.book.leave(own)).is_some())
+                done(id.own.and_then(|own| self.pending.leave(own)).is_some())
             }
             IncomingKind::Request { .. } if self.kind == MuxKind::Modern => CallDelivery::Nobody,
             IncomingKind::Request { id, is_ping } if self.kind == MuxKind::Shared => CallDelivery::Reply(
                 unasked_answer(message.get(id.clone()).unwrap_or_default(), *is_ping).into(),
             ),
             IncomingKind::Cancelled { .. } if self.kind == MuxKind::Shared => CallDelivery::Done,
-            heard if self.kind == MuxKind::Shared => self.deliver_to_sessions(heard, message),
+            incoming if self.kind == MuxKind::Shared => self.deliver_to_sessions(incoming, message),
             IncomingKind::Request { .. } | IncomingKind::Cancelled { .. } | IncomingKind::Log { .. } => {
                 self.deliver_unattached(message, true)
             }
@@ -147,7 +147,7 @@ impl MuxState {
 
     /// Hands a message to a call, if somebody waits for it.
     fn deliver_part(&mut self, own: u64, message: Segments) -> CallDelivery {
-        let waiting = self.book.get_mut(own).and_then(|call| call.handle.as_mut());
+        let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
         let Some(handle) = waiting else { return CallDelivery::Nobody };
         let piece = Piece { data: data_event(message), is_answer: false };
         handle.has_parts = true;
@@ -164,8 +164,8 @@ impl MuxState {
     /// Gives up a call whose caller does not read.
     fn break_off(&mut self, own: u64, era: Era) -> CallDelivery {
         let handle = match era {
-            Era::Modern => self.book.leave(own).and_then(|call| call.handle),
-            Era::Legacy => self.book.abandon(own),
+            Era::Modern => self.pending.leave(own).and_then(|call| call.handle),
+            Era::Legacy => self.pending.abandon(own),
         };
         if let Some(handle) = handle {
             handle.sender.break_off();
@@ -180,7 +180,7 @@ impl MuxState {
         self.has_answered = true;
         self.used = Instant::now();
         // An answer that nobody waits for any more is expected all the same.
-        let Some(call) = self.book.leave(own) else { return false };
+        let Some(call) = self.pending.leave(own) else { return false };
         if let Some(handle) = call.handle {
             handle.finish(message);
         }
@@ -189,8 +189,8 @@ impl MuxState {
 
     /// A call's own client has cancelled it.
     pub(super) fn cancel(&mut self, own: u64) {
-        let Some(id) = self.book.get_mut(own).map(|call| call.id.clone()) else { return };
-        let Some(handle) = self.book.abandon(own) else { return };
+        let Some(id) = self.pending.get_mut(own).map(|call| call.id.clone()) else { return };
+        let Some(handle) = self.pending.abandon(own) else { return };
         handle.finish(cancelled_answer(&id));
     }
 
@@ -200,9 +200,9 @@ impl MuxState {
     }
 
     /// A message that belongs to no call, where several sessions share the connection.
-    fn deliver_to_sessions(&mut self, heard: &IncomingKind, message: &Bytes) -> CallDelivery {
-        if let (IncomingKind::Log { level }, Some(only)) = (heard, self.book.only()) {
-            let session = self.book.get_mut(only).map(|call| call.session);
+    fn deliver_to_sessions(&mut self, incoming: &IncomingKind, message: &Bytes) -> CallDelivery {
+        if let (IncomingKind::Log { level }, Some(only)) = (incoming, self.pending.only()) {
+            let session = self.pending.get_mut(only).map(|call| call.session);
             let listener = session.and_then(|session| self.listeners.get(&session));
             if listener.is_some_and(|listener| !listener.wants(*level)) {
                 return CallDelivery::Done;
@@ -211,13 +211,13 @@ impl MuxState {
         }
         let event = data_event(message.clone());
         for listener in self.listeners.values_mut() {
-            let is_wanted = match heard {
+            let is_wanted = match incoming {
                 IncomingKind::Log { level } => listener.wants(*level),
                 IncomingKind::Updated { uri } => listener.is_subscribed_at(uri),
                 _ => true,
             };
             if is_wanted {
-                listener.hear(event.clone());
+                listener.receive(event.clone());
             }
         }
         CallDelivery::Done
@@ -226,12 +226,12 @@ impl MuxState {
     /// A message of the one session that belongs to no call. Most clients look for what concerns a call on its stream.
     fn deliver_unattached(&mut self, message: &Bytes, is_of_call: bool) -> CallDelivery {
         let listens = self.listeners.get(&ONLY_SESSION).is_some_and(NotificationListener::is_open);
-        let call = match self.book.only() {
+        let call = match self.pending.only() {
             _ if !is_of_call => None,
             Some(only) => Some(only),
             // Of callers that have nothing to do with each other none is as good as another.
             None if listens || self.kind == MuxKind::Modern => None,
-            None => self.book.newest(),
+            None => self.pending.newest(),
         };
         if let Some(own) = call {
             let delivery = self.deliver_part(own, message.clone().into());
@@ -241,7 +241,7 @@ impl MuxState {
         }
         match self.listeners.get_mut(&ONLY_SESSION) {
             Some(listener) => {
-                listener.hear(data_event(message.clone()));
+                listener.receive(data_event(message.clone()));
                 CallDelivery::Done
             }
             None => CallDelivery::Nobody,

@@ -1,11 +1,11 @@
-//! A pipe between a caller and a scripted other side.
+//! A connection between a caller and a scripted other side.
 
 use http::HeaderMap;
 
 use super::*;
 use protocol::json::Scratch;
 
-fn pipe() -> (MuxConnection, WriteHalf, ReadHalf) {
+fn connection() -> (MuxConnection, WriteHalf, ReadHalf) {
     let budget = ByteBudget::new(1024 * 1024);
     MuxConnection::new(MuxBounds { waiting_bytes_max: 4096, json_depth_max: 16, budget })
 }
@@ -16,7 +16,12 @@ fn message(text: &str) -> (Bytes, Envelope) {
     (message, envelope)
 }
 
-async fn call(pipe: &MuxConnection, session: u64, text: &str, era: Era) -> (queue::PieceReceiver, MuxCall) {
+async fn call(
+    connection: &MuxConnection,
+    session: u64,
+    text: &str,
+    era: Era,
+) -> (queue::PieceReceiver, MuxCall) {
     let (message, envelope) = message(text);
     let headers = HeaderMap::new();
     let far = Instant::now() + Duration::from_mins(1);
@@ -29,7 +34,7 @@ async fn call(pipe: &MuxConnection, session: u64, text: &str, era: Era) -> (queu
         era,
         deadline: Some(far),
     };
-    pipe.call(request).await.expect("sent")
+    connection.call(request).await.expect("sent")
 }
 
 fn request(id: &str) -> String {
@@ -42,8 +47,8 @@ fn text(message: &Segments) -> String {
     String::from_utf8(message.to_bytes().to_vec()).expect("text")
 }
 
-fn receive(ear: &mut ReadHalf, message: &str) -> Disposition {
-    ear.receive(&Bytes::copy_from_slice(message.as_bytes()))
+fn receive(read_half: &mut ReadHalf, message: &str) -> Disposition {
+    read_half.receive(&Bytes::copy_from_slice(message.as_bytes()))
 }
 
 async fn next(receiver: &mut queue::PieceReceiver) -> (String, bool) {
@@ -63,20 +68,20 @@ fn progress(token: u64) -> String {
 
 #[tokio::test]
 async fn ids_and_tokens_of_callers_never_meet() {
-    let (pipe, mut wire, mut ear) = pipe();
-    let (mut one, _one) = call(&pipe, 0, &request("\"a\""), Era::Legacy).await;
-    let (mut two, _two) = call(&pipe, 0, &request("\"a\""), Era::Legacy).await;
-    assert!(text(&wire.next().await.expect("sent")).contains(r#""id":1,"#));
-    let sent = text(&wire.next().await.expect("sent"));
+    let (connection, mut write_half, mut read_half) = connection();
+    let (mut one, _one) = call(&connection, 0, &request("\"a\""), Era::Legacy).await;
+    let (mut two, _two) = call(&connection, 0, &request("\"a\""), Era::Legacy).await;
+    assert!(text(&write_half.next().await.expect("sent")).contains(r#""id":1,"#));
+    let sent = text(&write_half.next().await.expect("sent"));
     assert!(sent.contains(r#""id":2,"#) && sent.contains(r#""progressToken":2"#), "{sent}");
 
-    assert_eq!(receive(&mut ear, &progress(2)), Disposition::Delivered);
-    assert_eq!(receive(&mut ear, &answer(1)), Disposition::Delivered);
-    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Delivered);
-    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Unasked, "a second answer");
-    assert_eq!(receive(&mut ear, &progress(2)), Disposition::Unasked, "after the answer");
-    assert_eq!(receive(&mut ear, &answer(77)), Disposition::Unasked);
-    assert_eq!(receive(&mut ear, "listening…"), Disposition::Garbage);
+    assert_eq!(receive(&mut read_half, &progress(2)), Disposition::Delivered);
+    assert_eq!(receive(&mut read_half, &answer(1)), Disposition::Delivered);
+    assert_eq!(receive(&mut read_half, &answer(2)), Disposition::Delivered);
+    assert_eq!(receive(&mut read_half, &answer(2)), Disposition::Unasked, "a second answer");
+    assert_eq!(receive(&mut read_half, &progress(2)), Disposition::Unasked, "after the answer");
+    assert_eq!(receive(&mut read_half, &answer(77)), Disposition::Unasked);
+    assert_eq!(receive(&mut read_half, "listening…"), Disposition::Garbage);
 
     // Answered at once, a reply is plain JSON; a part makes it a stream.
     assert_eq!(next(&mut one).await, (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#.into(), true));
@@ -85,55 +90,55 @@ async fn ids_and_tokens_of_callers_never_meet() {
     let (last, is_answer) = next(&mut two).await;
     assert_eq!((&*last, is_answer), ("data: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\n\n", true));
     assert!(two.next().await.is_none());
-    assert!(pipe.lock().book.is_idle() && pipe.has_answered());
+    assert!(connection.lock().pending.is_idle() && connection.has_answered());
 }
 
 #[tokio::test]
 async fn what_belongs_to_no_call_finds_a_reader() {
     const ROOTS: &str = r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#;
     const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
-    let (pipe, _wire, mut ear) = pipe();
-    assert_eq!(receive(&mut ear, ROOTS), Disposition::Unasked, "there is no session yet");
-    pipe.begin_session();
+    let (connection, _write_half, mut read_half) = connection();
+    assert_eq!(receive(&mut read_half, ROOTS), Disposition::Unasked, "there is no session yet");
+    connection.begin_session();
     // Nobody calls and nobody listens: it waits.
-    assert_eq!(receive(&mut ear, ROOTS), Disposition::Delivered);
-    let mut stream = pipe.listen(ONLY_SESSION).expect("a session");
+    assert_eq!(receive(&mut read_half, ROOTS), Disposition::Delivered);
+    let mut stream = connection.listen(ONLY_SESSION).expect("a session");
     assert!(next(&mut stream).await.0.contains("roots/list"));
     // One call takes requests, and the stream the rest.
-    let (mut one, _one) = call(&pipe, 0, &request("1"), Era::Legacy).await;
-    receive(&mut ear, CHANGED);
-    receive(&mut ear, ROOTS);
+    let (mut one, _one) = call(&connection, 0, &request("1"), Era::Legacy).await;
+    receive(&mut read_half, CHANGED);
+    receive(&mut read_half, ROOTS);
     assert!(next(&mut one).await.0.contains("roots/list"));
     assert!(next(&mut stream).await.0.contains("list_changed"));
     // Of several calls none is the right one while there is a stream.
-    let (mut two, _two) = call(&pipe, 0, &request("2"), Era::Legacy).await;
-    receive(&mut ear, ROOTS);
+    let (mut two, _two) = call(&connection, 0, &request("2"), Era::Legacy).await;
+    receive(&mut read_half, ROOTS);
     assert!(next(&mut stream).await.0.contains("roots/list"));
     drop(stream);
-    receive(&mut ear, ROOTS);
+    receive(&mut read_half, ROOTS);
     assert!(next(&mut two).await.0.contains("roots/list"), "the newest call");
-    assert!(pipe.listen(1).is_none(), "there is no such session");
+    assert!(connection.listen(1).is_none(), "there is no such session");
 }
 
 #[tokio::test]
 async fn what_belongs_to_one_of_several_callers_reaches_none() {
     const LOG: &str =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
-    let (pipe, _wire, mut ear) = pipe();
-    let (mut one, _one) = call(&pipe, 0, &request("1"), Era::Modern).await;
-    assert_eq!(receive(&mut ear, LOG), Disposition::Delivered);
-    let (mut two, _two) = call(&pipe, 0, &request("2"), Era::Modern).await;
-    assert_eq!(receive(&mut ear, LOG), Disposition::Unasked);
-    receive(&mut ear, &answer(1));
-    receive(&mut ear, &answer(2));
+    let (connection, _write_half, mut read_half) = connection();
+    let (mut one, _one) = call(&connection, 0, &request("1"), Era::Modern).await;
+    assert_eq!(receive(&mut read_half, LOG), Disposition::Delivered);
+    let (mut two, _two) = call(&connection, 0, &request("2"), Era::Modern).await;
+    assert_eq!(receive(&mut read_half, LOG), Disposition::Unasked);
+    receive(&mut read_half, &answer(1));
+    receive(&mut read_half, &answer(2));
     assert!(next(&mut one).await.0.contains("notifications/message"));
     assert!(next(&mut one).await.1 && next(&mut two).await.1);
 }
 
 #[tokio::test]
 async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
-    let (pipe, _wire, mut ear) = pipe();
-    pipe.begin_session();
+    let (connection, _write_half, mut read_half) = connection();
+    connection.begin_session();
     let (message, envelope) = message(&request("1"));
     let headers = HeaderMap::new();
     let own = MuxRequest {
@@ -145,36 +150,40 @@ async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
         era: Era::Legacy,
         deadline: None,
     };
-    let (mut own, _own) = pipe.call(own).await.expect("sent");
-    receive(&mut ear, r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
-    receive(&mut ear, &answer(1));
+    let (mut own, _own) = connection.call(own).await.expect("sent");
+    receive(&mut read_half, r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
+    receive(&mut read_half, &answer(1));
     assert!(next(&mut own).await.1, "nothing but its answer");
-    let mut stream = pipe.listen(ONLY_SESSION).expect("a session");
+    let mut stream = connection.listen(ONLY_SESSION).expect("a session");
     assert!(next(&mut stream).await.0.contains("roots/list"));
 }
 
 #[tokio::test]
 async fn a_reader_that_leaves_cancels_a_modern_call_only() {
-    let (pipe, mut wire, mut ear) = pipe();
-    let (_, legacy) = call(&pipe, 0, &request("1"), Era::Legacy).await;
-    let (_, modern) = call(&pipe, 0, &request("2"), Era::Modern).await;
-    assert_eq!(pipe.own_id(0, b"1"), Some(1));
+    let (connection, mut write_half, mut read_half) = connection();
+    let (_, legacy) = call(&connection, 0, &request("1"), Era::Legacy).await;
+    let (_, modern) = call(&connection, 0, &request("2"), Era::Modern).await;
+    assert_eq!(connection.own_id(0, b"1"), Some(1));
     drop(legacy);
-    assert_eq!(pipe.own_id(0, b"1"), Some(1), "it runs on");
+    assert_eq!(connection.own_id(0, b"1"), Some(1), "it runs on");
     drop(modern);
-    assert!(pipe.lock().book.is_idle());
+    assert!(connection.lock().pending.is_idle());
     for expected in ["tools/call", "tools/call", r#""requestId":2"#] {
-        let sent = text(&wire.next().await.expect("sent"));
+        let sent = text(&write_half.next().await.expect("sent"));
         assert!(sent.contains(expected), "{sent}");
     }
-    assert!(wire.next_ready().is_none());
-    assert_eq!(receive(&mut ear, &answer(1)), Disposition::Delivered, "its answer is expected, and dropped");
-    assert_eq!(receive(&mut ear, &answer(2)), Disposition::Unasked);
+    assert!(write_half.next_ready().is_none());
+    assert_eq!(
+        receive(&mut read_half, &answer(1)),
+        Disposition::Delivered,
+        "its answer is expected, and dropped"
+    );
+    assert_eq!(receive(&mut read_half, &answer(2)), Disposition::Unasked);
 }
 
 #[tokio::test]
 async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
-    let (pipe, mut wire, _ear) = pipe();
+    let (connection, mut write_half, _read_half) = connection();
     let (message, envelope) = message(&request("1"));
     let headers = HeaderMap::new();
     let request = MuxRequest {
@@ -186,22 +195,22 @@ async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
         era: Era::Legacy,
         deadline: Some(Instant::now()),
     };
-    drop(pipe.call(request).await.expect("sent"));
-    wire.next().await.expect("the request");
-    assert!(text(&wire.next().await.expect("sent")).contains("notifications/cancelled"));
-    assert_eq!(pipe.own_id(0, b"1"), None);
+    drop(connection.call(request).await.expect("sent"));
+    write_half.next().await.expect("the request");
+    assert!(text(&write_half.next().await.expect("sent")).contains("notifications/cancelled"));
+    assert_eq!(connection.own_id(0, b"1"), None);
 }
 
 #[tokio::test]
 async fn who_does_not_read_harms_nobody_else() {
     for era in Era::ALL {
-        let (pipe, _wire, mut ear) = pipe();
-        let (mut slow, _slow) = call(&pipe, 0, &request("1"), era).await;
-        let (mut quick, _quick) = call(&pipe, 0, &request("2"), era).await;
+        let (connection, _write_half, mut read_half) = connection();
+        let (mut slow, _slow) = call(&connection, 0, &request("1"), era).await;
+        let (mut quick, _quick) = call(&connection, 0, &request("2"), era).await;
         for _ in 0..100 {
-            receive(&mut ear, &progress(1));
+            receive(&mut read_half, &progress(1));
         }
-        receive(&mut ear, &answer(2));
+        receive(&mut read_half, &answer(2));
         assert!(next(&mut quick).await.1);
         let mut pieces = 0;
         let end = loop {
@@ -217,27 +226,27 @@ async fn who_does_not_read_harms_nobody_else() {
 
 #[tokio::test]
 async fn nobody_waits_for_what_is_gone() {
-    let (pipe, wire, ear) = pipe();
-    pipe.begin_session();
-    let mut stream = pipe.listen(ONLY_SESSION).expect("a session");
-    let (mut waiting, _waiting) = call(&pipe, 0, &request("1"), Era::Modern).await;
-    assert!(!pipe.is_over());
-    drop(ear);
+    let (connection, write_half, read_half) = connection();
+    connection.begin_session();
+    let mut stream = connection.listen(ONLY_SESSION).expect("a session");
+    let (mut waiting, _waiting) = call(&connection, 0, &request("1"), Era::Modern).await;
+    assert!(!connection.is_over());
+    drop(read_half);
     assert!(matches!(waiting.next().await, Some(Err(_))));
     assert!(matches!(stream.next().await, Some(Err(_))));
-    assert!(pipe.is_over() && pipe.listen(ONLY_SESSION).is_none());
-    pipe.0.gone.cancelled().await;
-    drop(wire);
-    assert_eq!(pipe.tell(Segments::from(Bytes::new())).await, Err(UpstreamError::Unreachable));
+    assert!(connection.is_over() && connection.listen(ONLY_SESSION).is_none());
+    connection.0.gone.cancelled().await;
+    drop(write_half);
+    assert_eq!(connection.tell(Segments::from(Bytes::new())).await, Err(UpstreamError::Unreachable));
 }
 
 #[tokio::test]
 async fn what_is_about_to_end_takes_no_call() {
-    let (pipe, _wire, mut ear) = pipe();
-    let (_one, _in_flight) = call(&pipe, 0, &request("1"), Era::Modern).await;
-    assert!(!pipe.close_if_unused_for(Duration::ZERO) && !pipe.close_if_uncalled());
-    receive(&mut ear, &answer(1));
-    assert!(pipe.close_if_unused_for(Duration::ZERO) && pipe.is_over());
+    let (connection, _write_half, mut read_half) = connection();
+    let (_one, _in_flight) = call(&connection, 0, &request("1"), Era::Modern).await;
+    assert!(!connection.close_if_unused_for(Duration::ZERO) && !connection.close_if_uncalled());
+    receive(&mut read_half, &answer(1));
+    assert!(connection.close_if_unused_for(Duration::ZERO) && connection.is_over());
     let (message, envelope) = message(&request("2"));
     let headers = HeaderMap::new();
     let late = MuxRequest {
@@ -249,19 +258,19 @@ async fn what_is_about_to_end_takes_no_call() {
         era: Era::Modern,
         deadline: None,
     };
-    assert_eq!(pipe.call(late).await.err(), Some(UpstreamError::Unreachable), "it was not sent");
+    assert_eq!(connection.call(late).await.err(), Some(UpstreamError::Unreachable), "it was not sent");
 }
 
 #[tokio::test]
 async fn a_subscription_is_a_call() {
-    let (pipe, _wire, mut ear) = pipe();
+    let (connection, _write_half, mut read_half) = connection();
     let listen = r#"{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{}}"#;
-    let (mut stream, _open) = call(&pipe, 0, listen, Era::Modern).await;
+    let (mut stream, _open) = call(&connection, 0, listen, Era::Modern).await;
     let notice = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1}}}"#;
-    assert_eq!(receive(&mut ear, notice), Disposition::Delivered);
+    assert_eq!(receive(&mut read_half, notice), Disposition::Delivered);
     assert!(next(&mut stream).await.0.contains(r#"subscriptionId":"s""#));
     let end = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
-    assert_eq!(receive(&mut ear, end), Disposition::Delivered);
+    assert_eq!(receive(&mut read_half, end), Disposition::Delivered);
     assert!(stream.next().await.is_none(), "a graceful end");
-    assert_eq!(receive(&mut ear, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), Disposition::Unasked);
+    assert_eq!(receive(&mut read_half, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), Disposition::Unasked);
 }

@@ -33,13 +33,12 @@ use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::families::{PinSeries, PinStates};
 use crate::telemetry::metrics::gauge;
 use crate::upstream::changes::ChangedList;
+use crate::upstream::throttle::LogPace;
 use crate::upstream::{Upstream, UpstreamId};
 use config::PinMode;
 use protocol::canonical::Hash;
 use protocol::error::{Error, PolicyError, UpstreamError};
 
-/// Lines that are logged in a second about one upstream's definitions.
-const LOG_LINES_MAX: usize = 20;
 /// What is told of a name, in characters.
 const NAME_CHARS_MAX: usize = 300;
 
@@ -57,8 +56,7 @@ pub(crate) struct Pins {
 struct PinState {
     book: PinBook,
     is_dirty: bool,
-    log_second: Option<Instant>,
-    log_lines: usize,
+    pace: LogPace,
 }
 
 /// What calls go by.
@@ -122,7 +120,7 @@ pub(crate) struct Review {
 impl Pins {
     /// Pins that have not been read yet.
     pub(crate) fn new(series: PinSeries) -> Self {
-        let inner = PinState { book: PinBook::new(0), is_dirty: false, log_second: None, log_lines: 0 };
+        let inner = PinState { book: PinBook::new(0), is_dirty: false, pace: LogPace::default() };
         let current = Current {
             standing: PinFileState::Closed,
             is_complete: false,
@@ -361,13 +359,7 @@ impl PinState {
         let name = &upstream.config.name;
         for PinFinding { tool, hash, what } in findings {
             series.changes.inc();
-            let second = self.log_second.get_or_insert_with(Instant::now);
-            if second.elapsed() >= Duration::from_secs(1) {
-                *second = Instant::now();
-                self.log_lines = 0;
-            }
-            self.log_lines += 1;
-            if self.log_lines > LOG_LINES_MAX {
+            if self.pace.next(Instant::now()).is_none() {
                 continue;
             }
             let (tool, mode) = (shorten(tool), upstream.config.pins.mode.label());

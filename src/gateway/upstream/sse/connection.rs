@@ -162,18 +162,18 @@ pub(super) async fn run(
     opened: SseConnection,
     host: Rc<Host>,
     retired: CancellationToken,
-    mut wire: WriteHalf,
-    mut ear: ReadHalf,
+    mut write_half: WriteHalf,
+    mut read_half: ReadHalf,
 ) {
     let SseConnection { client, upstream, replica, target, mut events } = opened;
-    let (pipe, name) = (ear.pipe().clone(), &upstream.config.name);
+    let (connection, name) = (read_half.connection().clone(), &upstream.config.name);
     let to = Destination { replica, target: Some(&target) };
     let mut over = pin!(async {
         tokio::select! {
-            () = pipe.closing() => {}
+            () = connection.closing() => {}
             () = host.cut() => {}
             () = retired.cancelled() => {}
-            () = unneeded(&host, &pipe) => {}
+            () = unneeded(&host, &connection) => {}
         }
     });
     let depth_max = host.shared.limits().json_depth_max;
@@ -190,7 +190,7 @@ pub(super) async fn run(
                     return;
                 };
                 if let Some(message) = event.data.as_ref().filter(|_| kind(&event) == b"message")
-                    && ear.receive(message) == Disposition::Garbage
+                    && read_half.receive(message) == Disposition::Garbage
                 {
                     tracing::debug!(upstream = name, "an event that is no message");
                 }
@@ -207,12 +207,12 @@ pub(super) async fn run(
                         tracing::debug!(upstream = name, %error, "a message was refused");
                         let id = id.as_deref().and_then(|id| std::str::from_utf8(id).ok());
                         if let Some(id) = id {
-                            ear.receive(&Error::from(error).body(Some(id), Era::Legacy).into());
+                            read_half.receive(&Error::from(error).body(Some(id), Era::Legacy).into());
                         }
                     }
                 }
             }
-            message = wire.next(), if !is_alone && posts.len() < POSTS_MAX => {
+            message = write_half.next(), if !is_alone && posts.len() < POSTS_MAX => {
                 let Some(message) = message else { return };
                 let id = request_id(&mut scratch, &message, depth_max);
                 is_alone = id.is_none();
@@ -235,9 +235,9 @@ pub(super) async fn run(
 }
 
 /// Completes when the thread is about to end and nobody waits for an answer.
-async fn unneeded(host: &Host, pipe: &MuxConnection) {
+async fn unneeded(host: &Host, connection: &MuxConnection) {
     host.leaving().await;
-    while !pipe.close_if_uncalled() {
+    while !connection.close_if_uncalled() {
         sleep(IDLE_INTERVAL).await;
     }
 }

@@ -84,7 +84,7 @@ impl Connect for SseUpstream {
         asking: ConnectRequest<'_>,
         post: MuxPost<'_>,
     ) -> Result<Reply, UpstreamError> {
-        let upstream = self.upstream().filter(|_| !asking.client.pipes.is_leaving());
+        let upstream = self.upstream().filter(|_| !asking.client.host.is_leaving());
         let upstream = upstream.ok_or(UpstreamError::Unreachable)?;
         let opened = connection::open(asking.client, &upstream, asking.deadline).await;
         let opened = opened.map_err(|not_opened| match not_opened {
@@ -96,9 +96,9 @@ impl Connect for SseUpstream {
                 UpstreamError::Nonsense
             }
         })?;
-        let host = &asking.client.pipes;
-        let (pipe, wire, ear) = MuxConnection::new(host.shared.limits().bounds());
-        host.run(connection::run(opened, Rc::clone(host), self.retired.clone(), wire, ear));
-        open_session(&self.sessions, pipe, post).await
+        let host = &asking.client.host;
+        let (connection, write_half, read_half) = MuxConnection::new(host.shared.limits().bounds());
+        host.run(connection::run(opened, Rc::clone(host), self.retired.clone(), write_half, read_half));
+        open_session(&self.sessions, connection, post).await
     }
 }

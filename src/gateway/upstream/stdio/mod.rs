@@ -8,7 +8,6 @@
 //! Invariants: no more processes run than allowed, of one upstream and of all; an upstream that does not start is not
 //! started all the time; what one child does is seen by its own callers alone.
 
-mod pace;
 mod process;
 pub(crate) mod program;
 mod shared;
@@ -24,10 +23,10 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use self::pace::{LogPace, Say};
 use self::shared::SharedChildren;
 use self::starts::Starts;
 use crate::access::limit::quota::Quota;
+use crate::sealing::hex;
 use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
@@ -35,6 +34,7 @@ use crate::upstream::exchange::Reply;
 use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, open_session, pass};
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
+use crate::upstream::throttle::LogPace;
 use config::{self, Command, Isolation};
 use net::jitter;
 use net::secret::Secret;
@@ -57,7 +57,7 @@ pub(crate) struct Children {
     shared: SharedChildren,
     starts: Mutex<Starts>,
     paces: Mutex<LogPaces>,
-    room: Arc<Quota>,
+    quota: Arc<Quota>,
     retired: CancellationToken,
 }
 
@@ -74,9 +74,7 @@ pub(crate) fn caller(identity: &str) -> Option<HeaderValue> {
     if identity.is_empty() {
         return None;
     }
-    let digest = Sha256::digest(identity.as_bytes());
-    let hex = digest.iter().take(16).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    HeaderValue::from_str(&hex).ok()
+    HeaderValue::from_str(&hex(&Sha256::digest(identity.as_bytes())[..16])).ok()
 }
 
 impl Children {
@@ -97,7 +95,7 @@ impl Children {
             shared: SharedChildren::default(),
             starts: Mutex::default(),
             paces: Mutex::default(),
-            room: Quota::new(command.children_max),
+            quota: Quota::new(command.children_max),
             retired: CancellationToken::new(),
         })
     }
@@ -113,7 +111,7 @@ impl Children {
 
     /// Whether as many run as may.
     pub(crate) fn is_full(&self) -> bool {
-        self.room.taken() >= self.command.children_max
+        self.quota.taken() >= self.command.children_max
     }
 
     /// Whether each session has one for itself.
@@ -123,12 +121,12 @@ impl Children {
 
     /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
     pub(crate) fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
-        self.sessions.get(session)?.pipe.quiet_since(self.reply_timeout)
+        self.sessions.get(session)?.connection.quiet_since(self.reply_timeout)
     }
 
     /// Whether nothing is under way in any session.
     pub(crate) fn has_quiet(&self) -> bool {
-        self.sessions.any(|pipe| pipe.quiet_since(self.reply_timeout).is_some())
+        self.sessions.any(|connection| connection.quiet_since(self.reply_timeout).is_some())
     }
 
     /// How long one may take to end.
@@ -141,15 +139,15 @@ impl Children {
     }
 
     fn start(self: &Arc<Self>, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
-        if self.retired.is_cancelled() || asking.client.pipes.is_leaving() {
+        if self.retired.is_cancelled() || asking.client.host.is_leaving() {
             return Err(UpstreamError::Unreachable);
         }
         let now = Instant::now();
         if let Some(wait) = self.starts.lock().wait(now) {
             return Err(not_started(wait));
         }
-        let host = &asking.client.pipes;
-        let places = self.room.take().zip(host.shared.children.take());
+        let host = &asking.client.host;
+        let places = self.quota.take().zip(host.shared.children.take());
         let Some(places) = places else {
             tracing::debug!(upstream = self.name, "as many child processes as may run");
             return Err(UpstreamError::TooManyChildren);
@@ -157,9 +155,15 @@ impl Children {
         match process::start(&self.command, &self.secrets, places) {
             Ok(started) => {
                 self.series.starts.ok.inc();
-                let (pipe, wire, ear) = MuxConnection::new(host.shared.limits().bounds());
-                host.run(process::run(Arc::clone(self), std::rc::Rc::clone(host), started, wire, ear));
-                Ok(pipe)
+                let (connection, write_half, read_half) = MuxConnection::new(host.shared.limits().bounds());
+                host.run(process::run(
+                    Arc::clone(self),
+                    std::rc::Rc::clone(host),
+                    started,
+                    write_half,
+                    read_half,
+                ));
+                Ok(connection)
             }
             Err(error) => {
                 self.series.starts.error.inc();
@@ -194,7 +198,7 @@ impl Children {
 
     fn note_end(
         &self,
-        pipe: &MuxConnection,
+        connection: &MuxConnection,
         is_crash: bool,
         why: &str,
         status: Option<ExitStatus>,
@@ -208,7 +212,7 @@ impl Children {
         self.series.crashes.inc();
         let now = Instant::now();
         let lived_ms = now.duration_since(since).as_millis();
-        if let Say::Line { left_out } = self.paces.lock().ends.next(now) {
+        if let Some(left_out) = self.paces.lock().ends.next(now) {
             let upstream = &self.name;
             tracing::warn!(
                 upstream,
@@ -219,14 +223,14 @@ impl Children {
                 "a child process ended unasked"
             );
         }
-        if !pipe.has_answered() {
+        if !connection.has_answered() {
             self.note_vain_start(since, now);
         }
     }
 
     fn note_garbage(&self, line: &[u8]) {
         self.series.garbage.inc();
-        if let Say::Line { left_out } = self.paces.lock().garbage.next(Instant::now()) {
+        if let Some(left_out) = self.paces.lock().garbage.next(Instant::now()) {
             let (upstream, line) = (&self.name, clean(line));
             tracing::warn!(
                 upstream,
@@ -239,11 +243,11 @@ impl Children {
 
     fn note_stderr(&self, line: &[u8]) {
         match self.paces.lock().stderr.next(Instant::now()) {
-            Say::Line { left_out } => {
+            Some(left_out) => {
                 let (upstream, line) = (&self.name, clean(line));
                 tracing::info!(upstream, line, left_out = (left_out > 0).then_some(left_out), "stderr");
             }
-            Say::Nothing => self.series.stderr_dropped.inc(),
+            None => self.series.stderr_dropped.inc(),
         }
     }
 
@@ -254,7 +258,8 @@ impl Children {
             return None;
         }
         let mut modern = self.modern.lock();
-        let is_free = modern.get(&[][..]).is_some_and(|pipe| !pipe.is_over() && pipe.is_own());
+        let is_free =
+            modern.get(&[][..]).is_some_and(|connection| !connection.is_over() && connection.is_own());
         if is_free { modern.remove(&[][..]) } else { None }
     }
 }
@@ -267,14 +272,14 @@ impl Connect for Arc<Children> {
     async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError> {
         let caller = asking.caller.map_or(&[][..], HeaderValue::as_bytes);
         let mut modern = self.modern.lock();
-        if let Some(pipe) = modern.get(caller).filter(|pipe| !pipe.is_over()) {
-            return Ok(Some(pipe.clone()));
+        if let Some(connection) = modern.get(caller).filter(|connection| !connection.is_over()) {
+            return Ok(Some(connection.clone()));
         }
         // Under the lock, so that callers who come together start one child.
-        let pipe = self.start(asking)?;
-        modern.retain(|_, pipe| !pipe.is_over());
-        modern.insert(caller.into(), pipe.clone());
-        Ok(Some(pipe))
+        let connection = self.start(asking)?;
+        modern.retain(|_, connection| !connection.is_over());
+        modern.insert(caller.into(), connection.clone());
+        Ok(Some(connection))
     }
 
     async fn initialize(
@@ -284,12 +289,12 @@ impl Connect for Arc<Children> {
     ) -> Result<Reply, UpstreamError> {
         match self.command.isolation {
             Isolation::Session => {
-                let Some(pipe) = self.take_asked_in_vain(asking) else {
+                let Some(connection) = self.take_asked_in_vain(asking) else {
                     return open_session(&self.sessions, self.start(asking)?, post).await;
                 };
-                let reply = open_session(&self.sessions, pipe.clone(), post).await;
+                let reply = open_session(&self.sessions, connection.clone(), post).await;
                 // What it has not answered by now, it does not answer.
-                pipe.abandon_own();
+                connection.abandon_own();
                 reply
             }
             Isolation::Principal | Isolation::Shared => {
@@ -301,17 +306,17 @@ impl Connect for Arc<Children> {
         }
     }
 
-    async fn post(&self, seat: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+    async fn post(&self, handle: SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
         match self.command.isolation {
-            Isolation::Session => pass(&seat.pipe, seat.session, post).await,
-            Isolation::Principal | Isolation::Shared => shared::post(&seat, post).await,
+            Isolation::Session => pass(&handle.connection, handle.session, post).await,
+            Isolation::Principal | Isolation::Shared => shared::post(&handle, post).await,
         }
     }
 
-    fn end(&self, seat: SessionHandle) {
+    fn end(&self, handle: SessionHandle) {
         match self.command.isolation {
-            Isolation::Session => seat.pipe.close(),
-            Isolation::Principal | Isolation::Shared => shared::end(&seat),
+            Isolation::Session => handle.connection.close(),
+            Isolation::Principal | Isolation::Shared => shared::end(&handle),
         }
     }
 }

@@ -97,24 +97,25 @@ pub(super) async fn run(
     children: Arc<Children>,
     host: Rc<Host>,
     started: RunningChild,
-    wire: WriteHalf,
-    ear: ReadHalf,
+    write_half: WriteHalf,
+    read_half: ReadHalf,
 ) {
     let RunningChild { mut child, _places } = started;
     let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
     let since = Instant::now();
     let counted = GaugeGuard::new(&children.series.running);
-    let pipe = ear.pipe().clone();
+    let connection = read_half.connection().clone();
     let mut telling = pin!(tell(&children, stderr));
     let end = {
-        let mut writing = Box::pin(write(stdin, wire, children.reply_timeout));
-        let mut reading = Box::pin(read(&children, &mut stdout, ear, host.shared.limits().message_bytes_max));
+        let mut writing = Box::pin(write(stdin, write_half, children.reply_timeout));
+        let mut reading =
+            Box::pin(read(&children, &mut stdout, read_half, host.shared.limits().message_bytes_max));
         tokio::select! {
             end = &mut reading => end,
             end = &mut writing => end,
-            () = pipe.closing() => ChildEnd::Asked,
+            () = connection.closing() => ChildEnd::Asked,
             () = host.cut() => ChildEnd::Asked,
-            () = unneeded(&children, &host, &pipe) => ChildEnd::Asked,
+            () = unneeded(&children, &host, &connection) => ChildEnd::Asked,
             () = &mut telling => ChildEnd::Closed,
             _ = child.wait() => timeout(LAST_WORDS_TIMEOUT, &mut reading).await.unwrap_or(ChildEnd::Closed),
         }
@@ -128,18 +129,18 @@ pub(super) async fn run(
         () = &mut telling => None,
     };
     drop(counted);
-    children.note_end(&pipe, end != ChildEnd::Asked, end.as_str(), status, since);
+    children.note_end(&connection, end != ChildEnd::Asked, end.as_str(), status, since);
 }
 
 /// Writes what is queued, as much at once as there is.
-async fn write(mut stdin: ChildStdin, mut wire: WriteHalf, patience: Duration) -> ChildEnd {
+async fn write(mut stdin: ChildStdin, mut write_half: WriteHalf, patience: Duration) -> ChildEnd {
     let mut buffer = Vec::with_capacity(4096);
-    while let Some(message) = wire.next().await {
+    while let Some(message) = write_half.next().await {
         let mut next = Some(message);
         while let Some(message) = next {
             message.iter().for_each(|piece| buffer.extend_from_slice(piece));
             buffer.push(b'\n');
-            next = if buffer.len() < WRITE_BYTES { wire.next_ready() } else { None };
+            next = if buffer.len() < WRITE_BYTES { write_half.next_ready() } else { None };
         }
         let mut written = 0;
         while written < buffer.len() {
@@ -160,7 +161,7 @@ async fn write(mut stdin: ChildStdin, mut wire: WriteHalf, patience: Duration) -
 async fn read(
     children: &Children,
     stdout: &mut ChildStdout,
-    mut ear: ReadHalf,
+    mut read_half: ReadHalf,
     bytes_max: usize,
 ) -> ChildEnd {
     let mut lines = LineBuffer::default();
@@ -172,24 +173,24 @@ async fn read(
         if !matches!(stdout.read_buf(&mut lines.buffer).await, Ok(count) if count > 0) {
             let rest = lines.rest();
             if !rest.trim_ascii().is_empty() {
-                take(children, &mut ear, &rest);
+                take(children, &mut read_half, &rest);
             }
             return ChildEnd::Closed;
         }
         loop {
             let Ok(line) = lines.next(bytes_max) else { return ChildEnd::TooLong };
             let Some(line) = line else { break };
-            take(children, &mut ear, &line);
+            take(children, &mut read_half, &line);
             in_a_row += 1;
             if in_a_row >= LINES_IN_A_ROW {
                 in_a_row = 0;
                 tokio::task::yield_now().await;
             }
         }
-        if !count(&mut held, &mut lines, &ear) {
+        if !count(&mut held, &mut lines, &read_half) {
             return ChildEnd::NoRoom;
         }
-        if !has_answered && ear.pipe().has_answered() {
+        if !has_answered && read_half.connection().has_answered() {
             has_answered = true;
             children.note_answer();
         }
@@ -197,10 +198,10 @@ async fn read(
 }
 
 /// Counts what has arrived of a long line. False: there is no room for it. Memory that a line needed is not kept after it.
-fn count(held: &mut Option<Reservation>, lines: &mut LineBuffer, ear: &ReadHalf) -> bool {
+fn count(held: &mut Option<Reservation>, lines: &mut LineBuffer, read_half: &ReadHalf) -> bool {
     let waiting = lines.buffer.len();
     if waiting > READ_BYTES {
-        let held = held.get_or_insert_with(|| ear.pipe().budget().reservation());
+        let held = held.get_or_insert_with(|| read_half.connection().budget().reservation());
         return held.grow_to(waiting);
     }
     if held.take().is_some() {
@@ -209,8 +210,8 @@ fn count(held: &mut Option<Reservation>, lines: &mut LineBuffer, ear: &ReadHalf)
     true
 }
 
-fn take(children: &Children, ear: &mut ReadHalf, line: &Bytes) {
-    let taken = if line.first() == Some(&b'{') { ear.receive(line) } else { Disposition::Garbage };
+fn take(children: &Children, read_half: &mut ReadHalf, line: &Bytes) {
+    let taken = if line.first() == Some(&b'{') { read_half.receive(line) } else { Disposition::Garbage };
     match taken {
         Disposition::Delivered => {}
         Disposition::Unasked => {
@@ -249,19 +250,19 @@ async fn tell(children: &Children, mut stderr: ChildStderr) {
 }
 
 /// Completes when nobody needs the child any more.
-async fn unneeded(children: &Children, host: &Host, pipe: &MuxConnection) {
+async fn unneeded(children: &Children, host: &Host, connection: &MuxConnection) {
     let idle = children.command.idle_timeout;
     let interval = (idle / 4).clamp(IDLE_INTERVAL, Duration::from_secs(10));
     let unused = async {
         loop {
             sleep(interval).await;
-            if pipe.close_if_unused_for(idle) {
+            if connection.close_if_unused_for(idle) {
                 return;
             }
         }
     };
     let until_idle = async || {
-        while !pipe.close_if_uncalled() {
+        while !connection.close_if_uncalled() {
             sleep(IDLE_INTERVAL).await;
         }
     };

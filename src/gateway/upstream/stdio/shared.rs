@@ -35,7 +35,7 @@ type ChildSlot = Arc<Turn<Option<InitializedChild>>>;
 /// A child that was initialized.
 #[derive(Debug)]
 struct InitializedChild {
-    pipe: MuxConnection,
+    connection: MuxConnection,
     /// The result object of `initialize`.
     result: Bytes,
 }
@@ -51,17 +51,19 @@ impl SharedChildren {
     ) -> Result<Reply, UpstreamError> {
         let turn = Arc::clone(self.0.lock().entry(caller.into()).or_default());
         let mut opened = turn.lock().await;
-        if opened.as_ref().is_none_or(|opened| opened.pipe.is_over()) {
+        if opened.as_ref().is_none_or(|opened| opened.connection.is_over()) {
             *opened = None;
             let starting = CloseOnDrop::new(start()?);
-            match open(starting.pipe(), post).await? {
-                Ok(result) => *opened = Some(InitializedChild { pipe: starting.keep(), result }),
+            match open(starting.connection(), post).await? {
+                Ok(result) => *opened = Some(InitializedChild { connection: starting.keep(), result }),
                 Err(refusal) => return Ok(json(refusal)),
             }
         }
-        let Some(InitializedChild { pipe, result }) = &*opened else { return Err(UpstreamError::Reset) };
-        let seat = SessionHandle { pipe: pipe.clone(), session: pipe.add_session() };
-        let id = sessions.keep(seat).ok_or(UpstreamError::Reset)?;
+        let Some(InitializedChild { connection, result }) = &*opened else {
+            return Err(UpstreamError::Reset);
+        };
+        let handle = SessionHandle { connection: connection.clone(), session: connection.add_session() };
+        let id = sessions.keep(handle).ok_or(UpstreamError::Reset)?;
         let mut reply = json(answer(&post, result));
         reply.head.headers.insert(SESSION_ID, id);
         Ok(reply)
@@ -69,7 +71,7 @@ impl SharedChildren {
 }
 
 /// Initializes a child. Its refusal, if it refuses, is addressed to the caller.
-async fn open(pipe: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, Bytes>, UpstreamError> {
+async fn open(connection: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, Bytes>, UpstreamError> {
     let mut scratch = Scratch::default();
     let version = {
         let root = scratch.index(post.message, post.json_depth_max).ok().map(Document::root);
@@ -80,77 +82,78 @@ async fn open(pipe: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, B
     let message = Bytes::from(initialize.request(&id));
     let envelope = Envelope::parse(&mut scratch, &message, post.json_depth_max);
     let envelope = envelope.map_err(|_| UpstreamError::Nonsense)?;
-    pipe.share();
-    let reply = pass(pipe, ONLY_SESSION, MuxPost { message: &message, envelope: &envelope, ..post }).await?;
+    connection.share();
+    let reply =
+        pass(connection, ONLY_SESSION, MuxPost { message: &message, envelope: &envelope, ..post }).await?;
     // What it was asked before and has not answered by now, it does not answer.
-    pipe.abandon_own();
+    connection.abandon_own();
     let Incoming::Whole(Some(answer)) = reply.body else { return Err(UpstreamError::Nonsense) };
     let root = scratch.index(&answer, post.json_depth_max).ok().map(Document::root);
     let Some(result) = root.and_then(|root| root.get("result")).map(Value::span) else {
         return Ok(Err(answer));
     };
-    pipe.tell(Segments::from(INITIALIZED.to_owned())).await?;
+    connection.tell(Segments::from(INITIALIZED.to_owned())).await?;
     Ok(Ok(answer.slice(result)))
 }
 
 /// Answers a message of one of the sessions.
-pub(super) async fn post(seat: &SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
-    let SessionHandle { pipe, session } = seat;
+pub(super) async fn post(handle: &SessionHandle, post: MuxPost<'_>) -> Result<Reply, UpstreamError> {
+    let SessionHandle { connection, session } = handle;
     match post.envelope.kind {
         // The child was told of no capability that these could be about.
         MessageKind::Response => return Ok(empty(http::StatusCode::ACCEPTED)),
         MessageKind::Notification if !post.is("notifications/cancelled") => {
             return Ok(empty(http::StatusCode::ACCEPTED));
         }
-        MessageKind::Notification => return pass(pipe, *session, post).await,
+        MessageKind::Notification => return pass(connection, *session, post).await,
         MessageKind::Request => {}
     }
     let uri = || post.envelope.uri.as_ref().and_then(|uri| uri.decode(post.message));
     if post.is("resources/subscribe")
         && let Some(uri) = uri()
     {
-        if !pipe.subscribe(*session, &uri) {
+        if !connection.subscribe(*session, &uri) {
             return Ok(json(answer(&post, b"{}")));
         }
-        let reply = pass(pipe, *session, post).await;
+        let reply = pass(connection, *session, post).await;
         if !reply.as_ref().is_ok_and(|reply| has_result(reply, post.json_depth_max)) {
-            pipe.unsubscribe(*session, &uri);
+            connection.unsubscribe(*session, &uri);
         }
         return reply;
     }
     if post.is("resources/unsubscribe")
         && let Some(uri) = uri()
-        && !pipe.unsubscribe(*session, &uri)
+        && !connection.unsubscribe(*session, &uri)
     {
         return Ok(json(answer(&post, b"{}")));
     }
     if post.is("logging/setLevel")
         && let Some(level) = level_in(&post)
     {
-        let told = pipe.set_level(*session, level);
+        let told = connection.set_level(*session, level);
         if told != Some(level) {
             if let Some(told) = told {
-                tell_level(pipe, told);
+                tell_level(connection, told);
             }
             return Ok(json(answer(&post, b"{}")));
         }
     }
-    pass(pipe, *session, post).await
+    pass(connection, *session, post).await
 }
 
 /// A session is over: what it alone had asked for ends.
-pub(super) fn end(seat: &SessionHandle) {
-    let (uris, level) = seat.pipe.remove_session(seat.session);
+pub(super) fn end(handle: &SessionHandle) {
+    let (uris, level) = handle.connection.remove_session(handle.session);
     for uri in uris {
-        seat.pipe.ask_in_passing("resources/unsubscribe", &format!(r#"{{"uri":{}}}"#, quote(&uri)));
+        handle.connection.ask_in_passing("resources/unsubscribe", &format!(r#"{{"uri":{}}}"#, quote(&uri)));
     }
     if let Some(level) = level {
-        tell_level(&seat.pipe, level);
+        tell_level(&handle.connection, level);
     }
 }
 
-fn tell_level(pipe: &MuxConnection, level: Level) {
-    pipe.ask_in_passing("logging/setLevel", &format!(r#"{{"level":{}}}"#, quote(level.as_str())));
+fn tell_level(connection: &MuxConnection, level: Level) {
+    connection.ask_in_passing("logging/setLevel", &format!(r#"{{"level":{}}}"#, quote(level.as_str())));
 }
 
 fn level_in(post: &MuxPost<'_>) -> Option<Level> {

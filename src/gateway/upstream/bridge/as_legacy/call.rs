@@ -120,8 +120,8 @@ impl LegacyCall {
 
     fn body(&self, added: &str, own_id: &str) -> Result<Segments, UpstreamError> {
         let introduction = self.session.introduced();
-        let depth_max = self.client.pipes.shared.limits().json_depth_max;
-        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        let depth_max = self.client.host.shared.limits().json_depth_max;
+        let mut scratch = self.client.host.scratch.borrow_mut();
         let renamed = Renamed { id: Some(own_id), token: None };
         let body = to_modern(&self.message, &introduction, added, renamed, (&mut scratch, depth_max));
         body.map_err(|_| UpstreamError::Nonsense)
@@ -131,8 +131,8 @@ impl LegacyCall {
     fn mirror(&self, headers: &mut HeaderMap) {
         let annotations = self.tool.as_ref().and_then(|tool| self.upstream.annotated.of(tool));
         let Some(annotations) = annotations else { return };
-        let depth_max = self.client.pipes.shared.limits().json_depth_max;
-        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        let depth_max = self.client.host.shared.limits().json_depth_max;
+        let mut scratch = self.client.host.scratch.borrow_mut();
         let Ok(root) = scratch.index(&self.message, depth_max).map(Document::root) else { return };
         let arguments = root.get("params").and_then(|params| params.get("arguments"));
         for (name, value) in mirror(&annotations, arguments) {
@@ -179,8 +179,8 @@ impl LegacyCall {
 
     /// Whether the body of a failed reply is an answer to this request.
     fn is_answer(&self, message: &[u8], own_id: &str) -> bool {
-        let depth_max = self.client.pipes.shared.limits().json_depth_max;
-        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        let depth_max = self.client.host.shared.limits().json_depth_max;
+        let mut scratch = self.client.host.scratch.borrow_mut();
         if let Ok(envelope) = Envelope::parse(&mut scratch, message, depth_max) {
             let own_id = own_id.as_bytes();
             let is_ours = envelope.id.and_then(|id| message.get(id)).is_none_or(|id| id == own_id);

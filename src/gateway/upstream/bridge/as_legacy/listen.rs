@@ -62,7 +62,7 @@ pub(super) async fn open(
     let sent = client.send_as_it_is(&upstream, request, delivery, now, deadline).await;
     let mut reply = sent.map_err(ListenError::Failed)?;
     let (bytes_max, budget) = {
-        let limits = client.pipes.shared.limits();
+        let limits = client.host.shared.limits();
         (limits.message_bytes_max.max(asked_bytes.saturating_mul(2)), Arc::clone(&limits.budget))
     };
     if !reply.is_stream() {
@@ -104,9 +104,9 @@ impl Listen {
             let message = self.message().await?;
             match heard(client, &message, &self.id) {
                 Heard::Updated(notice) if session.subscribed.wants(&notice.name) => {
-                    let depth_max = client.pipes.shared.limits().json_depth_max;
+                    let depth_max = client.host.shared.limits().json_depth_max;
                     let ids = Ids { own: &self.id, client: "null" };
-                    let mut scratch = client.pipes.scratch.borrow_mut();
+                    let mut scratch = client.host.scratch.borrow_mut();
                     if let Said::Notification(told) =
                         answer::read(&message, ids, false, (&mut scratch, depth_max))
                     {
@@ -130,7 +130,7 @@ impl Listen {
 }
 
 fn heard(client: &Client, message: &Bytes, id: &str) -> Heard {
-    let depth_max = client.pipes.shared.limits().json_depth_max;
-    let mut scratch = client.pipes.scratch.borrow_mut();
+    let depth_max = client.host.shared.limits().json_depth_max;
+    let mut scratch = client.host.scratch.borrow_mut();
     hear(&mut scratch, message, id, depth_max).unwrap_or(Heard::Other)
 }

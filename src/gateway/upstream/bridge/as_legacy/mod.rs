@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 use self::initialize::ClientOffer;
 use self::notification_stream::NotificationStream;
 use self::post::LegacyPost;
-use self::session::{LegacySession, random_name};
+use self::session::LegacySession;
 use self::tools::ListTurn;
 use super::EventBody;
 use crate::telemetry::metrics::families::BridgeSeries;
@@ -49,6 +49,7 @@ use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::incoming::Incoming;
 use crate::upstream::mux::OwnRequest;
 use crate::upstream::mux::exchange::{empty, json};
+use crate::upstream::mux::sessions::random_name;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
@@ -130,9 +131,9 @@ pub(crate) async fn answer(
         _ => {}
     }
     let message = body.to_bytes();
-    let depth_max = client.pipes.shared.limits().json_depth_max;
+    let depth_max = client.host.shared.limits().json_depth_max;
     // Only what was checked comes here; of what was not, a server would say the same.
-    let envelope = Envelope::parse(&mut client.pipes.scratch.borrow_mut(), &message, depth_max);
+    let envelope = Envelope::parse(&mut client.host.scratch.borrow_mut(), &message, depth_max);
     let Ok(envelope) = envelope else { return Ok(empty(StatusCode::BAD_REQUEST)) };
     let method = envelope.method.as_ref().and_then(|method| method.decode(&message));
     let method = method.as_deref().map_or(Method::Other, Method::of);
@@ -167,8 +168,8 @@ fn open(
     message: &Bytes,
     envelope: &Envelope,
 ) -> Result<Reply, UpstreamError> {
-    let depth_max = client.pipes.shared.limits().json_depth_max;
-    let mut scratch = client.pipes.scratch.borrow_mut();
+    let depth_max = client.host.shared.limits().json_depth_max;
+    let mut scratch = client.host.scratch.borrow_mut();
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
     let offer = ClientOffer::read(message, &parts.headers, (&mut scratch, depth_max));
     let offer = offer.ok_or(UpstreamError::Nonsense)?;
@@ -186,8 +187,8 @@ fn count(sessions: &HashMap<Box<[u8]>, Arc<LegacySession>>, series: &BridgeSerie
 /// A notification or a response. What a modern server cannot be told goes nowhere: that roots changed, how far the client
 /// is with an answer.
 fn hear(client: &Client, session: &LegacySession, message: &Bytes, envelope: &Envelope) {
-    let depth_max = client.pipes.shared.limits().json_depth_max;
-    let mut scratch = client.pipes.scratch.borrow_mut();
+    let depth_max = client.host.shared.limits().json_depth_max;
+    let mut scratch = client.host.scratch.borrow_mut();
     if envelope.kind == MessageKind::Response {
         let number = envelope.id.clone().and_then(|id| std::str::from_utf8(message.get(id)?).ok());
         let number = number.and_then(|number| number.parse().ok());

@@ -67,7 +67,7 @@ impl MrtrLoop {
     /// Begins; the first reply must have begun at `deadline`.
     pub(super) fn new(call: LegacyCall, deadline: Instant) -> Self {
         let underway = call.session.begin(Bytes::copy_from_slice(call.id.as_bytes()));
-        let held = call.client.pipes.shared.limits().budget.reservation();
+        let held = call.client.host.shared.limits().budget.reservation();
         Self {
             call,
             underway,
@@ -189,8 +189,8 @@ impl MrtrLoop {
     async fn take(&mut self, message: &Bytes) -> Result<Option<MrtrEvent>, UpstreamError> {
         let ids = Ids { own: &self.own_id, client: &self.call.id };
         let said = {
-            let depth_max = self.call.client.pipes.shared.limits().json_depth_max;
-            let mut scratch = self.call.client.pipes.scratch.borrow_mut();
+            let depth_max = self.call.client.host.shared.limits().json_depth_max;
+            let mut scratch = self.call.client.host.scratch.borrow_mut();
             answer::read(message, ids, self.call.may_ask(), (&mut scratch, depth_max))
         };
         let is_alone = matches!(self.stage, MrtrStage::Asking(_));
@@ -253,7 +253,7 @@ impl MrtrLoop {
             return Err(UpstreamError::TooLarge);
         }
         // What was held for the round before is gone.
-        self.held = self.call.client.pipes.shared.limits().budget.reservation();
+        self.held = self.call.client.host.shared.limits().budget.reservation();
         if !self.held.grow(self.call.message.len() + input.bytes()) {
             return Err(UpstreamError::TooManyConnections);
         }

@@ -6,7 +6,8 @@ use std::time::Instant;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-use super::session::{LegacySession, PendingQuestions, random_name, withdrawal};
+use super::session::{LegacySession, PendingQuestions, withdrawal};
+use crate::upstream::mux::sessions::random_name;
 use protocol::error::UpstreamError;
 use protocol::sse::data_event;
 use protocol::translation::input::{Answer, Input, continuation};

@@ -89,8 +89,8 @@ impl LegacyPost<'_> {
     }
 
     fn set_level(&self) -> Reply {
-        let depth_max = self.client.pipes.shared.limits().json_depth_max;
-        let mut scratch = self.client.pipes.scratch.borrow_mut();
+        let depth_max = self.client.host.shared.limits().json_depth_max;
+        let mut scratch = self.client.host.scratch.borrow_mut();
         let root = scratch.index(&self.message, depth_max).map(Document::root);
         let level = root.ok().and_then(|root| root.get("params")?.get("level")?.as_literal());
         match level.and_then(|level| Level::of(&level.decode(&self.message)?)) {
@@ -104,7 +104,7 @@ impl LegacyPost<'_> {
 
     /// The answer waits until the server knows, so that nothing that happens after it is missed.
     async fn subscribe(&self, deadline: Instant) -> Reply {
-        let uris_max = self.client.pipes.shared.limits().all.subscription_uris_max;
+        let uris_max = self.client.host.shared.limits().all.subscription_uris_max;
         let Some(uri) = self.uri() else { return self.error(-32602, "params.uri is missing") };
         let subscribed = &self.session.subscribed;
         let Some(number) = subscribed.add(&uri, uris_max) else {

@@ -144,18 +144,6 @@ impl Drop for CallGuard {
     }
 }
 
-/// A new name that nobody can guess. `None`: the system has no randomness.
-pub(super) fn random_name() -> Option<String> {
-    use std::fmt::Write as _;
-
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).ok()?;
-    Some(bytes.iter().fold(String::with_capacity(32), |mut name, byte| {
-        let _ = write!(name, "{byte:02x}");
-        name
-    }))
-}
-
 /// Tells the client that a question needs no answer any more.
 pub(super) fn withdrawal(number: u64, reason: &str) -> String {
     let reason = quote(reason);
@@ -217,11 +205,5 @@ mod tests {
         session.set_level(Level::Debug);
         let level = r#","io.modelcontextprotocol/logLevel":"debug""#;
         assert_eq!(session.introduced().strip_prefix(&*session.introduction), Some(level));
-    }
-
-    #[test]
-    fn names_differ() {
-        let (one, other) = (random_name().expect("randomness"), random_name().expect("randomness"));
-        assert!(one != other && one.len() == 32);
     }
 }

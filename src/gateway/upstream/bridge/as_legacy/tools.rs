@@ -78,7 +78,7 @@ struct ToolPage {
 
 async fn list(call: &LegacyCall, deadline: Instant) -> Result<(), UpstreamError> {
     let (pages_max, mut bytes_left) = {
-        let limits = call.client.pipes.shared.limits();
+        let limits = call.client.host.shared.limits();
         (limits.all.list_pages_max, limits.all.list_bytes_max)
     };
     let (mut names, mut annotated) = (Vec::new(), HashMap::new());
@@ -87,8 +87,8 @@ async fn list(call: &LegacyCall, deadline: Instant) -> Result<(), UpstreamError>
         let body = ask(call, cursors.last(), bytes_left, deadline).await?;
         bytes_left = bytes_left.saturating_sub(body.len());
         let page = {
-            let depth_max = call.client.pipes.shared.limits().json_depth_max;
-            read(&body, (&mut call.client.pipes.scratch.borrow_mut(), depth_max))
+            let depth_max = call.client.host.shared.limits().json_depth_max;
+            read(&body, (&mut call.client.host.scratch.borrow_mut(), depth_max))
         };
         let page = page.ok_or(UpstreamError::Nonsense)?;
         names.extend(page.names);
@@ -116,10 +116,10 @@ async fn ask(
         r#"{{"jsonrpc":"2.0","id":"trunkline-list","method":"tools/list","params":{{"_meta":{{{}}}{cursor}}}}}"#,
         session.introduction
     );
-    let limits = Arc::clone(&call.client.pipes.shared.limits());
+    let limits = Arc::clone(&call.client.host.shared.limits());
     let asker = Asker {
         client: &call.client,
-        scratch: &call.client.pipes.scratch,
+        scratch: &call.client.host.scratch,
         limits: &limits.all,
         budget: &limits.budget,
         aim: ReplicaSelection::Any,

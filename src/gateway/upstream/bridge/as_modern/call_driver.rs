@@ -190,7 +190,7 @@ impl CallDriver<'_> {
     }
 
     async fn next(&mut self) -> DriverEvent {
-        let host = Rc::clone(&self.session.server.client.pipes);
+        let host = Rc::clone(&self.session.server.client.host);
         let is_suspended = self.suspension.is_some();
         let listens = self.telling.len() < TELLING_MAX;
         tokio::select! {

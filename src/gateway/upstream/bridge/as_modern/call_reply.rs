@@ -55,7 +55,7 @@ struct ReplyEnd {
 impl CallReplySink {
     /// A way to the client that makes this call, and its other end.
     pub(crate) fn new(client: &Client, call: Arc<ModernCall>) -> (Self, CallReply) {
-        let bounds = client.pipes.shared.limits().bounds();
+        let bounds = client.host.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
         let end = Arc::<ReplyEnd>::default();
         (Self { call, sender, end: Arc::clone(&end) }, CallReply { receiver, end })

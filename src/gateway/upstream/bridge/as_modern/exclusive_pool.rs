@@ -100,7 +100,7 @@ pub(crate) async fn call(
     let place = server.place(upstream)?;
     let opening =
         SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
-    client.pipes.run(exclusive_session::run(opening, reply));
+    client.host.run(exclusive_session::run(opening, reply));
     waiting.reply(deadline).await
 }
 

@@ -199,7 +199,7 @@ impl ExclusiveSession {
         if idle_timeout.is_zero() || self.retired.is_cancelled() {
             return None;
         }
-        let (host, bridge) = (Rc::clone(&self.server.client.pipes), Arc::clone(&self.server.bridge));
+        let (host, bridge) = (Rc::clone(&self.server.client.host), Arc::clone(&self.server.bridge));
         let resting = IdleGuard::begin(&bridge.as_modern.exclusive, &self.key, self.own_commands.clone());
         let mut idle = Box::pin(sleep(idle_timeout));
         loop {

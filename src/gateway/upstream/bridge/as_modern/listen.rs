@@ -105,7 +105,7 @@ impl OpenSubscription {
             }),
             // It is to be asked natively, or not at all.
             () = crosses_no_more(upstream) => Some((end(), false)),
-            () = client.pipes.leaving() => Some((end(), false)),
+            () = client.host.leaving() => Some((end(), false)),
         }
     }
 }
@@ -222,7 +222,7 @@ impl Drop for ResourceSession {
     fn drop(&mut self) {
         let (server, uris) = (Rc::clone(&self.server), std::mem::take(&mut self.uris));
         let held = self.held.take();
-        self.server.client.pipes.run(async move {
+        self.server.client.host.run(async move {
             end(&server, &uris).await;
             drop(held);
         });

@@ -114,7 +114,7 @@ impl SessionClient {
             return;
         }
         let (turns, server, message) = (Arc::clone(turns), Rc::clone(self), message.into());
-        self.client.pipes.run(async move {
+        self.client.host.run(async move {
             let Ok(_turn) = turns.acquire().await else { return };
             if let Err(error) = server.ask(message, UNAWAITED_TIMEOUT).await {
                 tracing::debug!(upstream = server.upstream().config.name, %error, "cannot tell the server");
@@ -158,7 +158,7 @@ impl SessionClient {
         if let Ok(_turn) = self.bridge.as_modern.exclusive.ending.try_acquire() {
             tokio::select! {
                 _ = self.close(patience) => {}
-                () = self.client.pipes.cut() => {}
+                () = self.client.host.cut() => {}
             }
         }
     }
@@ -172,7 +172,7 @@ impl SessionClient {
         };
         tokio::select! {
             () = in_turn => {}
-            () = self.client.pipes.cut() => {}
+            () = self.client.host.cut() => {}
         }
     }
 }

@@ -113,7 +113,7 @@ impl SessionStream {
         let mut rest = Box::pin(messages.drain());
         // Most often it has.
         if (&mut rest).now_or_never().is_none() {
-            self.server.client.pipes.run(rest);
+            self.server.client.host.run(rest);
         }
     }
 

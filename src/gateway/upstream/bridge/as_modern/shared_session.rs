@@ -209,7 +209,7 @@ impl SharedSession {
         client: &Client,
         id: u64,
     ) -> (ProgressReceiver, queue::PieceReceiver) {
-        let bounds = client.pipes.shared.limits().bounds();
+        let bounds = client.host.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
         self.receivers.lock().insert(id, sender);
         (ProgressReceiver { id, session: Arc::clone(self) }, receiver)
@@ -230,7 +230,7 @@ pub(crate) async fn apart<T: 'static>(
     opening: impl Future<Output = Result<T, UpstreamError>> + 'static,
 ) -> Result<T, UpstreamError> {
     let (mut sender, receiver) = oneshot::channel();
-    client.pipes.run(async move {
+    client.host.run(async move {
         let mut opening = std::pin::pin!(opening);
         let opened = tokio::select! {
             opened = &mut opening => opened,
@@ -274,7 +274,7 @@ async fn open(
         slot: Arc::clone(slot),
         session: Arc::clone(&session),
     };
-    client.pipes.run(keeper.keep());
+    client.host.run(keeper.keep());
     Ok(session)
 }
 
@@ -293,7 +293,7 @@ impl Keeper {
             () = session.lost.cancelled() => (false, false),
             () = self.unused() => (true, false),
             () = session.ousted.cancelled() => (true, true),
-            () = server.client.pipes.cut() => (true, false),
+            () = server.client.host.cut() => (true, false),
             () = self.hear() => (true, false),
         };
         let server_sessions = &server.bridge.as_modern;
@@ -321,7 +321,7 @@ impl Keeper {
             let patience = current.map_or(Duration::ZERO, |now| now.config.bridge.session_idle_timeout);
             tokio::select! {
                 () = sleep(patience) => {}
-                () = server.client.pipes.leaving() => {}
+                () = server.client.host.leaving() => {}
                 () = sessions.retired.cancelled() => {}
             }
             let is_unused =
