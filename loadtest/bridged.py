@@ -62,7 +62,7 @@ url = "http://{server.address}/mcp"
 eras = ["legacy"]
 connections_max = {2 * waiting}
 idle_connections_max = 0
-bridge = {{ sessions_max = {2 * waiting}, parked_max = {2 * waiting}, park_timeout = "10m" }}
+bridge = {{ sessions_max = {2 * waiting}, suspended_calls_max = {2 * waiting}, suspended_call_timeout = "10m" }}
 """
     peer = gateway(site, "trunkline-parked", ["a"], limits=LIMITS, more=more)
     peer.meanwhile = _Parking(peer, server).running
@@ -92,7 +92,7 @@ class _Parking:
             before = self._resident_bytes()
             asyncio.run(self._call(PARKED))
             found["parked_kib"] = round((self._resident_bytes() - before) / PARKED / 1024, 2)
-            waiting = self._metric("trunkline_bridge_parked_calls")
+            waiting = self._metric("trunkline_bridge_suspended_calls")
             if waiting != PARKED + PARKED_BEFORE:
                 raise Failed(f"{waiting} calls wait instead of {PARKED + PARKED_BEFORE}")
             yield

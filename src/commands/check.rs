@@ -11,6 +11,7 @@ use super::{EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT, Failure};
 use config::{self, Config};
 use gateway::Findings;
 use protocol::text::{shown, shown_lines};
+use tools::admin_client::figures::number_of;
 use tools::terminal;
 use tools::terminal::put;
 
@@ -47,9 +48,9 @@ pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> Resul
         return Ok(ExitCode::from(EXIT_INPUT));
     }
     put(format_args!(
-        "{name} is valid: {} endpoints, {} upstreams",
-        config.endpoints.len(),
-        config.upstreams.len()
+        "{name} is valid: {}, {}",
+        number_of(config.endpoints.len() as u64, "endpoint", "endpoints"),
+        number_of(config.upstreams.len() as u64, "upstream", "upstreams")
     ));
     Ok(ExitCode::SUCCESS)
 }

@@ -57,8 +57,7 @@ pub(crate) struct Arguments {
 enum Command {
     /// Run the gateway
     Run(ConfigFile),
-    /// Check a configuration file and what it names and say everything that is wrong with it, or what somebody may do by its
-    /// rules
+    /// Validate a configuration and the files it names, or evaluate its rules for a principal
     Check {
         #[command(flatten)]
         file: ConfigFile,
@@ -69,7 +68,7 @@ enum Command {
     },
     /// Run the gateway over two built-in demo servers and show what to try
     Demo(demo::DemoArgs),
-    /// Be an MCP server on standard input and output that passes everything to a server elsewhere
+    /// Bridge a client on standard input and output to a remote MCP server
     Connect(connect::ConnectArgs),
     /// Show the state of a running gateway on the terminal, live
     Top(top::TopArgs),
@@ -79,18 +78,18 @@ enum Command {
     Tools(tools::ToolsArgs),
     /// Call a tool of a server
     Call(call::CallArgs),
-    /// Inspect a server, and say what to do about what is wrong with it
+    /// Diagnose a server, with advice for each problem
     Doctor(doctor::DoctorArgs),
     /// Make a configuration from the `mcpServers` of a desktop or IDE client
     Import(import::ImportArgs),
     /// Print what a client's own configuration needs to reach the gateway
     Export(export::ExportArgs),
-    /// Make a new API key and the entry that lets it in
+    /// Create an API key and its configuration entry
     Key {
-        /// Who will hold it
+        /// The principal that will hold it
         name: String,
     },
-    /// Make a file of keys that seal session ids, or put a new key into it
+    /// Create or rotate the session key file
     SessionKey {
         /// The key file
         #[arg(value_hint = ValueHint::FilePath)]
@@ -104,7 +103,7 @@ enum Command {
         #[arg(long, hide = true)]
         reference: bool,
     },
-    /// Print what a shell needs to complete the command line
+    /// Generate shell completions
     Completions {
         /// The shell
         #[arg(value_parser = completions::shell())]

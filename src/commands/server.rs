@@ -28,10 +28,10 @@ pub(super) struct ServerArgs {
     /// A file that holds nothing but the key, which is sent as Authorization: Bearer
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     key_file: Option<PathBuf>,
-    /// A file of the certificates to believe, in PEM, for an https URL; without it, those that the system believes
+    /// CA bundle (PEM) for https URLs; without it, the system trust store
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ca: Option<PathBuf>,
-    /// Seconds that a reply may take to begin, a message of it to arrive, and a pause to last
+    /// Timeout in seconds for the start of a reply, for each message of it, and for idle streams
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,

@@ -20,8 +20,8 @@ use tools::terminal::put;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
-  0   all is well, or needs attention at most
-  1   something is wrong, marked with ✗
+  0   no problem, warnings at most
+  1   there is a problem, marked with ✗
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
   78  the configuration is wrong or cannot be read
@@ -34,7 +34,7 @@ pub(super) struct StatusArgs {
     /// Print what GET /status answers, as it is
     #[arg(long)]
     json: bool,
-    /// Leave out no endpoint, upstream or trouble
+    /// Show every endpoint, upstream and problem
     #[arg(long, conflicts_with = "json")]
     all: bool,
 }

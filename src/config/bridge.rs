@@ -10,7 +10,7 @@ section! {
         /// Whether such clients reach the server at all.
         is_on as "enabled": bool = true,
         /// Times that a client may be asked for input during one call.
-        rounds_max: Count<1, 1000> = 16,
+        input_requests_max: Count<1, 1000> = 16,
         /// Bytes of a modern server's `requestState` that are kept while a legacy client is asked.
         state_bytes_max: Size<1, { 16 * MIB }> = "256KiB",
         /// Sessions with a legacy server for modern clients. More than calls may wait: those that nobody answers leave
@@ -19,10 +19,10 @@ section! {
         /// Time for which such a session is kept without a call.
         session_idle_timeout: Period<0, HOUR_MS> = "30s",
         /// Calls of modern clients that may wait for answers to a legacy server's questions.
-        parked_max: Count<0, 1_048_576> = 1000,
+        suspended_calls_max: Count<0, 1_048_576> = 1000,
         /// Of these, calls of one principal. Those of clients without credentials count in all only.
-        parked_per_principal_max: Count<0, 1_048_576> = 100,
+        suspended_calls_per_principal_max: Count<0, 1_048_576> = 100,
         /// Time for which such a call waits.
-        park_timeout: Period<1, DAY_MS> = "5m",
+        suspended_call_timeout: Period<1, DAY_MS> = "5m",
     }
 }

@@ -38,7 +38,7 @@ section! {
         #[example("transparent")]
         names: Names => if upstreams.len() > 1 { Names::Prefixed } else { Names::Transparent },
         /// On prefixed endpoints: an unprefixed name that exactly one upstream offers is routed there.
-        accept_bare: bool = true,
+        accept_unprefixed: bool = true,
         /// Other public names: `alias = "upstream__inner"`, with the name (not the prefix) of the upstream.
         #[example({ today = "weather__forecast" })]
         aliases: Aliases = {},
@@ -73,7 +73,7 @@ section! {
         /// Whether clients of HTTP+SSE (2024-11-05) are served as well: a GET that names no session opens their stream.
         sse: bool = false,
         /// Whether the text of what an upstream asks a user begins with the upstream's name, where there are several.
-        label_requests: bool = false,
+        prefix_elicitations: bool = false,
         /// Lists longer than this are given out in pages of about this size. Default: one page, however long, as many
         /// hosts read only the first.
         #[example("1MiB")]

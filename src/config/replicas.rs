@@ -18,9 +18,9 @@ section! {
         slow_start: Period<0, HOUR_MS> = "10s",
         /// Connections to all replicas, per worker, so that a server that hangs does not take those of others.
         connections_max: Count<1, 65_536> = 1024,
-        /// When calls keep away from a replica that fails.
+        /// The circuit breaker of each replica.
         breaker: Breaker,
-        /// How replicas are asked whether they are fit.
+        /// Health checks of replicas.
         health: Health,
         /// What is sent again when a connection that was kept open turns out to be dead.
         retry: Retry,
@@ -28,14 +28,14 @@ section! {
 }
 
 section! {
-    /// When calls keep away from a replica that fails, and for how long. While all are kept away from, calls are answered
-    /// with 503 at once.
+    /// The circuit breaker of each replica: while it is open, the replica gets no calls. While those of all are open, calls
+    /// are answered with 503 at once.
     pub struct Breaker {
-        /// Failures in a row after which calls keep away from a replica; 0: they never do.
+        /// Failures in a row that open it; 0: none do.
         failures_max: Count<0, 10_000> = 5,
-        /// Time for which they do, the first time; each time after that, twice as long.
+        /// Time for which it is open, the first time; each time after that, twice as long.
         open_time: Period<1, HOUR_MS> = "1s",
-        /// Time for which they do, at most; at least `open_time`. Default: 30s, or `open_time` where that is more.
+        /// Time for which it is open, at most; at least `open_time`. Default: 30s, or `open_time` where that is more.
         #[example("30s")]
         open_time_max: Period<1, DAY_MS> => open_time.max(Duration::from_secs(30)),
     }
@@ -43,15 +43,15 @@ section! {
 }
 
 section! {
-    /// How replicas are asked whether they are fit: with `server/discover`, or `ping` in a session of the gateway's own.
+    /// Health checks of replicas: they are asked `server/discover`, or `ping` in a session of the gateway's own.
     pub struct Health {
-        /// How often a replica is asked that is fit. 0s: none is ever asked.
+        /// Time between two health checks of a healthy replica. 0s: none is ever asked.
         interval: Period<0, DAY_MS> = "10s",
         /// Time for an answer.
         timeout: Period<1, HOUR_MS> = "2s",
-        /// Questions in a row without an answer after which a replica is unfit.
+        /// Failed health checks in a row after which a replica is unhealthy.
         unhealthy_after: Count<1, 1000> = 3,
-        /// Answers in a row after which it is fit again.
+        /// Health checks in a row that succeed, after which it is healthy again.
         healthy_after: Count<1, 1000> = 1,
     }
 }

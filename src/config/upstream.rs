@@ -46,11 +46,11 @@ section! {
         #[example("10s")]
         first_byte_timeout: Period<1, DAY_MS> => reply_timeout,
         /// Time to the end of an SSE reply, however busy. 0s: no bound.
-        answer_timeout: Period<0, DAY_MS> = "0s",
+        stream_duration_max: Period<0, DAY_MS> = "0s",
         /// Time between two chunks of an SSE reply.
         stream_idle_timeout: Period<1, DAY_MS> = "5m",
         /// Time for a client to answer a request of this server.
-        request_timeout: Period<1, DAY_MS> = "5m",
+        client_response_timeout: Period<1, DAY_MS> = "5m",
         /// Time for a whole list, all pages.
         list_timeout: Period<1, HOUR_MS> = "5s",
         /// Time for which a list is kept at least, even if the server says less. 0s obeys the server.
@@ -58,7 +58,7 @@ section! {
         /// Time after its freshness for which a list is given out while it is fetched anew. 0s: never.
         stale_while_revalidate: Period<0, DAY_MS> = "0s",
         /// Time after its freshness for which a list is given out while the server fails. 0s: never.
-        list_stale_max: Period<0, DAY_MS> = "1h",
+        stale_if_error: Period<0, DAY_MS> = "1h",
         /// Sessions in which the gateway asks a server with sessions for lists, one for each set of capabilities that
         /// clients declare. Beyond, the one that was not used for longest is closed. Of a command with a process for each
         /// session, at most a quarter of its `children_max`.

@@ -127,8 +127,8 @@ objects! {
     struct SharedState {
         connected: bool,
         replicas: u64,
-        /// Gateways with another configuration or key.
-        strangers: u64,
+        /// Gateways with another session key.
+        mismatched: u64,
     }
 
     /// Spans since the start.
@@ -192,10 +192,11 @@ mod tests {
     fn any_object_is_a_status() {
         assert_eq!(Status::read(&json!({})), Some(Status::default()));
         assert_eq!(Status::read(&json!({"shared": null, "calls": 7, "drain": []})), Some(Status::default()));
-        let odd = json!({"endpoints": [null, 7, {"fit": "yes"}], "upstreams": {"a": 1}, "connections": []});
+        let odd =
+            json!({"endpoints": [null, 7, {"healthy": "yes"}], "upstreams": {"a": 1}, "connections": []});
         let status = Status::read(&odd).unwrap_or_default();
         assert_eq!((status.endpoints.len(), status.upstreams.len()), (1, 0), "what is no object is none");
-        assert_eq!(status.endpoints[0].fit, None);
+        assert_eq!(status.endpoints[0].healthy, None);
         for text in ["", "[]", "7", "{"] {
             assert_eq!(parse::<Status>(text.as_bytes()), None, "{text}");
         }

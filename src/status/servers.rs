@@ -12,8 +12,8 @@ objects! {
         names: Option<String>,
         /// How callers show who they are; empty: they need not.
         auth: Option<Vec<String>>,
-        /// Whether one of its upstreams is fit.
-        fit: Option<bool>,
+        /// Whether one of its upstreams is healthy.
+        healthy: Option<bool>,
         tools: Option<u64>,
         /// The longest list of tools that is kept.
         list_bytes: Option<u64>,
@@ -25,7 +25,7 @@ objects! {
         name: String,
         transport: String,
         eras: Vec<String>,
-        fit: Option<bool>,
+        healthy: Option<bool>,
         tools: Option<u64>,
         list_bytes: Option<u64>,
         connections: u64,
@@ -35,13 +35,12 @@ objects! {
         sessions_opened: u64,
         /// Sessions it forgot.
         sessions_lost: u64,
-        /// Streams on which it is listened to.
-        listens: u64,
+        subscription_streams: u64,
         replicas: Vec<ReplicaState>,
         #[serde(skip_serializing_if = "Option::is_none")]
         children: Option<Children>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        calls_at_once: Option<CallSlots>,
+        concurrency: Option<CallSlots>,
         #[serde(skip_serializing_if = "Option::is_none")]
         bridge: Option<BridgeState>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,11 +78,11 @@ objects! {
     /// Calls of clients of the other era.
     struct BridgeState {
         requests: u64,
-        /// Questions that were carried across.
-        rounds: u64,
+        /// Requests for input that crossed it.
+        input_requests: u64,
         sessions: u64,
-        /// Calls that wait for an answer to a question.
-        parked: u64,
+        /// Calls that wait until their client answers one.
+        suspended: u64,
     }
 
     /// What is pinned of an upstream.
@@ -94,7 +93,7 @@ objects! {
         /// Whether what was kept cannot be read.
         unreadable: bool,
         /// Whether what is pinned cannot be written down.
-        unwritten: bool,
+        unwritable: bool,
         /// Names of some that wait for approval.
         waiting: Vec<String>,
     }

@@ -619,9 +619,9 @@ fn a_file_that_cannot_be_written_is_told_once_and_refuses_no_approval() {
     wait_withheld(&daemon, "a", false);
     let again = |line: &str| line.contains("cannot be kept") && line.contains("failures=2");
     daemon.wait_for_log(0, "the second attempt", again);
-    assert_eq!(pins(&daemon, "unwritten"), 1);
+    assert_eq!(pins(&daemon, "unwritable"), 1);
     let status: Value = serde_json::from_str(&daemon.get_admin("/status").text()).expect("JSON");
-    assert_eq!(status["upstreams"][0]["pins"]["unwritten"], true);
+    assert_eq!(status["upstreams"][0]["pins"]["unwritable"], true);
     let log = daemon.log();
     let audited: Vec<&String> = log.iter().filter(|line| line.contains("act=\"approve\"")).collect();
     assert!(audited.len() == 1 && audited[0].contains("was approved"), "{audited:?}");
@@ -631,7 +631,7 @@ fn a_file_that_cannot_be_written_is_told_once_and_refuses_no_approval() {
     kept(&folder, |file| pending(file, "a").is_none());
     daemon.wait_for_log(0, "that it is well again", |line| line.contains("is kept again"));
     eventually("the approval is gone", || (!approvals.join("one.json").exists()).then_some(()));
-    assert_eq!(pins(&daemon, "unwritten"), 0);
+    assert_eq!(pins(&daemon, "unwritable"), 0);
 }
 
 /// What lies in the way of one approval is in the way of no other, and is told once.

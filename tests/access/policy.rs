@@ -459,7 +459,7 @@ fn each_message_of_a_batch_is_decided_by_itself() {
 
 #[test]
 fn a_hidden_thing_answers_as_one_that_does_not_exist() {
-    let bed = Bed::start(|config| config.endpoint("accept_bare = false"));
+    let bed = Bed::start(|config| config.endpoint("accept_unprefixed = false"));
     for (hidden, missing) in
         [("files__write", "nosuch__write"), ("files__secret", "nosuch__secret"), ("weather__x", "nosuch__x")]
     {

@@ -72,11 +72,11 @@ fn metric(daemon: &Daemon, series: &str) -> Option<u64> {
 }
 
 fn parked(daemon: &Daemon) -> u64 {
-    metric(daemon, "trunkline_bridge_parked_calls{upstream=\"up\"}").unwrap_or_default()
+    metric(daemon, "trunkline_bridge_suspended_calls{upstream=\"up\"}").unwrap_or_default()
 }
 
 fn parks(daemon: &Daemon, result: &str) -> u64 {
-    let series = format!("trunkline_bridge_parks_total{{result=\"{result}\",upstream=\"up\"}}");
+    let series = format!("trunkline_bridge_suspensions_total{{result=\"{result}\",upstream=\"up\"}}");
     metric(daemon, &series).unwrap_or_default()
 }
 
@@ -295,7 +295,7 @@ fn a_server_that_asks_for_ever_is_given_up() {
         };
         Reply::result(request, &result.to_string())
     });
-    let lines = format!("{MODERN}bridge = {{ rounds_max = 3 }}\n");
+    let lines = format!("{MODERN}bridge = {{ input_requests_max = 3 }}\n");
     let daemon = Daemon::start(&config(&upstream, &lines));
     let ada = Caller::legacy(daemon.address(), &everything());
     let outcome = ada.converse(1, &script("asks"), |question| Answer::Result(answer(question, "ada")));
@@ -331,7 +331,8 @@ fn what_no_modern_server_may_say_reaches_no_client() {
             None => Reply::result(request, DONE),
         }
     });
-    let daemon = Daemon::start(&config(&upstream, &format!("{MODERN}bridge = {{ rounds_max = 3 }}\n")));
+    let daemon =
+        Daemon::start(&config(&upstream, &format!("{MODERN}bridge = {{ input_requests_max = 3 }}\n")));
     let ada = Caller::legacy(daemon.address(), &everything());
     for case in 0..count {
         let outcome =
@@ -429,7 +430,7 @@ fn a_call_that_is_continued_twice_at_once_goes_on_once() {
 #[test]
 fn a_call_that_waited_too_long_is_over_for_the_server_too() {
     let scripted = Scripted::legacy();
-    let lines = format!("{LEGACY}bridge = {{ park_timeout = \"300ms\" }}\n");
+    let lines = format!("{LEGACY}bridge = {{ suspended_call_timeout = \"300ms\" }}\n");
     let daemon = Daemon::start(&config(&scripted.upstream, &lines));
     let ada = Caller::modern(daemon.address(), &everything());
     let script = Script::asking("ada-1", &[Kind::Elicitation]);
@@ -457,7 +458,7 @@ fn another_replica_knows_nothing_of_a_parked_call() {
 #[test]
 fn as_many_calls_are_parked_as_may_be() {
     let scripted = Scripted::legacy();
-    let bridge = "bridge = { parked_max = 3, parked_per_principal_max = 2 }\n";
+    let bridge = "bridge = { suspended_calls_max = 3, suspended_calls_per_principal_max = 2 }\n";
     let daemon = Daemon::start(&with_keys(&scripted.upstream, &format!("{LEGACY}{bridge}")));
     let [ada, bob] = [ADA, BOB].map(|key| Caller::modern(daemon.address(), &everything()).with_key(key));
     let script = |tag: &str| Script::asking(tag, &[Kind::Elicitation]);

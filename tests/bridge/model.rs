@@ -19,7 +19,7 @@ use crate::harness::{
 const KEYS: [(&str, &str); 2] =
     [("ada", "ada-key-0123456789abcdefghijklmnopqr"), ("bob", "bob-key-0123456789abcdefghijklmnopqr")];
 /// Short enough that a test waits for calls that nobody goes on with, long enough for those that somebody does.
-const BRIDGE: &str = "bridge = { park_timeout = \"8s\", session_idle_timeout = \"500ms\" }\n";
+const BRIDGE: &str = "bridge = { suspended_call_timeout = \"8s\", session_idle_timeout = \"500ms\" }\n";
 const CLIENTS: usize = 4;
 const CALLS: usize = 12;
 
@@ -340,10 +340,10 @@ fn client(era: Era, daemon: &Daemon, capabilities: &Value, principal: usize) -> 
 
 /// Calls that were left expire, and all sessions are closed.
 fn nothing_is_left(daemon: &Daemon) {
-    for name in ["trunkline_bridge_parked_calls", "trunkline_bridge_sessions"] {
+    for name in ["trunkline_bridge_suspended_calls", "trunkline_bridge_sessions"] {
         eventually(name, || (metric(daemon, name, &[]) == 0).then_some(()));
     }
-    assert_eq!(metric(daemon, "trunkline_bridge_parks_total", &["result=\"refused\""]), 0);
+    assert_eq!(metric(daemon, "trunkline_bridge_suspensions_total", &["result=\"refused\""]), 0);
 }
 
 /// The clients of one era before one server.
@@ -382,7 +382,7 @@ fn pairing(client: Era, server: Era, seeds: std::ops::Range<u64>) {
 fn counted(daemon: &Daemon, counts: &Counts, seed: u64) {
     let parks = |result: &str| {
         let label = format!("result=\"{result}\"");
-        usize::try_from(metric(daemon, "trunkline_bridge_parks_total", &[&label])).expect("few")
+        usize::try_from(metric(daemon, "trunkline_bridge_suspensions_total", &[&label])).expect("few")
     };
     let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     assert!(of(&counts.ended) > 0, "seed {seed}");

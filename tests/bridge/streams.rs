@@ -276,7 +276,7 @@ fn a_client_learns_why_its_call_failed_after_a_stream_began() {
         let question = r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#;
         Some(Reply::stream().event(&progress).event(question).wait(&Gate::default()))
     });
-    let daemon = daemon(&upstream, "bridge = { parked_max = 0 }\n");
+    let daemon = daemon(&upstream, "bridge = { suspended_calls_max = 0 }\n");
     let request = call_as("1", EVERYTHING).replacing(r#""_meta":{"#, r#""_meta":{"progressToken":"mine","#);
     let failed = last(&mut post(&daemon, &request));
     assert_eq!(failed["error"]["code"], 503, "{failed}");

@@ -161,7 +161,7 @@ fn a_question_ends_the_exchange_and_the_answer_goes_on_with_the_call() {
     let request = json!({"method": "elicitation/create", "params":
         {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}});
     assert_eq!(question["result"]["inputRequests"], json!({"q1": request}));
-    metric(&daemon, r#"trunkline_bridge_parked_calls{upstream="up"} 1"#);
+    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 1"#);
 
     let answers = r#"{"q1":{"action":"accept","content":{"n":1}},"other":{}}"#;
     let mut connection = post(&daemon, &retry(call_as("2", EVERYTHING), answers, &question));
@@ -172,8 +172,8 @@ fn a_question_ends_the_exchange_and_the_answer_goes_on_with_the_call() {
     );
     answer(&stream, DONE);
     is_done(&connection.response(), 2);
-    metric(&daemon, r#"trunkline_bridge_parked_calls{upstream="up"} 0"#);
-    metric(&daemon, r#"trunkline_bridge_parks_total{result="resumed",upstream="up"} 1"#);
+    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 0"#);
+    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="resumed",upstream="up"} 1"#);
 
     let mut connection = post(&daemon, &call_as("3", EVERYTHING));
     answer(&server.call(2), DONE);
@@ -339,7 +339,7 @@ fn a_state_is_good_for_its_call_its_client_and_once() {
     answer(&stream, DONE);
     is_done(&connection.response(), 3);
     daemon.send(&by(again("5"), "a")).assert_error(400, -32602, Some("5"));
-    metric(&daemon, r#"trunkline_bridge_parks_total{result="rejected",upstream="up"} 5"#);
+    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="rejected",upstream="up"} 5"#);
     assert_eq!(server.upstream.received_of("").len(), 1);
 }
 
@@ -362,15 +362,15 @@ fn of_two_retries_at_once_one_goes_on() {
 #[test]
 fn a_call_that_waits_too_long_ends_and_the_server_is_told() {
     let server = Server::start();
-    let daemon = Daemon::start(&server.config("bridge.park_timeout = \"300ms\"").admin());
+    let daemon = Daemon::start(&server.config("bridge.suspended_call_timeout = \"300ms\"").admin());
     let (stream, question) = parked(&daemon, &server, 1);
     let refused = server.told(1);
     assert_eq!((&refused["id"], refused["error"].is_object()), (&json!(7), true), "{refused}");
     let cancelled = server.upstream.wait_for("notifications/cancelled", 1).json();
     assert_eq!(cancelled["params"]["requestId"].to_string(), stream.request.id());
     server.upstream.wait_for("DELETE", 1);
-    metric(&daemon, r#"trunkline_bridge_parks_total{result="expired",upstream="up"} 1"#);
-    metric(&daemon, r#"trunkline_bridge_parked_calls{upstream="up"} 0"#);
+    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="expired",upstream="up"} 1"#);
+    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 0"#);
     metric(&daemon, r#"trunkline_bridge_sessions{client_era="modern",upstream="up"} 0"#);
     let late = retry(call_as("2", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
     daemon.send(&late).assert_error(400, -32602, Some("2"));
@@ -379,7 +379,8 @@ fn a_call_that_waits_too_long_ends_and_the_server_is_told() {
 #[test]
 fn so_many_calls_wait_and_no_more() {
     let server = Server::start();
-    let daemon = Daemon::start(&server.config("bridge.parked_max = 1\nbridge.sessions_max = 2").admin());
+    let daemon =
+        Daemon::start(&server.config("bridge.suspended_calls_max = 1\nbridge.sessions_max = 2").admin());
     let (first, question) = parked(&daemon, &server, 1);
     let mut connection = post(&daemon, &call_as("2", EVERYTHING));
     let second = server.call(2);
@@ -390,7 +391,7 @@ fn so_many_calls_wait_and_no_more() {
     let refused = server.told(1);
     assert_eq!((&refused["id"], refused["error"].is_object()), (&json!(8), true), "{refused}");
     server.upstream.wait_for("notifications/cancelled", 1);
-    metric(&daemon, r#"trunkline_bridge_parks_total{result="refused",upstream="up"} 1"#);
+    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="refused",upstream="up"} 1"#);
     let again = retry(call_as("4", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
     let mut connection = post(&daemon, &again);
     server.told(2);
@@ -470,7 +471,7 @@ fn an_answer_is_kept_whatever_the_server_says_to_the_rest() {
 #[test]
 fn a_client_that_never_answers_does_not_call_for_ever() {
     let server = Server::start();
-    let daemon = Daemon::start(&server.config("bridge.rounds_max = 3").admin());
+    let daemon = Daemon::start(&server.config("bridge.input_requests_max = 3").admin());
     let (_stream, mut question) = parked(&daemon, &server, 1);
     for id in ["2", "3"] {
         question = asked(&daemon.send(&retry(call_as(id, EVERYTHING), "{}", &question)));
@@ -479,7 +480,7 @@ fn a_client_that_never_answers_does_not_call_for_ever() {
     refused.assert_error(502, 502, Some("4"));
     assert!(server.told(1)["error"].is_object());
     server.upstream.wait_for("notifications/cancelled", 1);
-    metric(&daemon, r#"trunkline_bridge_parked_calls{upstream="up"} 0"#);
+    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 0"#);
 }
 
 #[test]
@@ -531,7 +532,7 @@ fn a_stream_that_breaks_while_the_call_waits_loses_it() {
     let (stream, question) = parked(&daemon, &server, 1);
     stream.end();
     drop(stream);
-    metric(&daemon, r#"trunkline_bridge_parks_total{result="lost",upstream="up"} 1"#);
+    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="lost",upstream="up"} 1"#);
     let again = retry(call_as("2", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
     daemon.send(&again).assert_error(400, -32602, Some("2"));
     let mut connection = post(&daemon, &call_as("3", EVERYTHING));
@@ -619,7 +620,7 @@ fn what_waits_outlasts_a_reload_and_ends_with_its_upstream() {
     let daemon = Daemon::start(&config.clone().admin());
     let (stream, question) = parked(&daemon, &server, 1);
     let from = daemon.log().len();
-    daemon.reload(&server.config("bridge.parked_max = 5").admin());
+    daemon.reload(&server.config("bridge.suspended_calls_max = 5").admin());
     daemon.wait_for_log(from, "reloaded", |line| line.contains("reloaded"));
     let again = retry(call_as("2", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
     let mut connection = post(&daemon, &again);

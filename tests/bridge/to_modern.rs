@@ -291,7 +291,7 @@ fn questions_become_requests_and_answers_the_next_round() {
     assert_eq!(first.json()["params"]["arguments"], retry.json()["params"]["arguments"]);
     assert_eq!(retry.json()["params"]["_meta"]["progressToken"], 1);
     assert_eq!(retry.headers("mcp-name"), ["echo"]);
-    assert_eq!(metric(&daemon, "trunkline_bridge_rounds_total"), Some(1));
+    assert_eq!(metric(&daemon, "trunkline_bridge_input_requests_total"), Some(1));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_url_to_visit_gets_an_id_that_legacy_clients_know_it_by() {
 fn a_server_may_ask_again_but_not_for_ever() {
     let requests = FORM.to_owned();
     let upstream = server(move |request| Reply::result(request, &input_required(&requests, "s")));
-    let daemon = Daemon::start(&config(&upstream, "bridge = { rounds_max = 3 }"));
+    let daemon = Daemon::start(&config(&upstream, "bridge = { input_requests_max = 3 }"));
     let session = session(&daemon);
     let mut stream = begin(&daemon, &session, tool_call("7", "echo", ""));
     for _ in 0..3 {
@@ -353,7 +353,7 @@ fn a_server_may_ask_again_but_not_for_ever() {
     // One that only wants to be called again is called again at once.
     let again = r#"{"resultType":"input_required","requestState":"s"}"#;
     let upstream = server(move |request| Reply::result(request, again));
-    let daemon = Daemon::start(&config(&upstream, "bridge = { rounds_max = 3 }"));
+    let daemon = Daemon::start(&config(&upstream, "bridge = { input_requests_max = 3 }"));
     let session = self::session(&daemon);
     let response = daemon.send(&in_session(&session, tool_call("7", "echo", "")));
     let error = response.assert_error(200, 502, Some("7"));
@@ -483,7 +483,7 @@ fn a_client_that_thinks_is_not_taken_for_a_server_that_is_silent() {
 #[test]
 fn a_question_that_nobody_answers_in_time_ends_the_call() {
     let upstream = asking(FORM, "s");
-    let daemon = Daemon::start(&config(&upstream, "request_timeout = \"1s\""));
+    let daemon = Daemon::start(&config(&upstream, "client_response_timeout = \"1s\""));
     let session = session(&daemon);
     let mut stream = begin(&daemon, &session, tool_call("7", "echo", ""));
     next(&mut stream);
@@ -496,7 +496,7 @@ fn a_question_that_nobody_answers_in_time_ends_the_call() {
 fn without_the_bridge_questions_end_in_time_and_its_sessions_with_their_clients() {
     let upstream = asking(FORM, "s");
     let with = |lines: &str| {
-        let lines = format!("request_timeout = \"1s\"\n{lines}");
+        let lines = format!("client_response_timeout = \"1s\"\n{lines}");
         config(&upstream, &lines).section("[session]\nidle_timeout = \"1s\"")
     };
     let daemon = Daemon::start(&with(""));

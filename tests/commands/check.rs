@@ -143,7 +143,7 @@ fn the_schema_is_json_and_knows_the_keys() {
     let text = String::from_utf8(output.stdout).unwrap();
     let schema: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(schema["properties"]["endpoint"].is_object(), "{text:.500}");
-    for key in ["body_bytes_max", "accept_bare", "stream_idle_timeout", "allow_unauthenticated"] {
+    for key in ["body_bytes_max", "accept_unprefixed", "stream_idle_timeout", "allow_unauthenticated"] {
         assert!(text.contains(key), "{key}");
     }
 }

@@ -63,7 +63,7 @@ fn the_state_is_told_in_words_and_as_json() {
     let output = status(&["--admin", &at(daemon.admin())]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = text(&output.stdout);
-    for part in ["● all is well", "ENDPOINT", "/mcp", "UPSTREAM", "up ", "● up"] {
+    for part in ["● healthy", "ENDPOINT", "/mcp", "UPSTREAM", "up ", "● up"] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
     assert!(!said.contains('\u{1b}'), "no colours but on a terminal: {said:?}");
@@ -166,7 +166,7 @@ fn top_shows_what_is_going_on_and_q_ends_it() {
     let upstream = Upstream::with_tools(&["echo"]);
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
     let mut terminal = top(&daemon);
-    terminal.wait_for("● all is well");
+    terminal.wait_for("● healthy");
     assert!(terminal.wait_for("UPSTREAM").contains("● up"));
     assert!(!terminal.is_as_before());
     terminal.keys("2");
@@ -192,7 +192,7 @@ fn the_terminal_is_given_back_whatever_ends_it() {
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
     for signal in [Some(Signal::TERM), Some(Signal::HUP), Some(Signal::INT), None] {
         let mut terminal = top(&daemon);
-        terminal.wait_for("all is well");
+        terminal.wait_for("● healthy");
         match signal {
             Some(signal) => terminal.signal(signal),
             None => terminal.keys("\u{3}"),
@@ -215,12 +215,12 @@ fn a_gateway_that_goes_and_comes_back_is_followed() {
     let config = Config::transparent(&upstream).section(&format!("[admin]\naddress = \"{admin}\""));
     let mut daemon = Daemon::start(&config);
     let terminal = Terminal::start(&["top", "--interval", "1", "--admin", &at(admin)], &[], TALL);
-    terminal.wait_for("all is well");
+    terminal.wait_for("● healthy");
     daemon.kill();
-    let screen = terminal.wait_for("✗ gone for");
+    let screen = terminal.wait_for("✗ unreachable for");
     assert!(screen.contains("trying again") && screen.contains("● up"), "what was known stays: {screen}");
     let _again = Daemon::start(&config);
-    terminal.wait_for("all is well");
+    terminal.wait_for("● healthy");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_key_counts_that_is_typed_while_the_size_changes() {
     let upstream = Upstream::with_tools(&["echo"]);
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
     let mut terminal = top(&daemon);
-    terminal.wait_for("all is well");
+    terminal.wait_for("● healthy");
     // The signal and the key come so close to each other that one look at the terminal's events finds both.
     for round in 0..100 {
         // Each a column that the other table does not have.
@@ -263,7 +263,7 @@ fn top_goes_on_after_a_pause() {
     let upstream = Upstream::with_tools(&["echo"]);
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
     let mut terminal = top(&daemon);
-    terminal.wait_for("all is well");
+    terminal.wait_for("● healthy");
     // A process that no shell would continue is not stopped: it gives the terminal back and takes it again.
     terminal.keys("\u{1a}");
     eventually("the terminal is taken again", || {
@@ -288,7 +288,7 @@ fn a_signal_to_stop_leaves_the_shell_its_terminal() {
         [|terminal| terminal.signal_job(Signal::TSTP), |terminal| terminal.keys("\u{1a}")];
     for stop in stops {
         let mut terminal = Terminal::start_as_job(&["top", "--interval", "1", "--admin", &admin], TALL);
-        terminal.wait_for("all is well");
+        terminal.wait_for("● healthy");
         stop(&mut terminal);
         terminal.wait_for("the shell has it");
         assert!(terminal.is_as_before());

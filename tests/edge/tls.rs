@@ -415,7 +415,7 @@ fn a_flood_of_handshakes_keeps_nobody_out() {
         ask(&mut open).assert_ok();
         assert!(started.elapsed() < Duration::from_secs(2), "took {:?}", started.elapsed());
     }
-    eventually("some made room", || (handshakes(&daemon, "crowded_out") > 0).then_some(()));
+    eventually("some made room", || (handshakes(&daemon, "evicted") > 0).then_some(()));
     assert_eq!(handshakes(&daemon, "refused"), 0);
     drop(silent);
 }

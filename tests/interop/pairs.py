@@ -10,7 +10,7 @@ import json
 from interop.topology import Route, Topology, everything_command, everything_server, gateway_address, gateway_with
 
 #: So that what is kept for a while is soon given back.
-BRIDGE = 'bridge = { session_idle_timeout = "3s", park_timeout = "10s" }\n'
+BRIDGE = 'bridge = { session_idle_timeout = "3s", suspended_call_timeout = "10s" }\n'
 REVISIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 #: Upstream → how it speaks, and in which era.
 UPSTREAMS = {

@@ -165,7 +165,7 @@ class AfterwardsOfPairs(Afterwards):
     patience_s = 20
 
     def kept_for_a_while(self, gateway):
-        kept = ("trunkline_bridge_sessions", "trunkline_bridge_parked_calls")
+        kept = ("trunkline_bridge_sessions", "trunkline_bridge_suspended_calls")
         found = (name for name in metrics(gateway) if name.partition("{")[0] in kept)
         names = tuple(name for name in found if 'client_era="legacy"' not in name)
         self.assertTrue(names)

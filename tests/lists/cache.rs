@@ -171,7 +171,7 @@ fn clients_see_the_list_that_belongs_to_their_capabilities() {
 
 #[test]
 fn the_last_good_list_is_given_out_while_the_upstream_fails() {
-    for (lines, is_kept) in [("", true), ("list_stale_max = \"0s\"", false)] {
+    for (lines, is_kept) in [("", true), ("stale_if_error = \"0s\"", false)] {
         let is_failing = Arc::new(AtomicBool::new(false));
         let failing = Arc::clone(&is_failing);
         let upstream = listing(move |request| {
@@ -238,7 +238,7 @@ fn lists_without_end_are_cut_off_visibly() {
         let response = tools(&daemon);
         assert_eq!(names(&response), ["files__a", "weather__w"], "{reason}");
         assert_eq!(ttl_ms(&response), 0, "{reason}: part of a list is not for keeping");
-        let series = format!(r#"trunkline_lists_cut_total{{reason="{reason}",upstream="files"}}"#);
+        let series = format!(r#"trunkline_lists_truncated_total{{reason="{reason}",upstream="files"}}"#);
         assert!(metric(&daemon, &series) > 0, "{reason}");
         daemon.wait_for_log(0, reason, |line| line.contains("cut off") && line.contains(reason));
         let lines = daemon.log().iter().filter(|line| line.contains("cut off")).count();
@@ -262,7 +262,7 @@ fn a_hundred_megabytes_are_not_taken_in() {
     let response = tools(&daemon);
     assert_eq!((names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
     assert!(daemon.peak_resident_bytes() < 64 << 20, "{}", daemon.peak_resident_bytes());
-    assert!(metric(&daemon, r#"trunkline_lists_cut_total{reason="bytes",upstream="files"}"#) > 0);
+    assert!(metric(&daemon, r#"trunkline_lists_truncated_total{reason="bytes",upstream="files"}"#) > 0);
     assert!(metric(&daemon, r#"trunkline_lists_partial_total{upstream="files"}"#) > 0);
 }
 

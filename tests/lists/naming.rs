@@ -184,7 +184,7 @@ fn one_upstream_may_have_its_prefix_too() {
 #[test]
 fn unprefixed_names_are_unknown_where_they_are_not_accepted() {
     let (files, weather) = pair();
-    let daemon = Daemon::start(&Config::prefixed(&files, &weather).endpoint("accept_bare = false"));
+    let daemon = Daemon::start(&Config::prefixed(&files, &weather).endpoint("accept_unprefixed = false"));
     for request in [call("7", "write"), get_prompt("7", "greet"), read_resource("7", "file:///a")] {
         daemon.send(&request).assert_error(200, -32602, Some("7"));
     }

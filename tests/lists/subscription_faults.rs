@@ -155,14 +155,14 @@ fn a_bad_uri_costs_others_nothing() {
     bad.assert_told("told");
     // What was found out is remembered, even if nobody wants it meanwhile.
     drop(bad);
-    let refused = r#"trunkline_upstream_listen_names_refused_total{reason="name",upstream="up"}"#;
+    let refused = r#"trunkline_upstream_subscription_names_refused_total{reason="name",upstream="up"}"#;
     eventually("the bad one is found", || (metric(&daemon, refused) == 1).then_some(()));
     let asked = upstream.upstream.received_of("subscriptions/listen").len();
     assert!(asked < 40, "{asked}");
     let _again = Client::acknowledged(&daemon, &["x:bad"], &[]);
     let last = upstream.upstream.received_of("subscriptions/listen").split_off(asked);
     assert!(last.iter().all(|request| !names(request).iter().any(|name| name == "x:bad")), "{last:?}");
-    let gaps = r#"trunkline_upstream_listen_gaps_total{upstream="up"}"#;
+    let gaps = r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#;
     assert_eq!(metric(&daemon, gaps), 0, "what stands goes on standing");
 }
 
@@ -214,7 +214,7 @@ fn who_brings_many_bad_uris_is_cut_off() {
         tell(&upstream, uri, "told");
         client.assert_told("told");
     }
-    let cut_off = r#"trunkline_upstream_listen_names_refused_total{reason="cut_off",upstream="up"}"#;
+    let cut_off = r#"trunkline_upstream_subscription_names_refused_total{reason="cut_off",upstream="up"}"#;
     eventually("eve is cut off", || (metric(&daemon, cut_off) > 400).then_some(()));
     let asked = upstream.upstream.received_of("subscriptions/listen").len();
     assert!(asked < 120, "{asked}");
@@ -244,7 +244,7 @@ fn what_is_too_much_for_one_stream_goes_into_a_few() {
         client.assert_told("told");
     }
     let refused = |reason| {
-        format!(r#"trunkline_upstream_listen_names_refused_total{{reason="{reason}",upstream="up"}}"#)
+        format!(r#"trunkline_upstream_subscription_names_refused_total{{reason="{reason}",upstream="up"}}"#)
     };
     assert_eq!(metric(&daemon, &refused("full")), 1);
     assert_eq!(metric(&daemon, &refused("name")), 0);

@@ -185,9 +185,9 @@ fn notices_of_two_upstreams_are_joined() {
     client.assert_updated("\"s\"", "files+x:2");
     for (name, value) in [
         ("trunkline_subscriptions", 1),
-        (r#"trunkline_upstream_listens{upstream="files"}"#, 2),
-        (r#"trunkline_notices_total{kind="resource"}"#, 2),
-        (r#"trunkline_notices_total{kind="tools_list"}"#, 1),
+        (r#"trunkline_upstream_subscription_streams{upstream="files"}"#, 2),
+        (r#"trunkline_notifications_total{kind="resource"}"#, 2),
+        (r#"trunkline_notifications_total{kind="tools_list"}"#, 1),
     ] {
         assert_eq!(metric(&daemon, name), value, "{name}");
     }
@@ -310,10 +310,10 @@ fn a_storm_is_told_a_few_times_and_its_end_is_not_lost() {
             break;
         }
     }
-    let told_by_then = metric(&daemon, r#"trunkline_notices_total{kind="tools_list"}"#);
+    let told_by_then = metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#);
     stream.notify("tools/list_changed", "");
     let total = eventually("the last change is told", || {
-        let told = metric(&daemon, r#"trunkline_notices_total{kind="tools_list"}"#);
+        let told = metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#);
         (told > told_by_then).then_some(told)
     });
     client.assert_changed("1", "tools");
@@ -336,7 +336,7 @@ fn after_a_gap_everybody_is_told_of_everything() {
         [resources.message("2"), resources.message("2")].map(|told| told["params"]["uri"].to_string());
     told.sort();
     assert_eq!(told, ["\"x:1\"", "\"x:2\""]);
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_listen_gaps_total{upstream="up"}"#), 2);
+    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 2);
     // An upstream that ends a stream gracefully leaves a gap, too.
     let stream = upstream.tools_stream();
     let id = stream.request.id();
@@ -377,7 +377,7 @@ fn a_stream_is_replaced_only_by_one_that_is_acknowledged() {
     two.assert_changed("2", "prompts");
     second.notify("tools/list_changed", "");
     one.assert_changed("1", "tools");
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_listen_gaps_total{upstream="up"}"#), 0);
+    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 0);
 }
 
 #[test]
@@ -513,7 +513,7 @@ fn a_stream_that_makes_no_sense_is_opened_again() {
     stream.chunk(":\n\n\n\nevent: x\n\n");
     stream.notify("tools/list_changed", "");
     client.assert_changed("1", "tools");
-    assert_eq!(metric(&daemon, r#"trunkline_notices_total{kind="tools_list"}"#), 1);
+    assert_eq!(metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#), 1);
     stream.event("{not json");
     client.assert_changed("1", "tools");
     let endless = upstream.tools_stream();
@@ -523,7 +523,7 @@ fn a_stream_that_makes_no_sense_is_opened_again() {
     }
     client.assert_changed("1", "tools");
     upstream.upstream.wait_closed(endless.request.connection);
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_listen_gaps_total{upstream="up"}"#), 2);
+    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 2);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::harness::{
 };
 
 const TOOLS_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
-const LISTENS: &str = r#"trunkline_upstream_listens{upstream="up"}"#;
+const LISTENS: &str = r#"trunkline_upstream_subscription_streams{upstream="up"}"#;
 
 /// A server whose only tool has another name in each version of its list.
 struct Server {
@@ -194,7 +194,7 @@ fn a_list_is_not_kept_while_the_stream_is_broken() {
     wait_listens(&daemon, 1);
     wait_kept(&server, &client);
     assert_eq!(client.tool(), changed);
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_listen_gaps_total{upstream="up"}"#), 1);
+    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 1);
 }
 
 #[test]

@@ -252,13 +252,13 @@ fn the_status_tells_what_there_is_and_no_secret() {
     expect("/endpoints/0/path", "/mcp".into());
     expect("/endpoints/0/upstreams", serde_json::json!(["up", "dead"]));
     expect("/endpoints/0/eras", serde_json::json!(["modern", "legacy"]));
-    expect("/endpoints/0/fit", true.into());
+    expect("/endpoints/0/healthy", true.into());
     expect("/upstreams/0/name", "up".into());
     expect("/upstreams/0/tools", 2.into());
-    expect("/upstreams/0/fit", true.into());
+    expect("/upstreams/0/healthy", true.into());
     expect("/upstreams/0/replicas/0/breaker", "closed".into());
     expect("/upstreams/0/replicas/0/address", format!("{}/mcp", upstream.address).into());
-    expect("/upstreams/1/fit", false.into());
+    expect("/upstreams/1/healthy", false.into());
     expect("/upstreams/1/replicas/0/breaker", "open".into());
     expect("/limits/0/name", "all".into());
     expect("/shared", Value::Null);
@@ -283,7 +283,7 @@ fn readiness_names_endpoints_without_a_fit_upstream_and_stays_ready() {
         daemon.send(&call("1", "echo"));
         let ready = daemon.get_admin("/readyz");
         assert_eq!(ready.status, 200, "another gateway would not reach it either");
-        (ready.text() == "ok\n/mcp: no upstream is fit\n").then_some(())
+        (ready.text() == "ok\n/mcp: no healthy upstream\n").then_some(())
     });
 }
 

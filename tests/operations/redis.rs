@@ -309,7 +309,9 @@ fn replicas_with_other_keys_are_told_of() {
     for daemon in [&one, &other] {
         daemon
             .wait_for_log(0, "a warning of keys", |line| line.contains("a key that this one does not have"));
-        eventually("it is counted", || (metric(daemon, "trunkline_shared_strangers") == 1).then_some(()));
+        eventually("it is counted", || {
+            (metric(daemon, "trunkline_shared_mismatched_replicas") == 1).then_some(())
+        });
     }
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     assert_eq!(other.send(&in_session(&session, tool_call())).status, 404);

@@ -224,7 +224,7 @@ fn calls_longer_than_the_drain_are_cut_and_counted() {
     }
     upstream.wait_for("tools/call", 4);
     let metrics = daemon.get_admin("/metrics").text();
-    assert!(metrics.contains("\ntrunkline_drain_cut_calls_total 0\n"), "{metrics}");
+    assert!(metrics.contains("\ntrunkline_drain_aborted_calls_total 0\n"), "{metrics}");
     daemon.terminate();
     gate.open();
     short.response().assert_ok();
@@ -250,7 +250,7 @@ fn cut_calls_can_be_scraped_while_children_end() {
     daemon.terminate();
     daemon.wait_for_log(0, "the cut", |line| line.contains("cutting what is left"));
     let metrics = daemon.get_admin("/metrics").text();
-    assert!(metrics.contains("\ntrunkline_drain_cut_calls_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ntrunkline_drain_aborted_calls_total 1\n"), "{metrics}");
     assert_eq!(daemon.wait_exit().code(), Some(0));
     child.wait_gone();
 }

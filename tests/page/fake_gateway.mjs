@@ -113,7 +113,7 @@ export class Scene {
   status() {
     const now_s = Math.floor(Date.now() / 1000);
     const told = (one, lines) => ({
-      fit: true,
+      healthy: true,
       eras: ['modern', 'legacy'],
       tools: 12,
       list_bytes: 18_400,
@@ -170,7 +170,7 @@ export class Scene {
             breaker_openings: 0,
             sessions_opened: 12,
             sessions_lost: 0,
-            listens: 1,
+            subscription_streams: 1,
             replicas: [
               {
                 address: '10.0.4.12:8080/mcp',
@@ -199,7 +199,7 @@ export class Scene {
         sse_streams: 2,
       },
       certificates: [{ file: '/etc/trunkline/tls/gateway.pem', expires_s: now_s + 61 * 86_400 }],
-      shared: { connected: true, replicas: 2, strangers: 0 },
+      shared: { connected: true, replicas: 2, mismatched: 0 },
       traces: { exported: 90_112, rejected: 0, failed: 0, dropped: 0 },
       tools: { known: this.list.length, ...this.first },
       ...this.more,
@@ -295,7 +295,7 @@ export function ordinary(trouble = false) {
     {
       name: 'billing',
       rate: trouble ? 0 : 3,
-      fit: !trouble,
+      healthy: !trouble,
       eras: ['modern'],
       tools: 9,
       replicas: [
@@ -326,7 +326,7 @@ export function ordinary(trouble = false) {
   const endpoints = [
     { path: '/mcp', rate: 78, upstreams: upstreams.map(({ name }) => name), tools: 55 },
     { path: '/mcp/support', rate: 18, upstreams: ['tickets', 'search'], tools: 30 },
-    { path: '/mcp/finance', rate: trouble ? 0 : 3, fit: !trouble, upstreams: ['billing'], tools: 9 },
+    { path: '/mcp/finance', rate: trouble ? 0 : 3, healthy: !trouble, upstreams: ['billing'], tools: 9 },
   ];
   const random = chance(7);
   const tools = upstreams.flatMap(({ name, rate }) =>
@@ -368,7 +368,7 @@ export function hostile() {
   const upstreams = names.map((name, at) => ({
     name: name || 'empty',
     rate: at,
-    fit: at % 3 !== 0,
+    healthy: at % 3 !== 0,
     tools: at,
     replicas: [{ address: name, breaker: at % 2 ? 'open' : name, in_flight: 1, answered: 1, resolved: true }],
     pins: { pinned: 1, changed: 2, new: 1, unreadable: false, waiting: names },
@@ -377,7 +377,7 @@ export function hostile() {
   const endpoints = names.map((name, at) => ({
     path: `/${name}`,
     rate: at,
-    fit: at % 4 !== 0,
+    healthy: at % 4 !== 0,
     upstreams: names,
     tools: at,
     names: name,
@@ -400,7 +400,7 @@ export function hostile() {
     version: names[0],
     drain: names[1],
     panics: 3,
-    shared: { connected: false, replicas: names[0], strangers: null },
+    shared: { connected: false, replicas: names[0], mismatched: null },
     traces: null,
     cache: null,
     sessions: null,
@@ -423,7 +423,7 @@ export function huge(upstreamCount = 500, toolCount = 100) {
     name: `upstream-${String(at).padStart(3, '0')}`,
     rate: random() * 30,
     errors: random() * 0.01,
-    fit: at % 90 !== 7,
+    healthy: at % 90 !== 7,
     tools: toolCount,
     replicas: [1, 2].map((one) => ({
       address: `10.${at >> 8}.${at & 255}.${one}:8080/mcp`,

@@ -26,7 +26,7 @@ test('calls are seen as they come, and tools as they are listed', async () => {
   await reads(page, 'table.tools', /forecast[\s\S]*steady/);
   await page.locator('table.tools a.row').first().click();
   await headline(page, /^forecast$/);
-  await reads(page, 'main', /What clients call it[\s\S]*__forecast/);
+  await reads(page, 'main', /Public names[\s\S]*__forecast/);
   await traffic.stop();
   await done();
 });

@@ -105,7 +105,7 @@ test('everything else that can be wrong is told', () =>
     scene.more = {
       drain: 'quiet',
       panics: 2,
-      shared: { connected: false, replicas: 1, strangers: 0 },
+      shared: { connected: false, replicas: 1, mismatched: 0 },
       connections: { open: 95, max: 100, accepted: 1, refused: 0, buffered_bytes: 0 },
       certificates: [
         { file: '/tls/old.pem', expires_s: now_s - 90_000 },
@@ -129,7 +129,7 @@ test('everything else that can be wrong is told', () =>
       /refused Configuration .* was refused, .* a\.toml:3: error: no such key/,
       /down Shared store/,
       /expired old\.pem this certificate ended 1 d 1 h ago/,
-      /ends soon soon\.pem this certificate ends in 8 d 23 h/,
+      /expires soon soon\.pem this certificate ends in 8 d 23 h/,
       /draining Gateway/,
       /full Connections 95 of at most 100/,
       /bug Gateway 2 panics/,
@@ -159,14 +159,14 @@ test('it is live: figures change, rows stay, the focus stays', () =>
     await page.locator('table.upstreams a.row', { hasText: 'tickets' }).focus();
     const before = await page.locator('.band').innerText();
     const drawn = await page.locator('.band .line').first().getAttribute('d');
-    scene.upstreams[4].fit = false;
+    scene.upstreams[4].healthy = false;
     scene.next();
     await headline(page, /^1 upstream is down$/);
     assert.deepEqual((await names(page, 'upstreams')).slice(0, 2), ['billing', 'weather']);
     assert.equal(await focused(page), 'tickets');
     assert.notEqual(await page.locator('.band').innerText(), before);
     assert.notEqual(await page.locator('.band .line').first().getAttribute('d'), drawn);
-    scene.upstreams[4].fit = true;
+    scene.upstreams[4].healthy = true;
     await headline(page, /^Everything is up$/);
     assert.equal(await focused(page), 'tickets');
     assert.ok(await page.evaluate(() => globalThis.sameDocument));
@@ -244,7 +244,7 @@ test('tools are found, sorted and paged by the gateway', () =>
     await page.locator('.tops a.note').click();
     await headline(page, /^All tools$/);
     await reads(page, '.pages', /1 to 50 of 200/);
-    await page.getByRole('button', { name: 'Later' }).click();
+    await page.getByRole('button', { name: 'Next' }).click();
     await reads(page, '.pages', /51 to 100 of 200/);
     await page.locator('table.tools thead button', { hasText: 'Tool' }).click();
     await reads(page, '.pages', /1 to 50 of 200/);
@@ -252,7 +252,7 @@ test('tools are found, sorted and paged by the gateway', () =>
     await reads(page, 'main h2', /^Tools\s*20 of 200$/);
     await page.locator('table.tools a.row').first().click();
     await headline(page, /^forecast_5$/);
-    await reads(page, 'main', /What clients call it\s+\/mcp\s+upstream-000__forecast_5/);
+    await reads(page, 'main', /Public names\s+\/mcp\s+upstream-000__forecast_5/);
     await page.locator('.crumbs a', { hasText: 'upstream-000' }).click();
     await headline(page, /^upstream-000$/);
     await reads(page, 'table.tools', /search_0/);

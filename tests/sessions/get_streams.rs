@@ -296,7 +296,7 @@ fn changed_lists_are_told() {
     for stream in &mut streams {
         assert_eq!(stream.event(), format!("data: {TOOLS_CHANGED}\n\n"));
     }
-    assert_eq!(metric(&daemon, r#"trunkline_notices_total{kind="tools_list"}"#), 2);
+    assert_eq!(metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#), 2);
     // What subscriptions are allowed has nothing to do with sessions.
     assert_eq!(metric(&daemon, "trunkline_subscriptions"), 0);
 }

@@ -128,7 +128,7 @@ fn two_servers_may_use_the_same_ids_at_once() {
         asking(&question("1", "elicitation/create", &params), &gate)
     };
     let (files, weather) = (asks("which file?"), asks("which city?"));
-    let daemon = Daemon::start(&prefixed(&files, &weather).endpoint("label_requests = true"));
+    let daemon = Daemon::start(&prefixed(&files, &weather).endpoint("prefix_elicitations = true"));
     let session = session(&daemon);
     let mut of_files = call(&daemon, &session, "1", "files__echo");
     let mut of_weather = call(&daemon, &session, "2", "weather__echo");
@@ -212,7 +212,7 @@ fn ids_no_client_could_keep_are_refused() {
 fn a_question_is_given_up_in_time() {
     let gate = Gate::default();
     let upstream = asking(&question("5", "roots/list", "{}"), &gate);
-    let lines = "eras = [\"legacy\"]\nrequest_timeout = \"10ms\"";
+    let lines = "eras = [\"legacy\"]\nclient_response_timeout = \"10ms\"";
     let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines));
     let session = session(&daemon);
     let mut stream = call(&daemon, &session, "1", "echo");

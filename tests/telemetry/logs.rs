@@ -31,7 +31,7 @@ fn refused_and_failed_calls_leave_one_line_with_the_reason() {
             .upstream("files", files.address, "")
             .upstream("weather", dead, "")
             // Whether a bare name exists would depend on the dead upstream.
-            .endpoint("accept_bare = false")
+            .endpoint("accept_unprefixed = false")
             .section(&format!("[log]\nformat = \"{format}\""));
         let daemon = Daemon::start(&config);
         for (reason, request) in troubled() {

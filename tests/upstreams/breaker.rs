@@ -23,7 +23,7 @@ fn config(address: SocketAddr, lines: &str) -> Config {
 fn assert_out_of_order(response: &Response) {
     let error = response.assert_error(503, 503, Some("1"));
     let message = error["error"]["message"].as_str().unwrap();
-    assert!(message.contains("out of order") && message.contains("not executed"), "{message}");
+    assert!(message.contains("unhealthy") && message.contains("not executed"), "{message}");
     let after: u64 = response.header("retry-after").expect("a Retry-After").parse().expect("seconds");
     assert!((1..=60).contains(&after), "{after}");
 }
@@ -149,7 +149,7 @@ fn a_server_that_is_asked_is_tried_by_no_client_before_it_answers() {
     });
     let lines = "health = { interval = \"100ms\", timeout = \"300ms\" }\nbreaker = { failures_max = 2, open_time = \"50ms\", open_time_max = \"100ms\" }";
     let daemon = Daemon::start(&config(upstream.address, lines));
-    eventually("questions find it unfit, whoever calls or not", || {
+    eventually("health checks find it unhealthy, whoever calls or not", || {
         let text = daemon.get_admin("/metrics").text();
         text.contains(r#"state="open",upstream="up"} 1"#).then_some(())
     });
@@ -348,7 +348,7 @@ fn the_whole_of_a_stream_has_a_deadline() {
         Reply::stream()
             .then(Reply::drip(format!("{:x}\r\n{events}\r\n", events.len()), Duration::from_millis(1)))
     });
-    let daemon = Daemon::start(&config(upstream.address, "answer_timeout = \"500ms\""));
+    let daemon = Daemon::start(&config(upstream.address, "stream_duration_max = \"500ms\""));
     let started = Instant::now();
     let mut connection = daemon.connect();
     connection.write(&call("1", "echo").bytes());

@@ -264,7 +264,7 @@ fn a_change_that_the_gateways_own_process_tells_reaches_clients() {
         let mut stream = daemon.connect();
         stream.write(&in_session(&open(&daemon), get).bytes());
         assert_eq!(stream.head().status, 200, "{isolation}");
-        let listens = r#"trunkline_upstream_listens{upstream="up"}"#;
+        let listens = r#"trunkline_upstream_subscription_streams{upstream="up"}"#;
         eventually("the stream stands", || (metric(&daemon, listens) == Some(1)).then_some(()));
         daemon.send(&in_session(&open(&daemon), legacy("1", "tools/list", "{}"))).assert_ok();
         let heard = data(&stream.event().expect("an event"));
@@ -366,7 +366,7 @@ fn garbage_is_skipped_and_counted() {
     assert_eq!(said(&daemon.send(&in_session(&session, tool("1", "garbage", "{}")))), "clean");
     daemon.wait_for_log(0, "garbage", |line| line.contains("no message") && line.contains("starting up"));
     eventually("garbage is counted", || {
-        (metric(&daemon, "trunkline_child_garbage_lines_total") == Some(5)).then_some(())
+        (metric(&daemon, "trunkline_child_invalid_lines_total") == Some(5)).then_some(())
     });
 }
 
@@ -595,7 +595,7 @@ fn no_process_is_started_for_a_gateway_that_is_about_to_end() {
     let mut stream = daemon.connect();
     stream.write(&in_session(&session, get).bytes());
     assert_eq!(stream.head().status, 200);
-    let listens = r#"trunkline_upstream_listens{upstream="up"}"#;
+    let listens = r#"trunkline_upstream_subscription_streams{upstream="up"}"#;
     eventually("the stream stands", || (metric(&daemon, listens) == Some(1)).then_some(()));
     let running = child.pids();
     daemon.terminate();
@@ -661,7 +661,7 @@ fn an_idle_process_makes_room_for_another() {
                 });
             }
         }
-        assert!(metric(&daemon, "trunkline_children_ousted_total").expect("a counter") >= 4);
+        assert!(metric(&daemon, "trunkline_child_evictions_total").expect("a counter") >= 4);
         assert!(metric(&daemon, "trunkline_children{").expect("a gauge") <= 2);
     }
 }
@@ -689,7 +689,7 @@ fn a_process_that_is_needed_makes_no_room() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(pid(&daemon, &listening), heard_by);
-    assert_eq!(metric(&daemon, "trunkline_children_ousted_total"), Some(0));
+    assert_eq!(metric(&daemon, "trunkline_child_evictions_total"), Some(0));
     // Once its client has left, it is idle.
     drop(stream);
     eventually("there is room", || {

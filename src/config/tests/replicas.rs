@@ -62,7 +62,7 @@ fn tables_of_an_upstream() {
 resolve_interval = "0s"
 slow_start = "0s"
 connections_max = 7
-answer_timeout = "1h"
+stream_duration_max = "1h"
 first_byte_timeout = "30s"
 [upstream.b.breaker]
 failures_max = 0
@@ -78,7 +78,7 @@ tools = ["forecast"]
 annotated_tools = true"#,
     );
     let upstream = parsed(&text).upstreams.remove(1);
-    assert_eq!(upstream.answer_timeout, Duration::from_hours(1));
+    assert_eq!(upstream.stream_duration_max, Duration::from_hours(1));
     assert_eq!(upstream.first_byte_timeout, Duration::from_secs(30));
     let expected = Replicas {
         resolve_interval: Duration::ZERO,

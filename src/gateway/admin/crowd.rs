@@ -26,7 +26,7 @@ pub(super) struct Crowd {
     /// Those that came first stand first.
     present: Rc<RefCell<VecDeque<(Instant, CancellationToken)>>>,
     undisturbed: Duration,
-    crowded_out: IntCounter,
+    evicted: IntCounter,
 }
 
 /// A place that nobody has yet.
@@ -44,13 +44,13 @@ pub(super) struct Place {
 }
 
 impl Crowd {
-    pub(super) fn new(crowded_out: IntCounter) -> Self {
-        Self::with(UNDISTURBED, crowded_out)
+    pub(super) fn new(evicted: IntCounter) -> Self {
+        Self::with(UNDISTURBED, evicted)
     }
 
-    fn with(undisturbed: Duration, crowded_out: IntCounter) -> Self {
+    fn with(undisturbed: Duration, evicted: IntCounter) -> Self {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self { places, present: Rc::default(), undisturbed, crowded_out }
+        Self { places, present: Rc::default(), undisturbed, evicted }
     }
 
     /// Waits for a place; somebody may have to make room.
@@ -63,7 +63,7 @@ impl Crowd {
             }
             let oldest = self.present.borrow_mut().pop_front();
             if let Some((_, wanted)) = oldest {
-                self.crowded_out.inc();
+                self.evicted.inc();
                 wanted.cancel();
             }
             // One is enough. It leaves when its task runs.

@@ -70,7 +70,7 @@ pub(crate) struct Process {
 
 /// Serves until the process ends.
 pub(crate) async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Process) {
-    let crowd = Crowd::new(state.metrics.gateway.admin_refused.with_label_values(&["crowded_out"]));
+    let crowd = Crowd::new(state.metrics.gateway.admin_refused.with_label_values(&["evicted"]));
     let is_named_freely = socket.is_unix() || !socket.is_loopback();
     let sampler = Arc::new(Sampler::new(Arc::clone(&state)));
     tasks.spawn(Arc::clone(&sampler).run(tasks.clone()));

@@ -193,7 +193,7 @@ impl Desk {
         }
         let mut text = String::from("ok\n");
         if is_operator {
-            text.extend(servers::unfit(&self.state).map(|line| line + "\n"));
+            text.extend(servers::unhealthy(&self.state).map(|line| line + "\n"));
         }
         page(StatusCode::OK, TEXT, text)
     }

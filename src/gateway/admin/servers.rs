@@ -48,12 +48,12 @@ impl Seen<'_> {
     }
 }
 
-/// Endpoints of which no upstream is fit, a line each.
-pub(super) fn unfit(state: &State) -> impl Iterator<Item = String> {
+/// Endpoints without a healthy upstream, a line each.
+pub(super) fn unhealthy(state: &State) -> impl Iterator<Item = String> {
     let snapshot = state.snapshot.load_full();
-    let paths = snapshot.endpoints.iter().filter(|endpoint| !is_fit(&snapshot, endpoint));
+    let paths = snapshot.endpoints.iter().filter(|endpoint| !is_healthy(&snapshot, endpoint));
     let lines: Vec<_> =
-        paths.map(|endpoint| format!("{}: no upstream is fit", endpoint.config.path)).collect();
+        paths.map(|endpoint| format!("{}: no healthy upstream", endpoint.config.path)).collect();
     lines.into_iter()
 }
 
@@ -83,7 +83,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             upstreams: endpoint.config.upstreams.clone(),
             names: Some(names.to_owned()),
             auth: Some(endpoint.config.auth.iter().copied().map(auth_method).collect()),
-            fit: Some(is_fit(snapshot, endpoint)),
+            healthy: Some(is_healthy(snapshot, endpoint)),
             tools: Some(count(known.iter().map(|known| known.count).sum::<usize>())),
             list_bytes: Some(count(lists.get(&endpoint.id).copied().unwrap_or_else(untouched))),
             figures: seen.figures(|figures| &figures.endpoints, path, Subject::Endpoint(path)),
@@ -105,7 +105,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             name: name.clone(),
             transport: transport.to_owned(),
             eras: eras(upstream.eras()),
-            fit: Some(is_upstream_fit(upstream)),
+            healthy: Some(is_upstream_healthy(upstream)),
             tools: known.map(|known| count(known.count)),
             list_bytes: known.map(|known| count(known.bytes)),
             connections: count(series.connections.get()),
@@ -114,7 +114,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             breaker_openings: series.breaker_openings.get(),
             sessions_opened: series.sessions_opened.get(),
             sessions_lost: series.sessions_lost.get(),
-            listens: count(series.listens.get()),
+            subscription_streams: count(series.subscription_streams.get()),
             replicas: upstream.replicas.load().iter().map(|one| replica(one)).collect(),
             children: children.map(|children| Children {
                 running: count(children.running.get()),
@@ -122,7 +122,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
                 crashes: children.crashes.get(),
                 crash_loop: children.crash_loop.get() == 1,
             }),
-            calls_at_once: call_slots(upstream),
+            concurrency: call_slots(upstream),
             bridge: upstream.is_bridged().then(|| bridge(&upstream.bridge.series)),
             pins: upstream.pins.as_ref().map(|pins| {
                 let series = state.metrics.pins.of(name).states;
@@ -131,7 +131,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
                     changed: count(series.changed.get()),
                     new: count(series.new.get()),
                     unreadable: series.unreadable.get() == 1,
-                    unwritten: series.unwritten.get() == 1,
+                    unwritable: series.unwritable.get() == 1,
                     waiting: pins.waiting(WAITING_MAX),
                 }
             }),
@@ -155,9 +155,9 @@ fn call_slots(upstream: &Upstream) -> Option<CallSlots> {
 fn bridge(series: &BridgeSeries) -> BridgeState {
     BridgeState {
         requests: series.requests.each().map(IntCounter::get).sum(),
-        rounds: series.rounds.each().map(IntCounter::get).sum(),
+        input_requests: series.input_requests.each().map(IntCounter::get).sum(),
         sessions: count(series.sessions.each().map(IntGauge::get).sum::<i64>()),
-        parked: count(series.suspended.get()),
+        suspended: count(series.suspended.get()),
     }
 }
 
@@ -202,12 +202,12 @@ pub(super) fn tools(state: &State) -> Tools {
     known
 }
 
-fn is_fit(snapshot: &Snapshot, endpoint: &Endpoint) -> bool {
+fn is_healthy(snapshot: &Snapshot, endpoint: &Endpoint) -> bool {
     let mut members = endpoint.members.iter().filter_map(|at| snapshot.upstreams.get(*at));
-    members.any(|upstream| is_upstream_fit(upstream))
+    members.any(|upstream| is_upstream_healthy(upstream))
 }
 
-fn is_upstream_fit(upstream: &Upstream) -> bool {
+fn is_upstream_healthy(upstream: &Upstream) -> bool {
     let is_crashing = match &upstream.transport {
         Transport::Stdio(children) => children.series().crash_loop.get() == 1,
         Transport::Http(_) => false,

@@ -156,7 +156,7 @@ fn shared(state: &State) -> Option<SharedState> {
     state.shared.as_ref().map(|_| SharedState {
         connected: series.connected.get() == 1,
         replicas: count(series.replicas.get()),
-        strangers: count(series.strangers.get()),
+        mismatched: count(series.mismatched.get()),
     })
 }
 

@@ -344,7 +344,7 @@ impl PinWatcher {
         if written.is_err() {
             pins.set_dirty();
         }
-        pins.set_unwritten(written.is_err());
+        pins.set_unwritable(written.is_err());
         watched.note_written(name, &written);
         written.is_ok()
     }

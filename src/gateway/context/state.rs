@@ -249,9 +249,9 @@ impl State {
             let name = upstream.config.name.as_str();
             let replicas = upstream.replicas.load();
             let now_ms = clock_ms(Instant::now());
-            let fit =
+            let healthy =
                 replicas.iter().filter(|replica| replica.breaker.0.is_fit(&replica.rules, now_ms)).count();
-            for (state, count) in [("fit", fit), ("unfit", replicas.len() - fit)] {
+            for (state, count) in [("healthy", healthy), ("unhealthy", replicas.len() - healthy)] {
                 if !replicas.is_empty() {
                     all.with_label_values(&[name, state]).set(gauge(count));
                 }

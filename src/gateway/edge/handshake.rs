@@ -63,7 +63,7 @@ impl HandshakeError {
         match self {
             Self::PerAddress => "refused",
             Self::TimedOut => "timeout",
-            Self::CrowdedOut => "crowded_out",
+            Self::CrowdedOut => "evicted",
             Self::Failed(_) => "failed",
         }
     }

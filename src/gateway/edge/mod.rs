@@ -130,7 +130,7 @@ fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) 
             () = listener.drain.cut() => CloseReason::ByPeer,
         };
         if let CloseReason::Clock(clock) = ended {
-            listener.worker.state.metrics.connections.cut.with_label_values(&[clock]).inc();
+            listener.worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();
             tracing::debug!(%client, clock, "connection cut");
         }
         // Counted to here, after the socket was dropped.

@@ -208,9 +208,9 @@ impl Redis {
     }
 
     fn failed(&self, why: Unavailable) {
-        let SharedFailures { away, timeout, refused } = &self.series.failures;
+        let SharedFailures { disconnected, timeout, refused } = &self.series.failures;
         match why {
-            Unavailable::Away => away.inc(),
+            Unavailable::Away => disconnected.inc(),
             Unavailable::TimedOut => timeout.inc(),
             Unavailable::Refused => refused.inc(),
         }

@@ -34,7 +34,7 @@ static BEAT: LazyLock<Script> = LazyLock::new(|| {
 pub(super) struct Peers {
     pub(super) count: usize,
     /// How many of them seal with a key that is not known here.
-    pub(super) strangers: usize,
+    pub(super) mismatched: usize,
 }
 
 impl Redis {
@@ -65,13 +65,13 @@ impl Redis {
     pub(super) fn meet(&self, before: Option<Peers>, peers: Peers) {
         let all = peers.count + 1;
         self.series.replicas.set(gauge(all));
-        self.series.strangers.set(gauge(peers.strangers));
+        self.series.mismatched.set(gauge(peers.mismatched));
         if before == Some(peers) {
             return;
         }
-        if peers.strangers > 0 {
+        if peers.mismatched > 0 {
             tracing::warn!(
-                replicas = peers.strangers,
+                replicas = peers.mismatched,
                 "other replicas seal session ids with a key that this one does not have: sessions opened there are refused here; give all the same [session] key file"
             );
         }
@@ -99,8 +99,8 @@ impl Peers {
     /// Each says the names of its keys, the one that seals first.
     fn of(others: &[String], keys: &str) -> Self {
         let is_known = |key: &str| keys.split(',').any(|known| known == key);
-        let is_stranger = |other: &&String| !other.split(',').next().is_some_and(is_known);
-        Self { count: others.len(), strangers: others.iter().filter(is_stranger).count() }
+        let is_mismatched = |other: &&String| !other.split(',').next().is_some_and(is_known);
+        Self { count: others.len(), mismatched: others.iter().filter(is_mismatched).count() }
     }
 }
 
@@ -114,7 +114,11 @@ mod tests {
             [(vec![], 0), (vec!["a"], 0), (vec!["b,a"], 0), (vec!["c,a"], 1), (vec!["c", "", "a"], 2)]
         {
             let others: Vec<String> = others.into_iter().map(str::to_owned).collect();
-            assert_eq!(Peers::of(&others, "a,b"), Peers { count: others.len(), strangers }, "{others:?}");
+            assert_eq!(
+                Peers::of(&others, "a,b"),
+                Peers { count: others.len(), mismatched: strangers },
+                "{others:?}"
+            );
         }
     }
 }

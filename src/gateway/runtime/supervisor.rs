@@ -99,7 +99,7 @@ impl Supervisor {
         state.drain.start_closing();
         self.wait(&notifier, drain.max.saturating_sub(drain.quiet));
         let (connections, calls) = (state.connections.open(), state.pulses.calls());
-        state.metrics.calls.drain_cut.inc_by(calls as u64);
+        state.metrics.calls.drain_aborted.inc_by(calls as u64);
         if connections > 0 || calls > 0 {
             tracing::warn!(connections, calls, "cutting what is left");
         }

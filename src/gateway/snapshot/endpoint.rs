@@ -217,7 +217,7 @@ fn naming(endpoint: &config::Endpoint, prefixes: &[String]) -> Result<Naming, Sn
         config::Names::Prefixed => Style::Prefixed,
         config::Names::Bare => Style::Bare,
     };
-    Ok(Naming::new(style, endpoint.accept_bare, prefixes, &aliases, filter))
+    Ok(Naming::new(style, endpoint.accept_unprefixed, prefixes, &aliases, filter))
 }
 
 /// Whether streams that are open would be what they are by `new`, too, which is of the same path. Its upstreams are
@@ -226,7 +226,7 @@ fn is_same_to_open_streams(old: &config::Endpoint, new: &config::Endpoint) -> bo
     *old == config::Endpoint {
         upstreams: old.upstreams.clone(),
         legacy_errors: old.legacy_errors,
-        label_requests: old.label_requests,
+        prefix_elicitations: old.prefix_elicitations,
         list_page_bytes_max: old.list_page_bytes_max,
         instructions: old.instructions.clone(),
         ..new.clone()

@@ -178,7 +178,7 @@ fn outcome(reason: Option<Reason>) -> &'static str {
             | R::UpstreamConnections
             | R::UpstreamSession
             | R::UpstreamEra
-            | R::UpstreamOutOfOrder
+            | R::UpstreamUnhealthy
             | R::Buffers
             | R::Draining
             | R::Sessions

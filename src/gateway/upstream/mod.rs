@@ -237,7 +237,7 @@ impl Upstream {
     pub(crate) fn keeps_lists_unlike(&self, old: &Self) -> bool {
         let settings = |upstream: &Self| {
             let config = &upstream.config;
-            (config.list_ttl_min, config.stale_while_revalidate, config.list_stale_max)
+            (config.list_ttl_min, config.stale_while_revalidate, config.stale_if_error)
         };
         settings(self) != settings(old)
     }

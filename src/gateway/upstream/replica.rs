@@ -154,12 +154,16 @@ impl Replica {
             upstream = &*self.upstream,
             replica = &*self.label,
             why,
-            "replica gets no calls until it is fit again"
+            "circuit breaker opened: the replica gets no calls until it is healthy again"
         );
     }
 
     fn say_closed(&self) {
-        tracing::info!(upstream = &*self.upstream, replica = &*self.label, "replica gets calls again");
+        tracing::info!(
+            upstream = &*self.upstream,
+            replica = &*self.label,
+            "circuit breaker closed: the replica gets calls again"
+        );
     }
 }
 

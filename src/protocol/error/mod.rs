@@ -204,7 +204,7 @@ pub enum UpstreamError {
     TooManyBridged,
     /// As many calls as may wait for answers to a legacy server's questions.
     #[error("the gateway keeps as many unanswered calls as it may, try again later")]
-    TooManyParked,
+    TooManySuspended,
     /// The upstream forgot a session twice in a row.
     #[error("the server behind this name does not keep its sessions; the call was not executed")]
     SessionLost,
@@ -236,7 +236,7 @@ pub enum UpstreamError {
     #[error("the gateway runs as many processes for the server behind this name as it may, try again later")]
     TooManyChildren,
     /// No replica is fit for a request, or the breaker of every one is open.
-    #[error("the server behind this name is out of order; the call was not executed, try again later")]
+    #[error("the server behind this name is unhealthy; the call was not executed, try again later")]
     OutOfOrder {
         /// When one is tried next.
         retry_after_s: u32,

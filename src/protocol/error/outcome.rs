@@ -49,9 +49,9 @@ crate::words! {
         UpstreamConnections = "upstream_connections",
         UpstreamSession = "upstream_session",
         UpstreamEra = "upstream_era",
-        Rounds = "rounds",
+        InputRequests = "input_requests",
         BridgeSessions = "bridge_sessions",
-        Parked = "parked",
+        SuspendedCalls = "suspended_calls",
         Buffers = "buffers",
         Draining = "draining",
         Sessions = "sessions",
@@ -59,7 +59,7 @@ crate::words! {
         Capability = "capability",
         Subscriptions = "subscriptions",
         InitializeRate = "initialize_rate",
-        LineCalls = "line_calls",
+        SseRequests = "sse_requests",
         SessionMessages = "session_messages",
         Streams = "streams",
         Forbidden = "forbidden",
@@ -67,7 +67,7 @@ crate::words! {
         Rate = "rate",
         Concurrency = "concurrency",
         Pinned = "pinned",
-        UpstreamOutOfOrder = "upstream_out_of_order",
+        UpstreamUnhealthy = "upstream_unhealthy",
         SharedLimits = "shared_limits",
         TokenKeys = "token_keys",
         /// The client went away before its reply was complete.
@@ -144,7 +144,7 @@ impl Error {
                     soon(row(503, 503, R::UpstreamUnreachable), *retry_after_s)
                 }
                 UpstreamError::OutOfOrder { retry_after_s } => {
-                    soon(row(503, 503, R::UpstreamOutOfOrder), *retry_after_s)
+                    soon(row(503, 503, R::UpstreamUnhealthy), *retry_after_s)
                 }
                 UpstreamError::TooManyListSessions => soon(row(503, 503, R::Sessions), 1),
                 UpstreamError::ListSessionRate => soon(row(429, 429, R::InitializeRate), 1),
@@ -153,9 +153,9 @@ impl Error {
                 UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),
                 UpstreamError::Reset => row(502, 502, R::UpstreamReset),
                 UpstreamError::OtherEra => row(502, 502, R::UpstreamEra),
-                UpstreamError::TooManyRounds => row(502, 502, R::Rounds),
+                UpstreamError::TooManyRounds => row(502, 502, R::InputRequests),
                 UpstreamError::TooManyBridged => soon(row(503, 503, R::BridgeSessions), 1),
-                UpstreamError::TooManyParked => soon(row(503, 503, R::Parked), 30),
+                UpstreamError::TooManySuspended => soon(row(503, 503, R::SuspendedCalls), 30),
                 UpstreamError::SessionLost => row(502, 502, R::UpstreamSession),
                 UpstreamError::TimedOut => row(504, 504, R::UpstreamTimeout),
                 UpstreamError::Nonsense | UpstreamError::TooLarge | UpstreamError::SessionDoubted => {
@@ -179,7 +179,7 @@ impl Error {
                 GatewayError::Sessions => soon(row(503, 503, R::Sessions), 30),
                 GatewayError::NamesUnknown => soon(row(503, 503, R::NamesUnknown), 1),
                 GatewayError::Subscriptions => soon(row(503, 503, R::Subscriptions), 5),
-                GatewayError::LineCalls => soon(row(503, 503, R::LineCalls), 1),
+                GatewayError::LineCalls => soon(row(503, 503, R::SseRequests), 1),
                 GatewayError::SessionMessages => soon(row(503, 503, R::SessionMessages), 1),
                 GatewayError::Streams => soon(row(503, 503, R::Streams), 5),
             },

@@ -81,7 +81,7 @@ pub struct Alias {
 #[derive(Debug)]
 pub struct Naming {
     style: Style,
-    accept_bare: bool,
+    accept_unprefixed: bool,
     prefixes: Vec<Box<str>>,
     by_prefix: HashMap<Box<str>, usize>,
     aliases: HashMap<Box<str>, (usize, Box<str>)>,
@@ -93,14 +93,14 @@ impl Naming {
     /// `prefixes` are those of the endpoint's upstreams in configured order, each unique.
     pub fn new(
         style: Style,
-        accept_bare: bool,
+        accept_unprefixed: bool,
         prefixes: &[String],
         aliases: &[Alias],
         filter: Filter,
     ) -> Self {
         Self {
             style,
-            accept_bare,
+            accept_unprefixed,
             prefixes: prefixes.iter().map(|prefix| prefix.as_str().into()).collect(),
             by_prefix: prefixes.iter().enumerate().map(|(i, prefix)| (prefix.as_str().into(), i)).collect(),
             aliases: aliases
@@ -142,7 +142,7 @@ impl Naming {
     }
 
     fn takes_bare_names(&self) -> bool {
-        self.accept_bare || self.style == Style::Bare
+        self.accept_unprefixed || self.style == Style::Bare
     }
 
     /// Finds the upstream for a public name, and what it calls the thing.
@@ -299,7 +299,7 @@ impl Naming {
                 prefixed().ok_or(NoRoute::NotYetLearned)
             }
             Style::Prefixed => prefixed()
-                .or_else(|| self.accept_bare.then(offer)?.filter(|offer| offer.is_only).map(bare))
+                .or_else(|| self.accept_unprefixed.then(offer)?.filter(|offer| offer.is_only).map(bare))
                 .ok_or(NoRoute::Unknown),
             Style::Bare => offer().map(bare).or_else(prefixed).ok_or(NoRoute::Unknown),
         }
@@ -418,13 +418,13 @@ mod tests {
     use super::directory::MemberNames;
     use super::*;
 
-    fn naming(style: Style, accept_bare: bool, allow: &[&str], deny: &[&str]) -> Naming {
+    fn naming(style: Style, accept_unprefixed: bool, allow: &[&str], deny: &[&str]) -> Naming {
         let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         let alias = Alias { public: "today".into(), member: 0, inner: "forecast".into() };
         let prefixes = own(&["wx", "files"]);
         Naming::new(
             style,
-            accept_bare,
+            accept_unprefixed,
             &prefixes,
             &[alias],
             Filter::new(&own(allow), &own(deny)).expect("globs"),

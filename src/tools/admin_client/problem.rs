@@ -1,30 +1,30 @@
-//! What is wrong with a gateway, worst first, and what to do about it. Pure.
+//! The problems of a gateway, worst first, and what to do about each. Pure.
 //!
-//! What counts as wrong and what needs attention is the same as on the status page (`admin/page/findings.js`), which also
+//! What counts as an error and what as a warning is the same as on the status page (`admin/page/findings.js`), which also
 //! knows the last minutes.
 
 use status::{Recent, Status, UpstreamState};
 
 use super::figures::{number_of, span};
 
-/// Certificates that end sooner need attention.
+/// Certificates that expire sooner get a warning.
 const CERTIFICATE_WARNING_S: u64 = 14 * DAY_S;
 /// Whoever is to put it right needs some time.
 const CERTIFICATE_WRONG_S: u64 = 3 * DAY_S;
 const DAY_S: u64 = 86_400;
-/// An upstream that fails more of its calls needs attention, if it is not only one or two of them.
+/// An upstream that fails more of its calls gets a warning, if it is not only one or two of them.
 const FAILING_SHARE: f64 = 0.05;
 const FAILING_CALLS_MIN: f64 = 3.0;
-/// Connections that are this share of all that may be, in percent, need attention.
+/// Connections that are this share of all that may be, in percent, get a warning.
 const CONNECTIONS_WARNING_PERCENT: u64 = 90;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemLevel {
     /// Somebody is not served, or soon is not.
-    Wrong,
+    Error,
     /// It needs attention.
-    Look,
+    Warning,
 }
 
 /// Something that is wrong.
@@ -44,8 +44,8 @@ pub struct Problem {
 pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
     let mut found = Vec::new();
     of_process(status, &mut found);
-    for endpoint in status.endpoints.iter().filter(|endpoint| endpoint.fit == Some(false)) {
-        found.push(wrong(
+    for endpoint in status.endpoints.iter().filter(|endpoint| endpoint.healthy == Some(false)) {
+        found.push(error(
             format!("endpoint {}", endpoint.path),
             "none of its upstreams is up: every call fails",
             "",
@@ -56,60 +56,54 @@ pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
     }
     of_certificates(status, now_s, &mut found);
     of_bounds(status, &mut found);
-    found.sort_by_key(|trouble| trouble.severity);
+    found.sort_by_key(|problem| problem.severity);
     found
 }
 
-/// How many are wrong and how many need attention.
+/// How many errors and how many warnings there are.
 pub fn counts(problems: &[Problem]) -> (usize, usize) {
-    let wrong = problems.iter().filter(|trouble| trouble.severity == ProblemLevel::Wrong).count();
+    let wrong = problems.iter().filter(|problem| problem.severity == ProblemLevel::Error).count();
     (wrong, problems.len() - wrong)
 }
 
 /// The same in words; `None` where nothing is.
 pub fn summary(problems: &[Problem]) -> Option<String> {
-    let said = match counts(problems) {
-        (0, 0) => return None,
-        (0, 1) => "1 needs attention".to_owned(),
-        (0, look) => format!("{look} need attention"),
-        (wrong, 0) => format!("{wrong} wrong"),
-        (wrong, 1) => format!("{wrong} wrong, 1 needs attention"),
-        (wrong, look) => format!("{wrong} wrong, {look} need attention"),
-    };
-    Some(said)
+    let (errors, warnings) = counts(problems);
+    let said = [(errors, "problem", "problems"), (warnings, "warning", "warnings")]
+        .into_iter()
+        .filter(|(number, ..)| *number > 0)
+        .map(|(number, one, many)| number_of(number as u64, one, many));
+    Some(said.collect::<Vec<_>>().join(", ")).filter(|said| !said.is_empty())
 }
 
 fn of_process(status: &Status, found: &mut Vec<Problem>) {
     if let Some(phase) = status.draining() {
-        found.push(look("gateway", format!("is about to stop (drain: {phase})"), ""));
+        found.push(warning("gateway", format!("is about to stop (drain: {phase})"), ""));
     }
     if status.panics > 0 {
         let what = format!("{} ended by a bug", number_of(status.panics, "connection", "connections"));
-        found.push(look("gateway", what, "report what the log says of `panic`"));
+        found.push(warning("gateway", what, "report what the log says of `panic`"));
     }
     if let Some(reload) = &status.config.last_reload {
         if !reload.ok {
             let why = reload.error.as_deref().unwrap_or("it does not say why");
             let first = why.lines().find(|line| !line.trim().is_empty()).unwrap_or(why);
-            let what = format!("the last reload was refused, the old one is in force: {}", first.trim());
-            found.push(wrong("configuration".to_owned(), what, "trunkline check"));
+            let what =
+                format!("the last reload was refused, the old configuration is in force: {}", first.trim());
+            found.push(error("configuration".to_owned(), what, "trunkline check"));
         } else if !reload.needs_restart.is_empty() {
             let what = format!("takes effect at the next start only: {}", reload.needs_restart.join(", "));
-            found.push(look("configuration", what, ""));
+            found.push(warning("configuration", what, ""));
         }
     }
     if let Some(shared) = &status.shared {
         if !shared.connected {
             let what = "the store cannot be reached: each gateway counts for itself";
-            found.push(wrong("shared state".to_owned(), what, ""));
+            found.push(error("shared state".to_owned(), what, ""));
         }
-        if shared.strangers > 0 {
-            let what = format!("{} of another configuration or key", shared.strangers);
-            found.push(look(
-                "shared state",
-                what,
-                "give all gateways the same configuration and session key",
-            ));
+        if shared.mismatched > 0 {
+            let what = format!("{} with another session key", shared.mismatched);
+            found.push(warning("shared state", what, "give all gateways the same [session] key"));
         }
     }
 }
@@ -120,38 +114,40 @@ fn of_upstream(upstream: &UpstreamState, interval_s: Option<f64>, found: &mut Ve
     let open = upstream.replicas.iter().filter(|replica| replica.breaker == "open").count();
     let unresolved = upstream.replicas.iter().filter(|replica| replica.resolved == Some(false)).count();
     let all = upstream.replicas.len();
-    if upstream.fit == Some(false) {
+    if upstream.healthy == Some(false) {
         let why = match () {
-            () if is_looping => "its process ends again and again".to_owned(),
-            () if all > 0 && unresolved == all => "its name leads to no address".to_owned(),
-            () if all == 1 && open == 1 => "does not answer: its breaker is open".to_owned(),
-            () if open > 0 => format!("{open} of {all} replicas do not answer: their breakers are open"),
+            () if is_looping => "its process is in a crash loop".to_owned(),
+            () if all > 0 && unresolved == all => "its name does not resolve".to_owned(),
+            () if all == 1 && open == 1 => "does not answer: its circuit breaker is open".to_owned(),
+            () if open > 0 => {
+                format!("{open} of {all} replicas do not answer: their circuit breakers are open")
+            }
             () => "is down".to_owned(),
         };
-        found.push(wrong(subject(), why, "see its log, and the gateway's"));
+        found.push(error(subject(), why, "see its log, and the gateway's"));
     } else {
         if is_looping {
-            found.push(look(subject(), "a process of it ends again and again", "see its log"));
+            found.push(warning(subject(), "a process of it is in a crash loop", "see its log"));
         }
         if open > 0 {
             let what = format!("{open} of {} not answering", number_of(all as u64, "replica", "replicas"));
-            found.push(look(subject(), what, ""));
+            found.push(warning(subject(), what, ""));
         }
         if unresolved > 0 {
-            found.push(look(subject(), format!("{unresolved} of {all} names lead to no address"), ""));
+            found.push(warning(subject(), format!("{unresolved} of {all} names do not resolve"), ""));
         }
         if open == 0 && upstream.replicas.iter().any(|replica| replica.breaker == "half_open") {
-            found.push(look(subject(), "is being tried again after failures", ""));
+            found.push(warning(subject(), "is being probed after failures", ""));
         }
         if let Some(failing) = failing(&upstream.figures.recent, interval_s) {
             let what = format!("{failing} % of its calls failed lately");
-            found.push(look(subject(), what, "see the gateway's log"));
+            found.push(warning(subject(), what, "see the gateway's log"));
         }
     }
     of_pins(upstream, found);
-    if let Some(bound) = upstream.calls_at_once.as_ref().filter(|bound| bound.waiting > 0) {
-        let what = format!("{} calls wait, as {} are under way", bound.waiting, bound.in_use);
-        found.push(look(subject(), what, ""));
+    if let Some(bound) = upstream.concurrency.as_ref().filter(|bound| bound.waiting > 0) {
+        let what = format!("{} calls wait, {} are in flight", bound.waiting, bound.in_use);
+        found.push(warning(subject(), what, ""));
     }
 }
 
@@ -166,10 +162,10 @@ fn of_pins(upstream: &UpstreamState, found: &mut Vec<Problem>) {
     let Some(pins) = &upstream.pins else { return };
     let subject = || format!("upstream {}", upstream.name);
     if pins.unreadable {
-        found.push(wrong(subject(), "what is pinned of it cannot be read", "see the log"));
+        found.push(error(subject(), "its pins cannot be read", "see the log"));
     }
-    if pins.unwritten {
-        found.push(wrong(subject(), "what is pinned of it cannot be written down", "see the log"));
+    if pins.unwritable {
+        found.push(error(subject(), "its pins cannot be written", "see the log"));
     }
     let mut said = Vec::new();
     if pins.changed > 0 {
@@ -185,7 +181,7 @@ fn of_pins(upstream: &UpstreamState, found: &mut Vec<Problem>) {
     if !pins.waiting.is_empty() {
         what = format!("{what}: {}", pins.waiting.join(", "));
     }
-    found.push(look(subject(), what, &format!("trunkline pins show {}", upstream.name)));
+    found.push(warning(subject(), what, &format!("trunkline pins show {}", upstream.name)));
 }
 
 fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Problem>) {
@@ -193,12 +189,12 @@ fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Problem>) {
         let Some(ends_s) = certificate.expires_s else { continue };
         let subject = format!("certificate {}", certificate.file);
         match ends_s.checked_sub(now_s) {
-            None => found.push(wrong(subject, format!("ended {} ago", span(now_s - ends_s)), "")),
+            None => found.push(error(subject, format!("expired {} ago", span(now_s - ends_s)), "")),
             Some(left) if left < CERTIFICATE_WRONG_S => {
-                found.push(wrong(subject, format!("ends in {}", span(left)), ""));
+                found.push(error(subject, format!("expires in {}", span(left)), ""));
             }
             Some(left) if left < CERTIFICATE_WARNING_S => {
-                found.push(look(subject, format!("ends in {}", span(left)), ""));
+                found.push(warning(subject, format!("expires in {}", span(left)), ""));
             }
             Some(_) => {}
         }
@@ -209,26 +205,26 @@ fn of_bounds(status: &Status, found: &mut Vec<Problem>) {
     let connections = &status.connections;
     if let Some(max) = connections.max.filter(|max| *max > 0) {
         if connections.open >= max {
-            found.push(wrong("connections".to_owned(), format!("all {max} are taken"), ""));
+            found.push(error("connections".to_owned(), format!("all {max} are in use"), ""));
         } else if connections.open.saturating_mul(100) / max >= CONNECTIONS_WARNING_PERCENT {
-            found.push(look("connections", format!("{} of {max} are open", connections.open), ""));
+            found.push(warning("connections", format!("{} of {max} are open", connections.open), ""));
         }
     }
     for limit in status.limits.iter().filter(|limit| limit.overflowed > 0) {
-        let what = format!("{} calls of callers for whom there was no room", limit.overflowed);
-        found.push(look(format!("limit {}", limit.name), what, ""));
+        let what = format!("{} calls counted together, beyond limiter_keys_max", limit.overflowed);
+        found.push(warning(format!("limit {}", limit.name), what, ""));
     }
 }
 
-fn wrong(subject: String, what: impl Into<String>, advice: &str) -> Problem {
-    trouble(ProblemLevel::Wrong, subject, what.into(), advice)
+fn error(subject: String, what: impl Into<String>, advice: &str) -> Problem {
+    problem(ProblemLevel::Error, subject, what.into(), advice)
 }
 
-fn look(subject: impl Into<String>, what: impl Into<String>, advice: &str) -> Problem {
-    trouble(ProblemLevel::Look, subject.into(), what.into(), advice)
+fn warning(subject: impl Into<String>, what: impl Into<String>, advice: &str) -> Problem {
+    problem(ProblemLevel::Warning, subject.into(), what.into(), advice)
 }
 
-fn trouble(severity: ProblemLevel, subject: String, what: String, advice: &str) -> Problem {
+fn problem(severity: ProblemLevel, subject: String, what: String, advice: &str) -> Problem {
     let advice = Some(advice.to_owned()).filter(|advice| !advice.is_empty());
     Problem { severity, subject, what, advice }
 }
@@ -243,84 +239,84 @@ mod tests {
     const NOW_S: u64 = 1_800_000_000;
 
     fn found(status: &Value) -> Vec<String> {
-        let said = |trouble: Problem| format!("{:?} {}: {}", trouble.severity, trouble.subject, trouble.what);
+        let said = |problem: Problem| format!("{:?} {}: {}", problem.severity, problem.subject, problem.what);
         problems(&Status::read(status).unwrap(), NOW_S).into_iter().map(said).collect()
     }
 
     #[test]
     fn each_trouble_is_found() {
         let upstream = |more: Value| {
-            let mut upstream = json!({"name": "a", "fit": true});
+            let mut upstream = json!({"name": "a", "healthy": true});
             upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             json!({ "upstreams": [upstream] })
         };
         let (open, closed) = (json!({"breaker": "open"}), json!({"breaker": "closed"}));
         for (status, expected) in [
             (
-                json!({"endpoints": [{"path": "/mcp", "fit": false}]}),
-                "Wrong endpoint /mcp: none of its upstreams is up",
+                json!({"endpoints": [{"path": "/mcp", "healthy": false}]}),
+                "Error endpoint /mcp: none of its upstreams is up",
             ),
-            (upstream(json!({"fit": false})), "Wrong upstream a: is down"),
-            (upstream(json!({"fit": false, "replicas": [open]})), "Wrong upstream a: does not answer"),
-            (upstream(json!({"fit": false, "replicas": [open, open]})), "Wrong upstream a: 2 of 2 replicas"),
-            (upstream(json!({"replicas": [open, closed]})), "Look upstream a: 1 of 2 replicas"),
+            (upstream(json!({"healthy": false})), "Error upstream a: is down"),
+            (upstream(json!({"healthy": false, "replicas": [open]})), "Error upstream a: does not answer"),
             (
-                upstream(json!({"fit": false, "replicas": [{"resolved": false}]})),
-                "Wrong upstream a: its name",
+                upstream(json!({"healthy": false, "replicas": [open, open]})),
+                "Error upstream a: 2 of 2 replicas",
+            ),
+            (upstream(json!({"replicas": [open, closed]})), "Warning upstream a: 1 of 2 replicas"),
+            (
+                upstream(json!({"healthy": false, "replicas": [{"resolved": false}]})),
+                "Error upstream a: its name",
             ),
             (
-                upstream(json!({"fit": false, "children": {"crash_loop": true}})),
-                "Wrong upstream a: its process",
+                upstream(json!({"healthy": false, "children": {"crash_loop": true}})),
+                "Error upstream a: its process",
             ),
             (
                 upstream(json!({"pins": {"changed": 2, "new": 1}})),
-                "Look upstream a: 2 tools have changed and 1 tool",
+                "Warning upstream a: 2 tools have changed and 1 tool",
             ),
-            (upstream(json!({"replicas": [{"breaker": "half_open"}]})), "Look upstream a: is being tried"),
+            (
+                upstream(json!({"replicas": [{"breaker": "half_open"}]})),
+                "Warning upstream a: is being probed",
+            ),
             (
                 json!({
                     "sample": {"interval_s": 5.0},
                     "upstreams": [{"name": "a", "recent": {"calls_per_s": 10.0, "errors_per_s": 1.0}}],
                 }),
-                "Look upstream a: 10 % of its calls",
+                "Warning upstream a: 10 % of its calls",
             ),
+            (upstream(json!({"pins": {"unreadable": true}})), "Error upstream a: its pins cannot be read"),
+            (upstream(json!({"pins": {"unwritable": true}})), "Error upstream a: its pins cannot be written"),
             (
-                upstream(json!({"pins": {"unreadable": true}})),
-                "Wrong upstream a: what is pinned of it cannot be read",
-            ),
-            (
-                upstream(json!({"pins": {"unwritten": true}})),
-                "Wrong upstream a: what is pinned of it cannot be written",
-            ),
-            (
-                upstream(json!({"calls_at_once": {"max": 1, "in_use": 1, "waiting": 3}})),
-                "Look upstream a: 3 calls wait",
+                upstream(json!({"concurrency": {"max": 1, "in_use": 1, "waiting": 3}})),
+                "Warning upstream a: 3 calls wait",
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S - 60}]}),
-                "Wrong certificate c: ended 1 min ago",
+                "Error certificate c: expired 1 min ago",
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400}]}),
-                "Wrong certificate c: ends in 1 d",
+                "Error certificate c: expires in 1 d",
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S + 7 * 86_400}]}),
-                "Look certificate c: ends in 7 d",
+                "Warning certificate c: expires in 7 d",
             ),
-            (json!({"connections": {"open": 10, "max": 10}}), "Wrong connections: all 10"),
-            (json!({"connections": {"open": 9, "max": 10}}), "Look connections: 9 of 10"),
-            (json!({"limits": [{"name": "l", "overflowed": 4}]}), "Look limit l: 4 calls"),
-            (json!({"drain": "quiet"}), "Look gateway: is about to stop"),
-            (json!({"panics": 1}), "Look gateway: 1 connection ended"),
-            (json!({"shared": {"connected": false}}), "Wrong shared state"),
+            (json!({"connections": {"open": 10, "max": 10}}), "Error connections: all 10"),
+            (json!({"connections": {"open": 9, "max": 10}}), "Warning connections: 9 of 10"),
+            (json!({"limits": [{"name": "l", "overflowed": 4}]}), "Warning limit l: 4 calls"),
+            (json!({"drain": "quiet"}), "Warning gateway: is about to stop"),
+            (json!({"panics": 1}), "Warning gateway: 1 connection ended"),
+            (json!({"shared": {"connected": false}}), "Error shared state"),
             (
                 json!({"config": {"last_reload": {"ok": false, "error": "\nline 3"}}}),
-                "Wrong configuration: the last",
+                "Error configuration: the last",
             ),
             (
                 json!({"config": {"last_reload": {"ok": true, "needs_restart": ["x"]}}}),
-                "Look configuration: takes",
+                "Warning configuration: takes",
             ),
         ] {
             let found = found(&status);
@@ -350,10 +346,10 @@ mod tests {
 
     #[test]
     fn the_worst_is_first() {
-        let status = json!({"panics": 1, "endpoints": [{"path": "/", "fit": false}]});
-        assert!(found(&status)[0].starts_with("Wrong"));
+        let status = json!({"panics": 1, "endpoints": [{"path": "/", "healthy": false}]});
+        assert!(found(&status)[0].starts_with("Error"));
         let all = problems(&Status::read(&status).unwrap(), NOW_S);
-        assert_eq!(summary(&all).as_deref(), Some("1 wrong, 1 needs attention"));
+        assert_eq!(summary(&all).as_deref(), Some("1 problem, 1 warning"));
         assert_eq!(summary(&[]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a gateway as a text of a screen or two: first what is wrong, then what is going on. Pure.
+//! The state of a gateway as a text of a screen or two: first the problems, then the traffic. Pure.
 //!
 //! Colours are in it as escape sequences of our own: it is to be written through `anstream`.
 
@@ -18,10 +18,10 @@ const ROWS: usize = 20;
 const TOOLS: usize = 3;
 /// Columns of a name.
 const NAME_COLUMNS: usize = 44;
-/// Columns of what is said of a trouble.
-const TROUBLE_COLUMNS: usize = 400;
-/// Troubles, unless all are asked for.
-const TROUBLES: usize = 20;
+/// Columns of a problem.
+const PROBLEM_COLUMNS: usize = 400;
+/// Problems, unless all are asked for.
+const PROBLEMS: usize = 20;
 
 /// What a report is made of.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl StatusReport<'_> {
             Some(last) => {
                 let ago = span(self.now_s.saturating_sub(last.at_s));
                 if last.ok {
-                    format!("read again {ago} ago")
+                    format!("reloaded {ago} ago")
                 } else {
                     format!("a reload was refused {ago} ago")
                 }
@@ -72,22 +72,22 @@ impl StatusReport<'_> {
 
     fn problems(&self, text: &mut String) {
         let Some(summary) = summary(self.problems) else {
-            let _ = writeln!(text, "\n{} all is well", painted(GOOD, "●"));
+            let _ = writeln!(text, "\n{} healthy", painted(GOOD, "●"));
             return;
         };
         let _ = writeln!(text, "\n{}", painted(STRONG, summary));
-        let most = self.most(TROUBLES);
-        let width = self.problems.iter().take(most).map(|trouble| columns(&shown(&trouble.subject))).max();
+        let most = self.most(PROBLEMS);
+        let width = self.problems.iter().take(most).map(|problem| columns(&shown(&problem.subject))).max();
         let width = width.unwrap_or_default().min(NAME_COLUMNS);
-        for trouble in self.problems.iter().take(most) {
-            let (style, mark) = match trouble.severity {
-                ProblemLevel::Wrong => (BAD, "✗"),
-                ProblemLevel::Look => (WARNING, "!"),
+        for problem in self.problems.iter().take(most) {
+            let (style, mark) = match problem.severity {
+                ProblemLevel::Error => (BAD, "✗"),
+                ProblemLevel::Warning => (WARNING, "!"),
             };
-            let subject = padded(&trouble.subject, width, false);
-            let what = shown(&trouble.what);
-            let _ = writeln!(text, "{} {subject}  {}", painted(style, mark), fit(&what, TROUBLE_COLUMNS));
-            if let Some(advice) = &trouble.advice {
+            let subject = padded(&problem.subject, width, false);
+            let what = shown(&problem.what);
+            let _ = writeln!(text, "{} {subject}  {}", painted(style, mark), fit(&what, PROBLEM_COLUMNS));
+            if let Some(advice) = &problem.advice {
                 let _ = writeln!(text, "  {:width$}  → {}", "", painted(USE, shown(advice)));
             }
         }
@@ -119,7 +119,7 @@ impl StatusReport<'_> {
         );
         let _ = writeln!(
             text,
-            "cache     {} of lists were in it, {}",
+            "cache     {} of lists were cached, {}",
             share(cache.hit_share()),
             bytes(cache.bytes)
         );
@@ -137,7 +137,7 @@ impl StatusReport<'_> {
 
     fn endpoints(&self, text: &mut String) {
         let mut all: Vec<&EndpointState> = self.status.endpoints.iter().collect();
-        all.sort_by_key(|endpoint| endpoint.fit != Some(false));
+        all.sort_by_key(|endpoint| endpoint.healthy != Some(false));
         let most = self.most(ROWS);
         let mut table = ReportTable::new(&[
             ("ENDPOINT", false),
@@ -154,7 +154,7 @@ impl StatusReport<'_> {
             let Figures { recent, calls, .. } = &endpoint.figures;
             table.row(vec![
                 cell(&endpoint.path),
-                state(endpoint.fit),
+                state(endpoint.healthy),
                 cell(&rate(recent.calls_per_s)),
                 cell(&rate(recent.errors_per_s)),
                 cell(&latency(recent.p99_s)),
@@ -175,7 +175,7 @@ impl StatusReport<'_> {
         if all.len() > most {
             all.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
         }
-        all.sort_by_key(|upstream| upstream.fit != Some(false));
+        all.sort_by_key(|upstream| upstream.healthy != Some(false));
         let mut table = ReportTable::new(&[
             ("UPSTREAM", false),
             ("STATE", false),
@@ -185,14 +185,14 @@ impl StatusReport<'_> {
             ("CALLS", true),
             ("TOOLS", true),
             ("ERAS", false),
-            ("OVER", false),
+            ("TRANSPORT", false),
             ("REPLICAS", false),
         ]);
         for upstream in all.iter().take(most) {
             let Figures { recent, calls, .. } = &upstream.figures;
             table.row(vec![
                 cell(&upstream.name),
-                state(upstream.fit),
+                state(upstream.healthy),
                 cell(&rate(recent.calls_per_s)),
                 cell(&rate(recent.errors_per_s)),
                 cell(&latency(recent.p99_s)),
@@ -355,23 +355,23 @@ mod tests {
         let status = json!({
             "version": "1.2.3",
             "uptime_s": 61,
-            "endpoints": [{"path": "/mcp", "fit": false, "upstreams": ["a"]}],
-            "upstreams": [{"name": "a", "fit": false, "replicas": [{"breaker": "open"}], "eras": ["modern"]}],
+            "endpoints": [{"path": "/mcp", "healthy": false, "upstreams": ["a"]}],
+            "upstreams": [{"name": "a", "healthy": false, "replicas": [{"breaker": "open"}], "eras": ["modern"]}],
         });
         let text = plain(&status, false);
         assert!(text.starts_with("trunkline 1.2.3 at here:1, up 1 min\n"), "{text}");
-        let places: Vec<_> = ["2 wrong", "✗ endpoint /mcp", "calls  ", "ENDPOINT", "UPSTREAM  STATE"]
+        let places: Vec<_> = ["2 problems", "✗ endpoint /mcp", "calls  ", "ENDPOINT", "UPSTREAM  STATE"]
             .iter()
             .map(|part| text.find(part).unwrap_or_else(|| panic!("{part} is not in {text}")))
             .collect();
         assert!(places.is_sorted(), "{text}");
-        assert!(plain(&json!({}), false).contains("all is well"));
+        assert!(plain(&json!({}), false).contains("healthy"));
     }
 
     #[test]
     fn long_tables_are_cut_and_what_is_down_stays() {
         let upstreams: Vec<Value> =
-            (0..500).map(|n| json!({"name": format!("up-{n}"), "fit": n != 400})).collect();
+            (0..500).map(|n| json!({"name": format!("up-{n}"), "healthy": n != 400})).collect();
         let status = json!({ "upstreams": upstreams });
         let text = plain(&status, false);
         assert!(text.contains("and 480 more"), "{text}");
@@ -385,8 +385,8 @@ mod tests {
         let status = json!({
             "version": bad,
             "config": {"file": bad, "sha256": bad, "last_reload": {"ok": false, "error": bad}},
-            "endpoints": [{"path": bad, "fit": false, "upstreams": [bad], "eras": [bad]}],
-            "upstreams": [{"name": bad, "fit": false, "transport": bad, "pins": {"changed": 1, "waiting": [bad]}}],
+            "endpoints": [{"path": bad, "healthy": false, "upstreams": [bad], "eras": [bad]}],
+            "upstreams": [{"name": bad, "healthy": false, "transport": bad, "pins": {"changed": 1, "waiting": [bad]}}],
             "certificates": [{"file": bad, "expires_s": 1}],
             "tools": {"slowest": [{"upstream": bad, "name": bad}]},
         });

@@ -8,11 +8,11 @@ use anstyle::{AnsiColor, Style};
 pub const STRONG: Style = Style::new().bold();
 /// What matters less.
 pub const FAINT: Style = Style::new().dimmed();
-/// All is well.
+/// Healthy.
 pub const GOOD: Style = AnsiColor::Green.on_default();
-/// Worth a look.
+/// A warning.
 pub const WARNING: Style = AnsiColor::Yellow.on_default();
-/// Wrong.
+/// An error.
 pub const BAD: Style = AnsiColor::Red.on_default();
 /// What a person could type or follow.
 pub const USE: Style = AnsiColor::Cyan.on_default();

@@ -53,7 +53,7 @@ impl Tab {
             Self::Endpoints => "Endpoints",
             Self::Tools => "Tools",
             Self::Limits => "Limits",
-            Self::Problems => "Trouble",
+            Self::Problems => "Problems",
             Self::Gateway => "Gateway",
         }
     }
@@ -68,7 +68,7 @@ impl Tab {
             Self::Endpoints => listing::ENDPOINTS,
             Self::Tools => listing::TOOLS,
             Self::Limits => listing::LIMITS,
-            Self::Problems => listing::TROUBLES,
+            Self::Problems => listing::PROBLEMS,
             Self::Gateway => &[],
         }
     }
@@ -518,12 +518,12 @@ impl App {
     }
 }
 
-/// What a trouble is about, where that can be shown.
-fn subject_of(trouble: &Problem) -> Subject {
-    let subject = trouble.subject.as_str();
+/// What a problem is about, where that can be shown.
+fn subject_of(problem: &Problem) -> Subject {
+    let subject = problem.subject.as_str();
     match (subject.strip_prefix("upstream "), subject.strip_prefix("endpoint ")) {
         (Some(name), _) => Subject::Upstream(name.to_owned()),
         (_, Some(path)) => Subject::Endpoint(path.to_owned()),
-        _ => Subject::Problem(trouble.clone()),
+        _ => Subject::Problem(problem.clone()),
     }
 }

@@ -34,9 +34,9 @@ pub(super) fn lines(app: &App, subject: &Subject, width: usize, palette: Palette
         Subject::Endpoint(path) => text.endpoint(app, path),
         Subject::Tool(tool) => text.tool(tool),
         Subject::Limit(id) => text.limit(app, id),
-        Subject::Problem(trouble) => {
-            text.title(&trouble.subject);
-            text.trouble(trouble);
+        Subject::Problem(problem) => {
+            text.title(&problem.subject);
+            text.problem(problem);
         }
     }
     text.lines
@@ -54,13 +54,13 @@ pub(super) fn help(width: usize, palette: Palette) -> Vec<Line<'static>> {
     let mut text = Text { lines: Vec::new(), width, palette };
     text.title("Keys");
     for (keys, what) in [
-        ("1 … 6, Tab", "upstreams, endpoints, tools, limits, trouble, gateway"),
-        ("↑ ↓ or j k", "choose; also PgUp PgDn, Home End"),
-        ("Enter, Esc", "look at it in full; back"),
+        ("1 … 6, Tab", "upstreams, endpoints, tools, limits, problems, gateway"),
+        ("↑ ↓ or j k", "select; also PgUp PgDn, Home End"),
+        ("Enter, Esc", "open; back"),
         ("t", "tools of the upstream"),
-        ("/", "only what has a text in its name; Esc takes it away"),
-        ("s S r", "sort by the next or the last column; the other way round"),
-        ("p", "pause: what is shown stays"),
+        ("/", "filter by name; Esc clears it"),
+        ("s S r", "sort by the next or the previous column; reverse"),
+        ("p", "pause"),
         ("q, Ctrl-C", "end"),
     ] {
         text.fact_in(keys, what, Look::Use);
@@ -68,10 +68,10 @@ pub(super) fn help(width: usize, palette: Palette) -> Vec<Line<'static>> {
     text.blank();
     text.title("Figures");
     for (name, what) in [
-        ("CALLS/S ERR/S", "of the last few seconds; the curve is the last minutes"),
-        ("P50 P99", "of the last few seconds: half, and 99 of 100 calls were not slower"),
+        ("CALLS/S ERR/S", "of the last few seconds; the curve shows the last minutes"),
+        ("P50 P99", "latencies of the last few seconds: median, and 99th percentile"),
         ("CALLS ERRORS", "since the gateway started"),
-        ("BUSY", "calls under way"),
+        ("IN FLIGHT", "calls without their answer"),
     ] {
         text.fact(name, what);
     }
@@ -86,7 +86,7 @@ impl Text {
         };
         let (word, look, _) = state(upstream);
         self.fact_in("state", word, look);
-        self.troubles_of(app, &format!("upstream {name}"));
+        self.problems_of(app, &format!("upstream {name}"));
         self.figures(&upstream.figures);
         self.curves(app.history.upstreams.get(name), app.history.interval_s);
         self.blank();
@@ -100,14 +100,14 @@ impl Text {
     }
 
     fn server(&mut self, upstream: &UpstreamState) {
-        self.fact("speaks", &either(&upstream.eras.join(" and ")));
-        self.fact("over", &either(&upstream.transport));
+        self.fact("eras", &either(&upstream.eras.join(" and ")));
+        self.fact("transport", &either(&upstream.transport));
         let list = upstream.list_bytes.map(|size| format!(", {} long", bytes(size))).unwrap_or_default();
         self.fact("tools", &format!("{}{list}", known_count(upstream.tools)));
         self.fact(
             "connections",
             &format!(
-                "{} open, {} failed; {}, breaker opened {}",
+                "{} open, {} failed; {}, circuit breaker opened {}",
                 count(upstream.connections),
                 count(upstream.connects_failed),
                 number_of(upstream.retries, "retry", "retries"),
@@ -117,24 +117,24 @@ impl Text {
         self.fact(
             "sessions",
             &format!(
-                "{} opened, {} lost; listened to on {}",
+                "{} opened, {} lost; {} for subscriptions",
                 count(upstream.sessions_opened),
                 count(upstream.sessions_lost),
-                number_of(upstream.listens, "stream", "streams")
+                number_of(upstream.subscription_streams, "stream", "streams")
             ),
         );
-        if let Some(bound) = &upstream.calls_at_once {
+        if let Some(bound) = &upstream.concurrency {
             let said = format!(
-                "{} of {}, {} wait, {} refused",
+                "{} of {} in use, {} waiting, {} refused",
                 count(bound.in_use),
                 count(bound.max),
                 count(bound.waiting),
                 count(bound.refused)
             );
-            self.fact("calls at once", &said);
+            self.fact("concurrency", &said);
         }
         if let Some(children) = &upstream.children {
-            let looping = if children.crash_loop { ", again and again" } else { "" };
+            let looping = if children.crash_loop { ", in a crash loop" } else { "" };
             let said = format!(
                 "{} running, started {}, crashed {}{looping}",
                 count(children.running),
@@ -145,11 +145,11 @@ impl Text {
         }
         if let Some(bridge) = &upstream.bridge {
             let said = format!(
-                "{} requests of the other era, {} rounds, {} sessions, {} parked",
+                "{} requests of the other era, {} requests for input, {} sessions, {} suspended calls",
                 count(bridge.requests),
-                count(bridge.rounds),
+                count(bridge.input_requests),
                 count(bridge.sessions),
-                count(bridge.parked)
+                count(bridge.suspended)
             );
             self.fact("bridge", &said);
         }
@@ -169,14 +169,14 @@ impl Text {
         self.heading("replicas");
         for replica in &upstream.replicas {
             let (word, look) = match (replica.resolved, replica.breaker.as_str()) {
-                (Some(false), _) => ("✗ no address", Look::Bad),
+                (Some(false), _) => ("✗ unresolved", Look::Bad),
                 (_, "open") => ("✗ open", Look::Bad),
-                (_, "half_open") => ("◐ trying", Look::Warning),
+                (_, "half_open") => ("◐ half-open", Look::Warning),
                 (_, "closed") => ("● up", Look::Good),
                 _ => ("?", Look::Faint),
             };
             let said = format!(
-                "{}  {} under way, {} answered",
+                "{}  {} in flight, {} answered",
                 shown(&replica.address),
                 count(replica.in_flight),
                 count(replica.answered)
@@ -209,9 +209,9 @@ impl Text {
         let Some(endpoint) = app.status.endpoints.iter().find(|endpoint| endpoint.path == path) else {
             return self.gone("endpoint");
         };
-        let (word, look, _) = fitness(endpoint.fit);
+        let (word, look, _) = fitness(endpoint.healthy);
         self.fact_in("state", word, look);
-        self.troubles_of(app, &format!("endpoint {path}"));
+        self.problems_of(app, &format!("endpoint {path}"));
         self.figures(&endpoint.figures);
         self.curves(app.history.endpoints.get(path), app.history.interval_s);
         self.blank();
@@ -234,10 +234,10 @@ impl Text {
     }
 
     fn door(&mut self, endpoint: &EndpointState) {
-        self.fact("speaks", &either(&endpoint.eras.join(" and ")));
+        self.fact("eras", &either(&endpoint.eras.join(" and ")));
         if let Some(auth) = &endpoint.auth {
             let auth = auth.join(" or ").replace('_', " ");
-            self.fact("who may", if auth.is_empty() { "everybody" } else { &auth });
+            self.fact("authentication", if auth.is_empty() { "none" } else { &auth });
         }
         if let Some(names) = &endpoint.names {
             self.fact("names", names);
@@ -260,15 +260,15 @@ impl Text {
             self.fact("called as", &format!("{name} at {endpoint}"));
         }
         if let Some(why) = &tool.left_out {
-            self.fact_in("left out", &format!("! {why}"), Look::Warning);
+            self.fact_in("excluded", &format!("! {why}"), Look::Warning);
         }
-        self.fact("says it", says(tool));
+        self.fact("annotations", says(tool));
         let errors = share(tool.error_share());
         let said =
             format!("{}, of which {} errors ({errors})", known_count(tool.calls), known_count(tool.errors));
         self.fact("calls", &said);
         self.fact("calls/s", &rate(tool.calls_per_s));
-        self.fact("took", &format!("p50 {}, p99 {}", latency(tool.p50_s), latency(tool.p99_s)));
+        self.fact("latency", &format!("p50 {}, p99 {}", latency(tool.p50_s), latency(tool.p99_s)));
         self.fact("definition", &known_bytes(tool.definition_bytes));
         match tool.pin.as_deref() {
             Some(pin @ ("changed" | "new")) => {
@@ -295,7 +295,10 @@ impl Text {
         let time = limit.period_s.map_or_else(|| UNKNOWN.to_owned(), period);
         self.fact("bound", &format!("{} calls in {time}", count(limit.calls)));
         self.fact("counted", if limit.shared { "for all gateways together" } else { "by this gateway" });
-        self.fact("callers", &format!("{}, {} found no room", count(limit.keys), count(limit.overflowed)));
+        self.fact(
+            "callers",
+            &format!("{}, {} calls beyond limiter_keys_max", count(limit.keys), count(limit.overflowed)),
+        );
         self.fact("refused", &format!("{} calls", count(limit.refused)));
     }
 
@@ -334,7 +337,7 @@ impl Text {
         self.fact(
             "cache",
             &format!(
-                "{}: {} found, {} stale, {} missed, {} errors",
+                "{}: {} hits, {} stale, {} misses, {} errors",
                 bytes(cache.bytes),
                 count(cache.hits),
                 count(cache.stale),
@@ -349,7 +352,8 @@ impl Text {
                 ("✗ not connected", Look::Bad)
             };
             self.fact_in("shared state", word, look);
-            let said = format!("{} gateways, {} strangers", shared.replicas, shared.strangers);
+            let said =
+                format!("{} gateways, {} with another session key", shared.replicas, shared.mismatched);
             self.fact("", &said);
         }
         if let Some(traces) = status.traces.as_ref().filter(|traces| traces.lost() > 0) {
@@ -365,9 +369,9 @@ impl Text {
         self.heading("certificates");
         for Certificate { file, expires_s } in &app.status.certificates {
             let said = match expires_s.map(|ends_s| ends_s.checked_sub(app.now_s)) {
-                None => "end unknown".to_owned(),
-                Some(None) => "✗ has ended".to_owned(),
-                Some(Some(left)) => format!("ends in {}", span(left)),
+                None => "expiry unknown".to_owned(),
+                Some(None) => "✗ expired".to_owned(),
+                Some(Some(left)) => format!("expires in {}", span(left)),
             };
             self.line(&format!("{said}  {}", shown(file)), Look::Plain);
         }
@@ -438,19 +442,19 @@ impl Text {
         }
     }
 
-    fn troubles_of(&mut self, app: &App, subject: &str) {
-        for trouble in app.problems.iter().filter(|trouble| trouble.subject == subject) {
-            self.trouble(trouble);
+    fn problems_of(&mut self, app: &App, subject: &str) {
+        for problem in app.problems.iter().filter(|problem| problem.subject == subject) {
+            self.problem(problem);
         }
     }
 
-    fn trouble(&mut self, trouble: &Problem) {
-        let (mark, look) = match trouble.severity {
-            ProblemLevel::Wrong => ("✗ wrong", Look::Bad),
-            ProblemLevel::Look => ("! look", Look::Warning),
+    fn problem(&mut self, problem: &Problem) {
+        let (mark, look) = match problem.severity {
+            ProblemLevel::Error => ("✗ error", Look::Bad),
+            ProblemLevel::Warning => ("! warning", Look::Warning),
         };
-        self.fact_in(mark, &trouble.what, look);
-        if let Some(advice) = &trouble.advice {
+        self.fact_in(mark, &problem.what, look);
+        if let Some(advice) = &problem.advice {
             self.fact_in("", &format!("→ {advice}"), Look::Use);
         }
     }

@@ -17,24 +17,24 @@ pub(super) const UPSTREAMS: &[Column] = &[
     mark("STATE", 8),
     name_column("UPSTREAM", 40),
     number("CALLS/S", 8, 1),
-    plain("LATELY", 8, 60, 5),
+    plain("TREND", 8, 60, 5),
     number("ERR/S", 7, 2),
     number("P50", 7, 4),
     number("P99", 7, 1),
     number("CALLS", 8, 3),
     number("ERRORS", 7, 6),
     number("TOOLS", 6, 7),
-    number("BUSY", 5, 8),
+    number("IN FLIGHT", 9, 8),
     text("REPLICAS", 9, 20, 6),
     text("ERAS", 13, 13, 9),
-    text("OVER", 5, 5, 10),
+    text("TRANSPORT", 9, 9, 10),
 ];
 
 pub(super) const ENDPOINTS: &[Column] = &[
     mark("STATE", 8),
     name_column("ENDPOINT", 40),
     number("CALLS/S", 8, 1),
-    plain("LATELY", 8, 60, 5),
+    plain("TREND", 8, 60, 5),
     number("ERR/S", 7, 2),
     number("P50", 7, 4),
     number("P99", 7, 1),
@@ -55,7 +55,7 @@ pub(super) const TOOLS: &[Column] = &[
     number("ERRORS", 7, 3),
     plain_number("ERR %", 7, 5),
     plain("PIN", 8, 8, 6),
-    plain("SAYS IT", 11, 11, 7),
+    plain("ANNOTATIONS", 11, 11, 7),
     plain_number("SIZE", 8, 8),
 ];
 
@@ -68,8 +68,8 @@ pub(super) const LIMITS: &[Column] = &[
     plain("OF", 10, 24, 5),
 ];
 
-pub(super) const TROUBLES: &[Column] =
-    &[Column { is_sortable: false, ..mark("", 7) }, plain("WHERE", 8, 28, 0), plain("WHAT", 8, 400, 1)];
+pub(super) const PROBLEMS: &[Column] =
+    &[Column { is_sortable: false, ..mark("", 9) }, plain("WHERE", 8, 28, 0), plain("WHAT", 8, 400, 1)];
 
 /// The column of [`TOOLS`] that stands for a way to sort.
 pub(super) fn tools_column(sort: ToolsSort) -> usize {
@@ -114,7 +114,7 @@ pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec
         is_in(filter, &endpoint.path) || endpoint.upstreams.iter().any(|name| is_in(filter, name))
     };
     let row = |endpoint: &EndpointState| {
-        let (word, look, rank) = fitness(endpoint.fit);
+        let (word, look, rank) = fitness(endpoint.healthy);
         let figures = &endpoint.figures;
         let cells = vec![
             state_cell(word, look, rank, figures),
@@ -167,7 +167,7 @@ pub(super) fn tool_id(tool: &ToolState) -> String {
     format!("{}\n{}", tool.upstream, tool.name)
 }
 
-/// What a tool says of itself.
+/// What its annotations say.
 pub(super) fn says(tool: &ToolState) -> &'static str {
     match (tool.read_only, tool.destructive) {
         (Some(true), _) => "only reads",
@@ -196,7 +196,7 @@ pub(super) fn limits(status: &Status, filter: &str) -> Vec<Row> {
         bound(&format!("limit {}", limit.name), &what, Some(limit.keys), None, limit.refused, of)
     }));
     rows.extend(status.upstreams.iter().filter_map(|upstream| {
-        let at_once = upstream.calls_at_once.as_ref()?;
+        let at_once = upstream.concurrency.as_ref()?;
         let what = format!("{} at once", count(at_once.max));
         let name = format!("upstream {}", upstream.name);
         let waiting = Some(at_once.waiting);
@@ -208,30 +208,30 @@ pub(super) fn limits(status: &Status, filter: &str) -> Vec<Row> {
 
 /// What is wrong.
 pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
-    let row = |(at, trouble): (usize, &Problem)| {
-        let (mark, look) = match trouble.severity {
-            ProblemLevel::Wrong => ("✗ wrong", Look::Bad),
-            ProblemLevel::Look => ("! look", Look::Warning),
+    let row = |(at, problem): (usize, &Problem)| {
+        let (mark, look) = match problem.severity {
+            ProblemLevel::Error => ("✗ error", Look::Bad),
+            ProblemLevel::Warning => ("! warning", Look::Warning),
         };
         let cells = vec![
             (TableCell::Text(mark.to_owned(), look), By::Number(0.0)),
-            name(&trouble.subject),
-            words(&trouble.what),
+            name(&problem.subject),
+            words(&problem.what),
         ];
         Row { id: at.to_string(), cells }
     };
     let fits =
-        |(_, trouble): &(usize, &Problem)| is_in(filter, &trouble.subject) || is_in(filter, &trouble.what);
+        |(_, problem): &(usize, &Problem)| is_in(filter, &problem.subject) || is_in(filter, &problem.what);
     problems.iter().enumerate().filter(fits).map(row).collect()
 }
 
 /// How an upstream is: word, look and how far from well.
 pub(super) fn state(upstream: &UpstreamState) -> (&'static str, Look, f64) {
     let (out, _) = upstream.replicas_out();
-    if upstream.fit != Some(false) && (upstream.is_crashing() || out > 0) {
+    if upstream.healthy != Some(false) && (upstream.is_crashing() || out > 0) {
         return ("◐ degraded", Look::Warning, 1.0);
     }
-    fitness(upstream.fit)
+    fitness(upstream.healthy)
 }
 
 /// The same of what is up or down.

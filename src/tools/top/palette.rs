@@ -11,11 +11,11 @@ pub(super) enum Look {
     Strong,
     /// What matters less.
     Faint,
-    /// All is well.
+    /// Healthy.
     Good,
-    /// Worth a look.
+    /// A warning.
     Warning,
-    /// Wrong.
+    /// An error.
     Bad,
     /// Keys, and what can be typed.
     Use,

@@ -20,7 +20,7 @@ const NOW_S: u64 = 1_800_000_000;
 
 fn upstream(name: &str, is_fit: bool, calls_per_s: f64) -> Value {
     json!({
-        "name": name, "transport": "http", "eras": ["modern"], "fit": is_fit, "tools": 3, "calls": 7, "errors": 1,
+        "name": name, "transport": "http", "eras": ["modern"], "healthy": is_fit, "tools": 3, "calls": 7, "errors": 1,
         "replicas": [{"address": "http://a:1/", "breaker": if is_fit { "closed" } else { "open" }, "resolved": true}],
         "recent": {"calls_per_s": calls_per_s, "errors_per_s": 0.0, "p50_s": 0.002, "p99_s": 0.025},
     })
@@ -31,7 +31,7 @@ fn state(upstreams: &[Value]) -> News {
         "version": "1.2.3", "uptime_s": 61,
         "calls": {"recent": {"calls_per_s": 42.0, "errors_per_s": 0.0, "p99_s": 0.025}},
         "connections": {"open": 3, "max": 10},
-        "endpoints": [{"path": "/mcp", "fit": true, "upstreams": ["alpha", "beta"]}],
+        "endpoints": [{"path": "/mcp", "healthy": true, "upstreams": ["alpha", "beta"]}],
         "limits": [{"name": "each", "calls": 5, "period_s": 60.0, "refused": 2}],
         "upstreams": upstreams,
     });
@@ -84,7 +84,7 @@ fn what_is_wrong_stands_first_and_then_what_is_busy() {
     let app = app();
     let lines = drawn(&app, 100, 24);
     assert!(lines[0].starts_with("trunkline 1.2.3  127.0.0.1:9090  up 1 min"), "{lines:#?}");
-    assert!(lines[1].starts_with("✗ 1 wrong: upstream gamma"), "{lines:#?}");
+    assert!(lines[1].starts_with("✗ 1 problem: upstream gamma"), "{lines:#?}");
     let order: Vec<_> = app.listing().rows.iter().map(|row| row.id.clone()).collect();
     assert_eq!(order, ["gamma", "beta", "alpha"]);
     let row = |name| lines.iter().position(|line| line.contains(name)).unwrap();
@@ -220,10 +220,10 @@ fn a_gateway_that_is_gone_is_said_to_be() {
     app.tick(NOW_S + 12);
     app.hear(News::Gone("timed out".to_owned()));
     let text = screen(&app);
-    assert!(text.contains("✗ gone for 12 s: timed out"), "{text}");
+    assert!(text.contains("✗ unreachable for 12 s: timed out"), "{text}");
     assert!(text.contains("beta"), "what was known stays: {text}");
     app.hear(state(&[upstream("alpha", true, 1.0)]));
-    assert!(screen(&app).contains("● all is well"));
+    assert!(screen(&app).contains("● healthy"));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_pause_keeps_what_is_shown() {
 fn a_tiny_terminal_shows_what_matters() {
     let app = app();
     let lines = drawn(&app, 20, 5);
-    assert!(lines[0].starts_with("✗ 1 wrong"), "{lines:#?}");
+    assert!(lines[0].starts_with("✗ 1 problem"), "{lines:#?}");
     assert!(lines[1].contains("1 Upstreams 3"), "{lines:#?}");
     assert!(lines[3].starts_with("✗") && lines[3].contains("gamma"), "{lines:#?}");
     assert!(drawn(&app, 20, 1)[0].contains("gamma"));
@@ -281,11 +281,11 @@ fn any_status() -> impl Strategy<Value = Value> {
     let upstream = (hostile(), any::<Option<bool>>(), number.clone(), any::<u64>()).prop_map(
         |(name, fit, rate, count)| {
             json!({
-                "name": name, "fit": fit, "eras": [name], "transport": name, "tools": count, "calls": count,
+                "name": name, "healthy": fit, "eras": [name], "transport": name, "tools": count, "calls": count,
                 "errors": count, "connections": count,
                 "recent": {"calls_per_s": rate, "errors_per_s": rate, "p50_s": rate, "p99_s": rate},
                 "replicas": [{"address": name, "breaker": name}, {"breaker": "open", "in_flight": count}],
-                "pins": {"changed": count, "waiting": [name]}, "calls_at_once": {"max": count},
+                "pins": {"changed": count, "waiting": [name]}, "concurrency": {"max": count},
                 "children": {"running": count, "crash_loop": true},
             })
         },
@@ -294,7 +294,7 @@ fn any_status() -> impl Strategy<Value = Value> {
         json!({
             "version": name, "uptime_s": count, "upstreams": upstreams,
             "config": {"file": name, "last_reload": {"ok": false, "error": name, "at_s": count}},
-            "endpoints": [{"path": name, "upstreams": [name], "fit": false, "auth": [name]}],
+            "endpoints": [{"path": name, "upstreams": [name], "healthy": false, "auth": [name]}],
             "limits": [{"name": name, "calls": count, "period_s": 1e300, "refused": count}],
             "certificates": [{"file": name, "expires_s": count}], "connections": {"open": count, "max": count},
         })

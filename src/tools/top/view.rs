@@ -1,4 +1,4 @@
-//! The whole screen: first what is wrong, then what is going on, then what was asked for. Pure.
+//! The whole screen: first the problems, then the traffic, then what was asked for. Pure.
 
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
@@ -129,15 +129,15 @@ fn title(app: &App, width: usize, palette: Palette) -> Line<'static> {
 fn state(app: &App, width: usize, palette: Palette) -> Line<'static> {
     if let Some((since_s, why)) = &app.gone {
         let since = span(app.now_s.saturating_sub(*since_s));
-        let text = format!("✗ gone for {since}: {}; trying again", shown(why));
+        let text = format!("✗ unreachable for {since}: {}; trying again", shown(why));
         return Line::styled(fit(&text, width).into_owned(), palette.style(Look::Bad));
     }
     let (Some(summary), Some(worst)) = (summary(&app.problems), app.problems.first()) else {
-        return Line::styled(fit("● all is well", width).into_owned(), palette.style(Look::Good));
+        return Line::styled(fit("● healthy", width).into_owned(), palette.style(Look::Good));
     };
     let (mark, look) = match worst.severity {
-        ProblemLevel::Wrong => ("✗", Look::Bad),
-        ProblemLevel::Look => ("!", Look::Warning),
+        ProblemLevel::Error => ("✗", Look::Bad),
+        ProblemLevel::Warning => ("!", Look::Warning),
     };
     let head = format!("{mark} {summary}");
     if columns(&head) > width {
@@ -308,7 +308,7 @@ fn nothing(app: &App) -> String {
     match (app.tab, &app.tools_fault) {
         (Tab::Tools, Some(why)) => format!("no tools: {}", shown(why)),
         _ if !filter.is_empty() => format!("nothing has {:?} in it: Esc shows all", shown(filter)),
-        (Tab::Problems, _) => "all is well".to_owned(),
+        (Tab::Problems, _) => "no problems".to_owned(),
         (Tab::Tools, _) if app.tools.is_none() => "asking …".to_owned(),
         (Tab::Tools, _) => "no tools are known".to_owned(),
         _ => "there are none".to_owned(),

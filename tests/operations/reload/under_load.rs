@@ -201,7 +201,7 @@ fn what_its_upstream_is_allowed_and_what_others_are_told_ends_nothing() {
     let old = held.old.clone();
     let of_endpoints = servers.config("").to_string().replace(
         "path = \"/",
-        "legacy_errors = \"http\"\nlabel_requests = true\nlist_page_bytes_max = \"1MiB\"\n\
+        "legacy_errors = \"http\"\nprefix_elicitations = true\nlist_page_bytes_max = \"1MiB\"\n\
          instructions = \"Think.\"\npath = \"/",
     );
     let of_upstreams = [
@@ -209,7 +209,7 @@ fn what_its_upstream_is_allowed_and_what_others_are_told_ends_nothing() {
         "reply_timeout = \"41s\"",
         "list_ttl_min = \"1m\"",
         "stale_while_revalidate = \"1m\"",
-        "list_stale_max = \"2h\"",
+        "stale_if_error = \"2h\"",
         "trust_public_cache = true",
         "pins_age_max = \"2m\"",
     ];

@@ -43,7 +43,7 @@ impl<'c> EndpointRules<'c> {
         Ok(Self {
             endpoint,
             policy: Policy::new(&config.rules, &endpoint.path, &members)?,
-            naming: Naming::new(style, endpoint.accept_bare, &prefixes, &aliases, filter),
+            naming: Naming::new(style, endpoint.accept_unprefixed, &prefixes, &aliases, filter),
         })
     }
 

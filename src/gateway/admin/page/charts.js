@@ -1,7 +1,7 @@
 // Lines over time, and the shapes of states. Pure: descriptions of elements.
 
 const SHAPES = {
-  fit: ['circle', { cx: 6, cy: 6, r: 4 }],
+  ok: ['circle', { cx: 6, cy: 6, r: 4 }],
   warn: ['path', { d: 'M6 1 11.5 11H.5z' }],
   bad: ['path', { d: 'M1 1h10v10H1zM3.5 3.5l5 5m0-5-5 5' }],
   off: ['circle', { cx: 6, cy: 6, r: 3.5 }],

@@ -3,7 +3,7 @@
 function crumbs(kind, ...more) {
   return h(
     'nav.crumbs',
-    { 'aria-label': 'Where this is' },
+    { 'aria-label': 'Breadcrumb' },
     h('a', { href: '#/' }, 'Overview'),
     more.map((one) => [' / ', one]),
     ' / ',
@@ -49,14 +49,14 @@ function endpointDetails(view, path) {
     factSection('Since the start', [
       ...totals(endpoint),
       ['Names of tools', endpoint.names],
-      ['Who is let in', authWords(endpoint.auth)],
+      ['Authentication', authWords(endpoint.auth)],
     ]),
     reasons(endpoint),
   ];
 }
 
 const authWords = (auth) =>
-  auth && (and(list(auth).map((word) => shown(word, 40).replaceAll('_', ' '))) || 'everybody');
+  auth && (and(list(auth).map((word) => shown(word, 40).replaceAll('_', ' '))) || 'none');
 const reasons = (one) =>
   factSection(
     'Why calls failed',
@@ -119,8 +119,8 @@ function upstreamDetails(view, name) {
 // Without what every object has: the names come from elsewhere.
 const BREAKERS = {
   __proto__: null,
-  closed: ['fit', 'up'],
-  half_open: ['warn', 'trying'],
+  closed: ['ok', 'up'],
+  half_open: ['warn', 'half-open'],
   open: ['bad', 'out'],
 };
 
@@ -140,7 +140,7 @@ function replicaTable(view, replicas) {
       show: (row) => h('span.name', shown(row.address)),
     },
     {
-      label: 'Under way',
+      label: 'In flight',
       class: 'figure wide',
       of: (row) => row.in_flight,
       show: (row) => count(row.in_flight),
@@ -155,7 +155,7 @@ function replicaTable(view, replicas) {
   const rows = replicas.map((replica, at) => {
     const [level, word] =
       replica.resolved === false
-        ? ['bad', 'no address']
+        ? ['bad', 'unresolved']
         : (BREAKERS[replica.breaker] ?? ['off', shown(replica.breaker, 20)]);
     return { ...replica, key: `${at}`, state: { level, word } };
   });
@@ -163,7 +163,7 @@ function replicaTable(view, replicas) {
 }
 
 function upstreamFacts(one) {
-  const { children, bridge, pins, calls_at_once: gate } = one;
+  const { children, bridge, pins, concurrency: gate } = one;
   return [
     ...totals(one),
     ['Tools', number(one.tools) === null ? 'not known yet' : listWords(one, one.tools)],
@@ -171,19 +171,19 @@ function upstreamFacts(one) {
       Connections: 'connections',
       'Connects failed': 'connects_failed',
       Retries: 'retries',
-      'Breaker opened': 'breaker_openings',
+      'Circuit breaker opened': 'breaker_openings',
       'Sessions opened': 'sessions_opened',
       'Sessions lost': 'sessions_lost',
-      'Listening streams': 'listens',
+      'Subscription streams': 'subscription_streams',
     }),
     ...picked(children, { 'Programs running': 'running', Starts: 'starts', Crashes: 'crashes' }),
-    ...(gate ? [['Calls at once', `${count(gate.in_use)} of ${count(gate.max)}`]] : []),
-    ...picked(gate, { Waiting: 'waiting', 'Refused as too many': 'refused' }),
+    ...(gate ? [['Concurrent calls', `${count(gate.in_use)} of ${count(gate.max)}`]] : []),
+    ...picked(gate, { Waiting: 'waiting', 'Rejected (queue full)': 'refused' }),
     ...picked(bridge, {
       'Bridged requests': 'requests',
-      'Bridged rounds': 'rounds',
+      'Input requests': 'input_requests',
       'Bridge sessions': 'sessions',
-      Parked: 'parked',
+      'Suspended calls': 'suspended',
     }),
     ...picked(pins, { 'Pinned tools': 'pinned', 'Changed tools': 'changed', 'Not approved': 'new' }),
   ];
@@ -207,9 +207,9 @@ function toolDetails(view, upstream, name) {
     tool.description && h('p.description', shown(tool.description, 400)),
     toolBand(tool),
     factSection('What it is', [
-      ['Not offered', tool.left_out],
+      ['Excluded', tool.left_out],
       [
-        'Says of itself',
+        'Annotations',
         and([tool.read_only && 'reads only', tool.destructive && 'may destroy'].filter(Boolean)) || 'nothing',
       ],
       ['Definition', bytes(tool.definition_bytes)],
@@ -224,7 +224,7 @@ function toolDetails(view, upstream, name) {
       ],
     ]),
     factSection(
-      'What clients call it',
+      'Public names',
       list(tool.public)
         .slice(0, 40)
         .map((one) => [one.endpoint, h('code', shown(one.name))]),
@@ -247,7 +247,7 @@ function toolBand(tool) {
       number(tool.calls_per_s) ? `${rate(tool.calls_per_s)}/s` : 'since the start',
     ),
     measure('Failed', share(tool.errors, tool.calls), tool.errors ? count(tool.errors) : ''),
-    measure('Half are faster than', slowness(tool, 'p50_s'), ''),
-    measure('99 % are faster than', slowness(tool), ''),
+    measure('p50 latency', slowness(tool, 'p50_s'), ''),
+    measure('p99 latency', slowness(tool), ''),
   );
 }

@@ -1,5 +1,5 @@
 // What is wrong, worst first: the part of the page that is read first. What counts as wrong is the same as
-// for `trunkline status` (watch/trouble.rs). Pure.
+// for `trunkline status` (admin_client/problem.rs). Pure.
 
 const DAY_S = 86_400;
 const CERTIFICATE_WARN_S = 14 * DAY_S;
@@ -11,8 +11,8 @@ const FULL_SHARE = 0.9;
 const DRAINS = {
   __proto__: null,
   quiet: 'is about to stop; load balancers are told, new clients still come in',
-  closing: 'is about to stop: takes no new clients, finishes what is under way',
-  cut: 'stops: cuts off what is still under way',
+  closing: 'is about to stop: takes no new clients, finishes the calls in flight',
+  cut: 'stops: aborts the calls still in flight',
 };
 
 const link = (kind, ...names) => `#/${kind}/${names.map(encodeURIComponent).join('/')}`;
@@ -40,9 +40,9 @@ function findings(status, history, before, now_s) {
   return [...found.filter(({ level }) => level === 'bad'), ...found.filter(({ level }) => level === 'warn')];
 }
 
-function endpointFindings({ path, fit, upstreams }, history, troubled) {
+function endpointFindings({ path, healthy, upstreams }, history, troubled) {
   const about = { kind: 'endpoint', name: path, subject: path, href: link('endpoint', path) };
-  if (fit === false)
+  if (healthy === false)
     return [{ ...about, level: 'bad', word: 'down', text: 'none of its upstreams is up' }];
   if (list(upstreams).some((name) => troubled.has(name))) return [];
   return failing(about, history.endpoints.get(path), history.interval_s);
@@ -72,21 +72,21 @@ function upstreamFindings(upstream, history) {
   const found = [];
   const crashing = `its program keeps crashing, ${plural(upstream.children?.crashes, 'time')} so far`;
   if (upstream.children?.crash_loop)
-    found.push(upstream.fit === false ? bad('down', crashing) : warn('crashing', crashing));
-  else if (upstream.fit === false) found.push(bad('down', whyDown(upstream, replicas)));
+    found.push(upstream.healthy === false ? bad('down', crashing) : warn('crashing', crashing));
+  else if (upstream.healthy === false) found.push(bad('down', whyDown(upstream, replicas)));
   else if (out.length) {
     found.push(
       warn('degraded', `${count(out.length)} of ${plural(replicas.length, 'replica')} out: ${some(out)}`),
     );
   } else if (replicas.some(({ breaker }) => breaker === 'half_open'))
-    found.push(warn('trying', 'is being tried again after failures'));
-  if (upstream.fit !== false) found.push(...failing(about, history.upstreams.get(name), history.interval_s));
-  const waiting = number(upstream.calls_at_once?.waiting);
+    found.push(warn('half-open', 'is being probed after failures'));
+  if (upstream.healthy !== false) found.push(...failing(about, history.upstreams.get(name), history.interval_s));
+  const waiting = number(upstream.concurrency?.waiting);
   if (waiting > 0) {
     found.push(
       warn(
         'busy',
-        `${plural(waiting, 'call')} wait: ${count(upstream.calls_at_once.max)} at once is all it takes`,
+        `${plural(waiting, 'call')} wait: it takes ${count(upstream.concurrency.max)} at once`,
       ),
     );
   }
@@ -106,7 +106,7 @@ function whyDown({ connects_failed }, replicas) {
 function pinFindings(pins, bad, warn) {
   if (!pins) return [];
   if (pins.unreadable) return [bad('pins', 'its pins cannot be read')];
-  if (pins.unwritten) return [bad('pins', 'its pins cannot be written down')];
+  if (pins.unwritable) return [bad('pins', 'its pins cannot be written')];
   const which = list(pins.waiting).length ? `: ${some(pins.waiting)}` : '';
   if (pins.changed > 0)
     return [warn('pins', `${plural(pins.changed, 'tool')} changed since approval${which}`)];
@@ -136,21 +136,21 @@ function processFindings(status, now_s) {
     if (left > CERTIFICATE_WARN_S) continue;
     say(
       left < CERTIFICATE_BAD_S ? 'bad' : 'warn',
-      left > 0 ? 'ends soon' : 'expired',
+      left > 0 ? 'expires soon' : 'expired',
       shown(fileName(file), 60),
       `this certificate ${timeLeft(left)}`,
     );
   }
-  if (status.shared?.strangers > 0)
+  if (status.shared?.mismatched > 0)
     say(
       'warn',
-      'strangers',
+      'mismatch',
       'Shared store',
-      `${count(status.shared.strangers)} of another configuration or key`,
+      `${count(status.shared.mismatched)} with another session key`,
     );
   for (const { name, overflowed } of list(status.limits))
     if (overflowed > 0)
-      say('warn', 'limit', name, `${plural(overflowed, 'call')} of callers for whom there was no room`);
+      say('warn', 'limit', name, `${plural(overflowed, 'call')} counted together, beyond limiter_keys_max`);
   const { open, max } = status.connections ?? {};
   if (max > 0 && open >= max * FULL_SHARE)
     say(
@@ -201,7 +201,6 @@ function risen(status, before) {
   return found;
 }
 
-const verb = (n, one, many) => `${plural(n, 'thing')} ${n === 1 ? one : many}`;
 const firstLine = (text) => shown(String(text).split('\n')[0], 240);
 
 /** The one line that says it all. */
@@ -216,10 +215,8 @@ function headline(found, status) {
   ].filter(Boolean);
   if (parts.length)
     return { level: 'bad', text: `${and(parts)} ${endpoints + upstreams === 1 ? 'is' : 'are'} down` };
-  if (!found.length) return { level: 'fit', text: 'Everything is up' };
+  if (!found.length) return { level: 'ok', text: 'Everything is up' };
   const bad = found.filter((one) => one.level === 'bad').length;
-  const what = bad
-    ? verb(bad, 'is broken', 'are broken')
-    : verb(found.length, 'needs attention', 'need attention');
+  const what = bad ? plural(bad, 'problem') : plural(found.length, 'warning');
   return { level: bad ? 'bad' : 'warn', text: `All upstreams are up, ${what}` };
 }

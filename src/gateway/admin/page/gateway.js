@@ -44,7 +44,7 @@ function gatewayFacts({ status }) {
     'Shared store': shared
       ? [
           ['State', shared.connected ? 'connected' : 'not connected'],
-          ...picked(shared, { Gateways: 'replicas', 'Of other settings': 'strangers' }),
+          ...picked(shared, { Gateways: 'replicas', 'With another session key': 'mismatched' }),
         ]
       : [],
     Traces: picked(traces, {

@@ -109,10 +109,10 @@ function band(history, view) {
       now.errors ? `${count(now.errors)} of ${count(now.calls)}, ${span}` : span,
       { errors: history.errors_per_s },
     ),
-    measure('Half are faster than', latency(now.p50_s), peak(history.p50_s, latency), {
+    measure('p50 latency', latency(now.p50_s), peak(history.p50_s, latency), {
       slow: history.p50_s,
     }),
-    measure('99 % are faster than', latency(now.p99_s), peak(history.p99_s, latency), {
+    measure('p99 latency', latency(now.p99_s), peak(history.p99_s, latency), {
       slow: history.p99_s,
     }),
   );

@@ -37,7 +37,7 @@ function drawFrame() {
     : trouble
       ? ['bad', 'No answer']
       : status
-        ? ['fit', 'Live']
+        ? ['ok', 'Live']
         : ['off', 'Asking …'];
   render(pulse, badge(level, word));
   search.form.hidden = isLocked;
@@ -71,7 +71,7 @@ function viewOf({ status, history, past, answered_ms }) {
 }
 
 const ICONS = {
-  fit: ['M8 2a6 6 0 1 0 .1 0z', '2f9e5b'],
+  ok: ['M8 2a6 6 0 1 0 .1 0z', '2f9e5b'],
   warn: ['M8 1l7 13H1z', 'd98a00'],
   bad: ['M1 1h14v14H1z', 'd6362b'],
 };
@@ -81,7 +81,7 @@ function tellOutside({ found, status }) {
   const { level, text } = known.trouble
     ? { level: 'bad', text: known.trouble.message }
     : headline(found, status);
-  const title = level === 'fit' ? 'Trunkline' : `${text} – Trunkline`;
+  const title = level === 'ok' ? 'Trunkline' : `${text} – Trunkline`;
   if (document.title !== title) document.title = title;
   const icon = document.querySelector('link[rel=icon]');
   const [d, colour] = ICONS[level];

@@ -3,21 +3,21 @@
 const ROWS_SHOWN = { endpoints: 10, upstreams: 40 };
 
 /** What is wrong first; the rest as configured, so that rows stay where they are. */
-const LEVELS = { bad: 0, warn: 1, off: 2, fit: 2 };
+const LEVELS = { bad: 0, warn: 1, off: 2, ok: 2 };
 
 /** The state of one thing in a word, from what was found of it. */
-function standing(view, kind, name, isFit, fallback) {
+function standing(view, kind, name, isHealthy, fallback) {
   const worst = view.foundBy.get(`${kind} ${name}`);
   if (worst) return worst;
-  if (isFit === false) return { level: 'bad', word: 'down' };
-  return fallback ?? { level: 'fit', word: 'up' };
+  if (isHealthy === false) return { level: 'bad', word: 'down' };
+  return fallback ?? { level: 'ok', word: 'up' };
 }
 
-const endpointStanding = (view, { path, fit, upstreams }) => {
+const endpointStanding = (view, { path, healthy, upstreams }) => {
   const lost = list(upstreams).some((name) => view.foundBy.get(`upstream ${name}`)?.level === 'bad');
-  return standing(view, 'endpoint', path, fit, lost ? { level: 'warn', word: 'degraded' } : null);
+  return standing(view, 'endpoint', path, healthy, lost ? { level: 'warn', word: 'degraded' } : null);
 };
-const upstreamStanding = (view, { name, fit }) => standing(view, 'upstream', name, fit);
+const upstreamStanding = (view, { name, healthy }) => standing(view, 'upstream', name, healthy);
 
 const STATE = {
   label: 'State',

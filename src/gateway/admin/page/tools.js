@@ -149,10 +149,10 @@ function pages(total) {
     h(
       'button',
       { disabled: asked.offset === 0, onclick: go(Math.max(0, asked.offset - PAGE_ROWS)) },
-      '← Earlier',
+      '← Previous',
     ),
     h('span', `${count(asked.offset + 1)} to ${count(last)} of ${count(total)}`),
-    h('button', { disabled: last >= total, onclick: go(asked.offset + PAGE_ROWS) }, 'Later →'),
+    h('button', { disabled: last >= total, onclick: go(asked.offset + PAGE_ROWS) }, 'Next →'),
   );
 }
 

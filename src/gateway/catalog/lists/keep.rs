@@ -49,7 +49,7 @@ impl PartRequest {
         let part = Arc::new(ListPart {
             ttl,
             fresh_until,
-            stale_until: fresh_until + config.list_stale_max.max(config.stale_while_revalidate),
+            stale_until: fresh_until + config.stale_if_error.max(config.stale_while_revalidate),
             count,
             asked,
             content,
@@ -141,7 +141,7 @@ impl PartRequest {
     /// A list was not followed to its end.
     pub(super) fn note_cut(&self, hands: &FetchContext, cut: Truncation, is_new: bool) {
         let name = &self.upstream.config.name;
-        hands.state.metrics.lists.cut.with_label_values(&[name, cut.label()]).inc();
+        hands.state.metrics.lists.truncated.with_label_values(&[name, cut.label()]).inc();
         if is_new && self.upstream.listing.log.admits(Instant::now()) {
             let (list, reason) = (self.key.kind.method().label(), cut.label());
             tracing::warn!(

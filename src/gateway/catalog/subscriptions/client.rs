@@ -267,7 +267,7 @@ impl ClientSubscription {
 
     fn tell(&self, lists: Lists, updates: &Updates) -> Bytes {
         let mut events = BytesMut::new();
-        let counted = &self.state.metrics.subscriptions.notices;
+        let counted = &self.state.metrics.subscriptions.notifications;
         for index in lists.and(self.lists).indexes() {
             counted.lists()[index].inc();
             events.extend_from_slice(&data_event(Bytes::from(subscription::list_changed(&self.id, index))));

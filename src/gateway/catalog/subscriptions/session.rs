@@ -67,7 +67,7 @@ impl ListNews {
         }
         let (lists, _) = self.inbox.take();
         for index in lists.indexes() {
-            self.state.metrics.subscriptions.notices.lists()[index].inc();
+            self.state.metrics.subscriptions.notifications.lists()[index].inc();
         }
         lists
     }

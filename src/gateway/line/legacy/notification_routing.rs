@@ -90,7 +90,7 @@ pub(crate) fn in_reply(
             session.upstream.series.mismatched.inc();
             return Err(UpstreamError::Nonsense);
         }
-        session.upstream.series.withheld.inc();
+        session.upstream.series.unroutable.inc();
         tracing::debug!(
             upstream = session.upstream.config.name,
             "a message that belongs to nobody is withheld"
@@ -240,7 +240,7 @@ fn ask(
     });
     match put {
         Ok((message, public_id)) => {
-            session.upstream.series.questions.asked.inc();
+            session.upstream.series.questions.forwarded.inc();
             pending_answers::note(worker, session, &public_id);
             NotificationRouting::Mapped { message, question: Some(public_id) }
         }
@@ -312,7 +312,7 @@ fn name_asker(session: &InSession, asked: Asked, root: Value<'_>, edits: &mut Ve
         edits.push(Edit { span: context.span, with: Bytes::from_static(b"\"none\"") });
     }
     if asked == Asked::Elicitation
-        && session.endpoint.config.label_requests
+        && session.endpoint.config.prefix_elicitations
         && let Some(text) = text_of("message")
     {
         let start = text.span.start + 1;
@@ -340,7 +340,7 @@ fn withdraw(worker: &Worker, session: &InSession, message: &Bytes) -> Notificati
     if session.desk.take_question(&public_id).is_none() {
         return NotificationRouting::Withheld;
     }
-    session.upstream.series.questions.withdrawn.inc();
+    session.upstream.series.questions.cancelled.inc();
     let edit = Edit { span: id.span(), with: quote(&public_id).into() };
     NotificationRouting::Mapped { message: splice(message, &[edit]), question: None }
 }

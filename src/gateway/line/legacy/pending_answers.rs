@@ -14,7 +14,7 @@ use protocol::json::quote;
 
 /// Remembers when the answer is due.
 pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
-    let due = Instant::now() + session.upstream.config.request_timeout;
+    let due = Instant::now() + session.upstream.config.client_response_timeout;
     worker.owed.borrow_mut().push(PendingAnswer {
         public_id: public_id.into(),
         due,

@@ -88,7 +88,7 @@ async fn oust(
         };
         let closed = state.sessions.oust(&principal, Instant::now(), process_of)?;
         let children = processes.get(&*closed.0)?;
-        children.series().ousted.inc();
+        children.series().evicted.inc();
         tracing::debug!(upstream = &*closed.0, "the process of an idle session makes room for another");
         Some((closed, children.stop_time_max()))
     };

@@ -274,7 +274,7 @@ impl EventStream {
         let Some(session) = &self.session else { return Ok(None) };
         if self.has_answered {
             if event.data.as_ref().is_some_and(|data| !data.is_empty()) {
-                session.upstream.series.withheld.inc();
+                session.upstream.series.unroutable.inc();
             }
             return Ok(None);
         }

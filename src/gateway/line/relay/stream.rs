@@ -161,8 +161,8 @@ impl RelayedReply {
         mut plan: RelayPlan<'_>,
     ) -> Box<Self> {
         let (now, config) = (Instant::now(), &plan.upstream.config);
-        let answer_timeout = Some(config.answer_timeout).filter(|timeout| !timeout.is_zero());
-        let answer_by = answer_timeout.map(|timeout| now + timeout);
+        let stream_duration_max = Some(config.stream_duration_max).filter(|timeout| !timeout.is_zero());
+        let answer_by = stream_duration_max.map(|timeout| now + timeout);
         let deadline = now + config.stream_idle_timeout;
         let ties = ReplyGuards { answer_by, ..ReplyGuards::of(&mut plan, at_most(deadline, answer_by)) };
         let events = EventStream::new(plan, worker.limits().reply_bytes_max);

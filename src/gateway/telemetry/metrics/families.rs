@@ -48,7 +48,7 @@ metrics! {
         /// because there were too many.
         exchanges_detached: IntCounterVec["result"] = "trunkline_exchanges_detached_total";
         /// Calls that were still in flight when the drain was over.
-        drain_cut: IntCounter = "trunkline_drain_cut_calls_total";
+        drain_aborted: IntCounter = "trunkline_drain_aborted_calls_total";
     }
 }
 
@@ -65,7 +65,7 @@ metrics! {
         /// Client connections closed at once because a limit was reached, by limit.
         refused: IntCounterVec["limit"] = "trunkline_connections_refused_total";
         /// Client connections closed because the client was too slow or idle, by the timeout that expired.
-        cut: IntCounterVec["clock"] = "trunkline_connections_cut_total";
+        timed_out: IntCounterVec["timeout"] = "trunkline_connections_timed_out_total";
         /// TLS handshakes of clients, by result: full and resumed ones, and those that failed, timed out, were refused
         /// because of their address, or made room for others.
         handshakes: IntCounterVec["result"] = "trunkline_handshakes_total";
@@ -83,14 +83,14 @@ metrics! {
 label_values! {
     /// Requests of an upstream to clients.
     pub struct Questions["result"] {
-        /// Put to a client.
-        asked,
+        /// Sent to a client.
+        forwarded,
         /// Refused by the gateway: the client cannot take them, or owes too many answers.
         refused,
         /// Answered by a client.
         answered,
-        /// Withdrawn by the upstream.
-        withdrawn,
+        /// Cancelled by the upstream.
+        cancelled,
         /// Not answered in time.
         expired,
     }
@@ -146,9 +146,9 @@ metrics! {
         /// Legacy sessions that an upstream no longer knew.
         sessions_lost: IntCounter = "trunkline_upstream_sessions_lost_total";
         /// Requests of upstreams to clients, by result.
-        questions: Questions = "trunkline_upstream_questions_total";
+        questions: Questions = "trunkline_upstream_requests_to_clients_total";
         /// Messages of upstreams within sessions that could not be assigned to a client or a call.
-        withheld: IntCounter = "trunkline_upstream_messages_withheld_total";
+        unroutable: IntCounter = "trunkline_upstream_messages_unroutable_total";
         /// Notifications and responses within sessions that an upstream did not accept, by reason.
         messages_dropped: MessagesDropped = "trunkline_upstream_messages_dropped_total";
         /// Replies of upstreams whose id is not that of the request.
@@ -156,12 +156,12 @@ metrics! {
         /// Event streams that ended before the answer to their call and were resumed.
         resumed: IntCounter = "trunkline_upstream_streams_resumed_total";
         /// Acknowledged subscriptions of the gateway at upstreams, and streams in its own legacy sessions.
-        listens: IntGauge = "trunkline_upstream_listens";
+        subscription_streams: IntGauge = "trunkline_upstream_subscription_streams";
         /// Subscriptions and own streams at upstreams that were lost; their clients are told of all that may have changed.
-        listen_gaps: IntCounter = "trunkline_upstream_listen_gaps_total";
+        subscription_gaps: IntCounter = "trunkline_upstream_subscription_gaps_total";
         /// Resources and tasks that are left out of subscriptions, by reason: name (refused alone), `cut_off` (of clients of
         /// whose names many were refused), full (the upstream takes no more).
-        listen_names_refused: NamesRefused = "trunkline_upstream_listen_names_refused_total";
+        subscription_names_refused: NamesRefused = "trunkline_upstream_subscription_names_refused_total";
         /// Lists fetched from upstreams, by result; all pages of a list count once.
         list_fetches: ByResult = "trunkline_list_fetches_total";
         /// Sessions that the gateway opened to fetch lists and closed to make room for another.
@@ -198,13 +198,13 @@ metrics! {
         /// Starts of child processes, by result.
         starts: ByResult = "trunkline_child_starts_total";
         /// Child processes of idle sessions that were ended to make room for another.
-        ousted: IntCounter = "trunkline_children_ousted_total";
+        evicted: IntCounter = "trunkline_child_evictions_total";
         /// Child processes that ended on their own, or had to be killed.
         crashes: IntCounter = "trunkline_child_crashes_total";
         /// 1 while child processes end before they answer anything, and are restarted with pauses.
         crash_loop: IntGauge = "trunkline_child_crash_loop";
         /// Lines of child processes that are not messages, or answer no request.
-        garbage: IntCounter = "trunkline_child_garbage_lines_total";
+        invalid_lines: IntCounter = "trunkline_child_invalid_lines_total";
         /// Lines that child processes wrote to standard error and that were left out of the log.
         stderr_dropped: IntCounter = "trunkline_child_stderr_lines_dropped_total";
     }
@@ -256,13 +256,13 @@ metrics! {
         /// Requests of clients that speak the other era than the upstream, by the era of the client.
         requests: ByClientEra = "trunkline_bridge_requests_total";
         /// Requests for input by upstreams during bridged calls, by the era of the client.
-        rounds: ByClientEra = "trunkline_bridge_rounds_total";
+        input_requests: ByClientEra = "trunkline_bridge_input_requests_total";
         /// Sessions kept for bridged calls, by the era of the client.
         sessions: ByClientEra<IntGauge> = "trunkline_bridge_sessions";
         /// Calls of modern clients that are suspended until the client answers a legacy upstream's request.
-        suspended: IntGauge = "trunkline_bridge_parked_calls";
+        suspended: IntGauge = "trunkline_bridge_suspended_calls";
         /// Suspended calls, by result: resumed, expired, lost, refused, rejected.
-        suspensions: Suspensions = "trunkline_bridge_parks_total";
+        suspensions: Suspensions = "trunkline_bridge_suspensions_total";
     }
 }
 
@@ -325,8 +325,8 @@ metrics! {
 }
 
 label_values! {
-    /// Change notices, by what has changed.
-    pub struct Notices["kind"] {
+    /// Change notifications, by what has changed.
+    pub struct Notifications["kind"] {
         /// A list of tools.
         tools_list,
         /// A list of prompts.
@@ -340,7 +340,7 @@ label_values! {
     }
 }
 
-impl Notices {
+impl Notifications {
     /// Lists by their index: tools, prompts, resources.
     pub fn lists(&self) -> [&IntCounter; 3] {
         [&self.tools_list, &self.prompts_list, &self.resources_list]
@@ -356,7 +356,7 @@ metrics! {
         /// Open streams of HTTP+SSE clients.
         sse_streams: IntGauge = "trunkline_sse_streams";
         /// Change notifications delivered to clients, by kind.
-        notices: Notices = "trunkline_notices_total";
+        notifications: Notifications = "trunkline_notifications_total";
     }
 }
 
@@ -385,7 +385,7 @@ metrics! {
         /// Lists answered without this upstream, because it failed or was late.
         partial: IntCounterVec["upstream"] = "trunkline_lists_partial_total";
         /// Truncated lists of an upstream, by reason.
-        cut: IntCounterVec["upstream", "reason"] = "trunkline_lists_cut_total";
+        truncated: IntCounterVec["upstream", "reason"] = "trunkline_lists_truncated_total";
         /// Tools left out because of invalid x-mcp-header annotations, counted when their list changes.
         tools_excluded: IntCounterVec["upstream"] = "trunkline_tools_excluded_total";
         /// Entries of lists left out because they have a duplicate member, counted when their list changes.
@@ -409,7 +409,7 @@ label_values! {
         /// 1 while what was kept cannot be read.
         unreadable,
         /// 1 while what is pinned cannot be written down.
-        unwritten,
+        unwritable,
     }
 }
 
@@ -417,7 +417,7 @@ metrics! {
     /// The pinned definitions of one upstream.
     pub struct PinSeries["upstream"] {
         /// Tools by their pins: pinned, with an approved definition; changed, with a new definition that waits for approval;
-        /// new, without an approved one; unreadable and unwritten, 1 while the file cannot be read or written.
+        /// new, without an approved one; unreadable and unwritable, 1 while the file cannot be read or written.
         states: PinStates<IntGauge> = "trunkline_pins";
         /// Definitions of tools that were not approved when first seen; each counts once while it is remembered.
         changes: IntCounter = "trunkline_pin_changes_total";
@@ -478,7 +478,7 @@ label_values! {
     /// Why an operation on what replicas share failed.
     pub struct SharedFailures["reason"] {
         /// There is no connection.
-        away,
+        disconnected,
         /// The server did not answer in time.
         timeout,
         /// The server refused.
@@ -493,13 +493,13 @@ metrics! {
         connected: IntGauge = "trunkline_shared_connected";
         /// Replicas of the gateway that share the Redis, including this one.
         replicas: IntGauge = "trunkline_shared_replicas";
-        /// Replicas that seal session ids with a key that this one does not have.
-        strangers: IntGauge = "trunkline_shared_strangers";
+        /// Replicas of the gateway whose session key this one does not have.
+        mismatched: IntGauge = "trunkline_shared_mismatched_replicas";
         /// Time of successful operations in the shared Redis.
         duration: Histogram = "trunkline_shared_operation_duration_seconds" in REDIS_BUCKETS_S;
         /// Changes that could not be sent to the other replicas.
         lost: IntCounter = "trunkline_shared_lost_total";
-        /// Failed operations in the shared Redis, by reason: away, without a connection; timeout; refused.
+        /// Failed operations in the shared Redis, by reason: disconnected, timeout, refused.
         failures: SharedFailures = "trunkline_shared_failures_total";
     }
 }
@@ -531,7 +531,7 @@ metrics! {
         config_current: IntGauge = "trunkline_config_last_load_successful";
         /// When the configuration in force was loaded, in seconds since 1970.
         config_loaded_at: IntGauge = "trunkline_config_last_success_timestamp_seconds";
-        /// Requests to the admin listener that were refused, by reason: token, origin, host, form; `crowded_out` for connections
+        /// Requests to the admin listener that were refused, by reason: token, origin, host, form; `evicted` for connections
         /// that made room for others.
         admin_refused: IntCounterVec["reason"] = "trunkline_admin_requests_refused_total";
         /// Spans of traced calls, by result: exported; rejected by the collector; failed to be sent; dropped because the queue

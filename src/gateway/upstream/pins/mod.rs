@@ -253,8 +253,8 @@ impl Pins {
     }
 
     /// Whether what is pinned cannot be written down, for operators.
-    pub(crate) fn set_unwritten(&self, is_unwritten: bool) {
-        self.series.states.unwritten.set(i64::from(is_unwritten));
+    pub(crate) fn set_unwritable(&self, is_unwritable: bool) {
+        self.series.states.unwritable.set(i64::from(is_unwritable));
     }
 
     pub(crate) fn text(&self) -> String {

@@ -229,7 +229,7 @@ impl Children {
     }
 
     fn note_garbage(&self, line: &[u8]) {
-        self.series.garbage.inc();
+        self.series.invalid_lines.inc();
         if let Some(left_out) = self.paces.lock().garbage.next(Instant::now()) {
             let (upstream, line) = (&self.name, clean(line));
             tracing::warn!(

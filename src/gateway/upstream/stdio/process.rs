@@ -215,7 +215,7 @@ fn take(children: &Children, read_half: &mut ReadHalf, line: &Bytes) {
     match taken {
         Disposition::Delivered => {}
         Disposition::Unasked => {
-            children.series.garbage.inc();
+            children.series.invalid_lines.inc();
             tracing::debug!(upstream = children.name, "a message of a child process belongs to nobody");
         }
         Disposition::Garbage => children.note_garbage(line),

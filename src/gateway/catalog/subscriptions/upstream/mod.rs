@@ -417,7 +417,7 @@ impl Carrier {
             self.failures = 0;
         }
         let upstream = &self.feed.upstream;
-        upstream.series.listen_gaps.inc();
+        upstream.series.subscription_gaps.inc();
         match ended {
             StreamEnd::Gracefully => {
                 tracing::debug!(upstream = upstream.config.name, "upstream ended a subscription");

@@ -116,7 +116,7 @@ pub(super) async fn open(
     };
     let acknowledged = timeout_at(deadline.into(), acknowledged).await;
     let acknowledged = acknowledged.unwrap_or(Err(SubscribeError::Failed(UpstreamError::TimedOut)))?;
-    let counted = GaugeGuard::new(&upstream.series.listens);
+    let counted = GaugeGuard::new(&upstream.series.subscription_streams);
     Ok((SubscriptionStream { id, since: Instant::now(), reader, _counted: counted }, acknowledged))
 }
 

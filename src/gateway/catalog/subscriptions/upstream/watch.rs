@@ -204,7 +204,10 @@ impl ResourceWatch {
             }
             GetResult::Doubtful => return self.doubt(upstream, session).await,
         };
-        let standing = StandingStreamGauge { upstream, _counted: GaugeGuard::new(&upstream.series.listens) };
+        let standing = StandingStreamGauge {
+            upstream,
+            _counted: GaugeGuard::new(&upstream.series.subscription_streams),
+        };
         tracing::debug!(upstream = upstream.config.name, has_gap = self.has_gap, "hearing of changes");
         self.was_open = true;
         let since = Instant::now();
@@ -338,7 +341,7 @@ impl ResourceWatch {
 
     fn lost(&mut self) {
         self.has_gap = true;
-        self.feed.upstream.series.listen_gaps.inc();
+        self.feed.upstream.series.subscription_gaps.inc();
     }
 
     fn log(&self, error: &UpstreamError) {

@@ -162,7 +162,7 @@ impl Feed {
     /// Adds a client; returns its key.
     pub(crate) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[WantedName<'_>]) -> u32 {
         let now = Instant::now();
-        let refused = &self.upstream.series.listen_names_refused;
+        let refused = &self.upstream.series.subscription_names_refused;
         let mut shared = self.shared();
         let uris = names.iter().filter(|name| !name.is_task).count();
         shared.joined += 1;

@@ -90,7 +90,7 @@ impl Feed {
 
     /// The upstream refuses this name, even alone. If that cuts off who asked for it, its other names are refused, too.
     pub(crate) fn refuse_name(&self, suspect: &Suspect, until: Instant, now: Instant) {
-        let counted = &self.upstream.series.listen_names_refused;
+        let counted = &self.upstream.series.subscription_names_refused;
         let name = &self.upstream.config.name;
         let mut shared = self.shared();
         counted.name.inc();
@@ -134,7 +134,7 @@ impl Feed {
                 refused += u64::from(is_wanted);
             }
         });
-        self.upstream.series.listen_names_refused.full.inc_by(refused);
+        self.upstream.series.subscription_names_refused.full.inc_by(refused);
         shared.wake_waiting();
     }
 }

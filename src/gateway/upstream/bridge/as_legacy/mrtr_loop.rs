@@ -138,7 +138,8 @@ impl MrtrLoop {
                 MrtrStage::Waiting(waiting) => {
                     let interval = (self.call.upstream.config.stream_idle_timeout / 3)
                         .clamp(Duration::from_millis(1), COMMENT_INTERVAL_MAX);
-                    let until = waiting.since + self.call.upstream.config.request_timeout + LATE_PATIENCE;
+                    let until =
+                        waiting.since + self.call.upstream.config.client_response_timeout + LATE_PATIENCE;
                     tokio::select! {
                         answer = waiting.next() => {
                             if let Some(next) = self.take_answer(answer)? {
@@ -244,9 +245,9 @@ impl MrtrLoop {
     /// The server wants to know more.
     fn ask_client(&mut self, input: Input) -> Result<Option<MrtrEvent>, UpstreamError> {
         let (upstream, session) = (&self.call.upstream, &self.call.session);
-        upstream.bridge.series.rounds.legacy.inc();
+        upstream.bridge.series.input_requests.legacy.inc();
         self.rounds += 1;
-        if self.rounds > upstream.config.bridge.rounds_max {
+        if self.rounds > upstream.config.bridge.input_requests_max {
             return Err(UpstreamError::TooManyRounds);
         }
         if input.state.as_ref().is_some_and(|state| state.len() > upstream.config.bridge.state_bytes_max) {

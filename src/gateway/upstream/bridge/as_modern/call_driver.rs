@@ -334,7 +334,7 @@ impl CallDriver<'_> {
         let (client, upstream) = (&self.session.server.client, self.session.server.upstream());
         let bounds = &upstream.config.bridge;
         self.rounds += 1;
-        if self.rounds > bounds.rounds_max {
+        if self.rounds > bounds.input_requests_max {
             reply.fail(UpstreamError::TooManyRounds);
             return Some(CallEnd::Spoilt);
         }
@@ -352,13 +352,13 @@ impl CallDriver<'_> {
             upstream.bridge.as_modern.suspended.enter(bounds, whose, self.session.own_commands.clone());
         let Ok((number, state)) = entered else {
             parks.refused.inc();
-            reply.fail(UpstreamError::TooManyParked);
+            reply.fail(UpstreamError::TooManySuspended);
             return Some(CallEnd::Spoilt);
         };
         let message = self.questions.input_required(&reply.call.id, &state);
         self.suspension =
-            Some(Suspension::new(&upstream.bridge, number, Instant::now() + bounds.park_timeout));
-        upstream.bridge.series.rounds.modern.inc();
+            Some(Suspension::new(&upstream.bridge, number, Instant::now() + bounds.suspended_call_timeout));
+        upstream.bridge.series.input_requests.modern.inc();
         if !reply.finish(CallAnswer { status: StatusCode::OK, message }) {
             return Some(self.unpark());
         }

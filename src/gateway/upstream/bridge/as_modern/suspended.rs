@@ -64,13 +64,14 @@ impl SuspendedCalls {
         let mut table = self.table.lock();
         let of_principal = table.of_principal.get(principal).copied().unwrap_or_default();
         // Nobody knows whether those without credentials are one or many.
-        let is_one_too_many = !principal.is_empty() && of_principal >= bounds.parked_per_principal_max;
-        if table.calls.len() >= bounds.parked_max || is_one_too_many {
+        let is_one_too_many =
+            !principal.is_empty() && of_principal >= bounds.suspended_calls_per_principal_max;
+        if table.calls.len() >= bounds.suspended_calls_max || is_one_too_many {
             return Err(TooMany);
         }
         table.next += 1;
         let parked = table.next;
-        let expires_s = now_s().saturating_add(bounds.park_timeout.as_secs() + 1);
+        let expires_s = now_s().saturating_add(bounds.suspended_call_timeout.as_secs() + 1);
         let state = self.seal.seal(RequestState { parked, expires_s, binding }).ok_or(TooMany)?;
         *table.of_principal.entry(Arc::clone(principal)).or_default() += 1;
         table.calls.insert(parked, SuspendedEntry { binding, principal: Arc::clone(principal), commands });
@@ -170,16 +171,16 @@ mod tests {
         Binding::of(whose, &Bytes::from_static(CALL), (&mut Scratch::default(), 16)).expect("a message")
     }
 
-    fn bounds(parked_max: usize, parked_per_principal_max: usize) -> config::Bridge {
+    fn bounds(suspended_calls_max: usize, suspended_calls_per_principal_max: usize) -> config::Bridge {
         config::Bridge {
             is_on: true,
-            rounds_max: 1,
+            input_requests_max: 1,
             state_bytes_max: 1,
             sessions_max: 1,
             session_idle_timeout: Duration::ZERO,
-            parked_max,
-            parked_per_principal_max,
-            park_timeout: Duration::from_mins(1),
+            suspended_calls_max,
+            suspended_calls_per_principal_max,
+            suspended_call_timeout: Duration::from_mins(1),
         }
     }
 
