@@ -87,6 +87,22 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
+/// A period as people say it.
+pub fn period(seconds: f64) -> String {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole seconds, and saturating"
+    )]
+    let whole = seconds.max(0.0) as u64;
+    if seconds < 60.0 { latency(Some(seconds)) } else { span(whole) }
+}
+
+/// Counts with what they are of: `3 open, 12 345 failed`.
+pub fn counts<const N: usize>(counts: [(u64, &str); N]) -> String {
+    counts.map(|(number, what)| format!("{} {what}", count(number))).join(", ")
+}
+
 /// `one` thing or several `many`, with how many.
 pub fn number_of(number: u64, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{} {many}", count(number)) }

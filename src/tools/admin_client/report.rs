@@ -23,6 +23,17 @@ const PROBLEM_COLUMNS: usize = 400;
 /// Problems, unless all are asked for.
 const PROBLEMS: usize = 20;
 
+/// What tables say of traffic: heads, and whether they are of numbers.
+const TRAFFIC: &[(&str, bool)] = &[
+    ("STATE", false),
+    ("CALLS/S", true),
+    ("ERRORS/S", true),
+    ("P99", true),
+    ("CALLS", true),
+    ("TOOLS", true),
+    ("ERAS", false),
+];
+
 /// What a report is made of.
 #[derive(Debug)]
 pub struct StatusReport<'a> {
@@ -138,72 +149,41 @@ impl StatusReport<'_> {
     fn endpoints(&self, text: &mut String) {
         let mut all: Vec<&EndpointState> = self.status.endpoints.iter().collect();
         all.sort_by_key(|endpoint| endpoint.healthy != Some(false));
-        let most = self.most(ROWS);
-        let mut table = ReportTable::new(&[
-            ("ENDPOINT", false),
-            ("STATE", false),
-            ("CALLS/S", true),
-            ("ERRORS/S", true),
-            ("P99", true),
-            ("CALLS", true),
-            ("TOOLS", true),
-            ("ERAS", false),
-            ("UPSTREAMS", false),
-        ]);
-        for endpoint in all.iter().take(most) {
-            let Figures { recent, calls, .. } = &endpoint.figures;
-            table.row(vec![
-                cell(&endpoint.path),
-                state(endpoint.healthy),
-                cell(&rate(recent.calls_per_s)),
-                cell(&rate(recent.errors_per_s)),
-                cell(&latency(recent.p99_s)),
-                cell(&known_count(*calls)),
-                cell(&known_count(endpoint.tools)),
-                cell(&endpoint.eras.join("+")),
-                cell(&endpoint.upstreams.join(" ")),
-            ]);
-        }
-        table.write(text);
-        left_out(text, all.len().saturating_sub(most));
+        let row = |endpoint: &EndpointState| {
+            let EndpointState { path, healthy, figures, tools, eras, upstreams, .. } = endpoint;
+            server_row(path, *healthy, figures, *tools, eras, vec![cell(&upstreams.join(" "))])
+        };
+        self.servers(text, ["ENDPOINT", "UPSTREAMS"], all, row);
     }
 
     fn upstreams(&self, text: &mut String) {
         let mut all: Vec<&UpstreamState> = self.status.upstreams.iter().collect();
-        let most = self.most(ROWS);
         let busy = |upstream: &UpstreamState| upstream.figures.recent.calls_per_s.unwrap_or_default();
-        if all.len() > most {
+        if all.len() > self.most(ROWS) {
             all.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
         }
         all.sort_by_key(|upstream| upstream.healthy != Some(false));
-        let mut table = ReportTable::new(&[
-            ("UPSTREAM", false),
-            ("STATE", false),
-            ("CALLS/S", true),
-            ("ERRORS/S", true),
-            ("P99", true),
-            ("CALLS", true),
-            ("TOOLS", true),
-            ("ERAS", false),
-            ("TRANSPORT", false),
-            ("REPLICAS", false),
-        ]);
-        for upstream in all.iter().take(most) {
-            let Figures { recent, calls, .. } = &upstream.figures;
-            table.row(vec![
-                cell(&upstream.name),
-                state(upstream.healthy),
-                cell(&rate(recent.calls_per_s)),
-                cell(&rate(recent.errors_per_s)),
-                cell(&latency(recent.p99_s)),
-                cell(&known_count(*calls)),
-                cell(&known_count(upstream.tools)),
-                cell(&upstream.eras.join("+")),
-                cell(&upstream.transport),
-                cell(&replicas(upstream)),
-            ]);
-        }
-        table.write(text);
+        let row = |upstream: &UpstreamState| {
+            let UpstreamState { name, healthy, figures, tools, eras, transport, .. } = upstream;
+            let more = vec![cell(transport), cell(&replicas(upstream))];
+            server_row(name, *healthy, figures, *tools, eras, more)
+        };
+        self.servers(text, ["UPSTREAM", "TRANSPORT", "REPLICAS"], all, row);
+    }
+
+    /// A table with these heads before and behind those of the traffic.
+    fn servers<T, const N: usize>(
+        &self,
+        text: &mut String,
+        heads: [&str; N],
+        all: Vec<&T>,
+        row: impl Fn(&T) -> Vec<ReportCell>,
+    ) {
+        let heads = heads.map(|head| (head, false));
+        let (first, last) = heads.split_at(1);
+        let most = self.most(ROWS);
+        let rows = all.iter().take(most).map(|one| row(one)).collect();
+        table(text, &[first, TRAFFIC, last].concat(), rows);
         left_out(text, all.len().saturating_sub(most));
     }
 
@@ -279,45 +259,46 @@ fn cell(text: &str) -> ReportCell {
     ReportCell { text: fit(&shown(text), NAME_COLUMNS).into_owned(), style: Style::new() }
 }
 
-/// A table whose columns are as wide as they must be.
-struct ReportTable<'a> {
-    heads: &'a [(&'a str, bool)],
-    rows: Vec<Vec<ReportCell>>,
+fn server_row(
+    name: &str,
+    healthy: Option<bool>,
+    figures: &Figures,
+    tools: Option<u64>,
+    eras: &[String],
+    more: Vec<ReportCell>,
+) -> Vec<ReportCell> {
+    let Figures { recent, calls, .. } = figures;
+    let mut cells = vec![
+        cell(name),
+        state(healthy),
+        cell(&rate(recent.calls_per_s)),
+        cell(&rate(recent.errors_per_s)),
+        cell(&latency(recent.p99_s)),
+        cell(&known_count(*calls)),
+        cell(&known_count(tools)),
+        cell(&eras.join("+")),
+    ];
+    cells.extend(more);
+    cells
 }
 
-impl<'a> ReportTable<'a> {
-    fn new(heads: &'a [(&'a str, bool)]) -> Self {
-        Self { heads, rows: Vec::new() }
+/// A table whose columns are as wide as they must be.
+fn table(text: &mut String, heads: &[(&str, bool)], mut rows: Vec<Vec<ReportCell>>) {
+    if rows.is_empty() {
+        return;
     }
-
-    fn row(&mut self, cells: Vec<ReportCell>) {
-        self.rows.push(cells);
-    }
-
-    fn write(self, text: &mut String) {
-        if self.rows.is_empty() {
-            return;
-        }
-        let heads = self
-            .heads
-            .iter()
-            .map(|(head, _)| ReportCell { text: (*head).to_owned(), style: STRONG })
-            .collect();
-        let rows: Vec<Vec<ReportCell>> = std::iter::once(heads).chain(self.rows).collect();
-        let width =
-            |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| columns(&cell.text)).max();
-        let widths: Vec<usize> = (0..self.heads.len()).map(|at| width(at).unwrap_or_default()).collect();
-        text.push('\n');
-        for row in &rows {
-            let last = row.len().saturating_sub(1);
-            for (at, (cell, ((_, is_number), width))) in
-                row.iter().zip(self.heads.iter().zip(&widths)).enumerate()
-            {
-                // Nothing stands behind the last one.
-                let width = if at == last && !is_number { 0 } else { *width };
-                text.push_str(&painted(cell.style, padded(&cell.text, width, *is_number)));
-                text.push_str(if at == last { "\n" } else { "  " });
-            }
+    let head = |(head, _): &(&str, bool)| ReportCell { text: (*head).to_owned(), style: STRONG };
+    rows.insert(0, heads.iter().map(head).collect());
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| columns(&cell.text)).max();
+    let widths: Vec<usize> = (0..heads.len()).map(|at| width(at).unwrap_or_default()).collect();
+    text.push('\n');
+    for row in &rows {
+        let last = row.len().saturating_sub(1);
+        for (at, (cell, ((_, is_number), width))) in row.iter().zip(heads.iter().zip(&widths)).enumerate() {
+            // Nothing stands behind the last one.
+            let width = if at == last && !is_number { 0 } else { *width };
+            text.push_str(&painted(cell.style, padded(&cell.text, width, *is_number)));
+            text.push_str(if at == last { "\n" } else { "  " });
         }
     }
 }

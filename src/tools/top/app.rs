@@ -1,12 +1,12 @@
 //! What is looked at: keys and answers in, what to draw and to ask for out. No clock, no terminal.
 
 use status::{History, Status, ToolState, ToolsPage, ToolsQuery, ToolsSort};
-use std::borrow::Cow;
 
-use super::feed::News;
+use super::feed::{News, WantedTools};
 use super::key::{Key, KeyInput};
 use super::listing;
-use super::table::{Column, Row, sort};
+use super::tab::{ListView, Tab, TabView};
+use super::table::sort;
 use super::view::Layout;
 use crate::admin_client::problem::{Problem, problems};
 
@@ -18,8 +18,6 @@ const PAGE: usize = 200;
 const ROWS_MAX: usize = 1_000_000_000;
 /// Where pages of tools begin: at a multiple of this.
 const PAGE_STEP: usize = 50;
-/// Tools in the view of an upstream.
-const NOTABLE_TOOLS: usize = 20;
 
 /// What to do beside drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,63 +30,6 @@ pub(super) enum Effect {
     Suspend,
 }
 
-/// What there is to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tab {
-    Upstreams,
-    Endpoints,
-    Tools,
-    Limits,
-    Problems,
-    Gateway,
-}
-
-impl Tab {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Upstreams, Self::Endpoints, Self::Tools, Self::Limits, Self::Problems, Self::Gateway];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Upstreams => "Upstreams",
-            Self::Endpoints => "Endpoints",
-            Self::Tools => "Tools",
-            Self::Limits => "Limits",
-            Self::Problems => "Problems",
-            Self::Gateway => "Gateway",
-        }
-    }
-
-    fn at(self) -> usize {
-        Self::ALL.iter().position(|tab| *tab == self).unwrap_or_default()
-    }
-
-    fn columns(self) -> &'static [Column] {
-        match self {
-            Self::Upstreams => listing::UPSTREAMS,
-            Self::Endpoints => listing::ENDPOINTS,
-            Self::Tools => listing::TOOLS,
-            Self::Limits => listing::LIMITS,
-            Self::Problems => listing::PROBLEMS,
-            Self::Gateway => &[],
-        }
-    }
-}
-
-/// How a table is looked at.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TabView {
-    /// The row that is chosen.
-    pub(super) cursor: usize,
-    /// The first row that is shown.
-    pub(super) top: usize,
-    /// The column that it is sorted by; `None`: as it comes.
-    pub(super) by: Option<usize>,
-    pub(super) is_reversed: bool,
-    pub(super) filter: String,
-    /// What the chosen row is about, so that it stays chosen wherever it moves to; `None` at the top.
-    chosen: Option<String>,
-}
-
 /// One thing that is shown in full.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Subject {
@@ -97,46 +38,6 @@ pub(super) enum Subject {
     Tool(Box<ToolState>),
     Limit(String),
     Problem(Problem),
-}
-
-/// The tools that are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum WantedTools {
-    /// Those of the table.
-    Page(ToolsQuery),
-    /// Some of the upstream that is shown in full.
-    OfUpstream(String),
-}
-
-impl WantedTools {
-    /// The question as the gateway understands it.
-    pub(super) fn query(&self) -> Cow<'_, ToolsQuery> {
-        match self {
-            Self::Page(query) => Cow::Borrowed(query),
-            Self::OfUpstream(name) => Cow::Owned(ToolsQuery {
-                upstream: Some(name.clone()),
-                count: NOTABLE_TOOLS,
-                ..ToolsQuery::default()
-            }),
-        }
-    }
-}
-
-/// A table.
-#[derive(Debug)]
-pub(super) struct ListView {
-    pub(super) columns: &'static [Column],
-    pub(super) rows: Vec<Row>,
-    /// Which row of all the first one is.
-    pub(super) first: usize,
-    /// How many there are, wherever they are.
-    pub(super) total: usize,
-}
-
-impl ListView {
-    pub(super) fn row(&self, at: usize) -> Option<&Row> {
-        self.rows.get(at.checked_sub(self.first)?)
-    }
 }
 
 /// Everything that is looked at.

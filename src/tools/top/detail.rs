@@ -2,27 +2,26 @@
 
 use std::cmp::Reverse;
 
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use status::{
-    Certificate, EndpointState, Figures, Lines, Listener, PublicName, ToolState, ToolsPage, UpstreamState,
+    Certificate, EndpointState, Figures, Lines, Listener, PublicName, Status, ToolState, ToolsPage,
+    UpstreamState,
 };
 
 use super::app::{App, Subject};
-use super::listing::{fitness, period, says, state};
+use super::listing::{fitness, says, state};
 use super::palette::{Look, Palette};
-use super::spark::curve;
+use super::spark::highest;
 use super::table::padded;
-use super::text::{NAMES, NARROW, Text};
+use super::text::{NAMES, NARROW, Text, labelled, time_of};
 use crate::admin_client::figures::{
-    UNKNOWN, bytes, count, known_bytes, known_count, latency, number_of, rate, share, span,
+    UNKNOWN, bytes, count, counts, known_bytes, known_count, latency, period, rate, share, span,
 };
 use crate::admin_client::problem::{Problem, ProblemLevel};
 use protocol::text::{columns, shown};
 
 /// Kinds of errors.
 const REASONS: usize = 8;
-/// Rows of a curve.
-const CURVE_ROWS: usize = 3;
 /// Columns of a curve.
 const CURVE_COLUMNS: usize = 60;
 
@@ -104,58 +103,46 @@ impl Text {
         self.fact("transport", &either(&upstream.transport));
         let list = upstream.list_bytes.map(|size| format!(", {} long", bytes(size))).unwrap_or_default();
         self.fact("tools", &format!("{}{list}", known_count(upstream.tools)));
-        self.fact(
-            "connections",
-            &format!(
-                "{} open, {} failed; {}, circuit breaker opened {}",
-                count(upstream.connections),
-                count(upstream.connects_failed),
-                number_of(upstream.retries, "retry", "retries"),
-                number_of(upstream.breaker_openings, "time", "times")
-            ),
-        );
-        self.fact(
-            "sessions",
-            &format!(
-                "{} opened, {} lost; {} for subscriptions",
-                count(upstream.sessions_opened),
-                count(upstream.sessions_lost),
-                number_of(upstream.subscription_streams, "stream", "streams")
-            ),
-        );
-        if let Some(bound) = &upstream.concurrency {
-            let said = format!(
-                "{} of {} in use, {} waiting, {} refused",
-                count(bound.in_use),
-                count(bound.max),
-                count(bound.waiting),
-                count(bound.refused)
+        let open = [
+            (upstream.connections, "open"),
+            (upstream.connects_failed, "failed"),
+            (upstream.retries, "retries"),
+            (upstream.breaker_openings, "circuit-breaker openings"),
+        ];
+        self.fact("connections", &counts(open));
+        let sessions = [
+            (upstream.sessions_opened, "opened"),
+            (upstream.sessions_lost, "lost"),
+            (upstream.subscription_streams, "subscription streams"),
+        ];
+        self.fact("sessions", &counts(sessions));
+        if let Some(calls) = &upstream.concurrency {
+            let rest = counts([(calls.waiting, "waiting"), (calls.refused, "refused")]);
+            self.fact(
+                "concurrency",
+                &format!("{} of {} in use, {rest}", count(calls.in_use), count(calls.max)),
             );
-            self.fact("concurrency", &said);
         }
         if let Some(children) = &upstream.children {
             let looping = if children.crash_loop { ", in a crash loop" } else { "" };
-            let said = format!(
-                "{} running, started {}, crashed {}{looping}",
-                count(children.running),
-                number_of(children.starts, "time", "times"),
-                number_of(children.crashes, "time", "times")
-            );
-            self.fact("processes", &said);
+            let said =
+                [(children.running, "running"), (children.starts, "starts"), (children.crashes, "crashes")];
+            self.fact("processes", &(counts(said) + looping));
         }
         if let Some(bridge) = &upstream.bridge {
-            let said = format!(
-                "{} requests of the other era, {} requests for input, {} sessions, {} suspended calls",
-                count(bridge.requests),
-                count(bridge.input_requests),
-                count(bridge.sessions),
-                count(bridge.suspended)
-            );
-            self.fact("bridge", &said);
+            let said = [
+                (bridge.requests, "requests of the other era"),
+                (bridge.input_requests, "requests for input"),
+                (bridge.sessions, "sessions"),
+                (bridge.suspended, "suspended calls"),
+            ];
+            self.fact("bridge", &counts(said));
         }
         if let Some(pins) = &upstream.pins {
-            let said = format!("{} pinned, {} changed, {} new", pins.pinned, pins.changed, pins.new);
-            self.fact("pins", &said);
+            self.fact(
+                "pins",
+                &counts([(pins.pinned, "pinned"), (pins.changed, "changed"), (pins.new, "new")]),
+            );
             if !pins.waiting.is_empty() {
                 self.fact("", &pins.waiting.join(", "));
             }
@@ -175,13 +162,8 @@ impl Text {
                 (_, "closed") => ("● up", Look::Good),
                 _ => ("?", Look::Faint),
             };
-            let said = format!(
-                "{}  {} in flight, {} answered",
-                shown(&replica.address),
-                count(replica.in_flight),
-                count(replica.answered)
-            );
-            self.marked(word, look, &said);
+            let calls = counts([(replica.in_flight, "in flight"), (replica.answered, "answered")]);
+            self.marked(word, look, &format!("{}  {calls}", shown(&replica.address)));
         }
     }
 
@@ -190,8 +172,7 @@ impl Text {
             return;
         }
         self.heading("tools, most called first (t shows all)");
-        let width = page.tools.iter().map(|tool| columns(&shown(&tool.name))).max().unwrap_or_default();
-        let width = width.clamp(8, (self.width / 2).max(8));
+        let width = self.name_columns(page.tools.iter().map(|tool| &tool.name));
         for tool in &page.tools {
             let name = padded(&shown(&tool.name), width, false);
             let said = format!(
@@ -217,8 +198,7 @@ impl Text {
         self.blank();
         self.door(endpoint);
         self.heading("upstreams");
-        let width = endpoint.upstreams.iter().map(|name| columns(&shown(name))).max().unwrap_or_default();
-        let width = width.clamp(8, (self.width / 2).max(8));
+        let width = self.name_columns(endpoint.upstreams.iter());
         for name in &endpoint.upstreams {
             let upstream = app.status.upstream(name);
             let (word, look, _) = upstream.map_or(("?", Look::Faint, 0.0), state);
@@ -295,10 +275,8 @@ impl Text {
         let time = limit.period_s.map_or_else(|| UNKNOWN.to_owned(), period);
         self.fact("bound", &format!("{} calls in {time}", count(limit.calls)));
         self.fact("counted", if limit.shared { "for all gateways together" } else { "by this gateway" });
-        self.fact(
-            "callers",
-            &format!("{}, {} calls beyond limiter_keys_max", count(limit.keys), count(limit.overflowed)),
-        );
+        let callers = [(limit.keys, "told apart"), (limit.overflowed, "calls beyond limiter_keys_max")];
+        self.fact("callers", &counts(callers));
         self.fact("refused", &format!("{} calls", count(limit.refused)));
     }
 
@@ -314,47 +292,29 @@ impl Text {
         self.reload(app);
         self.blank();
         self.figures(&status.calls);
-        let sessions = &status.sessions;
-        self.fact(
-            "sessions",
-            &format!(
-                "{} of clients, {} with upstreams",
-                count(sessions.live),
-                count(sessions.upstream_sessions)
-            ),
-        );
-        self.fact(
-            "streams",
-            &format!(
-                "{} to clients, {} of HTTP+SSE, {} from upstreams; {} subscriptions",
-                count(sessions.streams),
-                count(sessions.sse_streams),
-                count(sessions.upstream_streams),
-                count(sessions.subscriptions)
-            ),
-        );
-        let cache = &status.cache;
-        self.fact(
-            "cache",
-            &format!(
-                "{}: {} hits, {} stale, {} misses, {} errors",
-                bytes(cache.bytes),
-                count(cache.hits),
-                count(cache.stale),
-                count(cache.misses),
-                count(cache.errors)
-            ),
-        );
+        let Status { sessions, cache, .. } = status;
+        let open = [(sessions.live, "of clients"), (sessions.upstream_sessions, "with upstreams")];
+        self.fact("sessions", &counts(open));
+        let streams = [
+            (sessions.streams, "to clients"),
+            (sessions.sse_streams, "of HTTP+SSE"),
+            (sessions.upstream_streams, "from upstreams"),
+            (sessions.subscriptions, "subscriptions"),
+        ];
+        self.fact("streams", &counts(streams));
+        let lists = [
+            (cache.hits, "hits"),
+            (cache.stale, "stale"),
+            (cache.misses, "misses"),
+            (cache.errors, "errors"),
+        ];
+        self.fact("cache", &format!("{}: {}", bytes(cache.bytes), counts(lists)));
         if let Some(shared) = &status.shared {
-            let (word, look) = if shared.connected {
-                ("● connected", Look::Good)
-            } else {
-                ("✗ not connected", Look::Bad)
-            };
+            let connected = ("● connected", Look::Good);
+            let (word, look) = if shared.connected { connected } else { ("✗ not connected", Look::Bad) };
             self.fact_in("shared state", word, look);
-            let said =
-                format!("{} gateways, {} with another session key", shared.replicas, shared.mismatched);
-            self.fact("", &said);
+            let said = [(shared.replicas, "gateways"), (shared.mismatched, "with another session key")];
+            self.fact("", &counts(said));
         }
         if let Some(traces) = status.traces.as_ref().filter(|traces| traces.lost() > 0) {
             self.fact("traces", &format!("{} spans lost", count(traces.lost())));
@@ -421,24 +381,18 @@ impl Text {
 
     fn curves(&mut self, lines: Option<&Lines>, interval_s: Option<f64>) {
         let Some(lines) = lines.filter(|lines| lines.calls_per_s.len() > 1) else { return };
-        let wide = self.width.saturating_sub(NAMES + 1).min(CURVE_COLUMNS).min(lines.calls_per_s.len());
         if self.width < NARROW {
             return;
         }
-        let over = interval_s.map(|interval| interval * f64::from(u32::try_from(wide).unwrap_or_default()));
+        let wide = (self.width - NAMES - 1).min(CURVE_COLUMNS).min(lines.calls_per_s.len());
         for (name, values, say) in [
             ("calls/s", &lines.calls_per_s, &rate as &dyn Fn(Option<f64>) -> String),
             ("p99", &lines.p99_s, &latency),
         ] {
-            let highest = values.iter().flatten().copied().fold(0.0, f64::max);
-            let over = over.map(|over| format!("in {}", period(over))).unwrap_or_default();
-            let labels = [name.to_owned(), format!("≤ {}", say(Some(highest))), over];
+            let labels = [name.to_owned(), format!("≤ {}", say(highest(values))), time_of(wide, interval_s)];
+            let labels = labels.map(|label| (label, Look::Faint));
             self.blank();
-            for (label, line) in labels.iter().zip(curve(values, wide, CURVE_ROWS)) {
-                let label = Span::styled(padded(label, NAMES, false), self.palette.style(Look::Faint));
-                let line = Span::styled(line, self.palette.style(Look::Curve));
-                self.lines.push(Line::from(vec![label, Span::raw(" "), line]));
-            }
+            self.lines.extend(labelled(labels, NAMES, values, wide, self.palette).map(Line::from_iter));
         }
     }
 
@@ -457,6 +411,12 @@ impl Text {
         if let Some(advice) = &problem.advice {
             self.fact_in("", &format!("→ {advice}"), Look::Use);
         }
+    }
+
+    /// Columns of names that stand below each other.
+    fn name_columns<'n>(&self, names: impl Iterator<Item = &'n String>) -> usize {
+        let widest = names.map(|name| columns(&shown(name))).max().unwrap_or_default();
+        widest.clamp(8, (self.width / 2).max(8))
     }
 
     fn gone(&mut self, what: &str) {

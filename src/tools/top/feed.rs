@@ -1,17 +1,43 @@
 //! Asks the admin listener: for the state every few seconds, for its history when there is more of it, and for tools as
 //! soon as others are looked at.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use status::{History, Status, ToolsPage};
+use status::{History, Status, ToolsPage, ToolsQuery};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::app::WantedTools;
 use crate::admin_client::client::{AdminClient, AdminError};
 
 /// How soon a gateway that is gone is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Tools in the view of an upstream.
+const NOTABLE_TOOLS: usize = 20;
+
+/// The tools that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WantedTools {
+    /// Those of the table.
+    Page(ToolsQuery),
+    /// Some of the upstream that is shown in full.
+    OfUpstream(String),
+}
+
+impl WantedTools {
+    /// The question as the gateway understands it.
+    pub(super) fn query(&self) -> Cow<'_, ToolsQuery> {
+        match self {
+            Self::Page(query) => Cow::Borrowed(query),
+            Self::OfUpstream(name) => Cow::Owned(ToolsQuery {
+                upstream: Some(name.clone()),
+                count: NOTABLE_TOOLS,
+                ..ToolsQuery::default()
+            }),
+        }
+    }
+}
 
 /// What was found out.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use status::{EndpointState, Figures, History, Lines, Status, ToolState, ToolsSor
 use super::palette::Look;
 use super::table::{By, Column, ColumnKind, Row, TableCell};
 use crate::admin_client::figures::{
-    UNKNOWN, bytes, count, known_bytes, known_count, latency, rate, share, span,
+    UNKNOWN, bytes, count, known_bytes, known_count, latency, period, rate, share,
 };
 use crate::admin_client::problem::{Problem, ProblemLevel};
 use crate::admin_client::report::replicas;
@@ -85,25 +85,14 @@ pub(super) fn tools_column(sort: ToolsSort) -> usize {
 pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec<Row> {
     let fits = |upstream: &&UpstreamState| is_in(filter, &upstream.name);
     let row = |upstream: &UpstreamState| {
-        let (word, look, rank) = state(upstream);
-        let figures = &upstream.figures;
-        let cells = vec![
-            state_cell(word, look, rank, figures),
-            name(&upstream.name),
-            rate_cell(figures.recent.calls_per_s),
-            curve(history.upstreams.get(&upstream.name)),
-            bad_rate(figures.recent.errors_per_s),
-            latency_cell(figures.recent.p50_s),
-            latency_cell(figures.recent.p99_s),
-            count_cell(figures.calls),
-            count_cell(figures.errors),
-            count_cell(upstream.tools),
+        let UpstreamState { name, figures, tools, .. } = upstream;
+        let more = [
             count_cell(Some(upstream.in_flight())),
             words(&replicas(upstream)),
             words(&upstream.eras.join("+")),
             words(&upstream.transport),
         ];
-        Row { id: upstream.name.clone(), cells }
+        server_row(name, state(upstream), figures, history.upstreams.get(name), *tools, more)
     };
     status.upstreams.iter().filter(fits).map(row).collect()
 }
@@ -114,25 +103,39 @@ pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec
         is_in(filter, &endpoint.path) || endpoint.upstreams.iter().any(|name| is_in(filter, name))
     };
     let row = |endpoint: &EndpointState| {
-        let (word, look, rank) = fitness(endpoint.healthy);
-        let figures = &endpoint.figures;
-        let cells = vec![
-            state_cell(word, look, rank, figures),
-            name(&endpoint.path),
-            rate_cell(figures.recent.calls_per_s),
-            curve(history.endpoints.get(&endpoint.path)),
-            bad_rate(figures.recent.errors_per_s),
-            latency_cell(figures.recent.p50_s),
-            latency_cell(figures.recent.p99_s),
-            count_cell(figures.calls),
-            count_cell(figures.errors),
-            count_cell(endpoint.tools),
-            words(&endpoint.eras.join("+")),
-            words(&endpoint.upstreams.join(" ")),
-        ];
-        Row { id: endpoint.path.clone(), cells }
+        let EndpointState { path, healthy, figures, tools, .. } = endpoint;
+        let more = [words(&endpoint.eras.join("+")), words(&endpoint.upstreams.join(" "))];
+        server_row(path, fitness(*healthy), figures, history.endpoints.get(path), *tools, more)
     };
     status.endpoints.iter().filter(fits).map(row).collect()
+}
+
+/// What is equally healthy is in the order of how busy it is.
+fn server_row<const N: usize>(
+    id: &str,
+    (word, look, rank): (&str, Look, f64),
+    figures: &Figures,
+    lines: Option<&Lines>,
+    tools: Option<u64>,
+    more: [(TableCell, By); N],
+) -> Row {
+    let Figures { recent, calls, errors, .. } = figures;
+    let busy = recent.calls_per_s.unwrap_or_default().clamp(0.0, 1e12);
+    let curve = lines.map(|lines| lines.calls_per_s.0.clone()).unwrap_or_default();
+    let mut cells = vec![
+        (TableCell::Text(word.to_owned(), look), By::Number(rank * 1e13 + busy)),
+        name(id),
+        rate_cell(recent.calls_per_s, Look::Plain),
+        (TableCell::Curve(curve), By::Number(0.0)),
+        rate_cell(recent.errors_per_s, Look::Bad),
+        latency_cell(recent.p50_s),
+        latency_cell(recent.p99_s),
+        count_cell(*calls),
+        count_cell(*errors),
+        count_cell(tools),
+    ];
+    cells.extend(more);
+    Row { id: id.to_owned(), cells }
 }
 
 /// These tools.
@@ -147,7 +150,7 @@ pub(super) fn tools(tools: &[ToolState]) -> Vec<Row> {
         let cells = vec![
             name(&tool.name),
             name(&tool.upstream),
-            rate_cell(tool.calls_per_s),
+            rate_cell(tool.calls_per_s, Look::Plain),
             latency_cell(tool.p50_s),
             latency_cell(tool.p99_s),
             count_cell(tool.calls),
@@ -243,17 +246,6 @@ pub(super) fn fitness(fit: Option<bool>) -> (&'static str, Look, f64) {
     }
 }
 
-/// A period as people say it.
-pub(super) fn period(seconds: f64) -> String {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "whole seconds, and saturating"
-    )]
-    let whole = seconds.max(0.0) as u64;
-    if seconds < 60.0 { latency(Some(seconds)) } else { span(whole) }
-}
-
 fn bound(id: &str, what: &str, now: Option<u64>, waiting: Option<u64>, refused: u64, of: &str) -> Row {
     let refused_look = if refused > 0 { Look::Warning } else { Look::Plain };
     let cells = vec![
@@ -271,12 +263,6 @@ fn is_in(filter: &str, text: &str) -> bool {
     filter.is_empty() || text.to_lowercase().contains(&filter.to_lowercase())
 }
 
-/// What is equally fit is in the order of how busy it is.
-fn state_cell(word: &str, look: Look, rank: f64, figures: &Figures) -> (TableCell, By) {
-    let busy = figures.recent.calls_per_s.unwrap_or_default().clamp(0.0, 1e12);
-    (TableCell::Text(word.to_owned(), look), By::Number(rank * 1e13 + busy))
-}
-
 fn name(text: &str) -> (TableCell, By) {
     (TableCell::text(text), By::Text(text.to_lowercase()))
 }
@@ -285,13 +271,9 @@ fn words(text: &str) -> (TableCell, By) {
     (TableCell::text(text), By::Text(text.to_owned()))
 }
 
-fn rate_cell(per_s: Option<f64>) -> (TableCell, By) {
-    let look = if per_s.is_some_and(|rate| rate > 0.0) { Look::Plain } else { Look::Faint };
-    (TableCell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
-}
-
-fn bad_rate(per_s: Option<f64>) -> (TableCell, By) {
-    let look = if per_s.is_some_and(|rate| rate > 0.0) { Look::Bad } else { Look::Faint };
+/// `look` is that of a rate that is not zero.
+fn rate_cell(per_s: Option<f64>, look: Look) -> (TableCell, By) {
+    let look = if per_s.is_some_and(|rate| rate > 0.0) { look } else { Look::Faint };
     (TableCell::Text(rate(per_s), look), By::Number(per_s.unwrap_or(-1.0)))
 }
 
@@ -310,48 +292,28 @@ fn by_count(count: u64) -> By {
     By::Number(count as f64)
 }
 
-fn curve(lines: Option<&Lines>) -> (TableCell, By) {
-    (TableCell::Curve(lines.map(|lines| lines.calls_per_s.0.clone()).unwrap_or_default()), By::Number(0.0))
-}
-
 const fn text(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
     Column { head, least, most, is_number: false, rank, is_sortable: true, kind: ColumnKind::Other }
 }
 
 const fn mark(head: &'static str, most: usize) -> Column {
-    Column { head, least: 1, most, is_number: false, rank: 0, is_sortable: true, kind: ColumnKind::Mark }
+    Column { kind: ColumnKind::Mark, ..text(head, 1, most, 0) }
 }
 
 const fn name_column(head: &'static str, most: usize) -> Column {
-    Column { head, least: 8, most, is_number: false, rank: 0, is_sortable: true, kind: ColumnKind::Name }
+    Column { kind: ColumnKind::Name, ..text(head, 8, most, 0) }
 }
 
 const fn plain(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
-    Column { head, least, most, is_number: false, rank, is_sortable: false, kind: ColumnKind::Other }
+    Column { is_sortable: false, ..text(head, least, most, rank) }
 }
 
 const fn number(head: &'static str, width: usize, rank: u8) -> Column {
-    Column {
-        head,
-        least: width,
-        most: width,
-        is_number: true,
-        rank,
-        is_sortable: true,
-        kind: ColumnKind::Other,
-    }
+    Column { is_number: true, ..text(head, width, width, rank) }
 }
 
 const fn plain_number(head: &'static str, width: usize, rank: u8) -> Column {
-    Column {
-        head,
-        least: width,
-        most: width,
-        is_number: true,
-        rank,
-        is_sortable: false,
-        kind: ColumnKind::Other,
-    }
+    Column { is_sortable: false, ..number(head, width, rank) }
 }
 
 /// Sizes are part of what is known of the cache.

@@ -6,6 +6,7 @@
 //! | `screen.rs` | the terminal: taken over, drawn on, given back |
 //! | `key.rs` | keys |
 //! | `app.rs` | what is looked at: keys and answers in, what to draw and to ask for out |
+//! | `tab.rs` | the tabs, and how the table of each is looked at |
 //! | `table.rs`, `listing.rs` | tables that fit into any width; what is in them |
 //! | `detail.rs`, `text.rs` | one thing in full; lines that fit into any width |
 //! | `view.rs` | the whole screen |
@@ -23,6 +24,7 @@ mod listing;
 mod palette;
 mod screen;
 mod spark;
+mod tab;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,8 +39,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::app::{App, Effect, WantedTools};
-use self::feed::{Feed, News};
+use self::app::{App, Effect};
+use self::feed::{Feed, News, WantedTools};
 use self::key::KeyInput;
 use self::palette::Palette;
 use self::screen::Screen;

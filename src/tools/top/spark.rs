@@ -9,13 +9,18 @@ const ZERO: char = '▁';
 /// The latest `columns` values as `rows` lines, top line first. The highest value fills all rows.
 pub(super) fn curve(values: &[Option<f64>], columns: usize, rows: usize) -> Vec<String> {
     let latest = &values[values.len().saturating_sub(columns)..];
-    let highest = latest.iter().flatten().copied().fold(0.0, f64::max);
+    let highest = highest(latest).unwrap_or_default();
     let space = columns - latest.len();
     let line = |from_bottom: usize| {
         let mark = |value: &Option<f64>| value.map_or(GAP, |value| mark(value, highest, from_bottom, rows));
         std::iter::repeat_n(GAP, space).chain(latest.iter().map(mark)).collect()
     };
     (0..rows).rev().map(line).collect()
+}
+
+/// The highest value.
+pub(super) fn highest(values: &[Option<f64>]) -> Option<f64> {
+    Some(values.iter().flatten().copied().fold(0.0, f64::max))
 }
 
 fn mark(value: f64, highest: f64, from_bottom: usize, rows: usize) -> char {

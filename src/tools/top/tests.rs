@@ -6,10 +6,11 @@ use ratatui::backend::TestBackend;
 use serde_json::{Value, json};
 use status::{History, Object, Status, ToolsPage};
 
-use super::app::{App, Effect, Tab};
+use super::app::{App, Effect};
 use super::feed::News;
 use super::key::{Key, KeyInput};
 use super::palette::Palette;
+use super::tab::Tab;
 use super::view;
 
 fn read<T: Object>(answer: &Value) -> T {

@@ -3,7 +3,9 @@
 use ratatui::text::{Line, Span};
 
 use super::palette::{Look, Palette};
+use super::spark::curve;
 use super::table::padded;
+use crate::admin_client::figures::period;
 use protocol::text::{fit, shown, wrapped};
 
 /// Columns of names.
@@ -65,6 +67,26 @@ impl Text {
         let style = self.palette.style(look);
         self.lines.extend(lines_of(text, self.width).into_iter().map(|line| Line::styled(line, style)));
     }
+}
+
+/// A curve with a label of so many columns before each of its rows.
+pub(super) fn labelled<const ROWS: usize>(
+    labels: [(String, Look); ROWS],
+    label_columns: usize,
+    values: &[Option<f64>],
+    columns: usize,
+    palette: Palette,
+) -> impl Iterator<Item = [Span<'static>; 3]> {
+    labels.into_iter().zip(curve(values, columns, ROWS)).map(move |((label, look), line)| {
+        let label = Span::styled(padded(&label, label_columns, false), palette.style(look));
+        [label, Span::raw(" "), Span::styled(line, palette.style(Look::Curve))]
+    })
+}
+
+/// The time that so many values are of.
+pub(super) fn time_of(values: usize, interval_s: Option<f64>) -> String {
+    let seconds = |interval_s: f64| interval_s * f64::from(u32::try_from(values).unwrap_or_default());
+    interval_s.map(|interval_s| format!("in {}", period(seconds(interval_s)))).unwrap_or_default()
 }
 
 /// A stranger's text in lines of at most so many columns; at least one.

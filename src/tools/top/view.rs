@@ -5,10 +5,12 @@ use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::app::{App, Tab};
+use super::app::App;
 use super::palette::{Look, Palette};
-use super::spark::curve;
-use super::table::{padded, plan};
+use super::spark::{curve, highest};
+use super::tab::Tab;
+use super::table::plan;
+use super::text::{labelled, time_of};
 use super::{detail, listing};
 use crate::admin_client::figures::{count, known_count, latency, rate, span};
 use crate::admin_client::problem::{ProblemLevel, summary};
@@ -170,29 +172,18 @@ fn curves(app: &App, width: usize, palette: Palette) -> Vec<Line<'static>> {
     let all = &app.history.all;
     let errors = if recent.errors_per_s.is_some_and(|rate| rate > 0.0) { Look::Bad } else { Look::Faint };
     let half = width / 2;
-    let block = |labels: [(String, Look); 4], values: &[Option<f64>]| {
-        let wide = half.saturating_sub(LABEL + 3).min(CURVE_COLUMNS);
-        let lines = curve(values, wide, usize::from(CURVE_ROWS));
-        let rows = labels.into_iter().zip(lines).map(|((label, look), line)| {
-            let fill = half.saturating_sub(LABEL + 1 + wide);
-            vec![
-                Span::styled(padded(&label, LABEL, false), palette.style(look)),
-                Span::raw(" "),
-                Span::styled(line, palette.style(Look::Curve)),
-                Span::raw(" ".repeat(fill)),
-            ]
-        });
-        rows.collect::<Vec<_>>()
+    let wide = half.saturating_sub(LABEL + 3).min(CURVE_COLUMNS);
+    let block = |labels: [(String, Look); CURVE_ROWS as usize], values: &[Option<f64>]| {
+        let fill = Span::raw(" ".repeat(half.saturating_sub(LABEL + 1 + wide)));
+        let rows = labelled(labels, LABEL, values, wide, palette);
+        rows.map(|row| [&row[..], std::slice::from_ref(&fill)].concat()).collect::<Vec<_>>()
     };
-    let highest = |values: &[Option<f64>]| values.iter().flatten().copied().fold(0.0, f64::max);
-    let points = all.calls_per_s.len().min(half.saturating_sub(LABEL + 3)).min(CURVE_COLUMNS);
-    let over = app.history.interval_s.map(|s| s * f64::from(u32::try_from(points).unwrap_or_default()));
-    let over = over.map(|over| format!("in {}", listing::period(over))).unwrap_or_default();
+    let over = time_of(all.calls_per_s.len().min(wide), app.history.interval_s);
     let left = block(
         [
             (format!("{} calls/s", rate(recent.calls_per_s)), Look::Strong),
             (format!("{} errors/s", rate(recent.errors_per_s)), errors),
-            (format!("≤ {}", rate(Some(highest(&all.calls_per_s)))), Look::Faint),
+            (format!("≤ {}", rate(highest(&all.calls_per_s))), Look::Faint),
             (over.clone(), Look::Faint),
         ],
         &all.calls_per_s,
@@ -201,7 +192,7 @@ fn curves(app: &App, width: usize, palette: Palette) -> Vec<Line<'static>> {
         [
             (format!("p99 {}", latency(recent.p99_s)), Look::Strong),
             (format!("p50 {}", latency(recent.p50_s)), Look::Plain),
-            (format!("≤ {}", latency(Some(highest(&all.p99_s)))), Look::Faint),
+            (format!("≤ {}", latency(highest(&all.p99_s))), Look::Faint),
             (over, Look::Faint),
         ],
         &all.p99_s,
