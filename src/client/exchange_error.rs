@@ -55,7 +55,7 @@ impl From<HttpError> for ExchangeError {
     fn from(error: HttpError) -> Self {
         match error {
             HttpError::Unreachable(why) => Self::Unreachable(why),
-            HttpError::ConnectTimedOut(_) => Self::Unreachable(error.to_string()),
+            HttpError::Url | HttpError::ConnectTimedOut(_) => Self::Unreachable(error.to_string()),
             HttpError::Tls(fault) => Self::Tls(fault),
             HttpError::Reset => Self::Reset,
             HttpError::TimedOut => Self::TimedOut,

@@ -2,7 +2,6 @@
 //! `[upstream.NAME.oauth]`, and which headers of clients are handed on.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
@@ -169,7 +168,7 @@ texts! {
         let url = server_url(text)?;
         checked(
             text,
-            url.is_tls || is_loopback(&url.host),
+            url.is_tls || url.is_loopback(),
             "secrets are sent there: write a URL that begins with `https://`",
         )
     };
@@ -357,13 +356,8 @@ pub(super) fn check_urls(urls: &[Url], credentials: &Credentials, table: Table<'
     let span = findings.span(table, "url").or_else(|| findings.span(table, "urls"));
     if let Some(span) = span
         && has_secret
-        && urls.iter().any(|url| !url.is_tls && !is_loopback(&url.host))
+        && urls.iter().any(|url| !url.is_tls && !url.is_loopback())
     {
         findings.warning(span, "credentials are sent over the network in clear text: use `https://`");
     }
-}
-
-fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

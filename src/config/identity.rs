@@ -3,7 +3,6 @@
 //! Whether an issuer's keys can be had is not known here: a file is read, and a URL fetched, by the gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use http::Uri;
@@ -16,7 +15,9 @@ use super::table::Table;
 use super::text::{
     AbsolutePath, Audience, Fault, Glob, GroupName, KeyName, Scope, checked, is_plain, is_scope, texts,
 };
+use super::url::server_url;
 use super::value::{DAY_MS, MINUTE_MS, Period, SECOND_MS, choice};
+use protocol::canonical::Hash;
 
 /// SHA-256 of nothing: a key that an empty credential would match.
 const SHA256_OF_EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -197,7 +198,7 @@ fn key_digest(text: &str) -> Result<[u8; 32], Fault> {
     if text.eq_ignore_ascii_case(SHA256_OF_EMPTY) {
         return Err("the digest of nothing: `trunkline key NAME` makes a key and its entry".into());
     }
-    decode_hex(text).ok_or_else(|| {
+    text.parse().map(Hash::bytes).map_err(|_| {
         "not a SHA-256 in 64 hexadecimal digits: `trunkline key NAME` makes a key and its entry".into()
     })
 }
@@ -213,32 +214,10 @@ fn key_source(keys: KeySourceKeys, table: Table<'_>, findings: &mut Findings) ->
     keys.jwks_url.map_or_else(file, KeySource::Url)
 }
 
-fn decode_hex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        let high = char::from(pair[0]).to_digit(16)?;
-        let low = char::from(pair[1]).to_digit(16)?;
-        *byte = u8::try_from(high * 16 + low).ok()?;
-    }
-    Some(bytes)
-}
-
 /// Keys that somebody on the way could change would let anybody in.
 fn jwks_url(text: &str) -> Result<Uri, Fault> {
-    let is_safe = |uri: &Uri| {
-        let host = uri.host().unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-        match uri.scheme_str() {
-            Some("https") => !host.is_empty(),
-            Some("http") => is_loopback,
-            _ => false,
-        }
-    };
-    let uri = text.parse().ok().filter(|uri| is_safe(uri) && !text.contains(['@', '#']));
+    let is_safe = server_url(text).is_ok_and(|url| url.is_tls || url.is_loopback());
+    let uri = text.parse().ok().filter(|_| is_safe && !text.contains(['@', '#']));
     uri.ok_or_else(|| {
         "not a URL to fetch keys from: write `https://host/path`, or `http` on a loopback address, without user and \
          fragment"

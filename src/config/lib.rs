@@ -59,7 +59,7 @@ mod value;
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
-use sha2::{Digest as _, Sha256};
+use protocol::canonical::Hash;
 use toml::de::DeTable;
 
 use self::findings::Findings;
@@ -184,8 +184,7 @@ pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let Some(config) = config.filter(|_| errors.is_empty()) else { return Err(ConfigErrors::new(errors)) };
     warnings.sort_by_key(|warning| warning.span.start);
     warnings.extend(secret::clear_keys(text));
-    let digest = Sha256::digest(text).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    Ok(Config { warnings, digest, ..config })
+    Ok(Config { warnings, digest: Hash::of(text).to_string(), ..config })
 }
 
 /// The first error of each line. What follows is mostly its echo, and so is all that follows an unclosed bracket.

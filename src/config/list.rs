@@ -33,6 +33,14 @@ pub struct OneOrMany<V>(PhantomData<V>);
 #[derive(Debug)]
 pub struct Map<V>(PhantomData<V>);
 
+/// Reads every element, whatever is wrong with the others.
+fn each<V: Value, All: FromIterator<V::Out>>(elements: &[Node<'_>], findings: &mut Findings) -> Option<All> {
+    findings.is_element = true;
+    let values: Vec<_> = elements.iter().map(|element| V::read(element, findings)).collect();
+    findings.is_element = false;
+    values.into_iter().collect()
+}
+
 impl<V: Value> Value for Option<V> {
     type Out = Option<V::Out>;
 
@@ -69,10 +77,7 @@ impl<V: Value, const MIN: usize, All: FromIterator<V::Out>> Value for List<V, MI
             findings.error(node.span(), format!("`{key}` is empty: name at least one{or_none}"));
             return None;
         }
-        findings.is_element = true;
-        let values: Vec<_> = elements.iter().map(|element| V::read(element, findings)).collect();
-        findings.is_element = false;
-        values.into_iter().collect()
+        each::<V, All>(elements, findings)
     }
 
     fn schema(definitions: &mut Definitions) -> Json {
@@ -113,10 +118,7 @@ impl<V: Value, const MIN: usize> Value for Tables<V, MIN> {
             findings.error(node.span(), format!("expected [{}], followed by its keys", findings.heading()));
             return None;
         };
-        findings.is_element = true;
-        let tables: Vec<_> = elements.iter().map(|element| V::read(element, findings)).collect();
-        findings.is_element = false;
-        tables.into_iter().collect()
+        each::<V, _>(elements, findings)
     }
 
     fn absent(_: &mut Findings) -> Option<Self::Out> {

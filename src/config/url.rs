@@ -1,5 +1,7 @@
 //! The URLs of upstreams.
 
+use std::net::IpAddr;
+
 use super::text::{Fault, texts};
 
 /// Where a replica is: an `http` or `https` URL in parts.
@@ -20,6 +22,14 @@ pub struct Url {
 texts! {
     /// The URL of a server that is called.
     pub ServerUrl -> Url, "^[Hh][Tt][Tt][Pp][Ss]?://[^@#]+$", |text: &str| server_url(text).map_err(Fault::from);
+}
+
+impl Url {
+    /// Whether what is sent there stays on this machine.
+    pub(super) fn is_loopback(&self) -> bool {
+        let is_loopback = |address: IpAddr| address.is_loopback();
+        self.host.eq_ignore_ascii_case("localhost") || self.host.parse().is_ok_and(is_loopback)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,9 +23,6 @@ pub(super) const MINUTE_MS: u64 = 60 * SECOND_MS;
 pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub(super) const DAY_MS: u64 = 24 * HOUR_MS;
 
-const DURATION_UNITS_MS: [(&str, u64); 4] = [("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS), ("ms", 1)];
-const SIZE_UNITS: [(&str, u64); 5] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
-
 /// Something that can stand behind a key.
 pub trait Value {
     /// What it becomes.
@@ -57,13 +54,63 @@ pub trait Value {
 #[derive(Debug)]
 pub struct Count<const MIN: u64, const MAX: u64, N = usize>(std::marker::PhantomData<N>);
 
-/// A number of bytes from `MIN` to `MAX`: `"64KiB"`, or an integer.
+/// A number with a unit, from `MIN` to `MAX` of the smallest one.
 #[derive(Debug)]
-pub struct Size<const MIN: u64, const MAX: u64>;
+pub struct Quantity<U, const MIN: u64, const MAX: u64>(std::marker::PhantomData<U>);
 
-/// A duration from `MIN_MS` to `MAX_MS` milliseconds: `"250ms"`, `"5s"`, `"10m"`, `"1h"`.
+/// A number of bytes: `"64KiB"`, or an integer.
+pub(super) type Size<const MIN: u64, const MAX: u64> = Quantity<Bytes, MIN, MAX>;
+
+/// A duration, in milliseconds: `"250ms"`, `"5s"`, `"10m"`, `"1h"`.
+pub(super) type Period<const MIN_MS: u64, const MAX_MS: u64> = Quantity<Time, MIN_MS, MAX_MS>;
+
+/// What quantities are of.
+pub trait Units {
+    /// What a quantity becomes.
+    type Out;
+    /// The units, the smallest first, with how many of the smallest each is.
+    const UNITS: &'static [(&'static str, u64)];
+    /// What is to be written.
+    const EXPECTED: &'static str;
+    /// Whether an integer is a number of the smallest.
+    const TAKES_INTEGERS: bool;
+
+    /// What so many of the smallest become.
+    fn of(number: u64) -> Option<Self::Out>;
+}
+
+/// The units of sizes.
 #[derive(Debug)]
-pub struct Period<const MIN_MS: u64, const MAX_MS: u64>;
+pub struct Bytes;
+
+impl Units for Bytes {
+    type Out = usize;
+    const UNITS: &'static [(&'static str, u64)] =
+        &[("B", 1), ("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("TiB", TIB)];
+    const EXPECTED: &'static str =
+        "expected a size such as \"64KiB\", \"4MiB\" or \"1GiB\", or a number of bytes";
+    const TAKES_INTEGERS: bool = true;
+
+    fn of(number: u64) -> Option<usize> {
+        <usize as Number>::of(number)
+    }
+}
+
+/// The units of durations.
+#[derive(Debug)]
+pub struct Time;
+
+impl Units for Time {
+    type Out = Duration;
+    const UNITS: &'static [(&'static str, u64)] =
+        &[("ms", 1), ("s", SECOND_MS), ("m", MINUTE_MS), ("h", HOUR_MS)];
+    const EXPECTED: &'static str = "expected a duration such as \"250ms\", \"5s\", \"10m\" or \"1h\"";
+    const TAKES_INTEGERS: bool = false;
+
+    fn of(number: u64) -> Option<Duration> {
+        Some(Duration::from_millis(number))
+    }
+}
 
 /// A share, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,9 +120,6 @@ pub struct Ratio(f64);
 impl Eq for Ratio {}
 
 impl Ratio {
-    /// All.
-    pub const ONE: Self = Self(1.0);
-
     /// This share, if it is one.
     pub fn new(value: f64) -> Option<Self> {
         (0.0..=1.0).contains(&value).then_some(Self(value))
@@ -132,70 +176,43 @@ impl<const MIN: u64, const MAX: u64, N: Number> Value for Count<MIN, MAX, N> {
     }
 }
 
-impl<const MIN: u64, const MAX: u64> Value for Size<MIN, MAX> {
-    type Out = usize;
+impl<U: Units, const MIN: u64, const MAX: u64> Value for Quantity<U, MIN, MAX> {
+    type Out = U::Out;
 
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<usize> {
-        let bytes = match node.get_ref() {
-            DeValue::Integer(_) => integer(node),
-            DeValue::String(text) if has_unit(text, &SIZE_UNITS) => parse_with_unit(text, &SIZE_UNITS),
-            _ => {
-                let expected =
-                    "expected a size such as \"64KiB\", \"4MiB\" or \"1GiB\", or a number of bytes";
-                findings.value_error(node, expected);
-                return None;
-            }
-        };
-        let size = bytes.filter(|bytes| (MIN..=MAX).contains(bytes));
-        if size.is_none() {
-            findings.value_error(node, &format!("must be from {}", Self::range().unwrap_or_default()));
-        }
-        size.and_then(usize::of)
-    }
-
-    fn schema(_: &mut Definitions) -> Json {
-        json!({ "anyOf": [
-            { "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$" },
-            { "type": "integer", "minimum": MIN, "maximum": MAX }
-        ] })
-    }
-
-    fn range() -> Option<String> {
-        Some(format!("{} to {}", in_largest_unit(MIN, &SIZE_UNITS), in_largest_unit(MAX, &SIZE_UNITS)))
-    }
-}
-
-impl<const MIN_MS: u64, const MAX_MS: u64> Value for Period<MIN_MS, MAX_MS> {
-    type Out = Duration;
-
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Duration> {
-        let expected = "expected a duration such as \"250ms\", \"5s\", \"10m\" or \"1h\"";
-        let milliseconds = match node.get_ref() {
-            DeValue::String(text) if has_unit(text, &DURATION_UNITS_MS) => {
-                parse_with_unit(text, &DURATION_UNITS_MS)
-            }
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<U::Out> {
+        let number = match node.get_ref() {
+            DeValue::Integer(_) if U::TAKES_INTEGERS => integer(node),
             DeValue::Integer(_) => {
-                findings.value_error(node, &format!("a unit is missing: {expected}"));
+                findings.value_error(node, &format!("a unit is missing: {}", U::EXPECTED));
                 return None;
             }
+            DeValue::String(text) if let Some((digits, factor)) = split_unit(text, U::UNITS) => {
+                digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor))
+            }
             _ => {
-                findings.value_error(node, expected);
+                findings.value_error(node, U::EXPECTED);
                 return None;
             }
         };
-        let period = milliseconds.filter(|milliseconds| (MIN_MS..=MAX_MS).contains(milliseconds));
-        if period.is_none() {
+        let number = number.filter(|number| (MIN..=MAX).contains(number));
+        if number.is_none() {
             findings.value_error(node, &format!("must be from {}", Self::range().unwrap_or_default()));
         }
-        period.map(Duration::from_millis)
+        number.and_then(U::of)
     }
 
     fn schema(_: &mut Definitions) -> Json {
-        json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" })
+        let units: Vec<&str> = U::UNITS.iter().map(|(unit, _)| *unit).collect();
+        let text = json!({ "type": "string", "pattern": format!("^[0-9]+({})$", units.join("|")) });
+        if U::TAKES_INTEGERS {
+            json!({ "anyOf": [text, { "type": "integer", "minimum": MIN, "maximum": MAX }] })
+        } else {
+            text
+        }
     }
 
     fn range() -> Option<String> {
-        let [min, max] = [MIN_MS, MAX_MS].map(|bound| in_largest_unit(bound, &DURATION_UNITS_MS));
+        let [min, max] = [MIN, MAX].map(|bound| in_largest_unit(bound, U::UNITS));
         Some(format!("{min} to {max}"))
     }
 }
@@ -304,13 +321,10 @@ fn integer(node: &Node<'_>) -> Option<u64> {
 }
 
 /// A number as it would be written: `90000` milliseconds are `90s`, `65536` bytes are `64KiB`.
-fn in_largest_unit(number: u64, largest_first: &[(&str, u64)]) -> String {
+fn in_largest_unit(number: u64, units: &[(&str, u64)]) -> String {
     let fits = |(_, factor): &&(&str, u64)| *factor == 1 || number != 0 && number.is_multiple_of(*factor);
-    largest_first
-        .iter()
-        .find(fits)
-        .map(|(unit, factor)| format!("{}{unit}", number / factor))
-        .unwrap_or_default()
+    let largest = units.iter().rfind(fits);
+    largest.map(|(unit, factor)| format!("{}{unit}", number / factor)).unwrap_or_default()
 }
 
 /// `<digits><unit>`, without sign, fraction or space.
@@ -318,13 +332,4 @@ fn split_unit<'t>(text: &'t str, units: &[(&str, u64)]) -> Option<(&'t str, u64)
     let digits_end = text.find(|character: char| !character.is_ascii_digit()).filter(|end| *end > 0)?;
     let (digits, unit) = text.split_at(digits_end);
     units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| (digits, *factor))
-}
-
-fn has_unit(text: &str, units: &[(&str, u64)]) -> bool {
-    split_unit(text, units).is_some()
-}
-
-fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let (digits, factor) = split_unit(text, units)?;
-    digits.parse::<u64>().ok()?.checked_mul(factor)
 }

@@ -12,7 +12,7 @@ use http_body_util::Full;
 
 use crate::http_client::{Destination, HttpClient, HttpError};
 use crate::tasks::Tasks;
-use crate::tls::{Connector, Fault};
+use crate::tls::Connector;
 
 /// A thread's way to fetch.
 #[derive(Clone, Debug)]
@@ -23,26 +23,6 @@ pub struct Fetcher {
     pub tls: Option<Arc<Connector>>,
 }
 
-/// Why a document cannot be had. Says nothing that a secret could be part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FetchError {
-    /// The URL cannot be fetched.
-    #[error("not a URL that can be fetched")]
-    Url,
-    /// No connection.
-    #[error("the server cannot be reached")]
-    Unreachable,
-    /// The server is not who it should be.
-    #[error("the server cannot be trusted: {0}")]
-    Tls(Fault),
-    /// It took too long.
-    #[error("the server did not answer in time")]
-    TimedOut,
-    /// The answer broke off, is longer than allowed, or is not HTTP.
-    #[error("the answer cannot be read")]
-    Answer,
-}
-
 impl Fetcher {
     /// Sends `request`, whose URI is absolute, and reads the whole answer, of whatever status.
     pub async fn fetch(
@@ -50,32 +30,21 @@ impl Fetcher {
         mut request: Request<Full<Bytes>>,
         bytes_max: usize,
         deadline: Instant,
-    ) -> Result<Response<Bytes>, FetchError> {
+    ) -> Result<Response<Bytes>, HttpError> {
         let tls = match (request.uri().scheme_str(), &self.tls) {
             (Some("http"), _) => None,
             (Some("https"), Some(tls)) => Some(Arc::clone(tls)),
-            _ => return Err(FetchError::Url),
+            _ => return Err(HttpError::Url),
         };
-        let authority = request.uri().authority().cloned().ok_or(FetchError::Url)?;
+        let authority = request.uri().authority().cloned().ok_or(HttpError::Url)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        let header = authority.as_str().parse().map_err(|_| FetchError::Url)?;
+        let header = authority.as_str().parse().map_err(|_| HttpError::Url)?;
         request.headers_mut().insert(HOST, header);
-        let target = request.uri().path_and_query().cloned().ok_or(FetchError::Url)?;
+        let target = request.uri().path_and_query().cloned().ok_or(HttpError::Url)?;
         *request.uri_mut() = target.into();
         let client = HttpClient::new(Destination::Tcp { host, port, tls }, self.tasks.clone());
-        client.fetch(request, bytes_max, deadline).await.map_err(FetchError::from)
-    }
-}
-
-impl From<HttpError> for FetchError {
-    fn from(error: HttpError) -> Self {
-        match error {
-            HttpError::Unreachable(_) => Self::Unreachable,
-            HttpError::Tls(fault) => Self::Tls(fault),
-            HttpError::ConnectTimedOut(_) | HttpError::TimedOut => Self::TimedOut,
-            HttpError::Reset | HttpError::Malformed | HttpError::TooLarge => Self::Answer,
-        }
+        client.fetch(request, bytes_max, deadline).await
     }
 }
 
@@ -88,15 +57,12 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::tls::tests::Pki;
+    use crate::tls::{Fault, tests::Pki};
 
     const BYTES_MAX: usize = 16;
 
     /// What a fetch makes of `answer`, over TLS where there is an authority.
-    async fn fetch(
-        answer: &'static [u8],
-        trust: Option<(&Pki, &Pki)>,
-    ) -> Result<Response<Bytes>, FetchError> {
+    async fn fetch(answer: &'static [u8], trust: Option<(&Pki, &Pki)>) -> Result<Response<Bytes>, HttpError> {
         let folder = tempfile::tempdir().expect("a folder");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let port = listener.local_addr().expect("address").port();
@@ -130,7 +96,7 @@ mod tests {
         let local = LocalSet::new();
         let fetching = local.run_until(fetcher.fetch(request.expect("request"), BYTES_MAX, deadline));
         let (answer, request) = tokio::join!(fetching, serve);
-        if !matches!(answer, Err(FetchError::Tls(_))) {
+        if !matches!(answer, Err(HttpError::Tls(_))) {
             let expected = format!("GET /a?b=c HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n");
             assert_eq!(String::from_utf8_lossy(&request), expected);
         }
@@ -147,11 +113,11 @@ mod tests {
             let moved = b"HTTP/1.1 302 Found\r\nlocation: /b\r\ncontent-length: 0\r\n\r\n";
             assert_eq!(fetch(moved, trust).await.expect("fetched").status(), 302);
             let long = b"HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n12345678901234567";
-            assert_eq!(fetch(long, trust).await.err(), Some(FetchError::Answer));
-            assert_eq!(fetch(b"SSH-2.0\r\n", trust).await.err(), Some(FetchError::Answer));
+            assert_eq!(fetch(long, trust).await.err(), Some(HttpError::TooLarge));
+            assert_eq!(fetch(b"SSH-2.0\r\n", trust).await.err(), Some(HttpError::Malformed));
         }
         let refused = fetch(b"", Some((&ours, &other))).await.err();
-        assert_eq!(refused, Some(FetchError::Tls(Fault::UnknownIssuer)));
+        assert_eq!(refused, Some(HttpError::Tls(Fault::UnknownIssuer)));
     }
 
     #[tokio::test]
@@ -162,7 +128,7 @@ mod tests {
             let deadline = Instant::now() + Duration::from_secs(10);
             assert_eq!(
                 fetcher.fetch(request, BYTES_MAX, deadline).await.err(),
-                Some(FetchError::Url),
+                Some(HttpError::Url),
                 "{url}"
             );
         }

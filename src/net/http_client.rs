@@ -78,6 +78,9 @@ pub struct Reply {
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
+    /// The URL is none that can be fetched.
+    #[error("not a URL that can be fetched")]
+    Url,
     /// No connection, for this reason: nothing was sent.
     #[error("{0}")]
     Unreachable(String),

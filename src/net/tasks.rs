@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 
 use futures_util::FutureExt as _;
 use prometheus::IntCounter;
@@ -25,6 +26,13 @@ impl Tasks {
 
     /// Runs `future` on this thread's runtime. A panic in it is logged and counted.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        // In a box, so that the code of tokio's tasks is there once and not for each of some sixty futures.
+        let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(future);
+        self.spawn_unboxed(future);
+    }
+
+    /// As [`spawn`](Self::spawn), without an allocation of its own: for what begins with a message.
+    pub fn spawn_unboxed(&self, future: impl Future<Output = ()> + 'static) {
         let panics = self.panics.clone();
         // Combinators: an async block would hold the future twice, before and while it is awaited.
         let caught = AssertUnwindSafe(future).catch_unwind().map(move |result| {
@@ -69,7 +77,7 @@ impl Tasks {
 
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Tasks {
     fn execute(&self, future: F) {
-        self.spawn(future);
+        self.spawn_unboxed(future);
     }
 }
 

@@ -9,12 +9,12 @@ use super::error::ClientError;
 use super::head::{Field, Head};
 use super::json::Literal;
 use super::method::{Method, NameSource};
-use super::version::{Era, Eras, Version};
+use super::version::{Era, Eras};
 
 /// What headers alone show to be wrong, so that no body need be awaited: a mirrored header is sent twice or
 /// malformed, or a method that needs a name comes without one. `method` is the header's.
 pub fn check_headers(head: &Head<'_>, method: Method) -> Result<(), ClientError> {
-    if !head.version.as_str().is_some_and(|version| Version::of(version) == Version::Modern) {
+    if !head.version.as_str().is_some_and(|version| Era::of_version(version) == Some(Era::Modern)) {
         return match head.version {
             Field::Many => Err(ClientError::mismatch("MCP-Protocol-Version is sent twice")),
             _ => Ok(()),
@@ -30,10 +30,8 @@ pub fn check_headers(head: &Head<'_>, method: Method) -> Result<(), ClientError>
 }
 
 fn check_form(head: &Head<'_>) -> Result<(), ClientError> {
-    match head.method {
-        Field::Many => return Err(ClientError::mismatch("Mcp-Method is sent twice")),
-        Field::Malformed => return Err(ClientError::mismatch("Mcp-Method holds invalid characters")),
-        Field::Absent | Field::One(_) => {}
+    if head.method.is_present() {
+        sent_once(head.method, "Mcp-Method")?;
     }
     if head.name.is_present() {
         decoded_name(head)?;
@@ -101,7 +99,7 @@ fn check_version_is_known(
 ) -> Result<(), ClientError> {
     let Some(version) = head.version.as_str() else { return Ok(()) };
     let agrees = body_version.is_none_or(|literal| literal.equals(body, version));
-    if Version::of(version) == Version::Unknown && agrees {
+    if Era::of_version(version) == None && agrees {
         return Err(ClientError::Version { requested: version.to_owned(), served });
     }
     Ok(())
@@ -128,26 +126,24 @@ fn check_version_agrees(
     body_version: Option<&Literal>,
     body: &[u8],
 ) -> Result<(), ClientError> {
-    match head.version {
-        Field::Absent => Err(ClientError::mismatch("MCP-Protocol-Version is missing")),
-        Field::Many => Err(ClientError::mismatch("MCP-Protocol-Version is sent twice")),
-        Field::Malformed => Err(ClientError::mismatch("MCP-Protocol-Version holds invalid characters")),
-        Field::One(version) if body_version.is_some_and(|literal| literal.equals(body, version)) => Ok(()),
-        Field::One(_) => {
-            Err(ClientError::mismatch("MCP-Protocol-Version does not match the version in params._meta"))
-        }
+    let version = sent_once(head.version, "MCP-Protocol-Version")?;
+    if body_version.is_some_and(|literal| literal.equals(body, version)) {
+        Ok(())
+    } else {
+        Err(ClientError::mismatch("MCP-Protocol-Version does not match the version in params._meta"))
     }
 }
 
 /// Notifications need no headers in this revision, but what they send must be true.
 fn check_method(head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> Result<(), ClientError> {
-    match head.method.as_str() {
-        None if envelope.kind == MessageKind::Notification => Ok(()),
-        None => Err(ClientError::mismatch("Mcp-Method is missing")),
-        Some(method) if envelope.method.as_ref().is_some_and(|literal| literal.equals(body, method)) => {
-            Ok(())
-        }
-        Some(_) => Err(ClientError::mismatch("Mcp-Method does not match the method in the body")),
+    if envelope.kind == MessageKind::Notification && !head.method.is_present() {
+        return Ok(());
+    }
+    let method = sent_once(head.method, "Mcp-Method")?;
+    if envelope.method.as_ref().is_some_and(|literal| literal.equals(body, method)) {
+        Ok(())
+    } else {
+        Err(ClientError::mismatch("Mcp-Method does not match the method in the body"))
     }
 }
 
@@ -175,12 +171,22 @@ fn check_name(head: &Head<'_>, envelope: &Envelope, method: Method, body: &[u8])
 fn decoded_name<'h>(head: &'h Head<'_>) -> Result<&'h str, ClientError> {
     match (&head.decoded_name, head.name) {
         (Some(name), _) => Ok(name),
-        (None, Field::Absent) => Err(ClientError::mismatch("Mcp-Name is missing")),
-        (None, Field::Many) => Err(ClientError::mismatch("Mcp-Name is sent twice")),
+        (None, Field::Absent | Field::Many) => sent_once(head.name, "Mcp-Name"),
         (None, Field::One(_) | Field::Malformed) => {
             Err(ClientError::mismatch("Mcp-Name holds invalid characters or broken base64"))
         }
     }
+}
+
+/// The value of a header that must be there exactly once.
+fn sent_once<'h>(header: Field<'h>, name: &str) -> Result<&'h str, ClientError> {
+    let fault = match header {
+        Field::One(value) => return Ok(value),
+        Field::Absent => "is missing",
+        Field::Many => "is sent twice",
+        Field::Malformed => "holds invalid characters",
+    };
+    Err(ClientError::HeaderMismatch { why: format!("{name} {fault}").into() })
 }
 
 /// The literal in `params` that `Mcp-Name` mirrors.

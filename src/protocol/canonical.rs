@@ -10,19 +10,21 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::json::{Kind, Scratch, Value};
-
-/// Numbers with more digits before or after the point are written with an exponent.
-const PLAIN_DIGITS_MAX: i64 = 21;
+use crate::json::{Decimal, Kind, Scratch, Value};
 
 /// The SHA-256 of a canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// The hash of a canonical form.
-    pub fn of(canonical: &str) -> Self {
-        Self(Sha256::digest(canonical.as_bytes()).into())
+    /// The hash of a text.
+    pub fn of(text: &str) -> Self {
+        Self(Sha256::digest(text.as_bytes()).into())
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
     }
 
     /// The hash of hashes, in this order.
@@ -83,7 +85,11 @@ fn write_value(value: Value<'_>, into: &mut String) {
             into.push(']');
         }
         Kind::String => write_string(value.raw(), into),
-        Kind::Number => write_number(value.raw(), into),
+        // Beyond what any reader can compute with, only the spelling can be compared.
+        Kind::Number => match Decimal::read(value.source()) {
+            Some(number) => into.push_str(&number.to_string()),
+            None => into.push_str(value.source()),
+        },
         Kind::True => into.push_str("true"),
         Kind::False => into.push_str("false"),
         Kind::Null => into.push_str("null"),
@@ -168,46 +174,6 @@ fn write_unit<'t>(text: &'t str, into: &mut String) -> &'t str {
         }
     }
     rest
-}
-
-/// `raw` is a number as it stands.
-fn write_number(raw: &[u8], into: &mut String) {
-    let text = std::str::from_utf8(raw).unwrap_or_default();
-    let (sign, unsigned) = text.strip_prefix('-').map_or(("", text), |unsigned| ("-", unsigned));
-    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = [whole, fraction].concat();
-    let digits = digits.trim_start_matches('0');
-    let significant = digits.trim_end_matches('0');
-    if significant.is_empty() {
-        into.push('0');
-        return;
-    }
-    let shift = |digits: usize| i64::try_from(digits).unwrap_or(i64::MAX);
-    let exponent = exponent.strip_prefix('+').unwrap_or(exponent).parse::<i64>().ok();
-    let exponent = exponent
-        .and_then(|exponent| exponent.checked_sub(shift(fraction.len())))
-        .and_then(|exponent| exponent.checked_add(shift(digits.len() - significant.len())));
-    let Some(exponent) = exponent else {
-        // Beyond what any reader can compute with; only its spelling can be compared.
-        into.push_str(text);
-        return;
-    };
-    into.push_str(sign);
-    let count = shift(significant.len());
-    let point = count.saturating_add(exponent);
-    let zeros = |count: i64| "0".repeat(usize::try_from(count).unwrap_or(0));
-    if exponent >= 0 && point <= PLAIN_DIGITS_MAX {
-        into.push_str(significant);
-        into.push_str(&zeros(exponent));
-    } else if exponent < 0 && point > 0 {
-        let (before, after) = significant.split_at(usize::try_from(point).unwrap_or(0));
-        into.extend([before, ".", after]);
-    } else if exponent < 0 && point > -PLAIN_DIGITS_MAX {
-        into.extend(["0.", &zeros(-point), significant]);
-    } else {
-        into.extend([significant, "e", &exponent.to_string()]);
-    }
 }
 
 #[cfg(test)]

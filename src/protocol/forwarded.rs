@@ -12,6 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
 
+use super::header::is_token;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The client's address; `peer` is the address that the connection comes from.
@@ -114,10 +116,6 @@ fn read_value(text: &str) -> Option<(&str, &str)> {
     };
     let (value, after) = quoted.split_once('"')?;
     (!value.contains('\\')).then_some((value, after))
-}
-
-fn is_token(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c)
 }
 
 /// An address with or without brackets and a port.

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue};
 
 use super::header;
-use super::version::{Era, Version};
+use super::media::Media;
+use super::version::Era;
 
 const REPLY_TYPES: [&str; 5] = ["application/json", "text/event-stream", "*/*", "application/*", "text/*"];
 const EVENT_TYPES: [&str; 3] = ["text/event-stream", "*/*", "text/*"];
@@ -134,16 +135,14 @@ impl<'h> Head<'h> {
     pub fn era(&self) -> Option<Era> {
         match self.version {
             Field::Absent => None,
-            Field::One(version) if Version::of(version) == Version::Legacy => Some(Era::Legacy),
+            Field::One(version) if Era::of_version(version) == Some(Era::Legacy) => Some(Era::Legacy),
             _ => Some(Era::Modern),
         }
     }
 
     /// True if `Content-Type` is `application/json`, with any parameters.
     pub fn is_json(&self) -> bool {
-        let Field::One(value) = self.content_type else { return false };
-        let essence = value.split(';').next().unwrap_or_default();
-        essence.trim_ascii().eq_ignore_ascii_case("application/json")
+        self.content_type.as_str().is_some_and(|value| Media::of(value.as_bytes()) == Media::Json)
     }
 }
 

@@ -44,6 +44,11 @@ fn is_marked(value: &str) -> bool {
     value.starts_with(PREFIX) && value.ends_with(SUFFIX)
 }
 
+/// Whether a token of HTTP may hold the character (RFC 9110, 5.6.2).
+pub(crate) fn is_token(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c)
+}
+
 fn is_field_byte(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }

@@ -14,6 +14,18 @@ pub enum Media {
     Other,
 }
 
+impl Media {
+    /// What a `Content-Type` says, with any parameters.
+    pub fn of(value: &[u8]) -> Self {
+        let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        match () {
+            () if essence.eq_ignore_ascii_case(b"application/json") => Self::Json,
+            () if essence.eq_ignore_ascii_case(b"text/event-stream") => Self::Sse,
+            () => Self::Other,
+        }
+    }
+}
+
 /// The media type of a reply.
 pub fn media_of(headers: &HeaderMap) -> Media {
     // Nobody asked for a compressed reply, and its encoding would be lost on the way.
@@ -22,12 +34,5 @@ pub fn media_of(headers: &HeaderMap) -> Media {
         return Media::Other;
     }
     let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    if essence.eq_ignore_ascii_case(b"application/json") {
-        Media::Json
-    } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
-        Media::Sse
-    } else {
-        Media::Other
-    }
+    Media::of(value)
 }

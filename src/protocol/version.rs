@@ -25,6 +25,15 @@ crate::words! {
 }
 
 impl Era {
+    /// The era of a revision. One that is unknown is treated by the rules of the modern era, and refused with −32022.
+    pub fn of_version(text: &str) -> Option<Self> {
+        if MODERN.contains(&text) {
+            Some(Self::Modern)
+        } else {
+            LEGACY.contains(&text).then_some(Self::Legacy)
+        }
+    }
+
     /// The one that it is not.
     #[must_use]
     pub fn other(self) -> Self {
@@ -116,30 +125,6 @@ impl LegacyVersion {
     pub const NEWEST: Self = Self::V2025_11_25;
 }
 
-/// What a version string means to the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// A revision of [`MODERN`].
-    Modern,
-    /// A revision of [`LEGACY`].
-    Legacy,
-    /// Neither: treated by the rules of the modern era and refused with −32022.
-    Unknown,
-}
-
-impl Version {
-    /// Sorts a version string.
-    pub fn of(text: &str) -> Self {
-        if MODERN.contains(&text) {
-            Self::Modern
-        } else if LEGACY.contains(&text) {
-            Self::Legacy
-        } else {
-            Self::Unknown
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,14 +152,14 @@ mod tests {
     #[test]
     fn sorts_versions() {
         for (text, version) in [
-            ("2026-07-28", Version::Modern),
-            ("2025-11-25", Version::Legacy),
-            ("2024-11-05", Version::Legacy),
-            ("1900-01-01", Version::Unknown),
-            ("", Version::Unknown),
-            ("2026-07-28 ", Version::Unknown),
+            ("2026-07-28", Some(Era::Modern)),
+            ("2025-11-25", Some(Era::Legacy)),
+            ("2024-11-05", Some(Era::Legacy)),
+            ("1900-01-01", None),
+            ("", None),
+            ("2026-07-28 ", None),
         ] {
-            assert_eq!(Version::of(text), version, "{text:?}");
+            assert_eq!(Era::of_version(text), version, "{text:?}");
         }
     }
 }

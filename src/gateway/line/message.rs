@@ -16,7 +16,7 @@ use protocol::head::Head;
 use protocol::json::{JsonError, Scratch, Span};
 use protocol::method::Method;
 use protocol::subscription::{self, Filter};
-use protocol::version::{Era, Eras, Version};
+use protocol::version::{Era, Eras};
 
 /// Up to here a message is parsed where it is.
 const PARSED_INLINE_BYTES_MAX: usize = 256 * 1024;
@@ -152,7 +152,7 @@ fn era_of(head: &Head<'_>, envelope: &Envelope, body: &[u8]) -> Era {
         Some(Era::Modern) => true,
         Some(Era::Legacy) => meta_version
             .and_then(|version| version.decode(body))
-            .is_some_and(|version| Version::of(&version) == Version::Modern),
+            .is_some_and(|version| Era::of_version(&version) == Some(Era::Modern)),
         None => meta_version.is_some(),
     };
     if is_modern_body { Era::Modern } else { Era::Legacy }

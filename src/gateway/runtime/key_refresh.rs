@@ -20,7 +20,8 @@ use crate::access::auth::jwt::keys::{JwksError, KeySet};
 use crate::context::state::State;
 use crate::telemetry::metrics::gauge;
 use config::KeySource;
-use net::fetch::{FetchError, Fetcher};
+use net::fetch::Fetcher;
+use net::http_client::HttpError;
 use net::tasks::Tasks;
 
 /// Time for one fetch.
@@ -32,7 +33,7 @@ const IDLE_MAX: Duration = Duration::from_mins(1);
 #[derive(Debug, thiserror::Error)]
 enum RefreshError {
     #[error(transparent)]
-    Fetch(#[from] FetchError),
+    Fetch(#[from] HttpError),
     #[error("the server answered {0}")]
     Status(StatusCode),
     #[error(transparent)]

@@ -12,12 +12,13 @@
 //! for every mark, so that a text of `1,1,1` takes 24 times its size. A text is JSON here exactly if
 //! `serde_json`'s `RawValue` takes it and it nests no deeper than the caller allows.
 //!
-//! Deliberately absent: numbers and trees. No value is built, and nothing here recurses.
+//! Deliberately absent: trees. No value is built but the numbers that are asked for, and nothing here recurses.
 //!
 //! Invariant: the marks of a [`Document`] come from a text that was accepted as a whole, so the walker
 //! relies on their order. It never panics all the same: what is out of range reads as empty.
 
 mod cursor;
+mod decimal;
 mod document;
 mod literal;
 mod slow;
@@ -25,6 +26,7 @@ mod slow;
 use simd_json::{Buffers, ErrorType, Node, Tape};
 
 pub use cursor::Cursor;
+pub use decimal::Decimal;
 pub use document::{Document, Kind, Value};
 pub use literal::{Literal, is_integer, quote};
 

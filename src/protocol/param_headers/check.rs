@@ -3,8 +3,8 @@
 use http::HeaderMap;
 
 use super::super::header;
-use super::super::json::{Cursor, Kind, Literal, Span, Value};
-use super::{Annotation, number};
+use super::super::json::{Cursor, Decimal, Kind, Literal, Span, Value};
+use super::Annotation;
 
 /// A header that does not say what the arguments say.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -191,7 +191,7 @@ fn agrees(header: &str, kind: Kind, span: Span, text: &[u8]) -> bool {
     let raw = text.get(span.clone()).and_then(|raw| std::str::from_utf8(raw).ok()).unwrap_or_default();
     match kind {
         Kind::String => Literal::at(span, text).decode(text).as_deref() == Some(header),
-        Kind::Number => number::equal(header, raw),
+        Kind::Number => Decimal::read(header).is_some_and(|sent| Some(sent) == Decimal::read(raw)),
         _ => header == raw, // true and false are written alike on both sides
     }
 }

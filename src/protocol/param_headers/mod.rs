@@ -14,7 +14,6 @@
 
 mod check;
 mod mirror;
-mod number;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,7 +21,9 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
+use super::header::is_token;
 use super::json::{Cursor, Kind, Literal, Span, Value};
+use super::mapping::escapes;
 
 pub use check::{ParamFault, ParamMismatch, check};
 pub use mirror::mirror;
@@ -138,13 +139,7 @@ pub fn annotations(tool: Value<'_>) -> Result<Vec<Annotation>, InvalidAnnotation
 /// Whether the key stands somewhere in `bytes`, or one that escapes a character of it.
 fn may_be_annotated(bytes: &[u8]) -> bool {
     static PLAIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(KEY));
-    static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\\u00"));
-    let escapes_one = |at: usize| {
-        let digits = bytes.get(at + 4..at + 6).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        code.is_some_and(|code| KEY.as_bytes().contains(&code))
-    };
-    PLAIN.find(bytes).is_some() || ESCAPE.find_iter(bytes).any(escapes_one)
+    PLAIN.find(bytes).is_some() || escapes(bytes, |code| KEY.as_bytes().contains(&code))
 }
 
 /// One way through an input schema.
@@ -222,7 +217,8 @@ impl<'a> Walk<'a> {
     /// Adds an annotation of the property that the path leads to.
     fn add(&mut self, name: Span, kind: Option<Span>) -> Result<(), InvalidAnnotation> {
         let property = self.shown_path();
-        let Some(name) = self.string(name).filter(|name| is_token(name)) else {
+        let Some(name) = self.string(name).filter(|name| !name.is_empty() && name.chars().all(is_token))
+        else {
             return Err(InvalidAnnotation::NotToken { property });
         };
         let kind = match kind.and_then(|kind| self.string(kind)).as_deref() {
@@ -252,12 +248,6 @@ impl<'a> Walk<'a> {
     fn shown_path(&self) -> Box<str> {
         self.path.join(".").chars().take(SHOWN_CHARS_MAX).collect()
     }
-}
-
-/// Whether `name` is a token of HTTP (RFC 9110, 5.6.2).
-fn is_token(name: &str) -> bool {
-    let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_token_byte)
 }
 
 #[cfg(test)]

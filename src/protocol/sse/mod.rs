@@ -135,22 +135,28 @@ pub struct Event {
 
 impl Event {
     fn read(raw: Bytes, bom_length: usize) -> Self {
-        let (mut data, mut event, mut id, mut retry_ms) = (Data::None, None, None, None);
+        let (mut data, mut event, mut id, mut retry_ms) = (None, None, None, None);
+        let mut joined = BytesMut::new();
         for line in lines(&raw, bom_length) {
             let value = raw.slice(line.value.clone());
             match &raw[line.name] {
-                b"data" => data.add(value),
+                b"data" if data.is_none() => data = Some(value),
+                b"data" => {
+                    if joined.is_empty() {
+                        joined.extend_from_slice(data.as_deref().unwrap_or_default());
+                    }
+                    joined.extend_from_slice(b"\n");
+                    joined.extend_from_slice(&value);
+                }
                 b"event" => event = Some(value),
                 b"id" if !value.contains(&0) => id = Some(value),
                 b"retry" => retry_ms = digits(&value).or(retry_ms),
                 _ => {}
             }
         }
-        let data = match data {
-            Data::None => None,
-            Data::One(data) => Some(data),
-            Data::Several(data) => Some(data.freeze()),
-        };
+        if !joined.is_empty() {
+            data = Some(joined.freeze());
+        }
         Self { raw, data, event, id, retry_ms, bom_length }
     }
 
@@ -161,12 +167,7 @@ impl Event {
         self.with(Some(data.into()), None)
     }
 
-    /// The bytes of an event with another id and all else as it was, in the same way.
-    pub fn with_id(&self, id: &[u8]) -> Bytes {
-        self.with(None, Some(id))
-    }
-
-    /// [`with_data`](Self::with_data) and [`with_id`](Self::with_id) at once.
+    /// The bytes of an event with other data, or another id, or both, in the same way.
     pub fn with(&self, mut data: Option<Segments>, mut id: Option<&[u8]>) -> Bytes {
         let (has_data, has_id) = (data.is_some(), id.is_some());
         let is_data = |line: &Line| has_data && &self.raw[line.name.clone()] == b"data";
@@ -241,31 +242,6 @@ fn write_data(out: &mut BytesMut, data: &Segments, line_end: &[u8]) {
             return;
         }
         position = next;
-    }
-}
-
-enum Data {
-    None,
-    One(Bytes),
-    Several(BytesMut),
-}
-
-impl Data {
-    fn add(&mut self, line: Bytes) {
-        *self = match std::mem::replace(self, Self::None) {
-            Self::None => Self::One(line),
-            Self::One(first) => {
-                let mut joined = BytesMut::from(&first[..]);
-                joined.extend_from_slice(b"\n");
-                joined.extend_from_slice(&line);
-                Self::Several(joined)
-            }
-            Self::Several(mut joined) => {
-                joined.extend_from_slice(b"\n");
-                joined.extend_from_slice(&line);
-                Self::Several(joined)
-            }
-        }
     }
 }
 

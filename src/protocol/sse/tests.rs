@@ -163,7 +163,7 @@ fn ids_can_be_replaced() {
         ("id: 1\n\n", "", "id: \n\n"),
     ] {
         let (events, _) = read(&[stream.as_bytes()]);
-        assert_eq!(events[0].with_id(id.as_bytes()), expected);
+        assert_eq!(events[0].with(None, Some(id.as_bytes())), expected);
     }
     let (events, _) = read(&[b"retry: 5\nid: 1\ndata: a\n\n"]);
     let both = events[0].with(Some(Bytes::from("b").into()), Some(b"2"));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{LIST_FIELDS, LIST_METHODS, Lists, NAME_BYTES_MAX, SUBSCRIPTION_ID, strings};
-use crate::json::{JsonError, Kind, Literal, Scratch, Value};
+use crate::json::{JsonError, Kind, Literal, Scratch, Span, Value};
 use crate::mapping::{self, Shape, Site};
 use crate::route;
 use crate::splice::{Edit, Segments, splice};
@@ -57,15 +57,12 @@ pub struct Notice {
     others: Vec<Site>,
 }
 
-/// Where the subscription id goes.
+/// Where the subscription id goes, and what stands around it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    /// In the place of the upstream's.
-    Instead(std::ops::Range<usize>),
-    /// Into `_meta`, whose first byte is before this.
-    InMeta { at: usize, is_empty: bool },
-    /// Into `params`, with a `_meta` of its own.
-    InParams { at: usize },
+struct Place {
+    span: Span,
+    before: String,
+    after: &'static str,
 }
 
 /// Reads a message on the subscription whose id literal is `id`.
@@ -83,10 +80,8 @@ pub fn hear(scratch: &mut Scratch, message: &Bytes, id: &str, depth_max: usize) 
             _ => Heard::Other,
         });
     };
-    let Some(method) = method.as_literal().and_then(|method| method.decode(message)) else {
-        return Ok(Heard::Other);
-    };
-    let params = root.get("params").filter(|params| params.kind() == Kind::Object);
+    let Some(method) = method.as_str() else { return Ok(Heard::Other) };
+    let params = root.object("params");
     let meta = params.and_then(|params| params.get("_meta"));
     let subscription = meta.and_then(|meta| meta.get(SUBSCRIPTION_ID));
     if root.get("id").is_some() || subscription.is_some_and(|subscription| !is_id(subscription)) {
@@ -125,22 +120,21 @@ fn acknowledged(filter: Option<Value<'_>>) -> Acknowledged {
 
 /// `None` where it cannot be told what the notification speaks of.
 fn notice(root: Value<'_>, params: Value<'_>, key: &str, message: &Bytes) -> Option<Notice> {
-    let is_alone = |object: Value<'_>, key: &str| {
-        object.entries().filter(|(name, _)| name.equals(object.text(), key)).count() == 1
-    };
-    let literal = params.get(key)?.as_literal()?;
-    let name = literal.decode(message)?;
-    if name.len() > NAME_BYTES_MAX || !is_alone(params, key) {
-        return None;
-    }
-    let id = match params.get("_meta") {
-        None => Place::InParams { at: params.span().start + 1 },
-        Some(meta) if meta.kind() != Kind::Object || !is_alone(params, "_meta") => return None,
-        Some(meta) => match meta.get(SUBSCRIPTION_ID) {
-            Some(_) if !is_alone(meta, SUBSCRIPTION_ID) => return None,
-            Some(id) => Place::Instead(id.span()),
-            None => Place::InMeta { at: meta.span().start + 1, is_empty: meta.entries().next().is_none() },
-        },
+    let literal = params.only(key)?.as_literal()?;
+    let name = literal.decode(message).filter(|name| name.len() <= NAME_BYTES_MAX)?;
+    let first_in = |object: Value<'_>| object.span().start + 1..object.span().start + 1;
+    let key = format!("\"{SUBSCRIPTION_ID}\":");
+    let id = if params.get("_meta").is_none() {
+        // `params` has at least the name.
+        Place { span: first_in(params), before: format!("\"_meta\":{{{key}"), after: "}," }
+    } else {
+        let meta = params.only("_meta")?.as_object()?;
+        if meta.get(SUBSCRIPTION_ID).is_some() {
+            Place { span: meta.only(SUBSCRIPTION_ID)?.span(), before: String::new(), after: "" }
+        } else {
+            let after = if meta.entries().next().is_none() { "" } else { "," };
+            Place { span: first_in(meta), before: key, after }
+        }
     };
     let mut others = Vec::new();
     mapping::sites(root, Shape::Notification, &mut others);
@@ -165,17 +159,8 @@ impl Notice {
     ) -> Segments {
         let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         let mut edits = vec![Edit { span: self.literal.span.clone(), with: copy(name) }];
-        edits.push(match &self.id {
-            Place::Instead(span) => Edit { span: span.clone(), with: copy(id) },
-            Place::InMeta { at, is_empty } => {
-                let comma = if *is_empty { "" } else { "," };
-                Edit { span: *at..*at, with: format!("\"{SUBSCRIPTION_ID}\":{id}{comma}").into() }
-            }
-            // `params` has at least the name.
-            Place::InParams { at } => {
-                Edit { span: *at..*at, with: format!("\"_meta\":{{\"{SUBSCRIPTION_ID}\":{id}}},").into() }
-            }
-        });
+        let Place { span, before, after } = &self.id;
+        edits.push(Edit { span: span.clone(), with: format!("{before}{id}{after}").into() });
         edits.extend(self.others.iter().filter_map(|site| {
             let with = spell(site.kind, &site.literal.decode(&self.message)?)?;
             Some(Edit { span: site.literal.span.clone(), with: with.into() })

@@ -11,7 +11,7 @@ mod heard;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use super::json::{Kind, Literal, Value, quote};
+use super::json::{Kind, Value, quote};
 use super::version::MODERN;
 
 pub use heard::{Acknowledged, Heard, Notice, hear};
@@ -125,13 +125,11 @@ impl Filter {
     /// Reads `params.notifications` of a request. `names_max` bounds the URIs and task ids. The error says what is
     /// wrong. Unknown fields mean nothing; a known one that stands twice could mean two things.
     pub fn read(request: Value<'_>, names_max: usize) -> Result<Self, &'static str> {
-        let wanted = request.get("params").and_then(|params| params.get("notifications"));
-        let wanted = wanted.filter(|wanted| wanted.kind() == Kind::Object);
+        let wanted = request.get("params").and_then(|params| params.object("notifications"));
         let wanted = wanted.ok_or("params.notifications must be an object")?;
         let mut filter = Self::default();
         let mut seen = [false; 5];
-        for (key, value) in wanted.entries() {
-            let Some(key) = key.decode(wanted.text()) else { continue };
+        for (key, value) in wanted.members() {
             let field = LIST_FIELDS.iter().position(|field| *field == key);
             let field = field.or_else(|| match &*key {
                 "resourceSubscriptions" => Some(3),
@@ -172,9 +170,7 @@ fn names(array: Value<'_>, names_max: usize) -> Result<Vec<Name>, &'static str> 
     let mut names = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for item in array.items() {
-        let raw = item.as_literal().and_then(|_| std::str::from_utf8(item.raw()).ok());
-        let value = item.as_literal().and_then(|literal| literal.decode(array.text()));
-        let (Some(raw), Some(value)) = (raw, value) else {
+        let Some(value) = item.as_str() else {
             return Err("resourceSubscriptions and taskIds must be arrays of strings");
         };
         if value.len() > NAME_BYTES_MAX {
@@ -184,7 +180,7 @@ fn names(array: Value<'_>, names_max: usize) -> Result<Vec<Name>, &'static str> 
             return Err(TOO_MANY);
         }
         if seen.insert(value.clone()) {
-            names.push(Name { literal: raw.into(), value: value.into_owned() });
+            names.push(Name { literal: item.source().into(), value: value.into_owned() });
         }
     }
     Ok(names)
@@ -204,15 +200,12 @@ pub fn acknowledgement<'n>(
     task_ids: impl Iterator<Item = &'n str>,
 ) -> String {
     let filter = filter(lists, uris, task_ids);
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"{SUBSCRIPTION_ID}":{id}}},"notifications":{filter}}}}}"#
-    )
+    notification("notifications/subscriptions/acknowledged", id, &format!(r#","notifications":{filter}"#))
 }
 
 /// Says that a list has changed.
 pub fn list_changed(id: &str, index: usize) -> String {
-    let method = LIST_METHODS.get(index).copied().unwrap_or_default();
-    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#)
+    notification(LIST_METHODS.get(index).copied().unwrap_or_default(), id, "")
 }
 
 /// Says that a list has changed, in a session.
@@ -223,8 +216,13 @@ pub fn session_list_changed(index: usize) -> String {
 
 /// Says that a resource has changed. `uri` is a literal.
 pub fn updated(id: &str, uri: &str) -> String {
+    notification("notifications/resources/updated", id, &format!(r#","uri":{uri}"#))
+}
+
+/// A message of the subscription `id`; `more` are members of its `params`, each after a comma.
+fn notification(method: &str, id: &str, more: &str) -> String {
     format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"_meta":{{"{SUBSCRIPTION_ID}":{id}}},"uri":{uri}}}}}"#
+        r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"_meta":{{"{SUBSCRIPTION_ID}":{id}}}{more}}}}}"#
     )
 }
 
@@ -279,11 +277,7 @@ fn filter<'n>(
 
 /// The values of the strings of an array.
 fn strings(array: Option<Value<'_>>) -> Vec<Box<str>> {
-    let decode = |item: Value<'_>| {
-        let literal: Option<Literal> = item.as_literal();
-        literal.and_then(|literal| literal.decode(item.text()).map(Into::into))
-    };
-    array.into_iter().flat_map(Value::items).filter_map(decode).collect()
+    array.into_iter().flat_map(Value::items).filter_map(Value::as_str).map(Into::into).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use protocol::header::encode_value;
 use protocol::initialize;
 use protocol::json::{Kind, Literal, Scratch, Span, is_integer, quote};
 use protocol::method::Method;
-use protocol::version::{LegacyVersion, Version};
+use protocol::version::{Era, LegacyVersion};
 
 /// How deep a message may be nested.
 pub(super) const DEPTH_MAX: usize = 128;
@@ -57,7 +57,7 @@ impl Message {
     /// The version in `_meta` that makes it a message of the modern era.
     pub(super) fn modern_version(&self) -> Option<String> {
         let version = self.envelope.meta.as_ref()?.protocol_version.as_ref()?.decode(&self.body)?;
-        (Version::of(&version) != Version::Legacy).then(|| version.into_owned())
+        (Era::of_version(&version) != Some(Era::Legacy)).then(|| version.into_owned())
     }
 
     /// The headers that mirror a message of the modern era.

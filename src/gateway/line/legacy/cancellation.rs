@@ -48,7 +48,7 @@ pub(crate) fn cancel(
         return Ok(None);
     }
     let sender = Rc::clone(worker);
-    worker.client.tasks.spawn(async move {
+    worker.client.tasks.spawn_unboxed(async move {
         if !call.sending.behind().await {
             return;
         }

@@ -70,7 +70,7 @@ pub(crate) fn go_on(
     counter("kept").inc();
     let (turn, ended) = (Rc::clone(&worker.detached), counter("ended"));
     let state = Arc::clone(&worker.state);
-    worker.client.tasks.spawn(async move {
+    worker.client.tasks.spawn_unboxed(async move {
         tokio::select! {
             () = future => {}
             () = session_ended.cancelled() => {}

@@ -80,7 +80,7 @@ pub(crate) fn send(
     let message = QueuedMessage { session, body, posted_at: Instant::now(), reservation };
     if let Some(delivery) = place.post(message) {
         let (sender, upstream, desk) = (Rc::clone(worker), Arc::clone(upstream), Arc::clone(desk));
-        worker.client.tasks.spawn(async move { deliver(&sender, &desk, upstream, delivery).await });
+        worker.client.tasks.spawn_unboxed(async move { deliver(&sender, &desk, upstream, delivery).await });
     }
 }
 
@@ -186,6 +186,6 @@ async fn finish(worker: &Rc<Worker>, reply: Reply, turn: MessageTurn) {
         drop(turn);
     });
     if poll!(pin!(rest.as_mut())).is_pending() {
-        worker.client.tasks.spawn(rest);
+        worker.client.tasks.spawn_unboxed(rest);
     }
 }

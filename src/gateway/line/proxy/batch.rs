@@ -107,7 +107,7 @@ impl Proxy {
                 InBatch::Fault => None,
             };
             let events = events.clone();
-            self.worker.client.tasks.spawn(async move {
+            self.worker.client.tasks.spawn_unboxed(async move {
                 tokio::select! {
                     _ = part.serve(&events) => {}
                     // As when the connection of a single call is closed.

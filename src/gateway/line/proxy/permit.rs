@@ -25,7 +25,7 @@ use protocol::error::{ClientError, Error, GatewayError, PolicyError};
 use protocol::head::Head;
 use protocol::method::{Method, NameSource};
 use protocol::route::{Kind, NoRoute, Route};
-use protocol::version::Version;
+use protocol::version::Era;
 
 impl Proxy {
     /// Asks the limits of rate for what was posted by a caller whose credentials were checked.
@@ -134,7 +134,8 @@ impl Proxy {
         caller: &Caller,
         head: &'n Head<'_>,
     ) -> Result<Option<Route<'n>>, Error> {
-        let is_modern = head.version.as_str().is_some_and(|version| Version::of(version) == Version::Modern);
+        let is_modern =
+            head.version.as_str().is_some_and(|version| Era::of_version(version) == Some(Era::Modern));
         let method = head.method.as_str().filter(|_| is_modern).map(Method::of);
         let Some(method) = method else { return Ok(None) };
         let kind = match (method, method.name_source()) {

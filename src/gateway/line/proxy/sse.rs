@@ -144,7 +144,7 @@ impl Proxy {
         call: Call,
     ) -> Response<ReplyBody> {
         let (proxy, view) = (Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)), Rc::clone(view));
-        self.worker.client.tasks.spawn(async move {
+        self.worker.client.tasks.spawn_unboxed(async move {
             let line = Arc::clone(&posted.line);
             tokio::select! {
                 () = line.closed() => {}

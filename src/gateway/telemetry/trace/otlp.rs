@@ -19,7 +19,8 @@ use prost::Message as _;
 
 use super::settings::Settings;
 use crate::telemetry::logs::shorten;
-use net::fetch::{FetchError, Fetcher};
+use net::fetch::Fetcher;
+use net::http_client::HttpError;
 
 /// Nobody says more than this about a batch.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -90,8 +91,9 @@ impl Receiver<'_> {
 }
 
 impl Refusal {
-    fn of_fetch(error: FetchError) -> Self {
-        let is_passing = matches!(error, FetchError::Unreachable | FetchError::TimedOut);
+    fn of_fetch(error: HttpError) -> Self {
+        let is_passing =
+            matches!(error, HttpError::Unreachable(_) | HttpError::ConnectTimedOut(_) | HttpError::TimedOut);
         Self { why: error.to_string(), again: is_passing.then_some(Duration::ZERO) }
     }
 }

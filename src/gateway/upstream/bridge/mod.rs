@@ -33,7 +33,7 @@ use super::incoming::BrokenReply;
 use super::{ReplicaSelection, Upstream};
 use crate::telemetry::metrics::families::BridgeSeries;
 use protocol::error::UpstreamError;
-use protocol::version::{Era, Version};
+use protocol::version::Era;
 
 /// What the bridge to one upstream keeps; shared by all threads.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ fn next_number() -> u64 {
 /// The era of a request by its headers.
 pub(crate) fn era_of(headers: &HeaderMap) -> Era {
     let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-    let is_modern = version.is_some_and(|version| Version::of(version) != Version::Legacy);
+    let is_modern = version.is_some_and(|version| Era::of_version(version) != Some(Era::Legacy));
     if is_modern { Era::Modern } else { Era::Legacy }
 }
 

@@ -20,7 +20,8 @@ use zeroize::Zeroizing;
 use super::{AccessError, basic, bearer};
 use crate::upstream::throttle::Throttle;
 use config::{ClientAuth, OAuth};
-use net::fetch::{FetchError, Fetcher};
+use net::fetch::Fetcher;
+use net::http_client::HttpError;
 use net::jitter;
 use net::secret::Secret;
 use net::tasks::Tasks;
@@ -77,7 +78,7 @@ struct Failures {
 #[derive(Debug, thiserror::Error)]
 enum TokenError {
     #[error(transparent)]
-    Fetch(#[from] FetchError),
+    Fetch(#[from] HttpError),
     #[error("HTTP status {0}")]
     Status(StatusCode),
     #[error("HTTP status {0}: {1}")]
@@ -89,7 +90,7 @@ enum TokenError {
 impl TokenError {
     fn may_pass(&self) -> bool {
         match self {
-            Self::Fetch(error) => !matches!(error, FetchError::Url | FetchError::Tls(_)),
+            Self::Fetch(error) => !matches!(error, HttpError::Url | HttpError::Tls(_)),
             Self::Status(status) | Self::Refused(status, _) => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }

@@ -29,7 +29,7 @@ use crate::upstream::sending::Sending;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
-use protocol::version::{Era, Version};
+use protocol::version::Era;
 
 /// Who calls, where connections are not for everybody: a header that only this process sees. Without it, it is the
 /// gateway itself, or a client that nobody asked who it is.
@@ -133,7 +133,7 @@ pub(crate) async fn send(
         return Ok(empty(StatusCode::BAD_REQUEST));
     };
     let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-    let is_modern = version.is_some_and(|version| Version::of(version) != Version::Legacy);
+    let is_modern = version.is_some_and(|version| Era::of_version(version) != Some(Era::Legacy));
     let era = if is_modern { Era::Modern } else { Era::Legacy };
     let is_own = parts.extensions.get::<OwnRequest>().is_some();
     let envelope = &envelope;

@@ -202,7 +202,7 @@ impl MrtrLoop {
             }
             Said::Input(input) => {
                 if let MrtrStage::Reading(messages) = std::mem::replace(&mut self.stage, MrtrStage::Over) {
-                    self.call.client.tasks.spawn(messages.drain());
+                    self.call.client.tasks.spawn_unboxed(messages.drain());
                 }
                 self.ask_client(input.detached())
             }
@@ -300,7 +300,7 @@ impl MrtrLoop {
     /// The rest of a reply is read by itself, where nobody reads it on.
     pub(super) fn finish(self) {
         if let MrtrStage::Ending(messages) = self.stage {
-            self.call.client.tasks.spawn(messages.drain());
+            self.call.client.tasks.spawn_unboxed(messages.drain());
         }
     }
 }
