@@ -126,7 +126,6 @@ fn check_claims(rule: Rule, table: Table<'_>, findings: &mut Findings) -> Rule {
     rule
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "every check takes what was read")]
 fn annotation_hints(
     written: RuleAnnotations,
     table: Table<'_>,

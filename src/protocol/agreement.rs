@@ -99,7 +99,7 @@ fn check_version_is_known(
 ) -> Result<(), ClientError> {
     let Some(version) = head.version.as_str() else { return Ok(()) };
     let agrees = body_version.is_none_or(|literal| literal.equals(body, version));
-    if Era::of_version(version) == None && agrees {
+    if Era::of_version(version).is_none() && agrees {
         return Err(ClientError::Version { requested: version.to_owned(), served });
     }
     Ok(())
@@ -159,11 +159,8 @@ fn check_name(head: &Head<'_>, envelope: &Envelope, method: Method, body: &[u8])
     if name_in_body(envelope, source).is_some_and(|literal| literal.equals(body, name)) {
         Ok(())
     } else {
-        Err(ClientError::mismatch(match source {
-            NameSource::Name => "Mcp-Name does not match params.name",
-            NameSource::Uri => "Mcp-Name does not match params.uri",
-            NameSource::TaskId => "Mcp-Name does not match params.taskId",
-        }))
+        let why = format!("Mcp-Name does not match {}", source.path());
+        Err(ClientError::HeaderMismatch { why: why.into() })
     }
 }
 

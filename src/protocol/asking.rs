@@ -5,25 +5,18 @@
 
 use super::json::Value;
 
-/// A method by which a server asks its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// `ping`
-    Ping,
-    /// `sampling/createMessage`
-    Sampling,
-    /// `elicitation/create`
-    Elicitation,
-    /// `roots/list`
-    Roots,
-    /// `tasks/get` and `tasks/result`, about tasks of the client
-    Tasks,
-    /// `tasks/list`
-    TasksList,
-    /// `tasks/cancel`
-    TasksCancel,
-    /// Any other
-    Other,
+crate::words! {
+    /// A method by which a server asks its client. Of tasks, it asks about those of the client.
+    pub enum Asked reads of, says method {
+        Ping = "ping",
+        Sampling = "sampling/createMessage",
+        Elicitation = "elicitation/create",
+        Roots = "roots/list",
+        TasksGet = "tasks/get",
+        TasksResult = "tasks/result",
+        TasksList = "tasks/list",
+        TasksCancel = "tasks/cancel",
+    }
 }
 
 /// Why a client is not asked: a JSON-RPC error.
@@ -41,20 +34,6 @@ pub const NO_METHOD: NotAsked =
 const NO_MODE: NotAsked = NotAsked { code: -32602, message: "the client did not declare this mode" };
 
 impl Asked {
-    /// Reads a method name.
-    pub fn of(method: &str) -> Self {
-        match method {
-            "ping" => Self::Ping,
-            "sampling/createMessage" => Self::Sampling,
-            "elicitation/create" => Self::Elicitation,
-            "roots/list" => Self::Roots,
-            "tasks/get" | "tasks/result" => Self::Tasks,
-            "tasks/list" => Self::TasksList,
-            "tasks/cancel" => Self::TasksCancel,
-            _ => Self::Other,
-        }
-    }
-
     /// Whether a client with these capabilities takes the request with these `params`.
     pub fn check(self, params: Option<Value<'_>>, capabilities: Value<'_>) -> Result<(), NotAsked> {
         let declares = |path: &[&str]| declares(capabilities, path);
@@ -63,10 +42,9 @@ impl Asked {
             Self::Sampling => declares(&["sampling"]),
             Self::Elicitation => declares(&["elicitation"]),
             Self::Roots => declares(&["roots"]),
-            Self::Tasks => declares(&["tasks"]),
+            Self::TasksGet | Self::TasksResult => declares(&["tasks"]),
             Self::TasksList => declares(&["tasks", "list"]),
             Self::TasksCancel => declares(&["tasks", "cancel"]),
-            Self::Other => false,
         };
         if !is_declared {
             return Err(NO_METHOD);
@@ -125,7 +103,9 @@ mod tests {
             let (mut one, mut two) = (Scratch::default(), Scratch::default());
             let params = one.index(params.as_bytes(), 8).map(Document::root).expect("JSON");
             let capabilities = two.index(capabilities.as_bytes(), 8).map(Document::root).expect("JSON");
-            assert_eq!(Asked::of(asked).check(Some(params), capabilities), expected, "{asked}");
+            let found = Asked::of(asked).ok_or(NO_METHOD);
+            let found = found.and_then(|asked| asked.check(Some(params), capabilities));
+            assert_eq!(found, expected, "{asked}");
         }
     }
 }

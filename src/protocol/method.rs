@@ -37,15 +37,13 @@ crate::words! {
     }
 }
 
-/// Where the value mirrored in `Mcp-Name` stands in `params`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameSource {
-    /// `params.name`
-    Name,
-    /// `params.uri`
-    Uri,
-    /// `params.taskId`
-    TaskId,
+crate::words! {
+    /// Where the value mirrored in `Mcp-Name` stands.
+    pub enum NameSource reads of, says path {
+        Name = "params.name",
+        Uri = "params.uri",
+        TaskId = "params.taskId",
+    }
 }
 
 impl Method {

@@ -18,12 +18,18 @@ const PICTURE_CHARS_MAX: usize = 3;
 
 /// `text` on one line: what a terminal might obey or nobody could see is spelled out, as `\u{1b}`.
 pub fn shown(text: &str) -> String {
-    spelled(text, false)
+    escaped(text, |_| None, spelled_out)
 }
 
 /// The same for text of several lines, which stay lines.
 pub fn shown_lines(text: &str) -> String {
-    spelled(text, true)
+    let of_lines = |c| match c {
+        '\n' => Some("\n"),
+        '\t' => Some("    "),
+        '\r' => Some(""),
+        _ => None,
+    };
+    escaped(text, of_lines, spelled_out)
 }
 
 /// JSON for people, of several lines, as [`shown_json`] gives it.
@@ -33,18 +39,13 @@ pub fn shown_value(value: &serde_json::Value) -> String {
 
 /// JSON text, which stays the same JSON: what stands in its strings and a terminal might obey is escaped.
 pub fn shown_json(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for (at, c) in text.char_indices() {
-        if c == '\n' || is_seen(c) || is_joint(text, at) {
-            shown.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                // Writing to a string cannot fail.
-                let _ = write!(shown, "\\u{unit:04x}");
-            }
+    let of_lines = |c| (c == '\n').then_some("\n");
+    escaped(text, of_lines, |c, shown| {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "\\u{unit:04x}");
         }
-    }
-    shown
+    })
 }
 
 /// How many columns `text` takes, as [`shown`] gives it.
@@ -122,21 +123,26 @@ fn room(text: &str, columns: usize) -> usize {
     text.len()
 }
 
-fn spelled(text: &str, keeps_lines: bool) -> String {
+/// `text`, of which some characters are written in `another` way, and `escape` writes what cannot be seen.
+fn escaped(
+    text: &str,
+    another: impl Fn(char) -> Option<&'static str>,
+    escape: impl Fn(char, &mut String),
+) -> String {
     let mut shown = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
-        match c {
-            '\n' if keeps_lines => shown.push('\n'),
-            '\t' if keeps_lines => shown.push_str("    "),
-            '\r' if keeps_lines => {}
-            c if is_seen(c) || is_joint(text, at) => shown.push(c),
-            // Writing to a string cannot fail.
-            c => {
-                let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
-            }
+        match another(c) {
+            Some(written) => shown.push_str(written),
+            None if is_seen(c) || is_joint(text, at) => shown.push(c),
+            None => escape(c, &mut shown),
         }
     }
     shown
+}
+
+fn spelled_out(c: char, shown: &mut String) {
+    // Writing to a string cannot fail.
+    let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
 }
 
 /// Whether a joiner stands at `at` that makes one picture of two, as in families: there it can be seen.

@@ -171,8 +171,12 @@ mod tests {
     const TIME: &str = "1970-01-01T00:00:00.000000Z";
 
     fn form(format: LogFormat, fields: &[AccessField]) -> Form {
-        let access =
-            Access { format, file: None, success_ratio: config::Ratio::ONE, fields: fields.to_vec() };
+        let access = Access {
+            format,
+            file: None,
+            success_ratio: config::Ratio::new(1.0).expect("a share"),
+            fields: fields.to_vec(),
+        };
         Form { access, is_shared: false, is_journal: false }
     }
 

@@ -82,7 +82,6 @@ impl Reason {
 
 impl Error {
     /// The row of the table for this error.
-    #[expect(clippy::too_many_lines, reason = "one row for each error")]
     pub fn outcome(&self) -> Outcome {
         use Reason as R;
         let row = |status: u16, code: i32, reason: Reason| Outcome {

@@ -96,7 +96,7 @@ impl Input {
 impl Question {
     fn read(key: Bytes, request: Value<'_>, message: &Bytes) -> Option<Self> {
         let method = request.get("method")?;
-        let asked = Asked::of(&method.as_str()?);
+        let asked = Asked::of(&method.as_str()?)?;
         if !matches!(asked, Asked::Elicitation | Asked::Sampling | Asked::Roots) {
             return None;
         }
@@ -114,15 +114,6 @@ impl Question {
             params: params.map(|params| message.slice(params.span())),
             needs_elicitation_id: asked == Asked::Elicitation && is_of_url && !has_id,
         })
-    }
-
-    /// The name of its method.
-    pub fn about(&self) -> &'static str {
-        match self.asked {
-            Asked::Sampling => "sampling/createMessage",
-            Asked::Roots => "roots/list",
-            _ => "elicitation/create",
-        }
     }
 
     /// Whether it is to be written with an id of its own.

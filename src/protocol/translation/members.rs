@@ -63,12 +63,11 @@ impl Edits {
         (is_out, added): (impl Fn(&str) -> bool, &str),
         (is_out_of_meta, in_meta): (impl Fn(&str) -> bool, &str),
     ) {
-        match message.object("params") {
-            Some(params) => self.with_meta(params, (is_out, added), (is_out_of_meta, in_meta)),
-            None => {
-                let params = format!(r#""params":{{{}}}"#, and_meta(added, in_meta));
-                self.members(message, |key| key == "params", &params);
-            }
+        if let Some(params) = message.object("params") {
+            self.with_meta(params, (is_out, added), (is_out_of_meta, in_meta));
+        } else {
+            let params = format!(r#""params":{{{}}}"#, and_meta(added, in_meta));
+            self.members(message, |key| key == "params", &params);
         }
     }
 
@@ -103,6 +102,12 @@ impl Edits {
     /// The message as it is then.
     pub fn apply(self, message: &Bytes) -> Segments {
         splice(message, &self.sorted())
+    }
+}
+
+impl Extend<Edit> for Edits {
+    fn extend<I: IntoIterator<Item = Edit>>(&mut self, edits: I) {
+        self.0.extend(edits);
     }
 }
 

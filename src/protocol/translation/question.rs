@@ -37,7 +37,7 @@ pub fn read(
     let mut of_client = Scratch::default();
     let declared = of_client.index(capabilities, depth_max).map(Document::root);
     let declared = declared.map_err(|_| NO_METHOD)?;
-    let asked = Asked::of(&method);
+    let asked = Asked::of(&method).ok_or(NO_METHOD)?;
     asked.check(params, declared)?;
     if !matches!(asked, Asked::Sampling | Asked::Elicitation | Asked::Roots) {
         return Err(NO_METHOD);

@@ -109,7 +109,9 @@ impl AdminClient {
             HttpError::ConnectTimedOut(patience) => AdminError::TimedOut(patience),
             HttpError::TimedOut => AdminError::TimedOut(self.timeout),
             HttpError::TooLarge => AdminError::TooLarge,
-            HttpError::Tls(_) | HttpError::Reset | HttpError::Malformed => AdminError::Broken(error),
+            HttpError::Url | HttpError::Tls(_) | HttpError::Reset | HttpError::Malformed => {
+                AdminError::Broken(error)
+            }
         }
     }
 

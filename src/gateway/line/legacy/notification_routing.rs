@@ -29,6 +29,7 @@ use protocol::json::{Document, Kind, Scratch, Span, Value, quote};
 use protocol::route::{self, Style};
 use protocol::splice::{Edit, Segments, splice};
 use protocol::task;
+use protocol::translation::members::Edits;
 
 /// The key of `_meta` that names the upstream that asks.
 const ASKER: &str = "trunkline/upstream";
@@ -266,12 +267,12 @@ fn put(
     let asked = Asked::of(&method);
     // What nobody here knows is the client's to refuse, where nothing has to be mapped.
     let is_transparent = session.endpoint.naming.style() == Style::Transparent;
-    if !(asked == Asked::Other && is_transparent) {
+    if asked.is_some() || !is_transparent {
         let mut other_scratch = Scratch::default();
         let capabilities = session.session.grant.capabilities.as_bytes();
         let depth_max = worker.json_depth_max();
         let capabilities = other_scratch.index(capabilities, depth_max).map(Document::root);
-        asked.check(root.get("params"), capabilities.map_err(|_| NO_METHOD)?)?;
+        asked.ok_or(NO_METHOD)?.check(root.get("params"), capabilities.map_err(|_| NO_METHOD)?)?;
     }
     let spell = |span: Option<Span>| {
         let literal = span.clone().and_then(|span| message.get(span)).ok_or(BAD_ID)?;
@@ -281,50 +282,35 @@ fn put(
         Ok::<_, NotAsked>((public, edit))
     };
     let (public_id, edit) = spell(envelope.id.clone())?;
-    let mut edits = vec![edit];
+    let mut edits = Edits::default();
+    edits.extend([edit]);
     if let Some(token) = envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone()) {
-        edits.push(spell(Some(token))?.1);
+        edits.extend([spell(Some(token))?.1]);
     }
     edits.extend(mapper.map(|mapper| mapper.public_names(root)).unwrap_or_default());
     if session.endpoint.members.len() > 1 {
         name_asker(session, asked, root, &mut edits);
     }
-    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
-    Ok((splice(message, &edits), public_id.into()))
+    Ok((edits.apply(message), public_id.into()))
 }
 
 /// Says who asks. What one upstream may learn of the others through the client is nothing.
-fn name_asker(session: &InSession, asked: Asked, root: Value<'_>, edits: &mut Vec<Edit>) {
+fn name_asker(session: &InSession, asked: Option<Asked>, root: Value<'_>, edits: &mut Edits) {
     let name = &session.upstream.config.name;
     let member = format!("{}:{}", quote(ASKER), quote(name));
-    let params = root.get("params").filter(|params| params.kind() == Kind::Object);
-    let meta = params.and_then(|params| params.get("_meta")).filter(|meta| meta.kind() == Kind::Object);
-    edits.push(match (params, meta) {
-        (_, Some(meta)) => first_member(meta, &member),
-        (Some(params), None) => first_member(params, &format!("\"_meta\":{{{member}}}")),
-        (None, None) => first_member(root, &format!("\"params\":{{\"_meta\":{{{member}}}}}")),
-    });
-    let Some(params) = params else { return };
-    let text_of = |key| params.get(key).and_then(Value::as_literal);
-    if asked == Asked::Sampling
-        && let Some(context) = text_of("includeContext")
-    {
-        edits.push(Edit { span: context.span, with: Bytes::from_static(b"\"none\"") });
+    edits.params(root, (|_| false, ""), (|_| false, &member));
+    let params = root.object("params");
+    let text_of = |key| params?.get(key).filter(|value| value.kind() == Kind::String);
+    if asked == Some(Asked::Sampling) {
+        edits.rename(text_of("includeContext"), Some("\"none\""));
     }
-    if asked == Asked::Elicitation
+    if asked == Some(Asked::Elicitation)
         && session.endpoint.config.prefix_elicitations
         && let Some(text) = text_of("message")
     {
-        let start = text.span.start + 1;
-        edits.push(Edit { span: start..start, with: format!("{name}: ").into() });
+        let start = text.span().start + 1;
+        edits.extend([Edit { span: start..start, with: format!("{name}: ").into() }]);
     }
-}
-
-/// Puts a member before the others of an object.
-fn first_member(object: Value<'_>, member: &str) -> Edit {
-    let start = object.span().start + 1;
-    let comma = if object.entries().next().is_some() { "," } else { "" };
-    Edit { span: start..start, with: format!("{member}{comma}").into() }
 }
 
 /// An upstream no longer wants its answer. Of requests that are not its own it has nothing to say.

@@ -71,7 +71,7 @@ impl Receiver<'_> {
         self.settings.endpoint.clone_into(request.uri_mut());
         self.settings.headers.clone_into(request.headers_mut());
         let answer = self.fetcher.fetch(request, ANSWER_BYTES_MAX, deadline).await;
-        let answer = answer.map_err(Refusal::of_fetch)?;
+        let answer = answer.map_err(|error| Refusal::of_fetch(&error))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(rejected(answer.body()));
@@ -91,7 +91,7 @@ impl Receiver<'_> {
 }
 
 impl Refusal {
-    fn of_fetch(error: HttpError) -> Self {
+    fn of_fetch(error: &HttpError) -> Self {
         let is_passing =
             matches!(error, HttpError::Unreachable(_) | HttpError::ConnectTimedOut(_) | HttpError::TimedOut);
         Self { why: error.to_string(), again: is_passing.then_some(Duration::ZERO) }

@@ -52,7 +52,7 @@ impl MrtrRound {
                 String::new()
             };
             events.put(data_event(question.request(number, &elicitation_id)));
-            open.push(OpenQuestion { number, about: question.about(), key: question.key });
+            open.push(OpenQuestion { number, about: question.asked.method(), key: question.key });
         }
         let given = Vec::with_capacity(open.len());
         let since = Instant::now();
