@@ -12,7 +12,6 @@ use protocol::level::Level;
 use protocol::text::shown;
 use tools::call::{self, Call, CallOptions};
 
-/// Options of `trunkline call`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "\
@@ -74,7 +73,6 @@ struct CallWords<'a> {
     command: &'a [String],
 }
 
-/// Calls it.
 pub(super) fn call(options: &CallArgs) -> Result<ExitCode, Failure> {
     let wrong = Failure::with(EXIT_COMMAND_LINE);
     let CallWords { url, tool, words, command } =
@@ -90,7 +88,6 @@ pub(super) fn call(options: &CallArgs) -> Result<ExitCode, Failure> {
     Ok(call::call(Call { target, address: &address, tool, words, options: call_options }, &is_option))
 }
 
-/// The levels of log lines, as MCP has them.
 fn level() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(Level::ALL.map(Level::as_str))
         .try_map(|name| Level::of(&name).ok_or("no such level"))

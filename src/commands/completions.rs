@@ -10,7 +10,6 @@ pub(super) fn shell() -> impl TypedValueParser<Value = Shell> {
     PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| name.parse::<Shell>())
 }
 
-/// Prints the completions.
 pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut super::command(), "trunkline", &mut text);

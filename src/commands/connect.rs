@@ -8,7 +8,6 @@ use super::server::ServerArgs;
 use super::{EXIT_COMMAND_LINE, Failure};
 use tools::connect::{self, ConnectSettings};
 
-/// Options of `trunkline connect`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -27,7 +26,6 @@ pub(super) struct ConnectArgs {
     how: ServerArgs,
 }
 
-/// Runs until one side ends it.
 pub(super) fn connect(options: &ConnectArgs) -> Result<ExitCode, Failure> {
     let address = options.how.address(&options.url).map_err(Failure::with(EXIT_COMMAND_LINE))?;
     connect::run(&ConnectSettings { address, timeout: options.how.timeout() })?;

@@ -13,7 +13,6 @@ use gateway::{Gateway, logs};
 use protocol::text::shown;
 use tools::terminal;
 
-/// Options of `trunkline demo`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
     /// Where the gateway listens; port 0 lets the system choose
@@ -24,7 +23,6 @@ pub(super) struct DemoArgs {
     admin: SocketAddr,
 }
 
-/// Runs until Ctrl-C.
 pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         options.address.ip().is_loopback() && options.admin.ip().is_loopback(),

@@ -15,7 +15,6 @@ use tools::terminal::put;
 
 const CALLS_MAX: i64 = 100;
 
-/// Options of `trunkline doctor`.
 #[derive(Debug, Args)]
 #[command(
     mut_arg("timeout", |argument| argument
@@ -79,7 +78,6 @@ enum FailOn {
     Never,
 }
 
-/// Does it.
 pub(super) fn doctor(options: &DoctorArgs) -> Result<ExitCode, Failure> {
     let server = inspected(options).map_err(Failure::with(EXIT_COMMAND_LINE))?;
     let settings = InspectSettings {

@@ -11,7 +11,6 @@ use tools::client_config::{self, DesktopClient, Export, ExportKey, GatewayUrl};
 use tools::terminal;
 use tools::terminal::{paint, put, put_text};
 
-/// Options of `trunkline export`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The entry goes to standard output, what else there is to do to standard error. It holds no key: clients take it from an \
@@ -53,7 +52,6 @@ pub(super) struct ExportArgs {
 
 const KEY_VARIABLE: &str = "TRUNKLINE_KEY";
 
-/// Does it.
 pub(super) fn export(options: &ExportArgs) -> anyhow::Result<()> {
     let Some(client) = options.client.as_deref().and_then(DesktopClient::named) else {
         list();

@@ -10,7 +10,6 @@ use tools::client_config::{self, ClientFile, ImportSettings, Imported, files};
 use tools::terminal;
 use tools::terminal::{paint, put_text};
 
-/// Options of `trunkline import`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Files of Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI, LM Studio (mcpServers), VS Code (servers), Zed \
@@ -36,35 +35,20 @@ pub(super) struct ImportArgs {
     force: bool,
 }
 
-/// Does it.
 pub(super) fn import(options: &ImportArgs) -> anyhow::Result<()> {
     let texts = options.files.iter().map(|file| files::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let sources: Vec<ClientFile<'_>> =
         texts.iter().map(|(name, text)| ClientFile { name: name.as_str(), text: text.as_str() }).collect();
     let secrets = options.secrets.as_ref().map(std::path::absolute).transpose()?;
-    let secrets = match &secrets {
-        Some(directory) => {
-            Some(directory.to_str().context("--secrets: the name of the directory is not UTF-8")?)
-        }
-        None => None,
-    };
+    let secrets = secrets
+        .as_deref()
+        .map(|directory| directory.to_str().context("--secrets: the name of the directory is not UTF-8"));
+    let secrets = secrets.transpose()?;
     let imported =
         client_config::import(&sources, ImportSettings { secrets, with_disabled: options.disabled })?;
-    let files = match secrets {
-        Some(directory) => files::missing(Path::new(directory), &imported.secrets, options.force)?,
-        None => Vec::new(),
-    };
-    let output =
-        options.output.as_deref().map(|output| files::OutputFile::open(output, options.force)).transpose()?;
-    if let Err(error) = files::write_secrets(secrets, &files) {
-        if let Some(output) = output {
-            output.abandon();
-        }
-        return Err(error);
-    }
-    match output {
-        Some(output) => output.write(&imported.configuration)?,
-        None => put_text(&imported.configuration),
+    files::write(&imported, secrets.map(Path::new), options.output.as_deref(), options.force)?;
+    if options.output.is_none() {
+        put_text(&imported.configuration);
     }
     report(options, &imported, secrets);
     Ok(())

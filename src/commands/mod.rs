@@ -125,7 +125,6 @@ struct ConfigFile {
     config: PathBuf,
 }
 
-/// Does what `arguments` ask for.
 pub(crate) fn main(arguments: Arguments) -> ExitCode {
     let code = done(arguments.command).unwrap_or_else(Failure::end);
     let Some(error) = terminal::lost() else { return code };

@@ -19,7 +19,6 @@ use protocol::canonical::Hash;
 use tools::terminal;
 use tools::terminal::{paint, put};
 
-/// Options of `trunkline pins`.
 #[derive(Debug, Args)]
 pub(super) struct PinsArgs {
     #[command(subcommand)]
@@ -63,7 +62,6 @@ enum PinsCommand {
     },
 }
 
-/// Does what the options ask for.
 pub(super) fn pins(options: &PinsArgs) -> anyhow::Result<()> {
     let config = super::load(&options.config)?;
     let directory = options.state_directory.clone().or(config.state_directory);

@@ -16,7 +16,6 @@ use tools::admin_client::report::StatusReport;
 use tools::terminal::progress::Progress;
 use tools::terminal::put;
 
-/// Options of `trunkline status`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -39,7 +38,6 @@ pub(super) struct StatusArgs {
     all: bool,
 }
 
-/// Prints it.
 pub(super) fn status(options: &StatusArgs) -> Result<ExitCode, Failure> {
     let admin = options.place.client().map_err(Failure::with(EXIT_COMMAND_LINE))?;
     let answer = ask(&admin).and_then(|text| {

@@ -8,7 +8,6 @@ use super::server::ConversationArgs;
 use super::{EXIT_COMMAND_LINE, Failure};
 use tools::call;
 
-/// Options of `trunkline tools`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "\
@@ -40,7 +39,6 @@ pub(super) struct ToolsArgs {
     command: Vec<String>,
 }
 
-/// Lists them.
 pub(super) fn tools(options: &ToolsArgs) -> Result<ExitCode, Failure> {
     let (url, name) = match (&options.server, &options.name) {
         // A program takes the place of the URL: what stands first is the tool.

@@ -11,7 +11,6 @@ use super::status::unreachable;
 use super::{EXIT_COMMAND_LINE, Failure};
 use tools::top::{self, Error, TopSettings};
 
-/// Options of `trunkline top`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Keys: ? shows them, q ends.

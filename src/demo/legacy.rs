@@ -63,7 +63,6 @@ pub(super) fn end_session(headers: &HeaderMap, sessions: &Sessions) -> StatusCod
     }
 }
 
-/// Answers `message`.
 pub(super) fn answer(message: Message, server: &Server, sessions: &Sessions) -> Result<Reply, RpcError> {
     if message.version_in_meta().is_some() {
         let mismatch = "MCP-Protocol-Version is of another era than the version in params._meta";

@@ -87,9 +87,7 @@ impl ResourceSet {
     }
 }
 
-/// An open subscription.
 pub(super) struct Subscription {
-    /// The id of the request.
     pub(super) id: Value,
     pub(super) filter: ResourceSet,
     /// Opened before the reply starts, so that no change falls between.

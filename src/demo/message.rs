@@ -11,7 +11,6 @@ use super::rpc::RpcError;
 /// The member of `_meta` that names the revision.
 pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// What a POST carries.
 pub(super) struct Message {
     pub(super) headers: HeaderMap,
     pub(super) kind: Kind,

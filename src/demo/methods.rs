@@ -116,7 +116,6 @@ pub(super) enum Reply {
     Subscription(Subscription),
 }
 
-/// One demo server.
 pub(super) struct Server {
     profile: Profile,
     content: Box<dyn Content>,

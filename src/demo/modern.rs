@@ -11,7 +11,6 @@ use super::methods::{Reply, Server};
 use super::request::{META_CAPABILITIES, Request};
 use super::rpc::{PROTOCOL_VERSION, RpcError};
 
-/// Answers `message`.
 pub(super) fn answer(message: Message, server: &Server) -> Result<Reply, RpcError> {
     let (id, method) = match &message.kind {
         Kind::Request { id, method } => (id.clone(), method.clone()),

@@ -9,7 +9,6 @@ use serde::Serialize;
 /// Over this many, notes are refused.
 pub(super) const NOTES_MAX: usize = 200;
 
-/// One note.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Note {
     pub(super) number: u64,

@@ -23,7 +23,6 @@ const NOTE_URI_TEMPLATE: &str = "note://{number}";
 /// Of notes that a search or a prompt shows.
 const FOUND_MAX: usize = 20;
 
-/// The notebook and what can be done with it.
 pub(super) struct Notes {
     notebook: Mutex<Notebook>,
     confirmations: Confirmations,

@@ -89,7 +89,6 @@ pub(super) fn error_message(id: Option<&Value>, error: &RpcError) -> Value {
     message
 }
 
-/// A notification.
 pub(super) fn notification(method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }

@@ -19,7 +19,6 @@ const CITY_URI_PREFIX: &str = "weather://city/";
 const CITY_URI_TEMPLATE: &str = "weather://city/{name}";
 const DEFAULT_DAYS: i32 = 3;
 
-/// Cities and forecasts.
 pub(super) struct Weather;
 
 impl Content for Weather {

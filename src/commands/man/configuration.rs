@@ -28,7 +28,6 @@ const TYPES: [(&str, &str); 4] = [
     ("words", "One string, or an array of strings."),
 ];
 
-/// The page, as roff, from the schema of the whole file.
 pub(super) fn page(schema: &Value) -> String {
     let reference = Reference { definitions: &schema["$defs"] };
     let mut page = Page::new("TRUNKLINE.TOML", "5");

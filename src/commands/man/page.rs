@@ -10,7 +10,6 @@ const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 /// How wide the terms of entries are.
 const INDENT: &str = "4";
 
-/// The page.
 pub(super) struct Page(String);
 
 impl Page {
@@ -87,7 +86,6 @@ impl Page {
         }
     }
 
-    /// The whole page.
     pub(super) fn finish(self) -> String {
         let spelled = |character: char| match character {
             ascii if ascii.is_ascii() => ascii.to_string(),

@@ -132,7 +132,6 @@ const EXAMPLES: [(&str, &str); 8] = [
     ("Complete the command line in this shell:", "source <(trunkline completions bash)"),
 ];
 
-/// The page, as roff.
 pub(super) fn page(mut command: Command) -> String {
     command.build();
     let mut page = Page::new("TRUNKLINE", "1");

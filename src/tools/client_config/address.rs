@@ -20,7 +20,6 @@ pub(super) struct RedactedUrl {
     pub(super) authorization: Option<String>,
     /// What a person has to put in.
     pub(super) gaps: Vec<String>,
-    /// What was decided.
     pub(super) remarks: Vec<String>,
 }
 

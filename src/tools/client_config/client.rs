@@ -52,7 +52,6 @@ const MCP_SERVERS: EntryFormat = EntryFormat {
     is_toml: false,
 };
 
-/// All of them.
 static CLIENTS: [DesktopClient; 11] = [
     DesktopClient {
         name: "claude-code",

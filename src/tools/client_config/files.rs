@@ -10,69 +10,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::{StoredSecret, document};
+use super::{Imported, StoredSecret, document};
 
 /// What is longer is read as far as it shows.
 const BYTES_MAX: u64 = document::BYTES_MAX as u64;
 const MODE_SECRET: u32 = 0o600;
 const MODE_DIRECTORY: u32 = 0o700;
-
-/// Where the configuration goes. It is opened before anything is written elsewhere.
-#[derive(Debug)]
-pub struct OutputFile<'p> {
-    path: &'p Path,
-    file: File,
-    is_new: bool,
-}
-
-impl<'p> OutputFile<'p> {
-    /// Opens the file, which must be new unless `force` is given.
-    pub fn open(path: &'p Path, force: bool) -> anyhow::Result<Self> {
-        let new = OpenOptions::new().write(true).create_new(true).open(path);
-        let (opened, is_new) = match new {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && force => {
-                (OpenOptions::new().write(true).open(path), false)
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                anyhow::bail!("{} is there already; --force replaces it", path.display())
-            }
-            opened => (opened, true),
-        };
-        let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path, file, is_new })
-    }
-
-    /// Writes the configuration.
-    pub fn write(mut self, text: &str) -> anyhow::Result<()> {
-        // What is no file, such as a terminal, has no length.
-        let is_file = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
-        emptied
-            .and_then(|()| self.file.write_all(text.as_bytes()))
-            .with_context(|| format!("cannot write {}", self.path.display()))
-    }
-
-    /// Leaves things as they were.
-    pub fn abandon(self) {
-        if self.is_new {
-            let _ = fs::remove_file(self.path);
-        }
-    }
-}
-
-/// Writes the secrets that are missing.
-pub fn write_secrets(directory: Option<&str>, files: &[(PathBuf, &StoredSecret)]) -> anyhow::Result<()> {
-    let Some(directory) = directory.filter(|_| !files.is_empty()) else { return Ok(()) };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(MODE_DIRECTORY)
-        .create(directory)
-        .with_context(|| format!("cannot make {directory}"))?;
-    for (path, kept) in files {
-        write(path, kept).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
-}
 
 /// What a file holds, and what it is called.
 pub fn read(file: &Path) -> anyhow::Result<(String, String)> {
@@ -95,8 +38,78 @@ pub fn read(file: &Path) -> anyhow::Result<(String, String)> {
     Ok((name, text))
 }
 
+/// Writes the secrets, and the configuration unless it has no file. The file must be new, as must be those of the secrets,
+/// unless `force` is given.
+pub fn write(
+    imported: &Imported,
+    secrets: Option<&Path>,
+    output: Option<&Path>,
+    force: bool,
+) -> anyhow::Result<()> {
+    let missing = secrets.map(|directory| missing(directory, &imported.secrets, force)).transpose()?;
+    let output = output.map(|path| OutputFile::open(path, force)).transpose()?;
+    if let (Some(directory), Some(missing)) = (secrets, missing)
+        && let Err(error) = write_secrets(directory, &missing)
+    {
+        // Things stay as they were.
+        if let Some(output) = output.filter(|output| output.is_new) {
+            let _ = fs::remove_file(output.path);
+        }
+        return Err(error);
+    }
+    output.map_or(Ok(()), |output| output.write(&imported.configuration))
+}
+
+/// Where the configuration goes. It is opened before anything is written elsewhere.
+struct OutputFile<'p> {
+    path: &'p Path,
+    file: File,
+    is_new: bool,
+}
+
+impl<'p> OutputFile<'p> {
+    fn open(path: &'p Path, force: bool) -> anyhow::Result<Self> {
+        let new = OpenOptions::new().write(true).create_new(true).open(path);
+        let (opened, is_new) = match new {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && force => {
+                (OpenOptions::new().write(true).open(path), false)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                anyhow::bail!("{} is there already; --force replaces it", path.display())
+            }
+            opened => (opened, true),
+        };
+        let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file, is_new })
+    }
+
+    fn write(mut self, text: &str) -> anyhow::Result<()> {
+        // What is no file, such as a terminal, has no length.
+        let is_file = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        emptied
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+fn write_secrets(directory: &Path, files: &[(PathBuf, &StoredSecret)]) -> anyhow::Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(MODE_DIRECTORY)
+        .create(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    for (path, kept) in files {
+        write_secret(path, kept).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// The secrets that have to be written. Fails if a file is in the way.
-pub fn missing<'k>(
+fn missing<'k>(
     directory: &Path,
     secrets: &'k [StoredSecret],
     force: bool,
@@ -126,7 +139,7 @@ pub fn missing<'k>(
     Ok(missing)
 }
 
-fn write(path: &Path, kept: &StoredSecret) -> std::io::Result<()> {
+fn write_secret(path: &Path, kept: &StoredSecret) -> std::io::Result<()> {
     // A link that lies there is replaced, not followed.
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

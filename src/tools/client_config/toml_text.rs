@@ -11,7 +11,6 @@ const COMMENT_COLUMNS: usize = 100;
 /// Columns of a name or a text that is shown in a comment.
 const QUOTED_COLUMNS: usize = 60;
 
-/// A string.
 pub(super) fn string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -33,7 +32,6 @@ pub(super) fn string(text: &str) -> String {
     out
 }
 
-/// An array of strings.
 pub(super) fn array<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(string).collect();
     format!("[{}]", texts.join(", "))

@@ -26,7 +26,6 @@ const KNOWN_MAX: usize = 200;
 pub(super) struct UpstreamTable {
     /// `key = value`, in lines.
     pub(super) lines: Vec<String>,
-    /// What was decided.
     pub(super) remarks: Vec<String>,
     /// What a person has to do.
     pub(super) gaps: Vec<String>,
