@@ -70,13 +70,6 @@ impl Served {
     }
 }
 
-/// The value of a metric, 0 where it is not there yet.
-fn metric(daemon: &Daemon, series: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let value = text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
-    value.unwrap_or(0)
-}
-
 #[test]
 fn tokens_of_every_kind_of_key_pass() {
     let upstream = Upstream::with_tools(&["echo"]);
@@ -206,14 +199,14 @@ fn nothing_that_an_attacker_writes_passes() {
     for (what, credential, reason) in refused {
         println!("{what}");
         let series = format!("trunkline_credentials_refused_total{{reason=\"{reason}\"}}");
-        let before = metric(&daemon, &series);
+        let before = daemon.metric(&series);
         let response = daemon.send(&bearer(&credential));
         assert_eq!(response.status, 401, "{what}: {}", response.text());
         let challenge = response.header("www-authenticate").expect("a challenge");
         assert!(challenge.contains("error=\"invalid_token\""), "{what}: {challenge}");
         let message = response.json()["error"]["message"].as_str().unwrap().to_owned();
         assert_eq!(message, "the credentials are not valid", "{what}");
-        assert_eq!(metric(&daemon, &series), before + 1, "{what} counts as {reason}");
+        assert_eq!(daemon.metric(&series), before + 1, "{what} counts as {reason}");
     }
     for (what, request) in [
         ("twice", bearer(&token).with("Authorization", format!("Bearer {token}"))),
@@ -335,7 +328,7 @@ fn keys_are_fetched_and_rotated() {
     assert_eq!(send(&by_new), 200, "an unknown key is asked for");
     assert_eq!(send(&by_old), 200);
     assert_eq!(issuer.fetches(), 2);
-    assert_eq!(metric(&daemon, "trunkline_jwks_keys{issuer=\"test\"}"), 2);
+    assert_eq!(daemon.metric("trunkline_jwks_keys{issuer=\"test\"}"), 2);
 }
 
 #[test]
@@ -390,7 +383,7 @@ fn a_flood_of_unknown_keys_fetches_once_and_harms_nobody() {
         }
     }
     assert!(issuer.fetches() <= 3, "{} fetches", issuer.fetches());
-    assert_eq!(metric(&daemon, "trunkline_credentials_refused_total{reason=\"unknown_key\"}"), 300);
+    assert_eq!(daemon.metric("trunkline_credentials_refused_total{reason=\"unknown_key\"}"), 300);
 }
 
 #[test]
@@ -404,7 +397,7 @@ fn an_issuer_that_is_down_costs_nobody_whose_key_is_known() {
     issuer.is_down.store(true, Ordering::SeqCst);
     assert_eq!(status(&daemon, &new.token(&claims("bob", &json!({})))), 401);
     eventually("the failure is counted", || {
-        (metric(&daemon, "trunkline_jwks_fetches_total{issuer=\"test\",result=\"error\"}") > 0).then_some(())
+        (daemon.metric("trunkline_jwks_fetches_total{issuer=\"test\",result=\"error\"}") > 0).then_some(())
     });
     assert_eq!(status(&daemon, &ec.token(&claims("bob", &json!({})))), 200, "the last keys stay");
     // A reload keeps them as well.

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::harness::{
     Config, Daemon, Folder, LEGACY_VERSION, Legacy, Listening, META, Offer, Reply, Request, Response,
     Upstream, body, call, eventually, in_session, legacy, list, modern, open_session, refusing_address,
-    side_by_side, trunkline,
+    side_by_side, tool_names, trunkline,
 };
 
 /// A tool with every field that there is, and one that there is not.
@@ -51,14 +51,8 @@ fn config(upstream: &Upstream, mode: &str, folder: &Folder) -> Config {
     Config::new().upstream("up", upstream.address, &lines).admin().top(&folder.key())
 }
 
-fn names(response: &Response) -> Vec<String> {
-    response.assert_ok();
-    let tools = response.json()["result"]["tools"].as_array().expect("an array").clone();
-    tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
-}
-
 fn listed(daemon: &Daemon) -> Vec<String> {
-    names(&daemon.send(&list("1", "tools/list")))
+    tool_names(&daemon.send(&list("1", "tools/list")))
 }
 
 #[track_caller]
@@ -82,18 +76,12 @@ fn wait_withheld(daemon: &Daemon, tool: &str, expected: bool) {
     eventually("the change is seen", || (is_withheld(daemon, tool) == expected).then_some(()));
 }
 
-fn metric(daemon: &Daemon, series: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.map_or(0, |value| value.parse().expect("a whole number"))
-}
-
 fn pins(daemon: &Daemon, state: &str) -> u64 {
-    metric(daemon, &format!(r#"trunkline_pins{{state="{state}",upstream="up"}}"#))
+    daemon.metric(&format!(r#"trunkline_pins{{state="{state}",upstream="up"}}"#))
 }
 
 fn changes(daemon: &Daemon) -> u64 {
-    metric(daemon, r#"trunkline_pin_changes_total{upstream="up"}"#)
+    daemon.metric(r#"trunkline_pin_changes_total{upstream="up"}"#)
 }
 
 /// Waits until the gateway has looked at the tools again, twice in each of its ways.
@@ -480,7 +468,7 @@ fn definitions_that_differ_by_dialect_do_not_flap() {
     let config = Config::new().probed("up", upstream.address, &lines).admin().top(&folder.key());
     let daemon = Daemon::start(&config);
     eventually("both eras are served", || {
-        (metric(&daemon, r#"trunkline_upstream_eras{era="legacy",upstream="up"}"#) == 1).then_some(())
+        (daemon.metric(r#"trunkline_upstream_eras{era="legacy",upstream="up"}"#) == 1).then_some(())
     });
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let old = || daemon.send(&in_session(&session, legacy("1", "tools/list", "{}")));
@@ -497,13 +485,13 @@ fn definitions_that_differ_by_dialect_do_not_flap() {
     };
     for _ in 0..3 {
         assert_eq!(listed(&daemon), ["a", "b"]);
-        assert_eq!(names(&old()), ["a", "b"]);
-        assert_eq!(names(&daemon.send(&capable(r#"{"sampling":{}}"#))), ["a", "b"]);
+        assert_eq!(tool_names(&old()), ["a", "b"]);
+        assert_eq!(tool_names(&daemon.send(&capable(r#"{"sampling":{}}"#))), ["a", "b"]);
         wait_rounds(&upstream);
     }
     assert_eq!(changes(&daemon), 0);
     // What one odd client is shown is withheld from it, and from nobody else.
-    assert_eq!(names(&daemon.send(&capable(r#"{"odd":{}}"#))), ["b"]);
+    assert_eq!(tool_names(&daemon.send(&capable(r#"{"odd":{}}"#))), ["b"]);
     assert_eq!(listed(&daemon), ["a", "b"]);
     assert!(!is_withheld(&daemon, "a"));
     call_old().assert_ok();
@@ -511,7 +499,7 @@ fn definitions_that_differ_by_dialect_do_not_flap() {
     *is_evil.lock().unwrap() = true;
     wait_withheld(&daemon, "a", true);
     assert_eq!(listed(&daemon), ["b"]);
-    assert_eq!(names(&old()), ["b"]);
+    assert_eq!(tool_names(&old()), ["b"]);
     let refused = call_old();
     // The outcome of a request in a session is told within the answer.
     assert_eq!(refused.json()["error"]["code"], 403, "{refused:?}");

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::harness::{
     Config, Connection, Daemon, Folder, Legacy, Listening, META, Offer, RESOURCE, Received, Reply, Request,
-    Response, SigningKey, Upstream, api_key, body, call, claims, eventually, in_session, initialize, jwks,
-    jwt, legacy, list, modern, post, read_resource, trunkline,
+    Response, SigningKey, Upstream, api_key, body, call, claims, eventually, get_prompt, in_session,
+    initialize, jwks, jwt, legacy, list, modern, post, read_resource, trunkline, with_key,
 };
 
 const CI: &str = "ci-key-0123456789abcdefghijklmnopqr";
@@ -54,10 +54,6 @@ fn files() -> Offer {
 
 fn weather() -> Offer {
     Offer::tools(&["forecast", "read_weather", "secret"]).with_prompts(&["storm"]).with_resources(&["w:1"])
-}
-
-fn with_key(request: Request, key: &str) -> Request {
-    request.set("Authorization", format!("Bearer {key}"))
 }
 
 /// Two servers of both eras, and a gateway with rules before them.
@@ -136,11 +132,6 @@ impl Bed {
 fn names(answer: &Value, field: &str, name: &str) -> Vec<String> {
     let entries = answer["result"][field].as_array().unwrap_or_else(|| panic!("no {field} in {answer}"));
     entries.iter().map(|entry| entry[name].as_str().unwrap().to_owned()).collect()
-}
-
-fn get_prompt(id: &str, name: &str) -> Request {
-    let params = format!(r#"{{"name":"{name}","_meta":{META}}}"#);
-    modern("prompts/get", Some(name), body(id, "prompts/get", &params))
 }
 
 fn complete(id: &str, reference: &str) -> Request {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::{
     Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Listened, Listening, Offer, Received, Redis, Reply,
     Request, Response, Upstream, api_key, body, eventually, in_session, initialize, legacy, modern, post,
-    result_body,
+    result_body, with_key,
 };
 
 const ANN: &str = "ann-key-0123456789abcdefghijklmnopq";
@@ -79,10 +79,6 @@ fn transparent(upstream: &Upstream) -> Config {
 /// The server behind names that are mapped, beside another.
 fn mapped(upstream: &Upstream, other: &Upstream) -> Config {
     keys(Config::new().upstream("up", upstream.address, BOTH).upstream("other", other.address, BOTH))
-}
-
-fn with_key(request: Request, key: &str) -> Request {
-    request.set("Authorization", format!("Bearer {key}"))
 }
 
 /// Somebody who speaks one of the eras.
@@ -384,10 +380,8 @@ fn where_there_is_no_room_the_oldest_task_is_nobodys() {
     ann.has_not("task-1", &upstream);
     ann.has("task-2");
     ann.has("task-3");
-    let metrics = daemon.get_admin("/metrics").text();
-    for line in ["trunkline_tasks 2", "trunkline_tasks_forgotten_total 1"] {
-        assert!(metrics.lines().any(|written| written == line), "{line}: {metrics}");
-    }
+    assert_eq!(daemon.find_metric("trunkline_tasks"), Some(2));
+    assert_eq!(daemon.find_metric("trunkline_tasks_forgotten_total"), Some(1));
     let daemon = Daemon::start(&mapped(&upstream, &other).section(room));
     let ann = Client::modern(&daemon, ANN);
     let ids = ["task-1", "task-2", "task-3"].map(|id| ann.make("up__work", id));
@@ -407,10 +401,7 @@ fn gateways_that_share_know_whose_a_task_is() {
         let config = config.section(&session).section(&redis.section("")).admin();
         let [one, two] = [(); 2].map(|()| {
             let daemon = Daemon::start(&config);
-            eventually("it is connected", || {
-                let metrics = daemon.get_admin("/metrics").text();
-                metrics.lines().any(|line| line == "trunkline_shared_connected 1").then_some(())
-            });
+            daemon.wait_metric("trunkline_shared_connected", 1);
             daemon
         });
         let id = Client::modern(&one, ANN).make(tool, "ann-1");
@@ -699,10 +690,7 @@ fn a_task_that_another_gateway_is_told_of_again_goes_with_its_tool() {
     let config = config.section(&session).section(&redis.section("")).admin();
     let start = |config: &Config| {
         let daemon = Daemon::start(config);
-        eventually("it is connected", || {
-            let metrics = daemon.get_admin("/metrics").text();
-            metrics.lines().any(|line| line == "trunkline_shared_connected 1").then_some(())
-        });
+        daemon.wait_metric("trunkline_shared_connected", 1);
         daemon
     };
     let (one, two) = (start(&config), start(&config));
@@ -777,11 +765,7 @@ fn the_pages_of_a_list_of_tasks_count_until_it_is_answered() {
         (_, None) => server.answer(request),
     });
     let daemon = Daemon::start(&transparent(&upstream).admin());
-    let held_bytes = || {
-        let metrics = daemon.get_admin("/metrics").text();
-        let line = metrics.lines().find_map(|line| line.strip_prefix("trunkline_buffered_bytes "));
-        line.and_then(|bytes| bytes.parse::<usize>().ok()).expect("a count")
-    };
+    let held_bytes = || daemon.find_metric("trunkline_buffered_bytes").expect("a count");
     let ann = Client::legacy(&daemon, ANN);
     ann.make("work", "ann-2");
     let mut listing = daemon.connect();
@@ -862,10 +846,7 @@ fn a_list_asks_the_other_gateways_for_so_many_tasks_only() {
     std::fs::write(&key, "7".repeat(64)).expect("a key file");
     let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
     let daemon = Daemon::start(&transparent(&upstream).section(&session).section(&redis.section("")).admin());
-    eventually("it is connected", || {
-        let metrics = daemon.get_admin("/metrics").text();
-        metrics.lines().any(|line| line == "trunkline_shared_connected 1").then_some(())
-    });
+    daemon.wait_metric("trunkline_shared_connected", 1);
     let ann = Client::legacy(&daemon, ANN);
     ann.make("work", "t-2999");
     let asked = || {

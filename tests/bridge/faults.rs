@@ -65,19 +65,13 @@ fn script(tag: &str) -> Script {
     Script::new(tag, &[])
 }
 
-fn metric(daemon: &Daemon, series: &str) -> Option<u64> {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
-    Some(line.parse().expect("a number"))
-}
-
 fn parked(daemon: &Daemon) -> u64 {
-    metric(daemon, "trunkline_bridge_suspended_calls{upstream=\"up\"}").unwrap_or_default()
+    daemon.metric("trunkline_bridge_suspended_calls{upstream=\"up\"}")
 }
 
 fn parks(daemon: &Daemon, result: &str) -> u64 {
     let series = format!("trunkline_bridge_suspensions_total{{result=\"{result}\",upstream=\"up\"}}");
-    metric(daemon, &series).unwrap_or_default()
+    daemon.metric(&series)
 }
 
 /// A call that no longer waits is refused, and the client told what to do.
@@ -583,7 +577,7 @@ fn a_legacy_client_that_goes_away_ends_its_questions() {
     ada.leave();
     eventually("no session is left", || {
         let series = "trunkline_bridge_sessions{client_era=\"legacy\",upstream=\"up\"}";
-        (metric(&daemon, series).unwrap_or_default() == 0).then_some(())
+        (daemon.metric(series) == 0).then_some(())
     });
     assert_eq!(scripted.upstream.received_of("tools/call").len(), 1);
 }

@@ -49,10 +49,6 @@ fn legacy_list(method: &str) -> Request {
     legacy("7", method, "{}").with("MCP-Protocol-Version", LEGACY_VERSION)
 }
 
-fn over_legacy(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
-}
-
 /// The modern requests that a server of the legacy era got, which is none that it understands.
 fn modern_requests(upstream: &Upstream) -> Vec<Received> {
     let is_modern = |request: &Received| {
@@ -65,7 +61,7 @@ fn modern_requests(upstream: &Upstream) -> Vec<Received> {
 fn a_modern_client_gets_the_lists_of_a_legacy_server_with_every_byte() {
     let offer = everything();
     let upstream = Legacy::new(offer.clone()).start();
-    let daemon = Daemon::start(&over_legacy(&upstream).admin());
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let expected = [&offer.tools, &offer.prompts, &offer.resources, &offer.templates];
     for ((method, key), expected) in LISTS.into_iter().zip(expected) {
         let response = daemon.send(&list("\"a\"", method));
@@ -153,7 +149,7 @@ fn one_fetch_serves_clients_of_both_eras() {
 #[test]
 fn a_legacy_server_hears_what_a_modern_client_can_do() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let daemon = Daemon::start(&over_legacy(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let capabilities = r#"{"elicitation":{"form":{}},"extensions":{"io.modelcontextprotocol/ui":{}}}"#;
     let request = list("7", "tools/list").replacing("{}}", &format!("{capabilities}}}"));
     entries(&daemon.send(&request), "tools");
@@ -170,7 +166,7 @@ fn a_legacy_server_hears_what_a_modern_client_can_do() {
 #[test]
 fn a_legacy_server_hears_nothing_of_what_means_something_else_there() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let daemon = Daemon::start(&over_legacy(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let capabilities = r#"{"tasks":{},"roots":{"listChanged":true},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{}}}"#;
     let request = list("7", "tools/list").replacing("{}}", &format!("{capabilities}}}"));
     entries(&daemon.send(&request), "tools");
@@ -193,7 +189,7 @@ fn a_list_that_a_server_does_not_have_is_absent_in_both_eras() {
         "prompts/list" => Reply::error(request, "404 Not Found", -32601, "Method not found"),
         _ => offer.answer(request),
     });
-    let daemon = Daemon::start(&over_legacy(&old));
+    let daemon = Daemon::start(&Config::legacy(&old));
     daemon.send(&list("7", "prompts/list")).assert_error(404, -32601, Some("7"));
     let daemon = Daemon::start(&Config::transparent(&new));
     daemon.send(&legacy_list("prompts/list")).assert_error(200, -32601, Some("7"));
@@ -207,7 +203,7 @@ fn a_list_that_a_server_does_not_have_is_absent_in_both_eras() {
 #[test]
 fn discovery_is_made_of_how_a_legacy_server_introduces_itself() {
     let upstream = Legacy::new(everything()).start();
-    for config in [over_legacy(&upstream), Config::new().probed("up", upstream.address, "").admin()] {
+    for config in [Config::legacy(&upstream), Config::new().probed("up", upstream.address, "").admin()] {
         let daemon = Daemon::start(&config);
         daemon.wait_for_log(0, "the endpoint", |line| line.contains("endpoint serves modern and legacy"));
         let discovered = eventually("it is known", || {
@@ -404,7 +400,7 @@ fn listen_to_tools(address: SocketAddr) -> Connection {
 fn a_watched_list_of_a_legacy_server_is_kept_for_modern_clients_until_it_changes() {
     let server = Legacy::new(Offer::tools(&["echo"])).with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&over_legacy(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let mut stream = listen_to_tools(daemon.address());
     let own = server.own_stream(1);
     let fetches = || upstream.received_of("tools/list").len();
@@ -430,7 +426,7 @@ fn a_watched_list_of_a_legacy_server_is_kept_for_modern_clients_until_it_changes
 fn tools_with_mirrored_parameters_are_asked_for_again_in_the_era_of_their_server() {
     let tool = r#"{"name":"t","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
     let upstream = Legacy::new(Offer { tools: vec![tool.into()], ..Offer::default() }).start();
-    let daemon = Daemon::start(&over_legacy(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     entries(&daemon.send(&list("7", "tools/list")), "tools");
     let before = upstream.received_of("tools/list").len();
     let params = format!(r#"{{"name":"t","arguments":{{"region":"eu"}},"_meta":{META}}}"#);

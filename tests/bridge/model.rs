@@ -280,14 +280,6 @@ fn rounded(mut outcome: Outcome, script: &Script) -> Outcome {
     outcome
 }
 
-/// The sum of a metric's series that have all these labels.
-fn metric(daemon: &Daemon, name: &str, labels: &[&str]) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'));
-    let lines = text.lines().filter(of_name).filter(|line| labels.iter().all(|label| line.contains(label)));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
-}
-
 fn config() -> Config {
     let keys =
         KEYS.iter().fold(Config::new().admin(), |config, (name, key)| config.section(&api_key(name, key)));
@@ -341,9 +333,9 @@ fn client(era: Era, daemon: &Daemon, capabilities: &Value, principal: usize) -> 
 /// Calls that were left expire, and all sessions are closed.
 fn nothing_is_left(daemon: &Daemon) {
     for name in ["trunkline_bridge_suspended_calls", "trunkline_bridge_sessions"] {
-        eventually(name, || (metric(daemon, name, &[]) == 0).then_some(()));
+        eventually(name, || (daemon.metric(name) == 0).then_some(()));
     }
-    assert_eq!(metric(daemon, "trunkline_bridge_suspensions_total", &["result=\"refused\""]), 0);
+    assert_eq!(daemon.metric(r#"trunkline_bridge_suspensions_total{result="refused"}"#), 0);
 }
 
 /// The clients of one era before one server.
@@ -381,8 +373,8 @@ fn pairing(client: Era, server: Era, seeds: std::ops::Range<u64>) {
 /// The gateway counted what the clients saw; rounds of calls that were answered without more ado come on top.
 fn counted(daemon: &Daemon, counts: &Counts, seed: u64) {
     let parks = |result: &str| {
-        let label = format!("result=\"{result}\"");
-        usize::try_from(metric(daemon, "trunkline_bridge_suspensions_total", &[&label])).expect("few")
+        let series = format!("trunkline_bridge_suspensions_total{{result=\"{result}\"}}");
+        usize::try_from(daemon.metric(&series)).expect("few")
     };
     let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     assert!(of(&counts.ended) > 0, "seed {seed}");

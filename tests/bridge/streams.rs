@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Stream,
-    Upstream, call, eventually, in_session, legacy, literal, open_session, result_body, side_by_side,
+    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Stream, Upstream,
+    call_as, eventually, in_session, legacy, literal, open_session, result_body, side_by_side,
 };
 
 const LEGACY: &str = "eras = [\"legacy\"]\n";
@@ -37,18 +37,6 @@ fn daemon(upstream: &Upstream, lines: &str) -> Daemon {
     Daemon::start(&Config::new().admin().upstream("up", upstream.address, &format!("{LEGACY}{lines}")))
 }
 
-/// A call of a client that can do this.
-fn call_as(id: &str, capabilities: &str) -> Request {
-    let declared = format!(r#""io.modelcontextprotocol/clientCapabilities":{capabilities}"#);
-    call(id, "echo").replacing(r#""io.modelcontextprotocol/clientCapabilities":{}"#, &declared)
-}
-
-fn post(daemon: &Daemon, request: &Request) -> Connection {
-    let mut connection = daemon.connect();
-    connection.write(&request.bytes());
-    connection
-}
-
 /// The last message of a stream.
 #[track_caller]
 fn last(connection: &mut Connection) -> Value {
@@ -71,7 +59,7 @@ fn a_server_that_only_says_that_it_is_there_is_waited_for() {
     });
     let daemon = daemon(&upstream, "stream_idle_timeout = \"700ms\"\n");
     side_by_side([NOBODY, EVERYTHING], |capabilities| {
-        let answer = last(&mut post(&daemon, &call_as("1", capabilities)));
+        let answer = last(&mut daemon.begin(&call_as("1", capabilities)));
         assert_eq!(answer["result"]["content"][0]["text"], "done", "{capabilities}: {answer}");
     });
 }
@@ -184,7 +172,7 @@ fn the_stream_of_a_session_is_opened_again_as_often_as_it_ends() {
     let (_server, upstream, streams) =
         with_gets(|number, _| (number < 20).then(|| Reply::stream().chunk("retry: 10\n: here\n\n").end()));
     let daemon = daemon(&upstream, "");
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     assert_heard(&mut connection, &streams);
 }
 
@@ -196,7 +184,7 @@ fn the_stream_of_a_session_goes_on_without_an_event_that_its_server_forgot() {
         _ => Some(Reply::http("400 Bad Request", "", "")),
     });
     let daemon = daemon(&upstream, "");
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     assert_heard(&mut connection, &streams);
 }
 
@@ -278,7 +266,7 @@ fn a_client_learns_why_its_call_failed_after_a_stream_began() {
     });
     let daemon = daemon(&upstream, "bridge = { suspended_calls_max = 0 }\n");
     let request = call_as("1", EVERYTHING).replacing(r#""_meta":{"#, r#""_meta":{"progressToken":"mine","#);
-    let failed = last(&mut post(&daemon, &request));
+    let failed = last(&mut daemon.begin(&request));
     assert_eq!(failed["error"]["code"], 503, "{failed}");
 }
 
@@ -308,7 +296,7 @@ fn a_task_is_looked_at_as_seldom_as_its_server_wants_and_its_client_kept() {
         _ => server.answer(request),
     });
     let daemon = daemon(&upstream, "stream_idle_timeout = \"700ms\"\n");
-    let answer = last(&mut post(&daemon, &call_as("1", NOBODY)));
+    let answer = last(&mut daemon.begin(&call_as("1", NOBODY)));
     assert_eq!(answer["result"]["content"][0]["text"], "done", "{answer}");
     assert_eq!(upstream.received_of("tasks/get").len(), 1);
 }

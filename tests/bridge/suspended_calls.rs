@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Connection, Daemon, Legacy, Offer, Received, Reply, Request, Response, Stream, Upstream,
-    api_key, call, eventually,
+    api_key, call_as, event_data, eventually,
 };
 
 const EVERYTHING: &str = r#"{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}"#;
@@ -81,12 +81,6 @@ fn answer(stream: &Stream, result: &str) {
     // The server ends its stream with the answer.
 }
 
-/// A call of a client that can do this.
-fn call_as(id: &str, capabilities: &str) -> Request {
-    let declared = format!(r#""io.modelcontextprotocol/clientCapabilities":{capabilities}"#);
-    call(id, "echo").replacing(r#""io.modelcontextprotocol/clientCapabilities":{}"#, &declared)
-}
-
 fn with_meta(request: Request, member: &str) -> Request {
     request.replacing(r#""_meta":{"#, &format!(r#""_meta":{{{member},"#))
 }
@@ -96,12 +90,6 @@ fn retry(request: Request, answers: &str, asked: &Value) -> Request {
     let state = &asked["result"]["requestState"];
     let params = format!(r#""arguments":{{}},"inputResponses":{answers},"requestState":{state}"#);
     request.replacing(r#""arguments":{}"#, &params)
-}
-
-fn post(daemon: &Daemon, request: &Request) -> Connection {
-    let mut connection = daemon.connect();
-    connection.write(&request.bytes());
-    connection
 }
 
 #[track_caller]
@@ -120,29 +108,21 @@ fn is_done(response: &Response, id: i64) {
     assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
 }
 
-fn data(event: &str) -> Value {
-    serde_json::from_str(event.trim_end().strip_prefix("data: ").expect("a data line")).expect("JSON")
-}
-
 /// Calls, is asked one thing, and gives the stream of the server and what was asked.
 #[track_caller]
 fn parked(daemon: &Daemon, server: &Server, count: usize) -> (Stream, Value) {
-    let mut connection = post(daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     let stream = server.call(count);
     elicit(&stream, "7", "Who?");
     (stream, asked(&connection.response()))
 }
 
 #[track_caller]
-fn metric(daemon: &Daemon, line: &str) {
-    eventually(line, || daemon.get_admin("/metrics").text().lines().any(|found| found == line).then_some(()));
-}
-
 #[test]
 fn a_question_ends_the_exchange_and_the_answer_goes_on_with_the_call() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config("").admin());
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     let stream = server.call(1);
     // The stream of the session stands before the call goes out.
     assert_eq!(server.legacy.streams().len(), 1);
@@ -161,10 +141,10 @@ fn a_question_ends_the_exchange_and_the_answer_goes_on_with_the_call() {
     let request = json!({"method": "elicitation/create", "params":
         {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}});
     assert_eq!(question["result"]["inputRequests"], json!({"q1": request}));
-    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 1"#);
+    daemon.wait_metric(r#"trunkline_bridge_suspended_calls{upstream="up"}"#, 1);
 
     let answers = r#"{"q1":{"action":"accept","content":{"n":1}},"other":{}}"#;
-    let mut connection = post(&daemon, &retry(call_as("2", EVERYTHING), answers, &question));
+    let mut connection = daemon.begin(&retry(call_as("2", EVERYTHING), answers, &question));
     let told = server.told(1);
     assert_eq!(
         told,
@@ -172,14 +152,14 @@ fn a_question_ends_the_exchange_and_the_answer_goes_on_with_the_call() {
     );
     answer(&stream, DONE);
     is_done(&connection.response(), 2);
-    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 0"#);
-    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="resumed",upstream="up"} 1"#);
+    daemon.wait_metric(r#"trunkline_bridge_suspended_calls{upstream="up"}"#, 0);
+    daemon.wait_metric(r#"trunkline_bridge_suspensions_total{result="resumed",upstream="up"}"#, 1);
 
-    let mut connection = post(&daemon, &call_as("3", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("3", EVERYTHING));
     answer(&server.call(2), DONE);
     is_done(&connection.response(), 3);
     assert_eq!(server.legacy.client_sessions().len(), 1, "the session is used again");
-    let mut connection = post(&daemon, &call_as("4", r#"{"roots":{}}"#));
+    let mut connection = daemon.begin(&call_as("4", r#"{"roots":{}}"#));
     answer(&server.call(3), DONE);
     is_done(&connection.response(), 4);
     assert_eq!(server.legacy.client_sessions().len(), 2, "but not for a client that says otherwise");
@@ -189,9 +169,9 @@ fn a_question_ends_the_exchange_and_the_answer_goes_on_with_the_call() {
 fn what_comes_on_the_sessions_stream_belongs_to_its_call() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config(""));
-    let mut one = post(&daemon, &call_as("1", EVERYTHING));
+    let mut one = daemon.begin(&call_as("1", EVERYTHING));
     let first = server.call(1);
-    let mut two = post(&daemon, &call_as("2", EVERYTHING));
+    let mut two = daemon.begin(&call_as("2", EVERYTHING));
     let second = server.call(2);
     let session = |stream: &Stream| stream.request.headers("mcp-session-id")[0].to_owned();
     assert_ne!(session(&first), session(&second), "each has a session to itself");
@@ -203,12 +183,12 @@ fn what_comes_on_the_sessions_stream_belongs_to_its_call() {
     let (of_one, of_two) = (asked(&one.response()), asked(&two.response()));
     assert_eq!(of_one["result"]["inputRequests"]["q1"]["params"]["message"], "of one");
     assert_eq!(of_two["result"]["inputRequests"]["q1"]["params"]["message"], "of two");
-    let mut two = post(&daemon, &retry(call_as("4", EVERYTHING), r#"{"q1":{"action":"decline"}}"#, &of_two));
+    let mut two = daemon.begin(&retry(call_as("4", EVERYTHING), r#"{"q1":{"action":"decline"}}"#, &of_two));
     server.told(1);
     assert_eq!(server.upstream.wait_for("", 1).headers("mcp-session-id"), [session(&second)]);
     answer(&second, DONE);
     is_done(&two.response(), 4);
-    let mut one = post(&daemon, &retry(call_as("3", EVERYTHING), r#"{"q1":{"action":"cancel"}}"#, &of_one));
+    let mut one = daemon.begin(&retry(call_as("3", EVERYTHING), r#"{"q1":{"action":"cancel"}}"#, &of_one));
     assert_eq!(server.told(2)["result"]["action"], "cancel");
     answer(&first, DONE);
     is_done(&one.response(), 3);
@@ -218,7 +198,7 @@ fn what_comes_on_the_sessions_stream_belongs_to_its_call() {
 fn questions_go_together_and_what_is_not_answered_is_asked_again() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config(""));
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     let stream = server.call(1);
     let question = |id, method, params| {
         format!("data: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}\n\n")
@@ -240,18 +220,18 @@ fn questions_go_together_and_what_is_not_answered_is_asked_again() {
     assert_eq!(requests["q2"], json!({"method": "sampling/createMessage", "params": params}));
 
     let mut connection =
-        post(&daemon, &retry(call_as("2", EVERYTHING), r#"{"q2":{"role":"assistant"},"q1":7}"#, &first));
+        daemon.begin(&retry(call_as("2", EVERYTHING), r#"{"q2":{"role":"assistant"},"q1":7}"#, &first));
     let second = asked(&connection.response());
     assert_eq!(second["result"]["inputRequests"], json!({"q1": {"method": "roots/list", "params": {}}}));
     assert_eq!(server.told(1), json!({"jsonrpc": "2.0", "id": 2, "result": {"role": "assistant"}}));
     // Asked while the client was away.
     elicit(&stream, "3", "More?");
-    let mut connection = post(&daemon, &retry(call_as("3", EVERYTHING), r#"{"q1":{"roots":[]}}"#, &second));
+    let mut connection = daemon.begin(&retry(call_as("3", EVERYTHING), r#"{"q1":{"roots":[]}}"#, &second));
     let third = asked(&connection.response());
     assert_eq!(third["result"]["inputRequests"]["q3"]["params"]["message"], "More?");
     assert_eq!(server.told(2)["id"], 1);
     let mut connection =
-        post(&daemon, &retry(call_as("4", EVERYTHING), r#"{"q3":{"action":"accept"}}"#, &third));
+        daemon.begin(&retry(call_as("4", EVERYTHING), r#"{"q3":{"action":"accept"}}"#, &third));
     assert_eq!(server.told(3)["id"], 3);
     answer(&stream, DONE);
     is_done(&connection.response(), 4);
@@ -266,7 +246,7 @@ fn progress_and_log_lines_reach_whoever_waits() {
         r#""progressToken":"one","io.modelcontextprotocol/logLevel":"warning""#,
     );
     let again = with_meta(call_as("2", EVERYTHING), r#""progressToken":2"#);
-    let mut connection = post(&daemon, &first);
+    let mut connection = daemon.begin(&first);
     let stream = server.call(1);
     assert_eq!(server.upstream.wait_for("logging/setLevel", 1).json()["params"]["level"], "warning");
     let token = stream.request.json()["params"]["_meta"]["progressToken"].clone();
@@ -286,22 +266,22 @@ fn progress_and_log_lines_reach_whoever_waits() {
     log("info");
     log("error");
     assert_eq!(connection.head().status, 200);
-    let mut next = || data(&connection.event().expect("an event"));
+    let mut next = || event_data(&connection.event().expect("an event"));
     assert_eq!(next()["params"], json!({"progressToken": "one", "progress": 1}));
     assert_eq!(next()["params"]["level"], "error", "what is less severe was not asked for");
     elicit(&stream, "7", "Who?");
     let question = next();
     assert_eq!(connection.event(), None, "the question ends the exchange");
-    let mut connection = post(&daemon, &retry(again, r#"{"q1":{"action":"accept"}}"#, &question));
+    let mut connection = daemon.begin(&retry(again, r#"{"q1":{"action":"accept"}}"#, &question));
     server.told(1);
     // Of this, the retry wants nothing.
     log("error");
     progress(2);
     assert_eq!(connection.head().status, 200);
-    let found = data(&connection.event().expect("an event"));
+    let found = event_data(&connection.event().expect("an event"));
     assert_eq!(found["params"], json!({"progressToken": 2, "progress": 2}));
     answer(&stream, DONE);
-    let last = data(&connection.event().expect("an event"));
+    let last = event_data(&connection.event().expect("an event"));
     assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!(2), &json!("complete")));
     assert_eq!(connection.event(), None);
 }
@@ -312,7 +292,7 @@ fn a_state_is_good_for_its_call_its_client_and_once() {
     let config = server.config("").section(&api_key("alice", "a")).section(&api_key("bob", "b"));
     let daemon = Daemon::start(&config.admin());
     let by = |request: Request, key: &str| request.with("Authorization", format!("Bearer {key}"));
-    let mut connection = post(&daemon, &by(call_as("1", EVERYTHING), "a"));
+    let mut connection = daemon.begin(&by(call_as("1", EVERYTHING), "a"));
     let stream = server.call(1);
     elicit(&stream, "7", "Who?");
     let question = asked(&connection.response());
@@ -333,13 +313,13 @@ fn a_state_is_good_for_its_call_its_client_and_once() {
         );
     }
     assert_eq!(server.upstream.received_of("").len(), 0, "nobody else answers");
-    let mut connection = post(&daemon, &by(again("3"), "a"));
+    let mut connection = daemon.begin(&by(again("3"), "a"));
     server.told(1);
     daemon.send(&by(again("4"), "a")).assert_error(400, -32602, Some("4"));
     answer(&stream, DONE);
     is_done(&connection.response(), 3);
     daemon.send(&by(again("5"), "a")).assert_error(400, -32602, Some("5"));
-    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="rejected",upstream="up"} 5"#);
+    daemon.wait_metric(r#"trunkline_bridge_suspensions_total{result="rejected",upstream="up"}"#, 5);
     assert_eq!(server.upstream.received_of("").len(), 1);
 }
 
@@ -349,7 +329,7 @@ fn of_two_retries_at_once_one_goes_on() {
     let daemon = Daemon::start(&server.config(""));
     let (stream, question) = parked(&daemon, &server, 1);
     let again = |id: &str| retry(call_as(id, EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
-    let mut connections = ["2", "3", "4", "5"].map(|id| post(&daemon, &again(id)));
+    let mut connections = ["2", "3", "4", "5"].map(|id| daemon.begin(&again(id)));
     server.told(1);
     answer(&stream, DONE);
     let responses: Vec<Response> = connections.iter_mut().map(Connection::response).collect();
@@ -369,9 +349,9 @@ fn a_call_that_waits_too_long_ends_and_the_server_is_told() {
     let cancelled = server.upstream.wait_for("notifications/cancelled", 1).json();
     assert_eq!(cancelled["params"]["requestId"].to_string(), stream.request.id());
     server.upstream.wait_for("DELETE", 1);
-    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="expired",upstream="up"} 1"#);
-    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 0"#);
-    metric(&daemon, r#"trunkline_bridge_sessions{client_era="modern",upstream="up"} 0"#);
+    daemon.wait_metric(r#"trunkline_bridge_suspensions_total{result="expired",upstream="up"}"#, 1);
+    daemon.wait_metric(r#"trunkline_bridge_suspended_calls{upstream="up"}"#, 0);
+    daemon.wait_metric(r#"trunkline_bridge_sessions{client_era="modern",upstream="up"}"#, 0);
     let late = retry(call_as("2", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
     daemon.send(&late).assert_error(400, -32602, Some("2"));
 }
@@ -382,18 +362,18 @@ fn so_many_calls_wait_and_no_more() {
     let daemon =
         Daemon::start(&server.config("bridge.suspended_calls_max = 1\nbridge.sessions_max = 2").admin());
     let (first, question) = parked(&daemon, &server, 1);
-    let mut connection = post(&daemon, &call_as("2", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("2", EVERYTHING));
     let second = server.call(2);
-    let mut third = post(&daemon, &call_as("3", EVERYTHING));
+    let mut third = daemon.begin(&call_as("3", EVERYTHING));
     third.response().assert_error(503, 503, Some("3"));
     elicit(&second, "8", "Who?");
     connection.response().assert_error(503, 503, Some("2"));
     let refused = server.told(1);
     assert_eq!((&refused["id"], refused["error"].is_object()), (&json!(8), true), "{refused}");
     server.upstream.wait_for("notifications/cancelled", 1);
-    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="refused",upstream="up"} 1"#);
+    daemon.wait_metric(r#"trunkline_bridge_suspensions_total{result="refused",upstream="up"}"#, 1);
     let again = retry(call_as("4", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
-    let mut connection = post(&daemon, &again);
+    let mut connection = daemon.begin(&again);
     server.told(2);
     answer(&first, DONE);
     is_done(&connection.response(), 4);
@@ -403,13 +383,13 @@ fn so_many_calls_wait_and_no_more() {
 fn a_client_that_leaves_cancels_its_call() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config(""));
-    let connection = post(&daemon, &call_as("1", EVERYTHING));
+    let connection = daemon.begin(&call_as("1", EVERYTHING));
     let stream = server.call(1);
     drop(connection);
     let cancelled = server.upstream.wait_for("notifications/cancelled", 1).json();
     assert_eq!(cancelled["params"]["requestId"].to_string(), stream.request.id());
     server.upstream.wait_for("DELETE", 1);
-    let mut connection = post(&daemon, &call_as("2", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("2", EVERYTHING));
     answer(&server.call(2), DONE);
     is_done(&connection.response(), 2);
 }
@@ -418,7 +398,7 @@ fn a_client_that_leaves_cancels_its_call() {
 fn a_client_is_asked_what_it_can_do_and_while_it_calls() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config(""));
-    let mut connection = post(&daemon, &call_as("1", r#"{"roots":{}}"#));
+    let mut connection = daemon.begin(&call_as("1", r#"{"roots":{}}"#));
     let stream = server.call(1);
     ask(&stream, "1", "sampling/createMessage", r#"{"messages":[],"maxTokens":1}"#);
     assert_eq!(server.told(1)["error"]["code"], -32601);
@@ -431,7 +411,7 @@ fn a_client_is_asked_what_it_can_do_and_while_it_calls() {
     let refused = server.told(3);
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(3), &json!(-32601)));
 
-    let mut connection = post(&daemon, &call_as("2", r#"{"roots":{}}"#));
+    let mut connection = daemon.begin(&call_as("2", r#"{"roots":{}}"#));
     let stream = server.call(2);
     let id = stream.request.id();
     stream.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{DONE}}}"#));
@@ -480,7 +460,7 @@ fn a_client_that_never_answers_does_not_call_for_ever() {
     refused.assert_error(502, 502, Some("4"));
     assert!(server.told(1)["error"].is_object());
     server.upstream.wait_for("notifications/cancelled", 1);
-    metric(&daemon, r#"trunkline_bridge_suspended_calls{upstream="up"} 0"#);
+    daemon.wait_metric(r#"trunkline_bridge_suspended_calls{upstream="up"}"#, 0);
 }
 
 #[test]
@@ -489,18 +469,18 @@ fn what_a_server_asks_is_bounded_in_bytes() {
     let limits = "buffered_bytes_max = \"1MiB\"\nbody_bytes_max = \"64KiB\"\nreply_bytes_max = \"600KiB\"";
     let daemon = Daemon::start(&server.config("").limits(limits));
     let long = "x".repeat(400 * 1024);
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     let first = server.call(1);
     elicit(&first, "7", &long);
     let question = asked(&connection.response());
-    let mut connection = post(&daemon, &call_as("2", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("2", EVERYTHING));
     let second = server.call(2);
     elicit(&second, "8", &long);
     let refused = server.told(1);
     assert_eq!((&refused["id"], refused["error"].is_object()), (&json!(8), true), "{refused}");
     connection.response().assert_error(502, 502, Some("2"));
     let again = retry(call_as("3", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
-    let mut connection = post(&daemon, &again);
+    let mut connection = daemon.begin(&again);
     server.told(2);
     answer(&first, DONE);
     is_done(&connection.response(), 3);
@@ -512,14 +492,14 @@ fn a_server_that_takes_nothing_in_is_not_listened_to_for_ever() {
         (request.method().is_empty() && request.http_method() == "POST").then(Reply::silence)
     });
     let daemon = Daemon::start(&server.config("").admin());
-    let _connection = post(&daemon, &call_as("1", EVERYTHING));
+    let _connection = daemon.begin(&call_as("1", EVERYTHING));
     let stream = server.call(1);
     for id in 1..=200 {
         ask(&stream, &id.to_string(), "ping", "{}");
     }
     server.upstream.wait_for("", 32);
     // Others are served meanwhile, and it is not told more at once.
-    let mut other = post(&daemon, &call_as("2", EVERYTHING));
+    let mut other = daemon.begin(&call_as("2", EVERYTHING));
     answer(&server.call(2), DONE);
     is_done(&other.response(), 2);
     assert_eq!(server.upstream.received_of("").len(), 32);
@@ -532,10 +512,10 @@ fn a_stream_that_breaks_while_the_call_waits_loses_it() {
     let (stream, question) = parked(&daemon, &server, 1);
     stream.end();
     drop(stream);
-    metric(&daemon, r#"trunkline_bridge_suspensions_total{result="lost",upstream="up"} 1"#);
+    daemon.wait_metric(r#"trunkline_bridge_suspensions_total{result="lost",upstream="up"}"#, 1);
     let again = retry(call_as("2", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
     daemon.send(&again).assert_error(400, -32602, Some("2"));
-    let mut connection = post(&daemon, &call_as("3", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("3", EVERYTHING));
     answer(&server.call(2), DONE);
     is_done(&connection.response(), 3);
 }
@@ -544,7 +524,7 @@ fn a_stream_that_breaks_while_the_call_waits_loses_it() {
 fn a_stream_with_event_ids_is_taken_up_again() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config(""));
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     let stream = server.call(1);
     let id = stream.request.id();
     stream.chunk("id: e1\nretry: 10\ndata:\n\n");
@@ -562,7 +542,7 @@ fn a_stream_with_event_ids_is_taken_up_again() {
 fn an_elicitation_elsewhere_may_be_complete_before_the_client_says_so() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config(""));
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     let stream = server.call(1);
     let params = r#"{"mode":"url","elicitationId":"e-1","url":"https://x.example/","message":"m"}"#;
     ask(&stream, "7", "elicitation/create", params);
@@ -573,7 +553,7 @@ fn an_elicitation_elsewhere_may_be_complete_before_the_client_says_so() {
         r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e-1"}}"#;
     server.legacy.streams()[0].event(complete);
     assert_eq!(server.told(1), json!({"jsonrpc": "2.0", "id": 7, "result": {"action": "accept"}}));
-    let mut connection = post(&daemon, &retry(call_as("2", EVERYTHING), "{}", &question));
+    let mut connection = daemon.begin(&retry(call_as("2", EVERYTHING), "{}", &question));
     answer(&stream, DONE);
     is_done(&connection.response(), 2);
     assert_eq!(server.upstream.received_of("").len(), 1, "it is told once");
@@ -598,11 +578,11 @@ fn a_question_that_is_taken_back_needs_no_answer() {
 fn a_session_that_the_server_forgot_is_opened_once_more() {
     let server = Server::start();
     let daemon = Daemon::start(&server.config(""));
-    let mut connection = post(&daemon, &call_as("1", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
     answer(&server.call(1), DONE);
     is_done(&connection.response(), 1);
     server.legacy.forget_sessions();
-    let mut connection = post(&daemon, &call_as("2", EVERYTHING));
+    let mut connection = daemon.begin(&call_as("2", EVERYTHING));
     answer(&server.call(2), DONE);
     is_done(&connection.response(), 2);
 
@@ -623,7 +603,7 @@ fn what_waits_outlasts_a_reload_and_ends_with_its_upstream() {
     daemon.reload(&server.config("bridge.suspended_calls_max = 5").admin());
     daemon.wait_for_log(from, "reloaded", |line| line.contains("reloaded"));
     let again = retry(call_as("2", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
-    let mut connection = post(&daemon, &again);
+    let mut connection = daemon.begin(&again);
     server.told(1);
     answer(&stream, DONE);
     is_done(&connection.response(), 2);

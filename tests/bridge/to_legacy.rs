@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, META, Offer, Received, Reply, Request,
-    Stream, Upstream, api_key, body, call, eventually, literal, modern, read_resource, result_body,
+    Stream, Upstream, api_key, body, call, eventually, listen, literal, modern, read_resource, result_body,
 };
 
 const LEGACY_ONLY: &str = "eras = [\"legacy\"]";
@@ -566,11 +566,6 @@ fn a_tool_that_is_a_task_by_its_list_is_never_called_otherwise() {
     listed.assert_ok();
     assert_driven(&daemon, &upstream);
     assert_eq!(upstream.received_of("tools/call").len(), 2);
-}
-
-fn listen(id: &str, filter: &str) -> Request {
-    let params = format!(r#"{{"notifications":{filter},"_meta":{META}}}"#);
-    modern("subscriptions/listen", None, body(id, "subscriptions/listen", &params))
 }
 
 #[test]

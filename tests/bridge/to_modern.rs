@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{
     Child, Config, Connection, Daemon, Folder, Gate, LEGACY_VERSION, Listened, Listening, Offer, Received,
     Reply, Request, Upstream, VERSION, eventually, in_session, legacy, literal, open_session_with, post,
+    tell,
 };
 
 const EVERYTHING: &str = r#"{"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true},"tasks":{"list":{}}}"#;
@@ -65,12 +66,6 @@ fn next(connection: &mut Connection) -> Value {
     }
 }
 
-#[track_caller]
-fn tell(daemon: &Daemon, session: &str, message: &str) {
-    let response = daemon.send(&in_session(session, post(message)));
-    assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
-}
-
 fn answer(id: &Value, result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
@@ -91,12 +86,6 @@ const FORM: &str = r#""who":{"method":"elicitation/create","params":{"message":"
 fn asking(requests: &str, state: &str) -> Upstream {
     let asks = input_required(requests, state);
     server(move |request| Reply::result(request, if is_retry(request) { DONE } else { &asks }))
-}
-
-fn metric(daemon: &Daemon, name: &str) -> Option<u64> {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find(|line| line.starts_with(name) && line.contains("client_era=\"legacy\""));
-    line?.rsplit(' ').next()?.parse().ok()
 }
 
 #[test]
@@ -200,7 +189,7 @@ fn errors_are_told_as_the_legacy_era_tells_them() {
         assert!(error["error"]["message"].as_str().unwrap().contains(expected.1), "{error}");
         // The session is not lost by it.
         daemon.send(&in_session(&session, legacy("8", "prompts/get", r#"{"name":"p"}"#))).assert_ok();
-        assert_eq!(metric(&daemon, "trunkline_bridge_sessions"), Some(1));
+        assert_eq!(daemon.find_metric(r#"trunkline_bridge_sessions{client_era="legacy"}"#), Some(1));
     }
     for (status, expected) in [
         ("401 Unauthorized", 502),
@@ -291,7 +280,7 @@ fn questions_become_requests_and_answers_the_next_round() {
     assert_eq!(first.json()["params"]["arguments"], retry.json()["params"]["arguments"]);
     assert_eq!(retry.json()["params"]["_meta"]["progressToken"], 1);
     assert_eq!(retry.headers("mcp-name"), ["echo"]);
-    assert_eq!(metric(&daemon, "trunkline_bridge_input_requests_total"), Some(1));
+    assert_eq!(daemon.find_metric(r#"trunkline_bridge_input_requests_total{client_era="legacy"}"#), Some(1));
 }
 
 #[test]
@@ -510,7 +499,9 @@ fn without_the_bridge_questions_end_in_time_and_its_sessions_with_their_clients(
     let last = std::iter::repeat_with(|| next(&mut stream)).find(|message| message["method"].is_null());
     let last = last.expect("an answer");
     assert_eq!((&last["id"], &last["error"]["code"]), (&json!(7), &json!(-32603)), "{last}");
-    eventually("nothing is kept", || (metric(&daemon, "trunkline_bridge_sessions") == Some(0)).then_some(()));
+    eventually("nothing is kept", || {
+        (daemon.find_metric(r#"trunkline_bridge_sessions{client_era="legacy"}"#) == Some(0)).then_some(())
+    });
 }
 
 #[test]
@@ -684,10 +675,12 @@ fn a_session_ends_with_all_that_is_under_way_in_it() {
     let session = session(&daemon);
     let mut stream = begin(&daemon, &session, tool_call("7", "echo", ""));
     next(&mut stream);
-    assert_eq!(metric(&daemon, "trunkline_bridge_sessions"), Some(1));
+    assert_eq!(daemon.find_metric(r#"trunkline_bridge_sessions{client_era="legacy"}"#), Some(1));
     let ended = daemon.send(&in_session(&session, post("").method("DELETE")));
     assert_eq!(ended.status, 204);
-    eventually("nothing is kept", || (metric(&daemon, "trunkline_bridge_sessions") == Some(0)).then_some(()));
+    eventually("nothing is kept", || {
+        (daemon.find_metric(r#"trunkline_bridge_sessions{client_era="legacy"}"#) == Some(0)).then_some(())
+    });
     while let Ok(Some(_)) = stream.try_event() {}
     let gone = daemon.send(&in_session(&session, tool_call("8", "echo", "")));
     assert_eq!(gone.status, 404);
@@ -835,7 +828,7 @@ fn a_question_outlasts_a_reload() {
     daemon.wait_for_log(before, "the reload", |line| line.contains("reloaded"));
     tell(&daemon, &session, &answer(&asked["id"], r#"{"action":"accept"}"#));
     assert_eq!(next(&mut stream)["result"]["content"][0]["text"], "done");
-    assert_eq!(metric(&daemon, "trunkline_bridge_sessions"), Some(1));
+    assert_eq!(daemon.find_metric(r#"trunkline_bridge_sessions{client_era="legacy"}"#), Some(1));
 }
 
 #[test]

@@ -43,9 +43,7 @@ fn logged_client(daemon: &Daemon, connection: &mut Connection, request: &Request
 }
 
 fn refused(daemon: &Daemon, reason: &str) -> u64 {
-    let metrics = daemon.get_admin("/metrics").text();
-    let start = format!("trunkline_proxied_connections_refused_total{{reason=\"{reason}\"}} ");
-    metrics.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok()).unwrap_or(0)
+    daemon.metric(&format!("trunkline_proxied_connections_refused_total{{reason=\"{reason}\"}}"))
 }
 
 #[test]

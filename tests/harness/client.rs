@@ -330,3 +330,17 @@ fn framing(response: &Response) -> Result<Framing, Broken> {
         framing => Err(Broken::Nonsense(format!("framed by {framing:?}: {response:?}"))),
     }
 }
+
+/// The names of the tools that a response lists.
+#[track_caller]
+pub(crate) fn tool_names(response: &Response) -> Vec<String> {
+    response.assert_ok();
+    let tools = response.json()["result"]["tools"].as_array().expect("an array").clone();
+    tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// The message of a server-sent event.
+#[track_caller]
+pub(crate) fn event_data(event: &str) -> Value {
+    serde_json::from_str(event.trim_end().strip_prefix("data: ").expect("a data line")).expect("JSON")
+}

@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 
 use super::Upstream;
 
+const LEGACY_ONLY: &str = "eras = [\"legacy\"]";
+
 /// One listener on port 0, one endpoint at `/mcp`, and the upstreams it is given. With one upstream the endpoint is
 /// transparent, with several it is prefixed, as the defaults have it.
 #[derive(Clone, Default)]
@@ -33,7 +35,18 @@ impl Config {
         Self::new().upstream("up", upstream.address, "")
     }
 
-    /// The same, reached by clients of its own era only.
+    /// The usual case of one upstream called `up` that speaks the legacy era only.
+    pub(crate) fn legacy(upstream: &Upstream) -> Self {
+        Self::new().upstream("up", upstream.address, LEGACY_ONLY)
+    }
+
+    /// Two of them, called `files` and `weather`, in this order.
+    pub(crate) fn legacy_pair(files: &Upstream, weather: &Upstream) -> Self {
+        let files = Self::new().upstream("files", files.address, LEGACY_ONLY);
+        files.upstream("weather", weather.address, LEGACY_ONLY)
+    }
+
+    /// One upstream called `up`, reached by clients of its own era only.
     pub(crate) fn unbridged(upstream: &Upstream) -> Self {
         Self::new().upstream("up", upstream.address, "bridge.enabled = false")
     }

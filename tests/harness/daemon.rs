@@ -118,6 +118,13 @@ impl Daemon {
         self.send_bytes(&request.bytes())
     }
 
+    /// Sends one request on a connection of its own; its reply is still to be read.
+    pub(crate) fn begin(&self, request: &Request) -> Connection {
+        let mut connection = self.connect();
+        connection.write(&request.bytes());
+        connection
+    }
+
     /// As [`send`](Self::send), for bytes that no [`Request`] can spell.
     pub(crate) fn send_bytes(&self, bytes: &[u8]) -> Response {
         let mut connection = self.connect();

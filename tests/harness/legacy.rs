@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{Connection, Offer, Received, Reply, Request, Stream, Upstream, VERSION, body, eventually, post};
+use super::{
+    Connection, Daemon, Offer, Received, Reply, Request, Stream, Upstream, VERSION, body, eventually, post,
+};
 
 /// The newest version of the era.
 pub(crate) const LEGACY_VERSION: &str = "2025-11-25";
@@ -235,6 +237,18 @@ fn refuse(status: &str, code: i64) -> Reply {
 /// A request as clients of this era write it, outside a session. `id` and `params` are JSON as it stands.
 pub(crate) fn legacy(id: &str, method: &str, params: &str) -> Request {
     post(body(id, method, params))
+}
+
+/// A `tools/call` of this tool without arguments, as clients of this era write it, outside a session.
+pub(crate) fn legacy_call(id: &str, tool: &str) -> Request {
+    legacy(id, "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#))
+}
+
+/// Sends a message that is only accepted.
+#[track_caller]
+pub(crate) fn tell(daemon: &Daemon, session: &str, message: &str) {
+    let response = daemon.send(&in_session(session, post(message)));
+    assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
 }
 
 /// An `initialize` that offers this version and no capabilities.

@@ -122,6 +122,29 @@ pub(crate) fn call(id: &str, tool: &str) -> Request {
     modern("tools/call", Some(tool), body(id, "tools/call", &params))
 }
 
+/// A call of the tool `echo` by a client with these capabilities.
+pub(crate) fn call_as(id: &str, capabilities: &str) -> Request {
+    let declared = format!(r#""io.modelcontextprotocol/clientCapabilities":{capabilities}"#);
+    call(id, "echo").replacing(r#""io.modelcontextprotocol/clientCapabilities":{}"#, &declared)
+}
+
+/// A `prompts/get` of this prompt.
+pub(crate) fn get_prompt(id: &str, name: &str) -> Request {
+    let params = format!(r#"{{"name":"{name}","_meta":{META}}}"#);
+    modern("prompts/get", Some(name), body(id, "prompts/get", &params))
+}
+
+/// A `subscriptions/listen` with this filter; both are JSON as it stands.
+pub(crate) fn listen(id: &str, filter: &str) -> Request {
+    let params = format!(r#"{{"notifications":{filter},"_meta":{META}}}"#);
+    modern("subscriptions/listen", None, body(id, "subscriptions/listen", &params))
+}
+
+/// The same request of somebody who has this API key or token.
+pub(crate) fn with_key(request: Request, key: &str) -> Request {
+    request.set("Authorization", format!("Bearer {key}"))
+}
+
 /// A request of a method that has no name, such as the lists and `server/discover`.
 pub(crate) fn list(id: &str, method: &str) -> Request {
     modern(method, None, body(id, method, &format!(r#"{{"_meta":{META}}}"#)))

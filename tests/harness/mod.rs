@@ -4,6 +4,22 @@
 //! Everything is bounded in time ([`DEADLINE`]) and everything that is started is stopped when it is dropped. Tests
 //! wait for conditions (a log line, a request that arrived, a connection that closed), never for time to pass. The
 //! harness knows HTTP and JSON-RPC as a peer on the wire does and shares no code with the program.
+//!
+//! | what a test needs | where |
+//! |---|---|
+//! | the daemon, its log, files for it; other commands | `daemon.rs`: [`Daemon`], [`Folder`], [`trunkline`] |
+//! | its configuration | `config.rs`: [`Config`], such as [`Config::transparent`] and [`Config::legacy`] |
+//! | a number out of `/metrics` | `metrics.rs`: [`Daemon::metric`], [`Daemon::wait_metric`] |
+//! | requests of the modern era | `message.rs`: [`call`], [`list`], [`listen`], …, and [`Request`] to spoil them |
+//! | requests and sessions of the legacy era | `legacy.rs`: [`legacy_call`], [`open_session`], [`in_session`], [`tell`] |
+//! | connections and responses, byte by byte | `client.rs`: [`Connection`], [`Response`]; `http2.rs`, `tls.rs` |
+//! | a server that answers as the test says | `upstream.rs`: [`Upstream`]; what it says: `reply.rs`: [`Reply`], [`Gate`] |
+//! | a server that makes no mistakes | `reply.rs`: [`Offer`] (modern), `legacy.rs`: [`Legacy`] |
+//! | a server that notifies of changes | `listening.rs`: [`Listening`], [`Stream`] |
+//! | a client and a server that play a script, whatever their eras | `caller.rs`, `script.rs`, `scripted.rs` |
+//! | a server that is a program | `child.rs`, with `child.py`: [`Child`] |
+//! | servers behind TLS, certificates, tokens | `tls_upstream.rs`, `tls.rs`, `issuer.rs` |
+//! | Redis, Prometheus, an OTLP receiver, a terminal | `redis.rs`, `prometheus.rs`, `spans.rs`, `terminal.rs` |
 
 mod caller;
 mod child;
@@ -15,6 +31,7 @@ mod issuer;
 mod legacy;
 mod listening;
 mod message;
+mod metrics;
 mod prometheus;
 mod redis;
 mod reply;
@@ -31,16 +48,20 @@ use std::time::{Duration, Instant};
 
 pub(crate) use caller::{Answer, Asked, Caller, Outcome, Turn};
 pub(crate) use child::Child;
-pub(crate) use client::{Broken, Connection, Response};
+pub(crate) use client::{Broken, Connection, Response, event_data, tool_names};
 pub(crate) use config::{Config, api_key};
 pub(crate) use daemon::{Daemon, Folder, trunkline};
 pub(crate) use http2::Http2;
 pub(crate) use issuer::{ISSUER, RESOURCE, SigningKey, claims, jwks, jwt, now_s, sign};
 pub(crate) use legacy::{
-    LEGACY_VERSION, Legacy, in_session, initialize, legacy, open_session, open_session_with,
+    LEGACY_VERSION, Legacy, in_session, initialize, legacy, legacy_call, open_session, open_session_with,
+    tell,
 };
 pub(crate) use listening::{Listened, Listening, Stream};
-pub(crate) use message::{META, Request, VERSION, body, call, list, modern, post, read_resource};
+pub(crate) use message::{
+    META, Request, VERSION, body, call, call_as, get_prompt, list, listen, modern, post, read_resource,
+    with_key,
+};
 pub(crate) use prometheus::{Prometheus, promtool};
 pub(crate) use redis::Redis;
 pub(crate) use reply::{Gate, Offer, Reply, literal, members, result_body};

@@ -60,6 +60,11 @@ impl Received {
         serde_json::from_str(&method).expect("the method is a string")
     }
 
+    /// The session that it names; nothing if it names none.
+    pub(crate) fn session(&self) -> String {
+        self.headers("mcp-session-id").join(",")
+    }
+
     /// The HTTP method.
     pub(crate) fn http_method(&self) -> &str {
         self.head.split(' ').next().unwrap_or_default()
@@ -161,6 +166,11 @@ impl Upstream {
     /// What has arrived of one method.
     pub(crate) fn received_of(&self, method: &str) -> Vec<Received> {
         self.received().into_iter().filter(|request| request.method() == method).collect()
+    }
+
+    /// The sessions in which tools were called, in order.
+    pub(crate) fn sessions_of_calls(&self) -> Vec<String> {
+        self.received_of("tools/call").iter().map(Received::session).collect()
     }
 
     /// What has arrived on behalf of clients: all but the lists and `server/discover`, which the gateway asks itself.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Config, Daemon, Gate, META, Offer, Received, Reply, Request, Response, Upstream, api_key, body, call,
-    eventually, list, literal, modern, read_resource, refusing_address,
+    eventually, list, literal, modern, read_resource, refusing_address, tool_names,
 };
 
 /// A server that answers `tools/list` like this, and anything else without mistakes.
@@ -44,21 +44,8 @@ fn tools(daemon: &Daemon) -> Response {
     response
 }
 
-fn names(response: &Response) -> Vec<String> {
-    response.assert_ok();
-    let tools = response.json()["result"]["tools"].as_array().expect("an array").clone();
-    tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
-}
-
 fn ttl_ms(response: &Response) -> u64 {
     response.json()["result"]["ttlMs"].as_u64().expect("a number")
-}
-
-/// The value of a series in `/metrics`; 0 if it is not there.
-fn metric(daemon: &Daemon, series: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.map_or(0, |value| value.parse().expect("a whole number"))
 }
 
 fn with_cursor(cursor: &str) -> Request {
@@ -81,10 +68,10 @@ fn a_fresh_list_is_fetched_once_and_is_the_same_bytes_for_everybody() {
         assert_eq!(literal(&response.body, &["result", "tools"]), expected);
     }
     assert_eq!(upstream.received_of("tools/list").len(), 1);
-    assert_eq!(metric(&daemon, r#"trunkline_list_cache_total{result="hit"}"#), 160);
-    assert_eq!(metric(&daemon, r#"trunkline_list_cache_total{result="miss"}"#), 1);
-    assert_eq!(metric(&daemon, r#"trunkline_list_fetches_total{result="ok",upstream="up"}"#), 1);
-    assert!(metric(&daemon, "trunkline_list_cache_bytes") > 100);
+    assert_eq!(daemon.metric(r#"trunkline_list_cache_total{result="hit"}"#), 160);
+    assert_eq!(daemon.metric(r#"trunkline_list_cache_total{result="miss"}"#), 1);
+    assert_eq!(daemon.metric(r#"trunkline_list_fetches_total{result="ok",upstream="up"}"#), 1);
+    assert!(daemon.metric("trunkline_list_cache_bytes") > 100);
 }
 
 #[test]
@@ -122,8 +109,8 @@ fn what_expired_is_fetched_anew() {
         page(request, &[&name], r#""ttlMs":50,"cacheScope":"private""#)
     });
     let daemon = Daemon::start(&Config::transparent(&upstream));
-    assert_eq!(names(&tools(&daemon)), ["t0"]);
-    eventually("the next version", || (names(&tools(&daemon)) == ["t1"]).then_some(()));
+    assert_eq!(tool_names(&tools(&daemon)), ["t0"]);
+    eventually("the next version", || (tool_names(&tools(&daemon)) == ["t1"]).then_some(()));
 }
 
 #[test]
@@ -137,7 +124,7 @@ fn many_clients_wait_for_one_fetch_and_none_of_them_ends_it() {
     upstream.wait_for("tools/list", 1);
     drop(first);
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..8).map(|_| scope.spawn(|| names(&tools(&daemon)))).collect();
+        let clients: Vec<_> = (0..8).map(|_| scope.spawn(|| tool_names(&tools(&daemon)))).collect();
         // Whether all of them wait by now or not: no request but the first reaches the upstream.
         gate.open();
         for client in clients {
@@ -163,8 +150,8 @@ fn clients_see_the_list_that_belongs_to_their_capabilities() {
         .replacing(r#"clientCapabilities":{}"#, r#"clientCapabilities":{"sampling":{}}"#)
         .replacing("\"_meta\":{", "\"_meta\":{\"progressToken\":5,");
     for _ in 0..2 {
-        assert_eq!(names(&tools(&daemon)), ["without"]);
-        assert_eq!(names(&daemon.send(&with)), ["with"]);
+        assert_eq!(tool_names(&tools(&daemon)), ["without"]);
+        assert_eq!(tool_names(&daemon.send(&with)), ["with"]);
     }
     assert_eq!(upstream.received_of("tools/list").len(), 2);
 }
@@ -181,15 +168,15 @@ fn the_last_good_list_is_given_out_while_the_upstream_fails() {
             page(request, &["a"], r#""ttlMs":1,"cacheScope":"private""#)
         });
         let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines).admin());
-        assert_eq!(names(&tools(&daemon)), ["a"]);
+        assert_eq!(tool_names(&tools(&daemon)), ["a"]);
         is_failing.store(true, Ordering::SeqCst);
         let response = eventually("the failure is noticed", || {
             let response = daemon.send(&list("1", "tools/list"));
             (upstream.received_of("tools/list").len() > 1).then_some(response)
         });
         if is_kept {
-            assert_eq!((names(&response), ttl_ms(&response)), (vec!["a".to_owned()], 0));
-            assert!(metric(&daemon, r#"trunkline_list_cache_total{result="stale"}"#) > 0);
+            assert_eq!((tool_names(&response), ttl_ms(&response)), (vec!["a".to_owned()], 0));
+            assert!(daemon.metric(r#"trunkline_list_cache_total{result="stale"}"#) > 0);
         } else {
             let response = daemon.send(&list("1", "tools/list"));
             response.assert_error(502, 502, Some("1"));
@@ -207,15 +194,15 @@ fn an_old_list_is_given_out_while_it_is_fetched_where_the_operator_allows_it() {
     });
     let config = Config::new().upstream("up", upstream.address, "stale_while_revalidate = \"1h\"");
     let daemon = Daemon::start(&config);
-    assert_eq!(names(&tools(&daemon)), ["old"]);
+    assert_eq!(tool_names(&tools(&daemon)), ["old"]);
     eventually("it is old", || {
         let response = tools(&daemon);
-        assert_eq!(names(&response), ["old"]);
+        assert_eq!(tool_names(&response), ["old"]);
         (upstream.received_of("tools/list").len() == 2).then_some(())
     });
     assert_eq!(ttl_ms(&tools(&daemon)), 0, "nobody waits for the closed gate");
     gate.open();
-    eventually("the new one", || (names(&tools(&daemon)) == ["new"]).then_some(()));
+    eventually("the new one", || (tool_names(&tools(&daemon)) == ["new"]).then_some(()));
     assert_eq!(upstream.received_of("tools/list").len(), 2);
 }
 
@@ -236,10 +223,10 @@ fn lists_without_end_are_cut_off_visibly() {
         let weather = Upstream::with_tools(&["w"]);
         let daemon = Daemon::start(&Config::prefixed(&files, &weather).limits(limit).admin());
         let response = tools(&daemon);
-        assert_eq!(names(&response), ["files__a", "weather__w"], "{reason}");
+        assert_eq!(tool_names(&response), ["files__a", "weather__w"], "{reason}");
         assert_eq!(ttl_ms(&response), 0, "{reason}: part of a list is not for keeping");
         let series = format!(r#"trunkline_lists_truncated_total{{reason="{reason}",upstream="files"}}"#);
-        assert!(metric(&daemon, &series) > 0, "{reason}");
+        assert!(daemon.metric(&series) > 0, "{reason}");
         daemon.wait_for_log(0, reason, |line| line.contains("cut off") && line.contains(reason));
         let lines = daemon.log().iter().filter(|line| line.contains("cut off")).count();
         tools(&daemon);
@@ -260,10 +247,10 @@ fn a_hundred_megabytes_are_not_taken_in() {
     let daemon =
         Daemon::start(&Config::prefixed(&files, &weather).limits("list_bytes_max = \"4MiB\"").admin());
     let response = tools(&daemon);
-    assert_eq!((names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
+    assert_eq!((tool_names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
     assert!(daemon.peak_resident_bytes() < 64 << 20, "{}", daemon.peak_resident_bytes());
-    assert!(metric(&daemon, r#"trunkline_lists_truncated_total{reason="bytes",upstream="files"}"#) > 0);
-    assert!(metric(&daemon, r#"trunkline_lists_partial_total{upstream="files"}"#) > 0);
+    assert!(daemon.metric(r#"trunkline_lists_truncated_total{reason="bytes",upstream="files"}"#) > 0);
+    assert!(daemon.metric(r#"trunkline_lists_partial_total{upstream="files"}"#) > 0);
 }
 
 #[test]
@@ -275,10 +262,10 @@ fn a_tool_that_comes_twice_is_listed_once() {
     let weather = Upstream::with_tools(&["a"]);
     let daemon = Daemon::start(&Config::prefixed(&files, &weather));
     let response = tools(&daemon);
-    assert_eq!(names(&response), ["files__a", "files__b", "weather__a"]);
+    assert_eq!(tool_names(&response), ["files__a", "files__b", "weather__a"]);
     assert_eq!(response.json()["result"]["tools"][0]["title"], "1", "the first wins");
     let transparent = Daemon::start(&Config::transparent(&files));
-    assert_eq!(names(&tools(&transparent)), ["a", "b"]);
+    assert_eq!(tool_names(&tools(&transparent)), ["a", "b"]);
 }
 
 #[test]
@@ -303,9 +290,9 @@ fn tools_with_invalid_annotations_are_left_out_visibly() {
     let upstream = Upstream::offering(offer);
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
     for _ in 0..2 {
-        assert_eq!(names(&tools(&daemon)), ["good"]);
+        assert_eq!(tool_names(&tools(&daemon)), ["good"]);
     }
-    assert_eq!(metric(&daemon, r#"trunkline_tools_excluded_total{upstream="up"}"#), 2);
+    assert_eq!(daemon.metric(r#"trunkline_tools_excluded_total{upstream="up"}"#), 2);
     let line = daemon.wait_for_log(0, "a line", |line| line.contains("left out"));
     assert!(line.contains("bad") && line.contains("worse") && line.contains("up"), "{line}");
 }
@@ -355,10 +342,10 @@ fn an_upstream_that_returns_is_listed_again() {
     let weather = Upstream::with_tools(&["w"]);
     let daemon = Daemon::start(&Config::prefixed(&files, &weather));
     let response = tools(&daemon);
-    assert_eq!((names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
+    assert_eq!((tool_names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
     is_down.store(false, Ordering::SeqCst);
     let response = tools(&daemon);
-    assert_eq!(names(&response), ["files__a", "weather__w"]);
+    assert_eq!(tool_names(&response), ["files__a", "weather__w"]);
     assert!(ttl_ms(&response) > 0);
 }
 
@@ -379,7 +366,7 @@ fn a_dead_upstream_delays_a_list_no_longer_than_its_deadline() {
     });
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     for response in responses {
-        assert_eq!((names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
+        assert_eq!((tool_names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
     }
 }
 
@@ -419,7 +406,7 @@ fn long_lists_come_in_pages_where_the_operator_wants_them() {
     let mut response = tools(&daemon);
     loop {
         assert!(response.body.len() < 1024 + 200, "{}", response.text());
-        listed.extend(names(&response));
+        listed.extend(tool_names(&response));
         let json = response.json();
         let Some(next) = json["result"]["nextCursor"].as_str() else { break };
         cursors.push(next.to_owned());
@@ -430,8 +417,8 @@ fn long_lists_come_in_pages_where_the_operator_wants_them() {
     assert_eq!(listed.last().map(String::as_str), Some("weather__w"));
     // A cursor needs no memory of who asked, and can be used twice.
     assert_eq!(
-        names(&daemon.send(&with_cursor(&cursors[0]))),
-        names(&daemon.send(&with_cursor(&cursors[0])))
+        tool_names(&daemon.send(&with_cursor(&cursors[0]))),
+        tool_names(&daemon.send(&with_cursor(&cursors[0])))
     );
     for cursor in ["", "x", "AAAA", &cursors[0].replace(|c: char| c.is_ascii_lowercase(), "b")] {
         daemon.send(&with_cursor(cursor)).assert_error(200, -32602, Some("1"));
@@ -537,7 +524,7 @@ fn an_entry_that_readers_see_differently_is_in_no_list() {
                 r#"trunkline_list_entries_ambiguous_total{{mcp_method_name="{method}",upstream="up"}}"#
             );
             // Those that the gateway fetches for itself count as well.
-            let counted = metric(&daemon, &series);
+            let counted = daemon.metric(&series);
             assert!(counted >= count && counted.is_multiple_of(count), "{series} {counted}");
         }
         let line = daemon.wait_for_log(0, "a line", |line| line.contains("stands twice"));
@@ -601,7 +588,7 @@ fn a_tool_with_two_names_takes_no_name_of_another_upstream() {
     });
     assert_eq!(good.received_of("tools/call").len(), 1);
     let response = tools(&daemon);
-    assert_eq!(names(&response), ["read_file"]);
+    assert_eq!(tool_names(&response), ["read_file"]);
     assert!(!response.text().contains("evil"), "{}", response.text());
     daemon.send(&call("1", "harmless")).assert_error(200, -32602, Some("1"));
 }

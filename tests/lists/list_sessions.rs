@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::harness::{
     Child, Config, Connection, Daemon, LEGACY_VERSION, Legacy, META, Offer, Received, Reply, Request,
     Response, Upstream, api_key, body, eventually, in_session, legacy, modern, open_session,
-    open_session_with, post,
+    open_session_with, post, with_key,
 };
 
 /// What clients may declare: all of it is in the specification, and no two are the same.
@@ -47,10 +47,6 @@ fn list_with(capabilities: &str) -> Request {
     modern("tools/list", None, body("1", "tools/list", &format!(r#"{{"_meta":{meta}}}"#)))
 }
 
-fn with_key(request: Request, key: &str) -> Request {
-    request.set("Authorization", format!("Bearer {key}"))
-}
-
 /// What was declared in the gateway's own sessions, in the order in which they were opened.
 fn declared(upstream: &Upstream) -> Vec<String> {
     let offers = upstream.received_of("initialize").into_iter();
@@ -71,13 +67,6 @@ fn begun_seconds(started: Instant) -> usize {
 #[track_caller]
 fn assert_listed(response: &Response) {
     assert!(response.text().contains(r#""name":"echo""#), "{}", response.text());
-}
-
-fn metric(daemon: &Daemon, name: &str) -> i64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find(|line| line.starts_with(&format!("{name}{{upstream=\"up\"}}")));
-    let value = line.and_then(|line| line.rsplit(' ').next());
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
 #[test]
@@ -133,8 +122,8 @@ fn few_sessions_are_open_for_lists() {
     eventually("what made room is closed", || {
         (legacy_server.open_sessions().len() <= before + 3).then_some(())
     });
-    assert!(metric(&daemon, "trunkline_list_sessions_closed_total") >= 9);
-    assert_eq!(metric(&daemon, "trunkline_list_sessions_refused_total"), 0);
+    assert!(daemon.find_metric_of_up("trunkline_list_sessions_closed_total").expect("a counter") >= 9);
+    assert_eq!(daemon.find_metric_of_up("trunkline_list_sessions_refused_total"), Some(0));
     // The session used last is still the one that serves.
     let opened = declaring(&upstream);
     let last = declared(&upstream).pop().expect("a session");
@@ -276,7 +265,7 @@ fn lists_leave_room_for_the_processes_of_sessions() {
     for declared in &DECLARED[..6] {
         assert_listed(&daemon.send(&list_with(declared)));
     }
-    let running = || metric(&daemon, "trunkline_children");
+    let running = || daemon.find_metric_of_up("trunkline_children").expect("a gauge");
     // Two for lists, one for those of clients that declare nothing, and some that are about to end.
     eventually("few processes run", || (running() <= 4).then_some(()));
     for _ in 0..4 {

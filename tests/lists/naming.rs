@@ -1,14 +1,9 @@
 //! Public names: which call goes to which upstream, and under which name it arrives there.
 
 use crate::harness::{
-    Config, Daemon, Gate, META, Offer, Reply, Request, Upstream, body, call, eventually, list, literal,
-    modern, read_resource,
+    Config, Daemon, Gate, META, Offer, Reply, Request, Upstream, body, call, eventually, get_prompt, list,
+    literal, modern, read_resource,
 };
-
-fn get_prompt(id: &str, name: &str) -> Request {
-    let params = format!(r#"{{"name":"{name}","_meta":{META}}}"#);
-    modern("prompts/get", Some(name), body(id, "prompts/get", &params))
-}
 
 fn complete(id: &str, reference: &str) -> Request {
     let params =

@@ -115,12 +115,6 @@ fn fragile() -> Listening {
     })
 }
 
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.map_or(0, |value| value.trim().parse().unwrap())
-}
-
 #[test]
 fn a_bad_uri_costs_others_nothing() {
     let gate = Gate::default();
@@ -156,14 +150,14 @@ fn a_bad_uri_costs_others_nothing() {
     // What was found out is remembered, even if nobody wants it meanwhile.
     drop(bad);
     let refused = r#"trunkline_upstream_subscription_names_refused_total{reason="name",upstream="up"}"#;
-    eventually("the bad one is found", || (metric(&daemon, refused) == 1).then_some(()));
+    eventually("the bad one is found", || (daemon.metric(refused) == 1).then_some(()));
     let asked = upstream.upstream.received_of("subscriptions/listen").len();
     assert!(asked < 40, "{asked}");
     let _again = Client::acknowledged(&daemon, &["x:bad"], &[]);
     let last = upstream.upstream.received_of("subscriptions/listen").split_off(asked);
     assert!(last.iter().all(|request| !names(request).iter().any(|name| name == "x:bad")), "{last:?}");
     let gaps = r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#;
-    assert_eq!(metric(&daemon, gaps), 0, "what stands goes on standing");
+    assert_eq!(daemon.metric(gaps), 0, "what stands goes on standing");
 }
 
 #[test]
@@ -215,7 +209,7 @@ fn who_brings_many_bad_uris_is_cut_off() {
         client.assert_told("told");
     }
     let cut_off = r#"trunkline_upstream_subscription_names_refused_total{reason="cut_off",upstream="up"}"#;
-    eventually("eve is cut off", || (metric(&daemon, cut_off) > 400).then_some(()));
+    eventually("eve is cut off", || (daemon.metric(cut_off) > 400).then_some(()));
     let asked = upstream.upstream.received_of("subscriptions/listen").len();
     assert!(asked < 120, "{asked}");
     let mut eve = Client::open(&daemon, &as_key(&["x:other", "x:second"], "key-eve"));
@@ -246,8 +240,8 @@ fn what_is_too_much_for_one_stream_goes_into_a_few() {
     let refused = |reason| {
         format!(r#"trunkline_upstream_subscription_names_refused_total{{reason="{reason}",upstream="up"}}"#)
     };
-    assert_eq!(metric(&daemon, &refused("full")), 1);
-    assert_eq!(metric(&daemon, &refused("name")), 0);
+    assert_eq!(daemon.metric(&refused("full")), 1);
+    assert_eq!(daemon.metric(&refused("name")), 0);
 }
 
 #[test]

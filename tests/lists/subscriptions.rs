@@ -6,17 +6,11 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Broken, Config, Connection, Daemon, Gate, Http2, Listened, Listening, META, Offer, Reply, Request,
-    Upstream, api_key, body, call, eventually, list, literal, modern, refusing_address, side_by_side,
+    Upstream, api_key, body, call, eventually, list, listen, literal, modern, refusing_address, side_by_side,
 };
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 const TOOLS: &str = r#"{"toolsListChanged":true}"#;
-
-/// A `subscriptions/listen` with this filter; both are JSON as it stands.
-fn listen(id: &str, filter: &str) -> Request {
-    let params = format!(r#"{{"notifications":{filter},"_meta":{META}}}"#);
-    modern("subscriptions/listen", None, body(id, "subscriptions/listen", &params))
-}
 
 /// A client's stream.
 struct Client(Connection);
@@ -90,12 +84,6 @@ impl Client {
         assert_eq!(literal(text.as_bytes(), &["result", "resultType"]), "\"complete\"");
         assert_eq!(self.0.event(), None);
     }
-}
-
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.map_or(0, |value| value.trim().parse().unwrap())
 }
 
 #[test]
@@ -189,10 +177,10 @@ fn notices_of_two_upstreams_are_joined() {
         (r#"trunkline_notifications_total{kind="resource"}"#, 2),
         (r#"trunkline_notifications_total{kind="tools_list"}"#, 1),
     ] {
-        assert_eq!(metric(&daemon, name), value, "{name}");
+        assert_eq!(daemon.metric(name), value, "{name}");
     }
     drop(client);
-    eventually("the client is forgotten", || (metric(&daemon, "trunkline_subscriptions") == 0).then_some(()));
+    eventually("the client is forgotten", || (daemon.metric("trunkline_subscriptions") == 0).then_some(()));
     eventually("the upstreams are let go", || {
         (files.open_streams().len() + weather.open_streams().len() == 0).then_some(())
     });
@@ -310,10 +298,10 @@ fn a_storm_is_told_a_few_times_and_its_end_is_not_lost() {
             break;
         }
     }
-    let told_by_then = metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#);
+    let told_by_then = daemon.metric(r#"trunkline_notifications_total{kind="tools_list"}"#);
     stream.notify("tools/list_changed", "");
     let total = eventually("the last change is told", || {
-        let told = metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#);
+        let told = daemon.metric(r#"trunkline_notifications_total{kind="tools_list"}"#);
         (told > told_by_then).then_some(told)
     });
     client.assert_changed("1", "tools");
@@ -336,7 +324,7 @@ fn after_a_gap_everybody_is_told_of_everything() {
         [resources.message("2"), resources.message("2")].map(|told| told["params"]["uri"].to_string());
     told.sort();
     assert_eq!(told, ["\"x:1\"", "\"x:2\""]);
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 2);
+    assert_eq!(daemon.metric(r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 2);
     // An upstream that ends a stream gracefully leaves a gap, too.
     let stream = upstream.tools_stream();
     let id = stream.request.id();
@@ -377,7 +365,7 @@ fn a_stream_is_replaced_only_by_one_that_is_acknowledged() {
     two.assert_changed("2", "prompts");
     second.notify("tools/list_changed", "");
     one.assert_changed("1", "tools");
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 0);
+    assert_eq!(daemon.metric(r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 0);
 }
 
 #[test]
@@ -513,7 +501,7 @@ fn a_stream_that_makes_no_sense_is_opened_again() {
     stream.chunk(":\n\n\n\nevent: x\n\n");
     stream.notify("tools/list_changed", "");
     client.assert_changed("1", "tools");
-    assert_eq!(metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#), 1);
+    assert_eq!(daemon.metric(r#"trunkline_notifications_total{kind="tools_list"}"#), 1);
     stream.event("{not json");
     client.assert_changed("1", "tools");
     let endless = upstream.tools_stream();
@@ -523,7 +511,7 @@ fn a_stream_that_makes_no_sense_is_opened_again() {
     }
     client.assert_changed("1", "tools");
     upstream.upstream.wait_closed(endless.request.connection);
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 2);
+    assert_eq!(daemon.metric(r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 2);
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl Server {
     }
 
     fn daemon(&self) -> Daemon {
-        Daemon::start(&over(&self.upstream))
+        Daemon::start(&Config::legacy(&self.upstream).admin())
     }
 
     /// From now on its list is another one.
@@ -54,11 +54,6 @@ fn tools_list(request: &Received, version: usize) -> Reply {
 
 fn server() -> Legacy {
     Legacy::new(Offer::tools(&["t0"])).with_streams()
-}
-
-/// One upstream called `up` that speaks the legacy era only.
-fn over(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]").admin()
 }
 
 /// A client that listens.
@@ -106,14 +101,8 @@ fn tool(daemon: &Daemon, session: &str) -> String {
     response.json()["result"]["tools"][0]["name"].as_str().expect("a name").to_owned()
 }
 
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
-    line.map_or(0, |value| value.parse().expect("a number"))
-}
-
 fn wait_listens(daemon: &Daemon, count: u64) {
-    eventually("the stream stands or not", || (metric(daemon, LISTENS) == count).then_some(()));
+    eventually("the stream stands or not", || (daemon.metric(LISTENS) == count).then_some(()));
 }
 
 /// Waits until lists are kept: one fetch then does for two requests.
@@ -124,10 +113,6 @@ fn wait_kept(server: &Server, client: &Client<'_>) {
         client.tool();
         (server.fetches() == fetches).then_some(())
     });
-}
-
-fn session_of(request: &Received) -> String {
-    request.headers("mcp-session-id").join(",")
 }
 
 #[test]
@@ -194,7 +179,7 @@ fn a_list_is_not_kept_while_the_stream_is_broken() {
     wait_listens(&daemon, 1);
     wait_kept(&server, &client);
     assert_eq!(client.tool(), changed);
-    assert_eq!(metric(&daemon, r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 1);
+    assert_eq!(daemon.metric(r#"trunkline_upstream_subscription_gaps_total{upstream="up"}"#), 1);
 }
 
 #[test]
@@ -218,7 +203,7 @@ fn a_list_is_fetched_every_time_where_no_stream_stands() {
         }
         assert_eq!(server.fetches(), fetches + 5);
         assert_eq!(server.upstream.received_of("GET").len(), gets);
-        assert_eq!(metric(&daemon, LISTENS), 0);
+        assert_eq!(daemon.metric(LISTENS), 0);
         drop(client);
     }
 }
@@ -246,7 +231,7 @@ fn a_list_of_which_nothing_is_promised_is_not_kept() {
         }
         _ => Reply::http("202 Accepted", "", ""),
     });
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let client = Client::open(&daemon);
     let prompts = || {
         daemon.send(&in_session(&client.session, legacy("1", "prompts/list", "{}"))).assert_ok();
@@ -268,9 +253,9 @@ fn what_a_session_hears_makes_the_list_invalid() {
     wait_kept(&server, &client);
     let call = legacy("1", "tools/call", r#"{"name":"t0","arguments":{}}"#);
     daemon.send(&in_session(&client.session, call)).assert_ok();
-    let session = session_of(&server.upstream.only_call());
+    let session = server.upstream.only_call().session();
     let streams = server.legacy.streams();
-    let own = streams.iter().find(|stream| session_of(&stream.request) == session).expect("its stream");
+    let own = streams.iter().find(|stream| stream.request.session() == session).expect("its stream");
     let changed = server.change();
     own.event(TOOLS_CHANGED);
     assert_eq!(client.hear(), TOOLS_CHANGED);
@@ -286,7 +271,7 @@ fn requests_on_the_stream_are_answered() {
     stream.event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
     let answer = server.upstream.wait_for("", 1);
     assert_eq!(answer.json(), json!({"jsonrpc": "2.0", "id": "p", "result": {}}));
-    assert_eq!(session_of(&answer), session_of(&stream.request));
+    assert_eq!(answer.session(), stream.request.session());
     stream.event(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#);
     let refusal: Value = server.upstream.wait_for("", 2).json();
     assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!(7), &json!(-32601)));
@@ -301,7 +286,7 @@ fn a_stream_goes_on_where_it_ended() {
     server.legacy.own_stream(1).end();
     let again = server.upstream.wait_for("GET", 2);
     assert_eq!(again.headers("last-event-id"), ["one"]);
-    assert_eq!(session_of(&again), session_of(&server.legacy.own_stream(1).request));
+    assert_eq!(again.session(), server.legacy.own_stream(1).request.session());
     server.legacy.own_stream(2).event(TOOLS_CHANGED);
     assert_eq!(client.hear(), TOOLS_CHANGED);
 }
@@ -312,15 +297,15 @@ fn a_session_that_was_forgotten_is_opened_anew() {
     let daemon = server.daemon();
     let mut client = Client::open(&daemon);
     wait_kept(&server, &client);
-    let first = session_of(&server.legacy.own_stream(1).request);
+    let first = server.legacy.own_stream(1).request.session();
     server.change();
     server.legacy.forget_sessions();
     server.legacy.cut_streams();
     assert_eq!(client.hear(), TOOLS_CHANGED);
     let last = server.legacy.own_stream(1).request;
-    assert_ne!(session_of(&last), first);
+    assert_ne!(last.session(), first);
     assert!(last.headers("last-event-id").is_empty());
-    assert!(server.legacy.open_sessions().contains(&session_of(&last)));
+    assert!(server.legacy.open_sessions().contains(&last.session()));
     assert_eq!(client.tool(), "t1");
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{
     Authority, Certificates, Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Redis, Reply,
-    Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, list, literal,
+    Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, legacy_call, list, literal,
     open_session, post,
 };
 
@@ -44,15 +44,8 @@ impl Site {
 
 fn is_connected(daemon: &Daemon, expected: bool) {
     eventually("the connection is noticed", || {
-        (metric(daemon, "trunkline_shared_connected") == u64::from(expected)).then_some(())
+        (daemon.find_metric("trunkline_shared_connected") == Some(u64::from(expected))).then_some(())
     });
-}
-
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let metrics = daemon.get_admin("/metrics");
-    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
-    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-    value.unwrap_or_else(|| panic!("no metric {name}"))
 }
 
 /// A server with sessions.
@@ -60,36 +53,22 @@ fn server() -> Legacy {
     Legacy::new(Offer::tools(&["echo"]).with_resources(&["test://a"]))
 }
 
-fn transparent(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
-}
-
-fn tool_call() -> Request {
-    legacy("1", "tools/call", r#"{"name":"echo","arguments":{}}"#)
-}
-
 fn delete() -> Request {
     legacy("1", "ping", "{}").method("DELETE").body("")
-}
-
-/// The sessions in which an upstream was called, in order.
-fn sessions_of_calls(upstream: &Upstream) -> Vec<String> {
-    let calls = upstream.received_of("tools/call");
-    calls.iter().map(|call| call.headers("mcp-session-id").join(",")).collect()
 }
 
 #[test]
 fn a_session_goes_on_at_another_replica() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let (mut one, other) = (site.replica(&config), site.replica(&config));
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     one.send(&in_session(&session, legacy("1", "logging/setLevel", r#"{"level":"error"}"#))).assert_ok();
-    one.send(&in_session(&session, tool_call())).assert_ok();
+    one.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     one.kill();
-    other.send(&in_session(&session, tool_call())).assert_ok();
-    let used = sessions_of_calls(&upstream);
+    other.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
+    let used = upstream.sessions_of_calls();
     assert_eq!((used.len(), &used[0]), (2, &used[1]));
 }
 
@@ -97,15 +76,15 @@ fn a_session_goes_on_at_another_replica() {
 fn a_replica_that_starts_knows_the_sessions_of_the_others_from_its_first_call() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let one = site.replica(&config);
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
-    one.send(&in_session(&session, tool_call())).assert_ok();
+    one.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     for _ in 0..5 {
         let other = Daemon::start(&site.config(config.clone(), "timeout = \"5s\""));
-        other.send(&in_session(&session, tool_call())).assert_ok();
+        other.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
-    let used = sessions_of_calls(&upstream);
+    let used = upstream.sessions_of_calls();
     assert!(used.iter().all(|id| *id == used[0]), "{used:?}");
 }
 
@@ -122,13 +101,13 @@ fn replicas_that_take_turns_have_a_session_each_with_an_upstream_of_the_other_er
     let (one, other) = (site.replica(&config), site.replica(&config));
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     for daemon in [&one, &other, &one, &other, &one] {
-        daemon.send(&in_session(&session, tool_call())).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
     let sessions = "trunkline_bridge_sessions{client_era=\"legacy\",upstream=\"up\"}";
-    assert_eq!([&one, &other].map(|daemon| metric(daemon, sessions)), [1, 1]);
+    assert_eq!([&one, &other].map(|daemon| daemon.find_metric(sessions)), [Some(1), Some(1)]);
     one.send(&in_session(&session, delete()));
     eventually("nothing is kept", || {
-        [&one, &other].iter().all(|daemon| metric(daemon, sessions) == 0).then_some(())
+        [&one, &other].iter().all(|daemon| daemon.find_metric(sessions) == Some(0)).then_some(())
     });
 }
 
@@ -136,7 +115,7 @@ fn replicas_that_take_turns_have_a_session_each_with_an_upstream_of_the_other_er
 fn replicas_that_take_turns_have_one_session_with_an_upstream() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let (one, other) = (site.replica(&config), site.replica(&config));
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     // Both know the session before it has any state.
@@ -144,17 +123,17 @@ fn replicas_that_take_turns_have_one_session_with_an_upstream() {
         daemon.send(&in_session(&session, legacy("1", "ping", "{}"))).assert_ok();
     }
     for daemon in [&other, &one, &other] {
-        daemon.send(&in_session(&session, tool_call())).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
-    let used = sessions_of_calls(&upstream);
+    let used = upstream.sessions_of_calls();
     assert!(used.iter().all(|id| *id == used[0]), "{used:?}");
 
     // The upstream forgets it. Whoever notices first opens another, and that is everybody's.
     server.forget_sessions();
     for daemon in [&one, &other, &one] {
-        daemon.send(&in_session(&session, tool_call())).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
-    let used_now = sessions_of_calls(&upstream);
+    let used_now = upstream.sessions_of_calls();
     let used_now: Vec<&String> = used_now.iter().filter(|id| **id != used[0]).collect();
     assert!(used_now.len() == 3 && used_now.iter().all(|id| *id == used_now[0]), "{used_now:?}");
 }
@@ -163,24 +142,24 @@ fn replicas_that_take_turns_have_one_session_with_an_upstream() {
 fn a_session_that_is_ended_at_one_replica_is_gone_at_the_others() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let (one, other) = (site.replica(&config), site.replica(&config));
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     for daemon in [&one, &other] {
-        daemon.send(&in_session(&session, tool_call())).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
     let delete = in_session(&session, delete());
     assert_eq!(one.send(&delete).status, 204);
     let told = Instant::now();
     eventually("the other replica knows", || {
-        (other.send(&in_session(&session, tool_call())).status == 404).then_some(())
+        (other.send(&in_session(&session, legacy_call("1", "echo"))).status == 404).then_some(())
     });
     assert!(told.elapsed() < Duration::from_secs(1), "{:?}", told.elapsed());
     eventually("the upstream session is closed", || server.client_sessions().is_empty().then_some(()));
 
     // One that never heard of it learns it with its first request, and so does one that was not there.
     let late = site.replica(&config);
-    assert_eq!(late.send(&in_session(&session, tool_call())).status, 404);
+    assert_eq!(late.send(&in_session(&session, legacy_call("1", "echo"))).status, 404);
     assert_eq!(late.send(&delete).status, 404);
 }
 
@@ -188,17 +167,17 @@ fn a_session_that_is_ended_at_one_replica_is_gone_at_the_others() {
 fn what_was_ended_without_redis_is_told_once_it_is_there() {
     let (mut site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let (one, other) = (site.replica(&config), site.replica(&config));
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
-    other.send(&in_session(&session, tool_call())).assert_ok();
+    other.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     site.redis.kill();
     is_connected(&one, false);
     assert_eq!(one.send(&in_session(&session, delete())).status, 204);
-    other.send(&in_session(&session, tool_call())).assert_ok();
+    other.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     site.redis.go_on();
     eventually("the other replica knows", || {
-        (other.send(&in_session(&session, tool_call())).status == 404).then_some(())
+        (other.send(&in_session(&session, legacy_call("1", "echo"))).status == 404).then_some(())
     });
 }
 
@@ -206,9 +185,9 @@ fn what_was_ended_without_redis_is_told_once_it_is_there() {
 fn what_redis_refused_for_a_moment_is_told_again() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let daemon = site.replica(&transparent(&upstream));
+    let daemon = site.replica(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     site.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(daemon.send(&in_session(&session, delete())).status, 204);
     let ended = || site.redis.command(&["KEYS", "*ended*"]).contains("ended");
@@ -221,18 +200,18 @@ fn what_redis_refused_for_a_moment_is_told_again() {
 fn two_sessions_with_an_upstream_that_redis_kept_apart_become_one() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let (one, other) = (site.replica(&config), site.replica(&config));
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     for daemon in [&one, &other] {
         daemon.send(&in_session(&session, legacy("1", "ping", "{}"))).assert_ok();
     }
-    other.send(&in_session(&session, tool_call())).assert_ok();
+    other.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     site.redis.command(&["ACL", "SETUSER", "default", "-hget", "-evalsha"]);
-    one.send(&in_session(&session, tool_call())).assert_ok();
+    one.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     site.redis.command(&["ACL", "SETUSER", "default", "+@all"]);
-    one.send(&in_session(&session, tool_call())).assert_ok();
-    let used = sessions_of_calls(&upstream);
+    one.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
+    let used = upstream.sessions_of_calls();
     assert_eq!((used.len(), used[0] == used[1], &used[2]), (3, false, &used[0]));
 }
 
@@ -241,10 +220,10 @@ fn what_redis_has_lost_comes_back() {
     for is_restarted in [true, false] {
         let (mut site, server) = (Site::new(Redis::start()), server());
         let upstream = server.start();
-        let config = transparent(&upstream);
+        let config = Config::legacy(&upstream);
         let (one, other) = (site.replica(&config), site.replica(&config));
         let (session, _) = open_session(one.address(), LEGACY_VERSION);
-        one.send(&in_session(&session, tool_call())).assert_ok();
+        one.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
         if is_restarted {
             site.redis.kill();
             is_connected(&one, false);
@@ -261,8 +240,8 @@ fn what_redis_has_lost_comes_back() {
             site.redis.everything().contains("\no:").then_some(())
         });
         is_connected(&other, true);
-        other.send(&in_session(&session, tool_call())).assert_ok();
-        let used = sessions_of_calls(&upstream);
+        other.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
+        let used = upstream.sessions_of_calls();
         assert_eq!(used[0], used[1], "restarted: {is_restarted}");
     }
 }
@@ -272,13 +251,13 @@ fn nothing_that_identifies_stands_in_redis() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
     let config =
-        transparent(&upstream).section(&api_key("somebody", "the-key")).endpoint("auth = [\"api_key\"]");
+        Config::legacy(&upstream).section(&api_key("somebody", "the-key")).endpoint("auth = [\"api_key\"]");
     let daemon = site.replica(&config);
     let authorized = |request: Request| request.with("Authorization", "Bearer the-key");
     let opened = daemon.send(&authorized(initialize("0", LEGACY_VERSION)));
     let session = opened.header("mcp-session-id").expect("a session").to_owned();
     for request in [
-        tool_call(),
+        legacy_call("1", "echo"),
         legacy("1", "logging/setLevel", r#"{"level":"error"}"#),
         legacy("1", "resources/subscribe", r#"{"uri":"test://a"}"#),
     ] {
@@ -288,7 +267,7 @@ fn nothing_that_identifies_stands_in_redis() {
         let everything = site.redis.everything();
         ["o:", "l", "r:"].iter().all(|field| everything.contains(&format!("\n{field}"))).then_some(everything)
     });
-    let used = sessions_of_calls(&upstream);
+    let used = upstream.sessions_of_calls();
     for secret in [&*used[0], "somebody", "the-key", "test://a", "error", "127.0.0.1", "7777777", &session] {
         assert!(!everything.contains(secret), "{secret}: {everything}");
     }
@@ -302,7 +281,7 @@ fn nothing_that_identifies_stands_in_redis() {
 fn replicas_with_other_keys_are_told_of() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let one = site.replica(&config);
     std::fs::write(site.keys.path().join("session.key"), "8".repeat(64)).expect("a key file");
     let other = site.replica(&config);
@@ -310,16 +289,16 @@ fn replicas_with_other_keys_are_told_of() {
         daemon
             .wait_for_log(0, "a warning of keys", |line| line.contains("a key that this one does not have"));
         eventually("it is counted", || {
-            (metric(daemon, "trunkline_shared_mismatched_replicas") == 1).then_some(())
+            (daemon.find_metric("trunkline_shared_mismatched_replicas") == Some(1)).then_some(())
         });
     }
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
-    assert_eq!(other.send(&in_session(&session, tool_call())).status, 404);
+    assert_eq!(other.send(&in_session(&session, legacy_call("1", "echo"))).status, 404);
 }
 
 /// Two replicas whose sessions are idle after two seconds.
 fn brief(site: &Site, upstream: &Upstream) -> (Daemon, Daemon) {
-    let config = site.config_of_sessions(transparent(upstream), "idle_timeout = \"2s\"", "");
+    let config = site.config_of_sessions(Config::legacy(upstream), "idle_timeout = \"2s\"", "");
     let daemons = (Daemon::start(&config), Daemon::start(&config));
     is_connected(&daemons.0, true);
     is_connected(&daemons.1, true);
@@ -330,7 +309,7 @@ fn brief(site: &Site, upstream: &Upstream) -> (Daemon, Daemon) {
 fn known_to_both(one: &Daemon, other: &Daemon) -> String {
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     for daemon in [one, other, one] {
-        daemon.send(&in_session(&session, tool_call())).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
     session
 }
@@ -354,7 +333,7 @@ fn stays_open(upstream: &Upstream, server: &Legacy) {
 fn is_ended_once(upstream: &Upstream, server: &Legacy, daemons: &[&Daemon]) {
     eventually("it is closed", || (deletes(upstream, server) > 0).then_some(()));
     eventually("everybody forgets it", || {
-        let is_gone = |daemon: &&Daemon| metric(daemon, "trunkline_upstream_sessions") == 0;
+        let is_gone = |daemon: &&Daemon| daemon.find_metric("trunkline_upstream_sessions") == Some(0);
         daemons.iter().all(is_gone).then_some(())
     });
     // Another DELETE would come of the next sweep.
@@ -408,7 +387,7 @@ fn a_call_is_cancelled_through_any_replica() {
         "tools/call" => Reply::default().wait(&waiting).then(answering.answer(request)),
         _ => answering.answer(request),
     });
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let (one, other) = (site.replica(&config), site.replica(&config));
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     let (bystander, _) = open_session(one.address(), LEGACY_VERSION);
@@ -466,7 +445,7 @@ fn a_session_that_is_used_at_one_replica_outlives_a_moment_without_redis_at_the_
     is_connected(&one, true);
     is_connected(&other, true);
     assert_eq!(deletes(&upstream, &server), 0);
-    one.send(&in_session(&session, tool_call())).assert_ok();
+    one.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     drop(stream);
 }
 
@@ -490,15 +469,15 @@ fn a_long_call_to_a_server_of_the_other_era_is_use_of_its_session() {
     let session = known_to_both(&one, &other);
     is_long.store(true, Ordering::SeqCst);
     let mut call = one.connect();
-    call.write(&in_session(&session, tool_call()).bytes());
+    call.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     upstream.wait_for("tools/call", 4);
     let sessions = "trunkline_bridge_sessions{client_era=\"legacy\",upstream=\"up\"}";
     std::thread::sleep(Duration::from_secs(7));
-    assert_eq!(metric(&one, sessions), 1);
+    assert_eq!(one.find_metric(sessions), Some(1));
     gate.open();
     call.response().assert_ok();
     eventually("both leave it", || {
-        [&one, &other].iter().all(|daemon| metric(daemon, sessions) == 0).then_some(())
+        [&one, &other].iter().all(|daemon| daemon.find_metric(sessions) == Some(0)).then_some(())
     });
 }
 
@@ -506,7 +485,7 @@ fn a_long_call_to_a_server_of_the_other_era_is_use_of_its_session() {
 fn a_session_of_http_sse_is_in_use_as_long_as_its_stream_is_held() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream).endpoint("sse = true");
+    let config = Config::legacy(&upstream).endpoint("sse = true");
     let daemon = Daemon::start(&site.config_of_sessions(config, "idle_timeout = \"2s\"", ""));
     is_connected(&daemon, true);
     let mut stream = daemon.connect();
@@ -515,7 +494,7 @@ fn a_session_of_http_sse_is_in_use_as_long_as_its_stream_is_held() {
     assert_eq!(stream.head().status, 200);
     let event = stream.event().expect("the address");
     let target = event.trim_end().trim_start_matches("event: endpoint\ndata: ").to_owned();
-    for request in [initialize("0", "2024-11-05"), tool_call()] {
+    for request in [initialize("0", "2024-11-05"), legacy_call("1", "echo")] {
         assert_eq!(daemon.send(&request.target(&target)).status, 202);
         assert!(stream.event().expect("an answer").contains("\"result\""));
     }
@@ -528,7 +507,7 @@ fn a_session_of_http_sse_is_in_use_as_long_as_its_stream_is_held() {
 fn a_session_that_its_client_ends_is_closed_once() {
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let (one, other) = (site.replica(&config), site.replica(&config));
     let session = known_to_both(&one, &other);
     let delete = legacy("1", "ping", "{}").method("DELETE").body("").without("content-type");
@@ -589,20 +568,20 @@ fn a_list_that_is_invalid_at_one_replica_is_at_the_others() {
 fn without_redis_each_replica_goes_on_alone() {
     let (mut site, server) = (Site::new(Redis::not_started(&[])), server());
     let upstream = server.start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let daemon = Daemon::start(&site.config(config.clone(), ""));
     daemon.wait_for_log(0, "a warning", |line| line.contains("no connection to what replicas share"));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let started = Instant::now();
-    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     assert_eq!(daemon.get_admin("/readyz").status, 200);
     site.redis.go_on();
     is_connected(&daemon, true);
-    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let other = site.replica(&config);
-    other.send(&in_session(&session, tool_call())).assert_ok();
-    let used = sessions_of_calls(&upstream);
+    other.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
+    let used = upstream.sessions_of_calls();
     assert!(used.iter().all(|id| *id == used[0]), "{used:?}");
 }
 
@@ -613,26 +592,26 @@ fn passwords_are_needed_and_not_shown() {
     let password = site.keys.path().join("password");
     let lines = format!("password = {{ file = \"{}\" }}", password.display());
     std::fs::write(&password, "wrong-donkey\n").expect("written");
-    let daemon = Daemon::start(&site.config(transparent(&upstream), &lines));
+    let daemon = Daemon::start(&site.config(Config::legacy(&upstream), &lines));
     daemon.wait_for_log(0, "a warning", |line| line.contains("no connection to what replicas share"));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call())).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     std::fs::write(&password, "correct-horse\n").expect("written");
-    let other = Daemon::start(&site.config(transparent(&upstream), &lines));
+    let other = Daemon::start(&site.config(Config::legacy(&upstream), &lines));
     is_connected(&other, true);
     // One with no more rights than the manual says.
     let rights = "~trunkline:* &trunkline:* +@read +@write +@scripting +@connection +@pubsub +time";
     let rights: Vec<&str> = rights.split(' ').collect();
     site.redis.command(&[&["ACL", "SETUSER", "gateway", "on", ">correct-horse"], &*rights].concat());
     let lines = format!("username = \"gateway\"\n{lines}");
-    let config = transparent(&upstream).section(&limit(10, "exact = true"));
+    let config = Config::legacy(&upstream).section(&limit(10, "exact = true"));
     let restricted = Daemon::start(&site.config(config, &lines));
     is_connected(&restricted, true);
-    restricted.send(&in_session(&session, tool_call())).assert_ok();
+    restricted.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     assert_eq!(restricted.send(&in_session(&session, delete())).status, 204);
-    assert_eq!(metric(&restricted, "trunkline_shared_failures_total{reason=\"refused\"}"), 0);
+    assert_eq!(restricted.find_metric("trunkline_shared_failures_total{reason=\"refused\"}"), Some(0));
     eventually("the others know", || {
-        (other.send(&in_session(&session, tool_call())).status == 404).then_some(())
+        (other.send(&in_session(&session, legacy_call("1", "echo"))).status == 404).then_some(())
     });
     for line in daemon.log().iter().chain(&other.log()) {
         assert!(!line.contains("donkey") && !line.contains("horse"), "{line}");
@@ -670,7 +649,7 @@ fn under_load(daemon: &Daemon, sessions: &[String], meanwhile: impl FnOnce()) ->
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let started = Instant::now();
-                    let response = daemon.send(&in_session(session, tool_call()));
+                    let response = daemon.send(&in_session(session, legacy_call("1", "echo")));
                     times.lock().unwrap().push(started.elapsed());
                     failed.fetch_add(usize::from(response.status != 200), Ordering::Relaxed);
                 }
@@ -689,7 +668,7 @@ fn a_redis_that_hangs_or_dies_under_load_holds_up_nobody() {
     type Fault = (&'static str, fn(&mut Redis), fn(&mut Redis));
     let (site, server) = (Site::new(Redis::start()), server());
     let upstream = server.start();
-    let daemon = site.replica(&transparent(&upstream));
+    let daemon = site.replica(&Config::legacy(&upstream));
     let sessions: Vec<String> = (0..4).map(|_| open_session(daemon.address(), LEGACY_VERSION).0).collect();
     let site = Arc::new(Mutex::new(site));
     let faults: [Fault; 2] =
@@ -700,7 +679,7 @@ fn a_redis_that_hangs_or_dies_under_load_holds_up_nobody() {
             is_connected(&daemon, false);
             // New sessions are met, and state changes, while nobody answers.
             let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-            daemon.send(&in_session(&session, tool_call())).assert_ok();
+            daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
             assert_eq!(daemon.send(&in_session(&session, delete())).status, 204);
             mend(&mut site.lock().unwrap().redis);
             is_connected(&daemon, true);

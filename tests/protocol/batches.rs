@@ -246,11 +246,7 @@ fn a_batch_is_counted_until_its_calls_are_answered() {
     connection.write(&batch(&session, &[&call("1", "a"), &long]).bytes());
     assert_eq!(connection.head().status, 200);
     upstream.wait_for("tools/call", 2);
-    let held = |daemon: &Daemon| {
-        let metrics = daemon.get_admin("/metrics").text();
-        let line = metrics.lines().find_map(|line| line.strip_prefix("trunkline_buffered_bytes "));
-        line.expect("the metric").parse::<usize>().expect("a number")
-    };
+    let held = |daemon: &Daemon| daemon.find_metric("trunkline_buffered_bytes").expect("the metric");
     assert!(held(&daemon) > 50_000, "{}", held(&daemon));
     gate.open();
     assert_eq!(events(&mut connection).len(), 2);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::{
     Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Response,
-    Upstream, call, eventually, in_session, legacy, literal, open_session, result_body,
+    Upstream, call, in_session, legacy, literal, open_session, result_body,
 };
 
 const ROUNDS: usize = 60;
@@ -78,12 +78,6 @@ fn one_worker(config: Config) -> Daemon {
     Daemon::start(&config.top("workers = 1").admin())
 }
 
-fn mismatched(daemon: &Daemon) -> usize {
-    let metrics = daemon.get_admin("/metrics").text();
-    let count = metrics.lines().find_map(|line| line.strip_prefix(MISMATCHED));
-    count.map_or(0, |count| count.trim().parse().expect("a number"))
-}
-
 /// The one JSON-RPC message of a response, event or not.
 fn message(response: &Response) -> String {
     let text = response.text();
@@ -117,7 +111,7 @@ fn assert_kept_apart(daemon: &Daemon, upstream: &Upstream, ask: impl Fn(&str) ->
         assert_eq!(out_of_step[0].connection, out_of_step[1].connection);
         upstream.wait_closed(out_of_step[0].connection);
     }
-    eventually("replies are counted", || (mismatched(daemon) == ROUNDS / 2).then_some(()));
+    daemon.wait_metric(MISMATCHED, ROUNDS as u64 / 2);
 }
 
 #[test]

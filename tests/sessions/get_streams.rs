@@ -12,11 +12,6 @@ fn server() -> Legacy {
     Legacy::new(Offer::tools(&["echo"]))
 }
 
-/// One upstream called `up` that speaks the legacy era only.
-fn over(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]").admin()
-}
-
 /// Two of them, `files` and `weather`.
 fn over_two(files: &Upstream, weather: &Upstream) -> Config {
     let lines = "eras = [\"legacy\"]";
@@ -53,16 +48,6 @@ fn delete(session: &str) -> Request {
 
 fn session(daemon: &Daemon) -> String {
     open_session(daemon.address(), LEGACY_VERSION).0
-}
-
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
-    line.map_or(0, |value| value.parse().expect("a number"))
-}
-
-fn wait_metric(daemon: &Daemon, name: &str, value: u64) {
-    eventually(name, || (metric(daemon, name) == value).then_some(()));
 }
 
 const OPEN: &str = "trunkline_session_streams";
@@ -126,23 +111,24 @@ fn assert_refused(response: &Response, status: u16) {
 #[test]
 fn a_stream_opens_and_is_kept_alive() {
     let upstream = server().start();
-    let daemon = Daemon::start(&over(&upstream).section("[session]\nkeep_alive_interval = \"1s\""));
+    let daemon =
+        Daemon::start(&Config::legacy(&upstream).admin().section("[session]\nkeep_alive_interval = \"1s\""));
     let session = session(&daemon);
     let mut stream = Client::open(&daemon, &session);
     for _ in 0..2 {
         assert_eq!(stream.0.event().as_deref(), Some(":\n\n"));
     }
-    assert_eq!(metric(&daemon, OPEN), 1);
+    assert_eq!(daemon.metric(OPEN), 1);
     drop(stream);
     // Noticed when the next comment is written, at the latest.
-    wait_metric(&daemon, OPEN, 0);
+    daemon.wait_metric(OPEN, 0);
     daemon.send(&in_session(&session, legacy("1", "ping", "{}"))).assert_ok();
 }
 
 #[test]
 fn what_is_no_get_of_a_session_is_refused() {
     let upstream = server().start();
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = session(&daemon);
     let good = get(&session);
     let refused = |request: &Request, status| assert_refused(&daemon.send(request), status);
@@ -180,7 +166,7 @@ fn a_modern_endpoint_has_no_streams_of_sessions() {
 fn only_its_principal_opens_it() {
     let upstream = server().start();
     let keys = [api_key("a", "key-a"), api_key("b", "key-b")].join("\n");
-    let daemon = Daemon::start(&over(&upstream).section(&keys));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin().section(&keys));
     let of_a = |request: Request| request.with("Authorization", "Bearer key-a");
     let response = daemon.send(&of_a(initialize("1", LEGACY_VERSION)));
     let session = response.header("mcp-session-id").expect("a session").to_owned();
@@ -192,25 +178,25 @@ fn only_its_principal_opens_it() {
 #[test]
 fn a_newer_stream_takes_over() {
     let upstream = server().start();
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = session(&daemon);
     let mut old = Client::open(&daemon, &session);
     let other = self::session(&daemon);
     let mut unharmed = Client::open(&daemon, &other);
     let mut new = Client::open(&daemon, &session);
     old.assert_ended();
-    assert_eq!((metric(&daemon, TAKEN_OVER), metric(&daemon, OPEN)), (1, 2));
+    assert_eq!((daemon.metric(TAKEN_OVER), daemon.metric(OPEN)), (1, 2));
     for (session, stream) in [(&session, &mut new), (&other, &mut unharmed)] {
         assert_eq!(daemon.send(&delete(session)).status, 204);
         stream.assert_ended();
     }
-    assert_eq!((metric(&daemon, TAKEN_OVER), metric(&daemon, OPEN)), (1, 0));
+    assert_eq!((daemon.metric(TAKEN_OVER), daemon.metric(OPEN)), (1, 0));
 }
 
 #[test]
 fn a_stream_ends_with_its_session() {
     let upstream = server().start();
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = session(&daemon);
     let mut stream = Client::open(&daemon, &session);
     assert_eq!(daemon.send(&delete(&session)).status, 204);
@@ -225,7 +211,7 @@ fn a_stream_ends_with_its_session() {
 #[test]
 fn streams_end_at_drain() {
     let upstream = server().start();
-    let daemon = Daemon::start(&over(&upstream).section("[drain]\nquiet = \"5s\""));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin().section("[drain]\nquiet = \"5s\""));
     let session = session(&daemon);
     let mut stream = Client::open(&daemon, &session);
     daemon.terminate();
@@ -238,13 +224,13 @@ fn streams_end_at_drain() {
 #[test]
 fn streams_end_with_their_endpoint() {
     let upstream = server().start();
-    let config = over(&upstream);
+    let config = Config::legacy(&upstream).admin();
     let daemon = Daemon::start(&config);
     let session = session(&daemon);
     let mut stream = Client::open(&daemon, &session);
     daemon.reload(&config.clone().limits("json_depth_max = 64"));
     daemon.wait_for_log(0, "the reload", |line| line.contains("reloaded"));
-    assert_eq!(metric(&daemon, OPEN), 1);
+    assert_eq!(daemon.metric(OPEN), 1);
     daemon.reload(&config.path("/other"));
     stream.assert_ended();
 }
@@ -254,7 +240,7 @@ fn streams_are_bounded_in_all_and_per_principal() {
     let upstream = server().start();
     let keys = [api_key("a", "key-a"), api_key("b", "key-b")].join("\n");
     let limits = "[session]\nstreams_max = 3\nstreams_per_principal_max = 2";
-    let config = over(&upstream).section(&keys).section(limits);
+    let config = Config::legacy(&upstream).admin().section(&keys).section(limits);
     let daemon = Daemon::start(&config);
     let open = |key: &str| {
         let authorization = format!("Bearer {key}");
@@ -275,7 +261,7 @@ fn streams_are_bounded_in_all_and_per_principal() {
     assert_too_many(&open("key-b"));
     // A session's newer stream needs no more room.
     let again = Client::with(&daemon, &second);
-    assert_eq!(metric(&daemon, "trunkline_session_streams_refused_total"), 2);
+    assert_eq!(daemon.metric("trunkline_session_streams_refused_total"), 2);
     drop((of_b, again));
 }
 
@@ -296,9 +282,9 @@ fn changed_lists_are_told() {
     for stream in &mut streams {
         assert_eq!(stream.event(), format!("data: {TOOLS_CHANGED}\n\n"));
     }
-    assert_eq!(metric(&daemon, r#"trunkline_notifications_total{kind="tools_list"}"#), 2);
+    assert_eq!(daemon.metric(r#"trunkline_notifications_total{kind="tools_list"}"#), 2);
     // What subscriptions are allowed has nothing to do with sessions.
-    assert_eq!(metric(&daemon, "trunkline_subscriptions"), 0);
+    assert_eq!(daemon.metric("trunkline_subscriptions"), 0);
 }
 
 #[test]
@@ -325,7 +311,8 @@ fn changes_of_lists_are_offered() {
 #[test]
 fn a_stream_goes_over_http2() {
     let upstream = server().start();
-    let daemon = Daemon::start(&over(&upstream).section("[session]\nkeep_alive_interval = \"1s\""));
+    let daemon =
+        Daemon::start(&Config::legacy(&upstream).admin().section("[session]\nkeep_alive_interval = \"1s\""));
     let session = session(&daemon);
     let mut connection = Http2::connect(daemon.address());
     let (head, mut body) = connection.open(&get(&session));
@@ -339,7 +326,7 @@ fn a_stream_goes_over_http2() {
 fn what_an_upstream_says_reaches_its_client() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let (one, two) = (session(&daemon), session(&daemon));
     call(&daemon, &one, "echo");
     call(&daemon, &two, "echo");
@@ -370,7 +357,7 @@ fn what_an_upstream_says_reaches_its_client() {
 fn what_is_said_without_a_client_waits_for_it() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = session(&daemon);
     let mut client = Client::open(&daemon, &session);
     call(&daemon, &session, "echo");
@@ -378,11 +365,11 @@ fn what_is_said_without_a_client_waits_for_it() {
     say(&spoken, "1", "a");
     assert_eq!(client.message().1, note("a"));
     drop(client);
-    wait_metric(&daemon, OPEN, 0);
+    daemon.wait_metric(OPEN, 0);
     for number in 0..300 {
         say(&spoken, "2", &number.to_string());
     }
-    wait_metric(&daemon, DROPPED, 44);
+    daemon.wait_metric(DROPPED, 44);
     let mut client = Client::open(&daemon, &session);
     for number in 44..300 {
         assert_eq!(client.message().1, note(&number.to_string()));
@@ -395,7 +382,7 @@ fn what_is_said_without_a_client_waits_for_it() {
 fn a_client_of_an_old_revision_gets_no_empty_events() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let (session, _) = open_session(daemon.address(), "2025-06-18");
     let mut client = Client::open(&daemon, &session);
     call(&daemon, &session, "echo");
@@ -409,7 +396,9 @@ fn a_client_of_an_old_revision_gets_no_empty_events() {
 fn a_client_that_does_not_read_loses_its_stream_only() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&over(&upstream).section("[session]\nstream_queue_bytes_max = \"64KiB\""));
+    let daemon = Daemon::start(
+        &Config::legacy(&upstream).admin().section("[session]\nstream_queue_bytes_max = \"64KiB\""),
+    );
     let (slow, well) = (session(&daemon), session(&daemon));
     let mut unread = Client::open(&daemon, &slow);
     call(&daemon, &slow, "echo");
@@ -421,7 +410,7 @@ fn a_client_that_does_not_read_loses_its_stream_only() {
     // More than its socket takes.
     let said = 800;
     (1..=said).for_each(|number| say(&to_slow, &number.to_string(), &long));
-    wait_metric(&daemon, UNREAD, 1);
+    daemon.wait_metric(UNREAD, 1);
     say(&to_well, "1", "a");
     assert_eq!(unharmed.message().1, note("a"));
     // What it was sent until then is whole, and then the stream ends.
@@ -430,23 +419,23 @@ fn a_client_that_does_not_read_loses_its_stream_only() {
         read += u64::from(!event.starts_with(':'));
     }
     assert!(read > 0 && read < said, "{read} of {said}");
-    assert_eq!(metric(&daemon, OPEN), 1);
+    assert_eq!(daemon.metric(OPEN), 1);
     // The session goes on, with what is latest: three of these fit.
-    wait_metric(&daemon, DROPPED, said - read - 3);
+    daemon.wait_metric(DROPPED, said - read - 3);
     call(&daemon, &slow, "echo");
     let mut again = Client::open(&daemon, &slow);
     say(&to_slow, "end", "end");
     for text in [&*long, &*long, &*long, "end"] {
         assert_eq!(again.message().1, note(text));
     }
-    assert_eq!(metric(&daemon, UNREAD), 1);
+    assert_eq!(daemon.metric(UNREAD), 1);
 }
 
 #[test]
 fn a_client_with_one_upstream_goes_on_where_it_was() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = session(&daemon);
     let mut client = Client::open(&daemon, &session);
     call(&daemon, &session, "echo");
@@ -472,7 +461,7 @@ fn a_client_with_one_upstream_goes_on_where_it_was() {
         say(&repeating, id, "a");
         assert_eq!(client.message().0.as_deref(), Some(id));
     }
-    assert_eq!(metric(&daemon, OPEN), 1);
+    assert_eq!(daemon.metric(OPEN), 1);
 }
 
 #[test]
@@ -529,7 +518,7 @@ fn a_client_goes_on_with_a_reply() {
     assert_eq!(spoken.request.headers("last-event-id"), ["7.1"]);
     assert_eq!(spoken.request.headers("accept"), ["text/event-stream"]);
     assert_eq!(spoken.request.headers("mcp-protocol-version"), [LEGACY_VERSION]);
-    assert_eq!(metric(&daemon, OPEN), 1);
+    assert_eq!(daemon.metric(OPEN), 1);
     let called = files_upstream.only_call();
     let link = |id: &str, uri: &str| {
         format!(
@@ -540,7 +529,7 @@ fn a_client_goes_on_with_a_reply() {
     spoken.end();
     assert_eq!(reply.message().1, link(&called.client_id(), "files+test://a"));
     reply.assert_ended();
-    wait_metric(&daemon, OPEN, 0);
+    daemon.wait_metric(OPEN, 0);
 }
 
 #[test]
@@ -557,7 +546,7 @@ fn who_cannot_go_on_gets_the_stream_of_the_session() {
         say(&files.stream(1), &index.to_string(), id);
         assert_eq!(client.message().1, note(id));
         drop(client);
-        wait_metric(&daemon, OPEN, 0);
+        daemon.wait_metric(OPEN, 0);
     }
     assert_eq!(files.streams().len(), 1);
 }
@@ -568,8 +557,11 @@ fn who_holds_a_stream_does_not_lose_it_to_a_reply_that_is_gone() {
     let (files_upstream, weather_upstream) = (files.start(), weather.start());
     for is_alone in [false, true] {
         let upstream = |name| if is_alone { "echo".to_owned() } else { format!("{name}__echo") };
-        let config =
-            if is_alone { over(&weather_upstream) } else { over_two(&files_upstream, &weather_upstream) };
+        let config = if is_alone {
+            Config::legacy(&weather_upstream).admin()
+        } else {
+            over_two(&files_upstream, &weather_upstream)
+        };
         let daemon = Daemon::start(&config);
         let session = session(&daemon);
         let _client = Client::open(&daemon, &session);
@@ -578,7 +570,7 @@ fn who_holds_a_stream_does_not_lose_it_to_a_reply_that_is_gone() {
         for id in ids {
             assert_refused(&daemon.send(&get(&session).with("Last-Event-ID", id)), 400);
         }
-        assert_eq!((metric(&daemon, OPEN), metric(&daemon, TAKEN_OVER)), (1, 0));
+        assert_eq!((daemon.metric(OPEN), daemon.metric(TAKEN_OVER)), (1, 0));
     }
 }
 
@@ -586,7 +578,9 @@ fn who_holds_a_stream_does_not_lose_it_to_a_reply_that_is_gone() {
 fn much_at_once_is_no_client_that_does_not_read() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&over(&upstream).section("[session]\nstream_queue_bytes_max = \"4KiB\""));
+    let daemon = Daemon::start(
+        &Config::legacy(&upstream).admin().section("[session]\nstream_queue_bytes_max = \"4KiB\""),
+    );
     let session = session(&daemon);
     let mut client = Client::open(&daemon, &session);
     call(&daemon, &session, "echo");
@@ -595,7 +589,7 @@ fn much_at_once_is_no_client_that_does_not_read() {
     for number in 0..2000 {
         assert_eq!(client.message().0, Some(number.to_string()));
     }
-    assert_eq!((metric(&daemon, UNREAD), metric(&daemon, DROPPED)), (0, 0));
+    assert_eq!((daemon.metric(UNREAD), daemon.metric(DROPPED)), (0, 0));
 }
 
 #[test]
@@ -610,7 +604,7 @@ fn an_event_that_an_upstream_forgot_does_not_silence_it() {
             Reply::json("400 Bad Request", error)
         }
     });
-    let daemon = Daemon::start(&over(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = session(&daemon);
     let mut client = Client::open(&daemon, &session);
     call(&daemon, &session, "echo");

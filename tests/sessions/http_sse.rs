@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Config, Connection, Daemon, Gate, Legacy, META, Offer, Reply, Request, Response, Upstream, api_key,
-    eventually, initialize, legacy, post, result_body,
+    eventually, initialize, legacy, legacy_call, post, result_body,
 };
 
 /// A client of HTTP+SSE: its stream, and where the stream told it to send messages.
@@ -143,10 +143,6 @@ fn authorized(request: Request, authorization: Option<&str>) -> Request {
     }
 }
 
-fn tool_call(id: &str, tool: &str) -> Request {
-    legacy(id, "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#))
-}
-
 /// One upstream called `up`, which speaks the legacy era, behind an endpoint for clients of both transports.
 fn one(upstream: &Upstream) -> Config {
     Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]").endpoint("sse = true")
@@ -200,7 +196,7 @@ fn calls_are_answered_on_the_stream() {
         assert_eq!(client.message(), json!({"jsonrpc": "2.0", "id": "p", "result": {}}));
         client.send(legacy("1", "tools/list", "{}"));
         assert_eq!(client.message()["result"]["tools"][0]["name"], "echo");
-        client.send(tool_call("2", "echo"));
+        client.send(legacy_call("2", "echo"));
         let answer = client.message();
         assert!(answer["id"] == 2 && answer["result"].is_object(), "{answer}");
     }
@@ -220,16 +216,16 @@ fn names_are_mapped_and_failures_told_on_the_stream() {
         .endpoint("sse = true");
     let daemon = Daemon::start(&config);
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "files__read"));
+    client.send(legacy_call("1", "files__read"));
     assert_eq!(client.message()["id"], 1);
     assert_eq!(files_up.only_call().json()["params"]["name"], "read");
-    client.send(tool_call("\"3\"", "nobody__read"));
+    client.send(legacy_call("\"3\"", "nobody__read"));
     client.assert_error(&json!("3"), -32602);
     client.send(legacy("4", "no/such/method", "{}"));
     client.assert_error(&json!(4), -32601);
     client.send(initialize("5", "2025-11-25"));
     client.assert_error(&json!(5), -32600);
-    client.send(tool_call("6", "files__read"));
+    client.send(legacy_call("6", "files__read"));
     assert_eq!(client.message()["id"], 6);
 }
 
@@ -245,7 +241,7 @@ fn events_of_a_reply_become_messages() {
     });
     let daemon = Daemon::start(&one(&upstream));
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
+    client.send(legacy_call("1", "echo"));
     assert_eq!(client.message()["method"], "notifications/progress");
     assert_eq!(client.message()["id"], 1);
     client.send(legacy("2", "ping", "{}"));
@@ -271,7 +267,7 @@ fn a_reply_that_ends_early_is_taken_up_again_whatever_the_version() {
     for version in ["2025-11-25", "2024-11-05"] {
         let mut client = Client::open(&daemon);
         client.introduce(version);
-        client.send(tool_call("1", "echo"));
+        client.send(legacy_call("1", "echo"));
         assert_eq!(
             client.message(),
             json!({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}),
@@ -291,7 +287,7 @@ fn a_reply_over_several_lines_stays_one_message() {
     });
     let daemon = Daemon::start(&one(&upstream));
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
+    client.send(legacy_call("1", "echo"));
     let event = client.stream.event().expect("an event");
     assert!(event.starts_with("event: message\ndata: {\ndata:   \"jsonrpc\""), "{event:?}");
     let joined = event.replace("event: message\n", "").replace("data: ", "");
@@ -311,10 +307,10 @@ fn a_reply_that_breaks_is_an_error_on_the_stream() {
     let daemon = Daemon::start(&one(&upstream));
     let mut client = Client::start(&daemon);
     for id in [1, 2, 3] {
-        client.send(tool_call(&id.to_string(), "echo"));
+        client.send(legacy_call(&id.to_string(), "echo"));
         client.assert_error(&json!(id), 502);
     }
-    client.send(tool_call("4", "echo"));
+    client.send(legacy_call("4", "echo"));
     assert_eq!(client.message()["id"], 4);
 }
 
@@ -329,10 +325,10 @@ fn a_slow_call_holds_up_nobody() {
     let daemon = Daemon::start(&one(&upstream));
     let mut client = Client::start(&daemon);
     let mut other = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
-    client.send(tool_call("2", "echo"));
+    client.send(legacy_call("1", "echo"));
+    client.send(legacy_call("2", "echo"));
     assert_eq!(client.message()["id"], 2);
-    other.send(tool_call("3", "echo"));
+    other.send(legacy_call("3", "echo"));
     assert_eq!(other.message()["id"], 3);
     gate.open();
     assert_eq!(client.message()["id"], 1);
@@ -345,8 +341,8 @@ fn clients_meet_neither_on_the_stream_nor_upstream() {
     let (mut one, mut other) = (Client::start(&daemon), Client::start(&daemon));
     for round in 1..4 {
         let id = round.to_string();
-        one.send(tool_call(&id, "echo"));
-        other.send(tool_call(&id, "echo"));
+        one.send(legacy_call(&id, "echo"));
+        other.send(legacy_call(&id, "echo"));
         assert_eq!((&one.message()["id"], &other.message()["id"]), (&json!(round), &json!(round)));
     }
     let calls = upstream.received_of("tools/call");
@@ -367,9 +363,9 @@ fn what_ends_with_the_stream() {
     });
     let daemon = Daemon::start(&one(&upstream));
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
+    client.send(legacy_call("1", "echo"));
     assert_eq!(client.message()["id"], 1);
-    client.send(tool_call("2", "echo"));
+    client.send(legacy_call("2", "echo"));
     let hanging = upstream.wait_for("tools/call", 2);
     let target = client.target.clone();
     drop(client);
@@ -445,13 +441,13 @@ fn a_session_comes_first() {
     let upstream = server().start();
     let daemon = Daemon::start(&one(&upstream));
     let mut client = Client::open(&daemon);
-    client.send(tool_call("1", "echo"));
+    client.send(legacy_call("1", "echo"));
     client.assert_error(&json!(1), -32600);
     // An `initialize` that fails may be repeated.
     client.send(legacy("2", "initialize", "{}"));
     client.assert_error(&json!(2), -32602);
     client.introduce("2025-06-18");
-    client.send(tool_call("3", "echo"));
+    client.send(legacy_call("3", "echo"));
     assert_eq!(client.message()["id"], 3);
 }
 
@@ -464,10 +460,10 @@ fn calls_of_one_stream_are_bounded() {
     let daemon = Daemon::start(&one(&upstream).limits("streams_per_connection_max = 2"));
     let mut client = Client::start(&daemon);
     let mut other = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
-    client.send(tool_call("2", "echo"));
+    client.send(legacy_call("1", "echo"));
+    client.send(legacy_call("2", "echo"));
     upstream.wait_for("tools/call", 2);
-    client.post(tool_call("3", "echo")).assert_error(503, 503, Some("3"));
+    client.post(legacy_call("3", "echo")).assert_error(503, 503, Some("3"));
     // Notifications are no calls, and another stream has its own.
     client.send(post(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}"#));
     other.send(legacy("1", "ping", "{}"));
@@ -476,7 +472,7 @@ fn calls_of_one_stream_are_bounded() {
     let mut ids = [client.message()["id"].clone(), client.message()["id"].clone()];
     ids.sort_by_key(Value::as_i64);
     assert_eq!(ids, [json!(1), json!(2)]);
-    eventually("there is room again", || (client.post(tool_call("4", "echo")).status == 202).then_some(()));
+    eventually("there is room again", || (client.post(legacy_call("4", "echo")).status == 202).then_some(()));
     assert_eq!(client.message()["id"], 4);
 }
 
@@ -490,7 +486,7 @@ fn notifications_of_one_stream_are_bounded() {
     });
     let daemon = Daemon::start(&one(&upstream).limits("session_messages_max = 2"));
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
+    client.send(legacy_call("1", "echo"));
     assert_eq!(client.message()["id"], 1);
     let changed = format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":{{"_meta":{{"x":"{}"}}}}}}"#,
@@ -513,7 +509,7 @@ fn a_client_that_does_not_read_is_held_within_bounds() {
     let daemon = Daemon::start(&one(&upstream));
     let (client, mut other) = (Client::start(&daemon), Client::start(&daemon));
     let before = daemon.peak_resident_bytes();
-    let refused = (1..=400).find(|id| client.post(tool_call(&id.to_string(), "echo")).status == 503);
+    let refused = (1..=400).find(|id| client.post(legacy_call(&id.to_string(), "echo")).status == 503);
     // What it did not read keeps its calls from ending, and so the next is refused.
     assert!(refused.is_some_and(|refused| refused > 100), "{refused:?}");
     let grown = daemon.peak_resident_bytes().saturating_sub(before);
@@ -528,7 +524,7 @@ fn streams_end_with_the_gateway() {
     let upstream = legacy_server.start();
     let mut daemon = Daemon::start(&one(&upstream));
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
+    client.send(legacy_call("1", "echo"));
     assert_eq!(client.message()["id"], 1);
     let used = upstream.only_call();
     let Client { mut stream, .. } = client;
@@ -571,7 +567,7 @@ fn what_upstreams_say_unasked_comes_on_the_stream() {
     });
     let daemon = Daemon::start(&one(&upstream));
     let mut client = Client::start(&daemon);
-    client.send(tool_call("1", "echo"));
+    client.send(legacy_call("1", "echo"));
     assert_eq!(client.message()["id"], 1);
     let note = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
     let event = format!("id: 1\ndata: {note}\n\n");

@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::harness::{
     Broken, Config, Connection, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, META, Offer, Reply, Request,
-    Upstream, api_key, call, eventually, in_session, initialize, legacy, literal, open_session, result_body,
+    Upstream, api_key, call, eventually, in_session, initialize, legacy, legacy_call, literal, open_session,
+    result_body,
 };
 
 /// A server with sessions that offers these tools and logging.
@@ -17,34 +18,10 @@ fn server(tools: &[&str]) -> Legacy {
     Legacy::new(Offer::tools(tools).with_prompts(&["p"]).with_resources(&["test://a"]))
 }
 
-/// One upstream called `up` that speaks the legacy era only.
-fn transparent(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
-}
-
-/// Two of them, `files` and `weather`.
-fn prefixed(files: &Upstream, weather: &Upstream) -> Config {
-    Config::new().upstream("files", files.address, "eras = [\"legacy\"]").upstream(
-        "weather",
-        weather.address,
-        "eras = [\"legacy\"]",
-    )
-}
-
-fn tool_call(id: &str, tool: &str) -> Request {
-    legacy(id, "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#))
-}
-
-/// The sessions in which an upstream was called, in order.
-fn sessions_of_calls(upstream: &Upstream) -> Vec<String> {
-    let calls = upstream.received_of("tools/call");
-    calls.iter().map(|call| call.headers("mcp-session-id").join(",")).collect()
-}
-
 #[test]
 fn initialize_opens_a_session() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for (offered, negotiated) in [
         ("2024-11-05", "2024-11-05"),
         ("2025-03-26", "2025-03-26"),
@@ -65,7 +42,7 @@ fn initialize_opens_a_session() {
 #[test]
 fn initialize_without_a_version_is_refused() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for params in ["{}", r#"{"protocolVersion":7}"#] {
         daemon.send(&legacy("1", "initialize", params)).assert_error(200, -32602, Some("1"));
     }
@@ -74,9 +51,9 @@ fn initialize_without_a_version_is_refused() {
 #[test]
 fn a_call_crosses_in_a_session_of_its_own() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    let request = in_session(&session, tool_call("\"ä\"", "echo"));
+    let request = in_session(&session, legacy_call("\"ä\"", "echo"));
     let response = daemon.send(&request);
     response.assert_ok();
     assert_eq!(response.header("mcp-session-id"), None);
@@ -90,13 +67,13 @@ fn a_call_crosses_in_a_session_of_its_own() {
 #[test]
 fn clients_share_no_session_with_an_upstream() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (one, _) = open_session(daemon.address(), LEGACY_VERSION);
     let (other, _) = open_session(daemon.address(), LEGACY_VERSION);
     for session in [&one, &other, &one] {
-        daemon.send(&in_session(session, tool_call("1", "echo"))).assert_ok();
+        daemon.send(&in_session(session, legacy_call("1", "echo"))).assert_ok();
     }
-    let used = sessions_of_calls(&upstream);
+    let used = upstream.sessions_of_calls();
     assert_eq!(used[0], used[2]);
     assert_ne!(used[0], used[1]);
 }
@@ -110,19 +87,19 @@ fn calls_at_once_open_one_session() {
         "initialize" => Reply::default().wait(&waiting).then(answering.answer(request)),
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     gate.open();
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let before = legacy_server.sessions_opened();
     let mut connections: Vec<_> = (0..16).map(|_| daemon.connect()).collect();
     for connection in &mut connections {
-        connection.write(&in_session(&session, tool_call("1", "echo")).bytes());
+        connection.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     }
     for connection in &mut connections {
         connection.response().assert_ok();
     }
     assert_eq!(legacy_server.sessions_opened(), before + 1);
-    let used = sessions_of_calls(&upstream);
+    let used = upstream.sessions_of_calls();
     assert!(used.iter().all(|session| *session == used[0]), "{used:?}");
 }
 
@@ -130,14 +107,14 @@ fn calls_at_once_open_one_session() {
 fn only_the_upstream_that_is_called_gets_a_session() {
     let (files, weather) = (server(&["read"]), server(&["forecast"]));
     let (files_up, weather_up) = (files.start(), weather.start());
-    let daemon = Daemon::start(&prefixed(&files_up, &weather_up));
+    let daemon = Daemon::start(&Config::legacy_pair(&files_up, &weather_up));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "weather__forecast"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "weather__forecast"))).assert_ok();
     assert_eq!(weather_up.only_call().json()["params"]["name"], "forecast");
     let own = weather_up.only_call().headers("mcp-session-id")[0].to_owned();
     assert_eq!(files_up.received_of("tools/call").len(), 0);
-    daemon.send(&in_session(&session, tool_call("2", "files__read"))).assert_ok();
-    assert_eq!(sessions_of_calls(&weather_up), [own]);
+    daemon.send(&in_session(&session, legacy_call("2", "files__read"))).assert_ok();
+    assert_eq!(weather_up.sessions_of_calls(), [own]);
 }
 
 #[test]
@@ -154,12 +131,12 @@ fn a_forgotten_session_is_opened_again_and_the_call_repeated() {
                 answering.answer(request)
             }
         });
-        let daemon = Daemon::start(&transparent(&upstream).admin());
+        let daemon = Daemon::start(&Config::legacy(&upstream).admin());
         let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
         legacy_server.forget_sessions();
-        daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_ok();
-        let used = sessions_of_calls(&upstream);
+        daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
+        let used = upstream.sessions_of_calls();
         assert_eq!(used.len(), 3, "{status}: {used:?}");
         assert!(used[0] == used[1] && used[1] != used[2], "{used:?}");
         let metrics = daemon.get_admin("/metrics").text();
@@ -175,9 +152,9 @@ fn an_upstream_that_keeps_no_session_fails_the_call_alone() {
         "tools/call" => Reply::json("404 Not Found", r#"{"error":"no such session"}"#),
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("7", "echo"))).assert_error(200, 502, Some("7"));
+    daemon.send(&in_session(&session, legacy_call("7", "echo"))).assert_error(200, 502, Some("7"));
     assert_eq!(upstream.received_of("tools/call").len(), 2);
     daemon.send(&in_session(&session, legacy("8", "ping", "{}"))).assert_ok();
 }
@@ -190,16 +167,16 @@ fn an_error_of_the_upstream_is_no_loss_of_the_session() {
         "tools/call" => Reply::error(request, "400 Bad Request", -32602, "no such tool"),
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("7", "echo"))).assert_error(200, -32602, Some("7"));
+    daemon.send(&in_session(&session, legacy_call("7", "echo"))).assert_error(200, -32602, Some("7"));
     assert_eq!(upstream.received_of("tools/call").len(), 1);
 }
 
 #[test]
 fn a_session_id_is_good_for_its_endpoint_and_its_principal_alone() {
     let upstream = server(&["echo"]).start();
-    let config = transparent(&upstream)
+    let config = Config::legacy(&upstream)
         .section(&api_key("one", "key-of-one"))
         .section(&api_key("two", "key-of-two"))
         .section("[[endpoint]]\npath = \"/other\"\nupstreams = [\"up\"]");
@@ -207,7 +184,7 @@ fn a_session_id_is_good_for_its_endpoint_and_its_principal_alone() {
     let with_key = |request: Request, key: &str| request.set("Authorization", format!("Bearer {key}"));
     let response = daemon.send(&with_key(initialize("0", LEGACY_VERSION), "key-of-one"));
     let session = response.header("mcp-session-id").expect("a session").to_owned();
-    let request = in_session(&session, tool_call("1", "echo"));
+    let request = in_session(&session, legacy_call("1", "echo"));
     daemon.send(&with_key(request.clone(), "key-of-one")).assert_ok();
     daemon.send(&with_key(request.clone(), "key-of-two")).assert_error(404, 404, Some("1"));
     daemon.send(&with_key(request.target("/other"), "key-of-one")).assert_error(404, 404, Some("1"));
@@ -217,17 +194,17 @@ fn a_session_id_is_good_for_its_endpoint_and_its_principal_alone() {
 #[test]
 fn session_ids_that_are_not_ours_are_gone() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream).admin());
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let mut flipped = session.clone().into_bytes();
     let last = flipped.len() - 1;
     flipped[last] = if flipped[last] == b'A' { b'B' } else { b'A' };
     let long = "A".repeat(4096);
     for forged in ["abc", "", &session[..session.len() - 8], &String::from_utf8(flipped).unwrap(), &long] {
-        let response = daemon.send(&in_session(forged, tool_call("1", "echo")));
+        let response = daemon.send(&in_session(forged, legacy_call("1", "echo")));
         response.assert_error(404, 404, Some("1"));
     }
-    let twice = in_session(&session, tool_call("1", "echo")).with("Mcp-Session-Id", &session);
+    let twice = in_session(&session, legacy_call("1", "echo")).with("Mcp-Session-Id", &session);
     daemon.send(&twice).assert_error(404, 404, Some("1"));
     let metrics = daemon.get_admin("/metrics").text();
     assert!(metrics.contains(r#"trunkline_session_ids_refused_total{reason="unknown"} 5"#), "{metrics}");
@@ -237,13 +214,13 @@ fn session_ids_that_are_not_ours_are_gone() {
 #[test]
 fn without_a_session_only_the_harmless_is_answered() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     daemon.send(&legacy("1", "ping", "{}")).assert_ok();
     for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
         daemon.send(&legacy("1", list, "{}")).assert_ok();
     }
     for request in [
-        tool_call("1", "echo"),
+        legacy_call("1", "echo"),
         legacy("1", "logging/setLevel", r#"{"level":"debug"}"#),
         legacy("1", "server/discover", "{}"),
         legacy("1", "no/such", "{}"),
@@ -257,9 +234,9 @@ fn without_a_session_only_the_harmless_is_answered() {
 fn delete_ends_the_session_everywhere() {
     let legacy_server = server(&["echo"]);
     let upstream = legacy_server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let own = upstream.only_call().headers("mcp-session-id")[0].to_owned();
     let delete = in_session(&session, legacy("1", "ping", "{}").method("DELETE").body(""));
     let response = daemon.send(&delete);
@@ -267,7 +244,7 @@ fn delete_ends_the_session_everywhere() {
     eventually("the upstream forgets the session", || {
         (!legacy_server.open_sessions().contains(&own)).then_some(())
     });
-    daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_error(404, 404, Some("2"));
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_error(404, 404, Some("2"));
     daemon.send(&delete).assert_error(404, 404, None);
     let nameless = delete.without("Mcp-Session-Id");
     daemon.send(&nameless).assert_error(400, -32600, None);
@@ -276,9 +253,9 @@ fn delete_ends_the_session_everywhere() {
 #[test]
 fn mirrored_headers_are_held_to_the_body() {
     let (files, weather) = (server(&["read"]).start(), server(&["forecast"]).start());
-    let daemon = Daemon::start(&prefixed(&files, &weather));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    let request = in_session(&session, tool_call("1", "weather__forecast"));
+    let request = in_session(&session, legacy_call("1", "weather__forecast"));
     for (method, name) in [
         (None, Some("weather__forecast")),
         (Some("tools/call"), None),
@@ -340,13 +317,13 @@ fn failures_of_a_request_are_http_200() {
     let daemon = Daemon::start(&config);
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     for (tool, code) in cases {
-        let response = daemon.send(&in_session(&session, tool_call("5", tool)));
+        let response = daemon.send(&in_session(&session, legacy_call("5", tool)));
         let error = response.assert_error(200, code, Some("5"));
         assert_eq!(response.header("www-authenticate"), None);
         if tool == "busy" {
             assert_eq!(error["error"]["data"], json!({"retryAfterMs": 7000}));
         }
-        daemon.send(&in_session(&session, tool_call("6", "echo"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("6", "echo"))).assert_ok();
     }
     daemon.send(&in_session(&session, legacy("7", "server/discover", "{}"))).assert_error(
         200,
@@ -357,7 +334,7 @@ fn failures_of_a_request_are_http_200() {
     let (session, _) = open_session(honest.address(), LEGACY_VERSION);
     for (tool, code) in cases {
         let status = u16::try_from(code).unwrap();
-        honest.send(&in_session(&session, tool_call("5", tool))).assert_error(status, code, Some("5"));
+        honest.send(&in_session(&session, legacy_call("5", tool))).assert_error(status, code, Some("5"));
     }
 }
 
@@ -382,13 +359,13 @@ fn requests_of_a_server_are_refused_and_its_notices_relayed() {
             .end(),
         _ => answering.answer(request),
     });
-    let prefixed = transparent(&upstream).endpoint("names = \"prefixed\"");
-    for (round, config) in [transparent(&upstream), prefixed].into_iter().enumerate() {
+    let prefixed = Config::legacy(&upstream).endpoint("names = \"prefixed\"");
+    for (round, config) in [Config::legacy(&upstream), prefixed].into_iter().enumerate() {
         let daemon = Daemon::start(&config);
         let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
         let tool = if config.to_string().contains("prefixed") { "up__echo" } else { "echo" };
         let mut connection = daemon.connect();
-        connection.write(&in_session(&session, tool_call("1", tool)).bytes());
+        connection.write(&in_session(&session, legacy_call("1", tool)).bytes());
         assert_eq!(connection.head().status, 200);
         assert!(connection.event().expect("progress").contains("notifications/progress"));
         assert!(connection.event().expect("a message").contains("notifications/message"));
@@ -406,15 +383,15 @@ fn requests_of_a_server_are_refused_and_its_notices_relayed() {
 #[test]
 fn a_log_level_reaches_every_upstream_with_its_session() {
     let (files, weather) = (server(&["read"]).start(), server(&["forecast"]).start());
-    let daemon = Daemon::start(&prefixed(&files, &weather));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "files__read"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "files__read"))).assert_ok();
     let set = legacy("2", "logging/setLevel", r#"{"level":"warning"}"#);
     let response = daemon.send(&in_session(&session, set));
     assert_eq!(response.json(), json!({"jsonrpc": "2.0", "id": 2, "result": {}}));
     assert_eq!(files.wait_for("logging/setLevel", 1).json()["params"]["level"], "warning");
     assert_eq!(weather.received_of("logging/setLevel").len(), 0);
-    daemon.send(&in_session(&session, tool_call("3", "weather__forecast"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("3", "weather__forecast"))).assert_ok();
     let told = weather.wait_for("logging/setLevel", 1);
     assert_eq!(told.headers("mcp-session-id"), weather.only_call().headers("mcp-session-id"));
     let wrong = legacy("4", "logging/setLevel", r#"{"level":"loud"}"#);
@@ -431,10 +408,10 @@ fn a_cancellation_reaches_the_upstream_in_the_same_session() {
         "tools/call" => Reply::default().wait(&waiting).then(answering.answer(request)),
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let mut connection = daemon.connect();
-    connection.write(&in_session(&session, tool_call("77", "echo")).bytes());
+    connection.write(&in_session(&session, legacy_call("77", "echo")).bytes());
     let called = upstream.wait_for("tools/call", 1);
     let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#;
     let accepted = daemon.send(&in_session(&session, legacy("1", "ping", "{}").body(note)));
@@ -449,7 +426,7 @@ fn a_cancellation_reaches_the_upstream_in_the_same_session() {
 #[test]
 fn answers_to_nothing_and_unknown_notifications_are_accepted() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     for message in [
         r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
@@ -466,20 +443,20 @@ fn sessions_survive_a_kill_with_those_of_their_upstreams() {
     let legacy_server = server(&["echo"]);
     let upstream = legacy_server.start();
     let folder = Folder::new();
-    let config = transparent(&upstream).top(&folder.key());
+    let config = Config::legacy(&upstream).top(&folder.key());
     let daemon = Daemon::start(&config);
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let (ended, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&ended, tool_call("2", "echo"))).assert_ok();
+    daemon.send(&in_session(&ended, legacy_call("2", "echo"))).assert_ok();
     let delete = in_session(&ended, legacy("1", "ping", "{}").method("DELETE").body(""));
     assert_eq!(daemon.send(&delete).status, 204);
     drop(daemon); // by SIGKILL
 
     let daemon = Daemon::start(&config);
-    daemon.send(&in_session(&session, tool_call("3", "echo"))).assert_ok();
-    daemon.send(&in_session(&ended, tool_call("4", "echo"))).assert_error(404, 404, Some("4"));
-    let used = sessions_of_calls(&upstream);
+    daemon.send(&in_session(&session, legacy_call("3", "echo"))).assert_ok();
+    daemon.send(&in_session(&ended, legacy_call("4", "echo"))).assert_error(404, 404, Some("4"));
+    let used = upstream.sessions_of_calls();
     assert_eq!(used.len(), 3);
     assert_eq!(used[0], used[2], "the session with the upstream was not kept");
 }
@@ -487,12 +464,12 @@ fn sessions_survive_a_kill_with_those_of_their_upstreams() {
 #[test]
 fn without_a_state_directory_sessions_end_with_the_process() {
     let upstream = server(&["echo"]).start();
-    let config = transparent(&upstream);
+    let config = Config::legacy(&upstream);
     let daemon = Daemon::start(&config);
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     drop(daemon);
     let daemon = Daemon::start(&config);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_error(404, 404, Some("1"));
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_error(404, 404, Some("1"));
 }
 
 #[test]
@@ -522,16 +499,16 @@ fn opening_sessions_costs_nothing_upstream() {
 fn a_server_without_session_ids_is_opened_once_for_all() {
     let legacy_server = server(&["echo"]).without_sessions();
     let upstream = legacy_server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (one, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&one, tool_call("1", "echo"))).assert_ok();
+    daemon.send(&in_session(&one, legacy_call("1", "echo"))).assert_ok();
     let opened = legacy_server.sessions_opened();
     for _ in 0..3 {
         let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
     assert!(legacy_server.sessions_opened() <= opened + 1, "{}", legacy_server.sessions_opened());
-    assert!(sessions_of_calls(&upstream).iter().all(String::is_empty));
+    assert!(upstream.sessions_of_calls().iter().all(String::is_empty));
 }
 
 #[test]
@@ -542,17 +519,17 @@ fn a_server_that_begins_to_keep_sessions_gets_one_for_each_client() {
     let upstream = Upstream::start(move |request| {
         if changing.load(Ordering::SeqCst) { stateful.answer(request) } else { stateless.answer(request) }
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let sessions = [(); 2].map(|()| open_session(daemon.address(), LEGACY_VERSION).0);
     for session in &sessions {
-        daemon.send(&in_session(session, tool_call("1", "echo"))).assert_ok();
+        daemon.send(&in_session(session, legacy_call("1", "echo"))).assert_ok();
     }
     has_changed.store(true, Ordering::SeqCst);
     for session in sessions.iter().chain(&sessions) {
-        daemon.send(&in_session(session, tool_call("2", "echo"))).assert_ok();
+        daemon.send(&in_session(session, legacy_call("2", "echo"))).assert_ok();
     }
     let used: Vec<String> =
-        sessions_of_calls(&upstream).into_iter().filter(|session| !session.is_empty()).collect();
+        upstream.sessions_of_calls().into_iter().filter(|session| !session.is_empty()).collect();
     let [one, other, one_again, other_again] = &used[..] else { panic!("{used:?}") };
     assert_eq!((one, other), (one_again, other_again));
     assert_ne!(one, other);
@@ -568,10 +545,10 @@ fn empty_events_go_only_to_clients_that_know_them() {
         }
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for (version, events) in [("2025-11-25", 2), ("2025-06-18", 1)] {
         let (session, _) = open_session(daemon.address(), version);
-        let request = tool_call("1", "echo").with("MCP-Protocol-Version", version);
+        let request = legacy_call("1", "echo").with("MCP-Protocol-Version", version);
         let response = daemon.send(&in_session(&session, request));
         let text = response.text();
         assert_eq!(text.matches("data:").count(), events, "{version}: {text}");
@@ -582,13 +559,13 @@ fn empty_events_go_only_to_clients_that_know_them() {
 #[test]
 fn another_legacy_version_than_the_negotiated_one_is_accepted() {
     let upstream = server(&["echo"]).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), "2025-06-18");
     for version in ["2025-03-26", "2025-06-18", "2025-11-25"] {
-        let request = tool_call("1", "echo").with("MCP-Protocol-Version", version);
+        let request = legacy_call("1", "echo").with("MCP-Protocol-Version", version);
         daemon.send(&in_session(&session, request)).assert_ok();
     }
-    daemon.send(&in_session(&session, tool_call("1", "echo")).without("MCP-Protocol-Version")).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo")).without("MCP-Protocol-Version")).assert_ok();
     let sent = upstream.received_of("tools/call");
     assert!(sent.iter().all(|call| call.headers("mcp-protocol-version") == ["2025-06-18"]), "{sent:?}");
 }
@@ -597,15 +574,15 @@ fn another_legacy_version_than_the_negotiated_one_is_accepted() {
 fn idle_sessions_are_closed_upstream_and_come_back() {
     let legacy_server = server(&["echo"]);
     let upstream = legacy_server.start();
-    let daemon = Daemon::start(&transparent(&upstream).section("[session]\nidle_timeout = \"1s\""));
+    let daemon = Daemon::start(&Config::legacy(&upstream).section("[session]\nidle_timeout = \"1s\""));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let own = upstream.only_call().headers("mcp-session-id")[0].to_owned();
     eventually("the idle session is closed", || {
         (!legacy_server.open_sessions().contains(&own)).then_some(())
     });
-    daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_ok();
-    let used = sessions_of_calls(&upstream);
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
+    let used = upstream.sessions_of_calls();
     assert_ne!(used[0], used[1]);
 }
 
@@ -613,11 +590,11 @@ fn idle_sessions_are_closed_upstream_and_come_back() {
 fn one_client_too_many_is_told_to_wait() {
     let upstream = server(&["echo"]).start();
     let limits = "[session]\nsessions_max = 2\nupstream_sessions_max = 2";
-    let daemon = Daemon::start(&transparent(&upstream).section(limits));
+    let daemon = Daemon::start(&Config::legacy(&upstream).section(limits));
     let mut refused = 0;
     for _ in 0..4 {
         let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        let response = daemon.send(&in_session(&session, tool_call("1", "echo")));
+        let response = daemon.send(&in_session(&session, legacy_call("1", "echo")));
         if response.json().get("error").is_some() {
             let error = response.assert_error(200, 503, Some("1"));
             assert!(error["error"]["data"]["retryAfterMs"].is_u64(), "{error}");
@@ -632,12 +609,13 @@ fn sessions_are_opened_only_so_fast() {
     let upstream = server(&["echo"]).start();
     let keys = api_key("one", "key-of-one");
     let rate = "[session]\ninitialize_rate_max = 3";
-    let with_keys = transparent(&upstream).section(&keys).section(rate);
+    let with_keys = Config::legacy(&upstream).section(&keys).section(rate);
     let second_key = api_key("two", "key-of-two");
     let elsewhere = IpAddr::from(Ipv4Addr::new(127, 0, 0, 2));
-    for (config, key) in
-        [(transparent(&upstream).section(rate), None), (with_keys.section(&second_key), Some("key-of-one"))]
-    {
+    for (config, key) in [
+        (Config::legacy(&upstream).section(rate), None),
+        (with_keys.section(&second_key), Some("key-of-one")),
+    ] {
         let daemon = Daemon::start(&config);
         let initialize = |key: Option<&str>| match key {
             Some(key) => initialize("0", LEGACY_VERSION).with("Authorization", format!("Bearer {key}")),
@@ -669,7 +647,7 @@ fn a_principal_has_only_so_many_sessions() {
 
 fn is_a_bound_of_each_principal(bound: &str) {
     let upstream = server(&["echo"]).start();
-    let config = transparent(&upstream)
+    let config = Config::legacy(&upstream)
         .section(&api_key("one", "key-of-one"))
         .section(&api_key("two", "key-of-two"))
         .section(&format!("[session]\n{bound}"));
@@ -680,7 +658,7 @@ fn is_a_bound_of_each_principal(bound: &str) {
         response.header("mcp-session-id").expect("a session").to_owned()
     };
     let call =
-        |session: &str, key: &str| daemon.send(&with_key(in_session(session, tool_call("1", "echo")), key));
+        |session: &str, key: &str| daemon.send(&with_key(in_session(session, legacy_call("1", "echo")), key));
     let [first, second] = [(); 2].map(|()| open("key-of-one"));
     call(&first, "key-of-one").assert_ok();
     let error = call(&second, "key-of-one").assert_error(200, 429, Some("1"));
@@ -701,13 +679,13 @@ fn a_session_ends_with_that_of_an_upstream_that_keeps_state() {
     let lines = "eras = [\"legacy\"]\nsession_loss = \"end\"";
     let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines).admin());
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let (other, _) = open_session(daemon.address(), LEGACY_VERSION);
     legacy_server.forget_sessions();
     for id in ["2", "3"] {
-        daemon.send(&in_session(&session, tool_call(id, "echo"))).assert_error(404, 404, Some(id));
+        daemon.send(&in_session(&session, legacy_call(id, "echo"))).assert_error(404, 404, Some(id));
     }
-    daemon.send(&in_session(&other, tool_call("4", "echo"))).assert_ok();
+    daemon.send(&in_session(&other, legacy_call("4", "echo"))).assert_ok();
     assert_eq!(upstream.received_of("tools/call").len(), 3);
     let metrics = daemon.get_admin("/metrics").text();
     assert!(metrics.contains(r#"trunkline_upstream_sessions_lost_total{upstream="up"} 1"#), "{metrics}");
@@ -735,7 +713,7 @@ fn call_on_and_on(session: &str, address: &Mutex<SocketAddr>, is_over: &AtomicBo
         else {
             continue;
         };
-        open.write(&in_session(session, tool_call("1", "echo")).bytes());
+        open.write(&in_session(session, legacy_call("1", "echo")).bytes());
         match open.try_response() {
             Ok(response) => {
                 response.assert_ok();
@@ -755,11 +733,11 @@ fn call_on_and_on(session: &str, address: &Mutex<SocketAddr>, is_over: &AtomicBo
 fn a_kill_under_load_costs_the_calls_in_flight_alone() {
     let upstream = server(&["echo"]).start();
     let folder = Folder::new();
-    let config = transparent(&upstream).top(&folder.key());
+    let config = Config::legacy(&upstream).top(&folder.key());
     let daemon = Daemon::start(&config);
     let sessions = [(); 6].map(|()| open_session(daemon.address(), LEGACY_VERSION).0);
     for session in &sessions {
-        daemon.send(&in_session(session, tool_call("0", "echo"))).assert_ok();
+        daemon.send(&in_session(session, legacy_call("0", "echo"))).assert_ok();
     }
     let (address, is_over) = (Mutex::new(daemon.address()), AtomicBool::new(false));
     let tallies = [(); 6].map(|()| Tally::default());
@@ -786,7 +764,7 @@ fn a_kill_under_load_costs_the_calls_in_flight_alone() {
     for tally in &tallies {
         assert!(tally.cut.load(Ordering::SeqCst) <= 1, "more was lost than one call in flight");
     }
-    let mut used = sessions_of_calls(&upstream);
+    let mut used = upstream.sessions_of_calls();
     used.sort_unstable();
     used.dedup();
     assert_eq!(used.len(), sessions.len(), "sessions with the upstream were not kept");
@@ -811,7 +789,7 @@ fn a_level_that_is_set_while_a_session_is_opened_reaches_it() {
         let reply = answering.answer(request);
         if is_held { Reply::default().wait(&waiting).then(reply) } else { reply }
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let set = |level: &str| {
         let params = format!(r#"{{"level":"{level}"}}"#);
@@ -819,7 +797,7 @@ fn a_level_that_is_set_while_a_session_is_opened_reaches_it() {
     };
     set("info");
     let mut connection = daemon.connect();
-    connection.write(&in_session(&session, tool_call("2", "echo")).bytes());
+    connection.write(&in_session(&session, legacy_call("2", "echo")).bytes());
     upstream.wait_for("logging/setLevel", 1);
     set("error");
     gate.open();
@@ -847,12 +825,12 @@ fn a_request_that_an_upstream_cannot_stand_costs_no_session() {
             &format!("eras = [\"legacy\"]{lines}"),
         ));
         let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
         let opened = legacy_server.sessions_opened();
         for _ in 0..3 {
-            daemon.send(&in_session(&session, tool_call("7", "echo"))).assert_error(200, 502, Some("7"));
+            daemon.send(&in_session(&session, legacy_call("7", "echo"))).assert_error(200, 502, Some("7"));
         }
-        daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
         assert_eq!(legacy_server.sessions_opened(), opened);
         assert_eq!(upstream.received_of("tools/call").len(), 5, "none is sent twice");
     }
@@ -866,10 +844,10 @@ fn an_idle_session_ends_with_that_of_an_upstream_that_keeps_state() {
         Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\nsession_loss = \"end\"");
     let daemon = Daemon::start(&config.section("[session]\nidle_timeout = \"1s\""));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let own = upstream.only_call().headers("mcp-session-id")[0].to_owned();
     eventually("the idle session is closed", || {
         (!legacy_server.open_sessions().contains(&own)).then_some(())
     });
-    daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_error(404, 404, Some("2"));
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_error(404, 404, Some("2"));
 }

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::harness::{
     Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream,
-    api_key, body, eventually, in_session, initialize, legacy, literal, open_session, open_session_with,
-    post, result_body,
+    api_key, body, eventually, in_session, initialize, legacy, legacy_call, literal, open_session,
+    open_session_with, post, result_body, tell,
 };
 
 const FIRST: &str = r#"{"jsonrpc":"2.0","method":"notifications/first"}"#;
@@ -35,24 +35,10 @@ fn accepted() -> Reply {
     Reply::http("202 Accepted", "", "")
 }
 
-fn transparent(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
-}
-
-fn tool_call(id: &str) -> Request {
-    legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#)
-}
-
-#[track_caller]
-fn tell(daemon: &Daemon, session: &str, message: &str) {
-    let response = daemon.send(&in_session(session, post(message)));
-    assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
-}
-
 /// Opens a session that has one with its upstream.
 fn session_with_upstream(daemon: &Daemon) -> String {
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("0"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("0", "echo"))).assert_ok();
     session
 }
 
@@ -91,10 +77,10 @@ fn an_answer_does_not_overtake_the_report_before_it() {
         "notifications/progress" => Some(Reply::default().wait(&reporting).then(accepted())),
         _ => None,
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"sampling":{}}"#);
     let mut call = daemon.connect();
-    call.write(&in_session(&session, tool_call("1")).bytes());
+    call.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     assert_eq!(call.head().status, 200);
     let event = call.event().expect("a question");
     let other = session_with_upstream(&daemon);
@@ -120,12 +106,12 @@ fn an_answer_does_not_overtake_the_report_before_it() {
 fn notifications_and_calls_keep_their_order() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     tell(&daemon, &session, SECOND);
     let mut call = daemon.connect();
-    call.write(&in_session(&session, tool_call("1")).bytes());
+    call.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     upstream.wait_for("notifications/first", 1);
     let_others_overtake(&daemon, &upstream, &session_with_upstream(&daemon));
     assert_eq!(methods(&upstream), ["notifications/first"]);
@@ -138,13 +124,13 @@ fn notifications_and_calls_keep_their_order() {
 fn another_session_is_not_held_up() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (held, other) = (session_with_upstream(&daemon), session_with_upstream(&daemon));
     tell(&daemon, &held, FIRST);
     upstream.wait_for("notifications/first", 1);
     tell(&daemon, &other, SECOND);
     upstream.wait_for("notifications/second", 1);
-    daemon.send(&in_session(&other, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&other, legacy_call("1", "echo"))).assert_ok();
     gate.open();
 }
 
@@ -156,12 +142,12 @@ fn clients_of_an_upstream_without_sessions_do_not_hold_each_other_up() {
         "notifications/first" => Reply::default().wait(&waiting).then(accepted()),
         _ => server.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (held, other) = (session_with_upstream(&daemon), session_with_upstream(&daemon));
     tell(&daemon, &held, &format!("{FIRST} "));
     tell(&daemon, &other, SECOND);
     gate.open();
-    daemon.send(&in_session(&held, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&held, legacy_call("1", "echo"))).assert_ok();
 }
 
 #[test]
@@ -210,7 +196,7 @@ fn is_waiting(daemon: &Daemon) {
 
 fn open_call(daemon: &Daemon, session: &str, id: &str) -> Connection {
     let mut connection = daemon.connect();
-    connection.write(&in_session(session, tool_call(id)).bytes());
+    connection.write(&in_session(session, legacy_call(id, "echo")).bytes());
     connection
 }
 
@@ -255,12 +241,12 @@ fn a_stream_that_stays_open_instead_of_202_holds_nothing_up() {
         (request.method() == "notifications/first")
             .then(|| Reply::stream().event(r#"{"jsonrpc":"2.0","method":"x"}"#).wait(&waiting).end())
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     tell(&daemon, &session, SECOND);
     upstream.wait_for("notifications/second", 1);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     gate.open();
 }
 
@@ -275,7 +261,7 @@ fn a_message_that_is_not_accepted_in_time_is_dropped_and_the_next_goes() {
     let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     tell(&daemon, &session, SECOND);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     assert_eq!(methods(&upstream), ["notifications/first", "notifications/second", "tools/call"]);
     assert_eq!(dropped(&daemon, "timed_out"), 1);
     gate.open();
@@ -293,7 +279,7 @@ fn dropped(daemon: &Daemon, reason: &str) -> u64 {
 fn what_waits_for_an_upstream_is_bounded() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
-    let daemon = Daemon::start(&transparent(&upstream).limits("session_messages_max = 2"));
+    let daemon = Daemon::start(&Config::legacy(&upstream).limits("session_messages_max = 2"));
     let (held, other) = (session_with_upstream(&daemon), session_with_upstream(&daemon));
     tell(&daemon, &held, FIRST);
     tell(&daemon, &held, SECOND);
@@ -321,7 +307,7 @@ fn an_answer_for_which_there_was_no_room_can_be_given_again() {
         "notifications/first" => Some(Reply::default().wait(&holding).then(accepted())),
         _ => None,
     });
-    let daemon = Daemon::start(&transparent(&upstream).limits("session_messages_max = 1"));
+    let daemon = Daemon::start(&Config::legacy(&upstream).limits("session_messages_max = 1"));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"sampling":{}}"#);
     let mut call = open_call(&daemon, &session, "1");
     assert_eq!(call.head().status, 200);
@@ -343,7 +329,7 @@ fn an_answer_for_which_there_was_no_room_can_be_given_again() {
 fn what_waits_is_counted_as_held_in_memory() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
-    let daemon = Daemon::start(&transparent(&upstream).admin());
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = session_with_upstream(&daemon);
     tell(&daemon, &session, FIRST);
     upstream.wait_for("notifications/first", 1);
@@ -371,13 +357,13 @@ fn a_client_whose_messages_are_not_accepted_leaves_room_for_others() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
     let keys = [api_key("greedy", "one"), api_key("modest", "other")].join("\n");
-    let config = transparent(&upstream).section(&keys).endpoint("auth = [\"api_key\"]");
+    let config = Config::legacy(&upstream).section(&keys).endpoint("auth = [\"api_key\"]");
     let daemon = Daemon::start(&config);
     let as_client = |key: &str, request: Request| request.with("Authorization", format!("Bearer {key}"));
     let open = |key: &str| {
         let opened = daemon.send(&as_client(key, initialize("0", LEGACY_VERSION)));
         let session = opened.header("mcp-session-id").expect("a session").to_owned();
-        daemon.send(&as_client(key, in_session(&session, tool_call("0")))).assert_ok();
+        daemon.send(&as_client(key, in_session(&session, legacy_call("0", "echo")))).assert_ok();
         session
     };
     let greedy: Vec<String> = (0..SESSIONS).map(|_| open("one")).collect();
@@ -413,7 +399,7 @@ fn messages_that_are_not_accepted_keep_no_calls_away() {
     eventually("they are given up", || {
         daemon.get_admin("/metrics").text().lines().any(|found| found == line).then_some(())
     });
-    daemon.send(&in_session(&others, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&others, legacy_call("1", "echo"))).assert_ok();
     gate.open();
 }
 
@@ -421,7 +407,7 @@ fn messages_that_are_not_accepted_keep_no_calls_away() {
 #[test]
 fn what_has_no_id_and_is_no_notification_goes_nowhere() {
     let upstream = server(|_| None);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = session_with_upstream(&daemon);
     tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#);
     tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"tasks/cancel","params":{"taskId":"1"}}"#);
@@ -434,7 +420,7 @@ fn what_has_no_id_and_is_no_notification_goes_nowhere() {
 fn clients_of_http_sse_are_served_in_order() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
-    let daemon = Daemon::start(&transparent(&upstream).endpoint("sse = true"));
+    let daemon = Daemon::start(&Config::legacy(&upstream).endpoint("sse = true"));
     let mut stream = daemon.connect();
     let get = legacy("1", "ping", "{}").method("GET").body("").set("Accept", "text/event-stream");
     stream.write(&get.without("content-type").bytes());
@@ -444,11 +430,11 @@ fn clients_of_http_sse_are_served_in_order() {
     let send = |request: Request| assert_eq!(daemon.send(&request.target(&target)).status, 202);
     send(initialize("0", "2024-11-05"));
     assert!(stream.event().expect("an answer").contains("\"id\":0"));
-    send(tool_call("0"));
+    send(legacy_call("0", "echo"));
     assert!(stream.event().expect("an answer").contains("\"id\":0"));
     send(post(FIRST));
     send(post(SECOND));
-    send(tool_call("1"));
+    send(legacy_call("1", "echo"));
     upstream.wait_for("notifications/first", 1);
     let_others_overtake(&daemon, &upstream, &session_with_upstream(&daemon));
     assert_eq!(methods(&upstream), ["notifications/first"]);
@@ -461,7 +447,7 @@ fn clients_of_http_sse_are_served_in_order() {
 fn the_messages_of_a_batch_keep_their_order() {
     let gate = Gate::default();
     let upstream = holding_the_first(&gate);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), "2025-03-26");
     let in_batch = |messages: &[&str]| {
         in_session(&session, post(format!("[{}]", messages.join(",")))).without("MCP-Protocol-Version")

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Broken, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request,
-    Upstream, in_session, legacy, open_session, result_body, side_by_side,
+    Broken, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream,
+    in_session, legacy_call, open_session, result_body, side_by_side,
 };
 
 const OLDER: &str = "2025-06-18";
@@ -32,22 +32,9 @@ fn server(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Upstre
     })
 }
 
-fn transparent(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
-}
-
-fn prefixed(upstream: &Upstream) -> Config {
-    let lines = "eras = [\"legacy\"]";
-    Config::new().upstream("files", upstream.address, lines).upstream("weather", upstream.address, lines)
-}
-
-fn tool_call(id: &str, tool: &str) -> Request {
-    legacy(id, "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#))
-}
-
 fn call(daemon: &Daemon, version: &str, tool: &str) -> Connection {
     let (session, _) = open_session(daemon.address(), version);
-    let request = tool_call("1", tool).with("MCP-Protocol-Version", version);
+    let request = legacy_call("1", tool).with("MCP-Protocol-Version", version);
     let mut connection = daemon.connect();
     connection.write(&in_session(&session, request).bytes());
     connection
@@ -87,11 +74,11 @@ fn ids_say_where_an_event_comes_from_where_there_are_several() {
             .chunk(&format!("id: a.1\ndata: {NOTE}\n\nretry: 5\nid:2\nevent: message\ndata: {answer}\n\n"))
             .end()
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (own, _) = events(call(&daemon, OLDER, "echo"));
     assert_eq!(own[0], format!("id: a.1\ndata: {NOTE}\n\n"));
     assert!(own[1].starts_with("retry: 5\nid:2\nevent: message\ndata: "), "{own:?}");
-    let daemon = Daemon::start(&prefixed(&upstream));
+    let daemon = Daemon::start(&Config::legacy_pair(&upstream, &upstream));
     let (public, _) = events(call(&daemon, OLDER, "weather__echo"));
     assert_eq!(public[0], format!("id: p.weather.a.1\ndata: {NOTE}\n\n"));
     assert!(public[1].starts_with("retry: 5\nid: p.weather.2\nevent: message\ndata: "), "{public:?}");
@@ -117,7 +104,7 @@ fn a_stream_that_ends_early_is_taken_up_again_for_older_clients() {
             }
         }
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (seen, is_whole) = events(call(&daemon, OLDER, "echo"));
     let found = messages(&seen);
     assert!(is_whole && seen.iter().all(|event| !event.contains("data: \n")), "{seen:?}");
@@ -138,7 +125,7 @@ fn a_stream_that_ends_early_is_taken_up_again_for_older_clients() {
 #[test]
 fn newer_clients_take_a_stream_up_again_themselves() {
     let upstream = server(|_| Reply::stream().chunk("retry: 10\nid: 1\ndata: \n\n").end());
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (seen, is_whole) = events(call(&daemon, LEGACY_VERSION, "echo"));
     assert_eq!((seen.concat().as_str(), is_whole), ("retry: 10\nid: 1\ndata: \n\n", true));
     assert!(upstream.received_of("GET").iter().all(|get| get.headers("last-event-id").is_empty()));
@@ -159,7 +146,7 @@ fn a_stream_that_cannot_be_taken_up_again_ends_with_an_error() {
             "POST" => Reply::stream().chunk("retry: 10\n\n").chunk(&format!("id: 1\ndata: {NOTE}\n\n")).end(),
             _ => answer(request),
         });
-        let daemon = Daemon::start(&transparent(&upstream));
+        let daemon = Daemon::start(&Config::legacy(&upstream));
         let (seen, is_whole) = events(call(&daemon, OLDER, "echo"));
         let found = messages(&seen);
         let own = answers(&found);
@@ -178,7 +165,10 @@ fn a_stream_without_ids_that_ends_early_ends_with_an_error() {
             let upstream = server(move |_| {
                 Reply::stream().event(NOTE).chunk(": x\n\n").chunk(&format!(":\n{unfinished}")).end()
             });
-            for (config, tool) in [(transparent(&upstream), "echo"), (prefixed(&upstream), "files__echo")] {
+            for (config, tool) in [
+                (Config::legacy(&upstream), "echo"),
+                (Config::legacy_pair(&upstream, &upstream), "files__echo"),
+            ] {
                 let (seen, is_whole) = events(call(&Daemon::start(&config), version, tool));
                 let found = messages(&seen);
                 assert_eq!((found.len(), is_whole), (2, true), "{seen:?}");
@@ -195,7 +185,7 @@ fn very_long_events_pass() {
         let answer = result_body(request, &format!(r#"{{"content":[{{"type":"text","text":"{text}"}}]}}"#));
         Reply::stream().event(&answer).end()
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (seen, is_whole) = events(call(&daemon, LEGACY_VERSION, "echo"));
     assert!(is_whole && seen.len() == 1 && seen[0].len() > 1 << 20);
 }
@@ -214,12 +204,12 @@ fn an_endless_stream_ends_with_an_error_in_time() {
 #[test]
 fn a_stream_taken_up_again_is_not_read_on_without_its_client() {
     let upstream = server(|_| Reply::stream().wait(&Gate::default()));
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let mut call = daemon.connect();
-    call.write(&in_session(&session, tool_call("1", "echo")).bytes());
+    call.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     call.head();
-    let get = tool_call("2", "echo").method("GET").without("Content-Type").with("Last-Event-ID", "made-up");
+    let get = legacy_call("2", "echo").method("GET").without("Content-Type").with("Last-Event-ID", "made-up");
     let mut client = daemon.connect();
     client.write(&in_session(&session, get).bytes());
     assert_eq!(client.head().status, 200);
@@ -290,7 +280,7 @@ fn an_exchange_cut_at_any_byte_has_one_outcome() {
         let mut outcomes = [0, 0];
         for at in 0..=whole_length() {
             length.store(at, Ordering::SeqCst);
-            let request = tool_call("1", "echo").with("MCP-Protocol-Version", version);
+            let request = legacy_call("1", "echo").with("MCP-Protocol-Version", version);
             let response = daemon.send(&in_session(&session, request));
             let text = response.text();
             let found = if response.header("content-type") == Some("application/json") {

@@ -6,25 +6,11 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream, VERSION, eventually,
-    in_session, legacy, literal, open_session, result_body,
+    Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream, VERSION, eventually,
+    in_session, legacy, legacy_call, literal, open_session, result_body,
 };
 
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-const LEGACY_ONLY: &str = "eras = [\"legacy\"]";
-
-fn tool_call(id: &str, tool: &str) -> Request {
-    legacy(id, "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#))
-}
-
-fn transparent(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, LEGACY_ONLY)
-}
-
-fn prefixed(files: &Upstream, weather: &Upstream) -> Config {
-    let config = Config::new().upstream("files", files.address, LEGACY_ONLY);
-    config.upstream("weather", weather.address, LEGACY_ONLY)
-}
 
 /// A server whose calls are answered as the test says.
 fn serving(server: &Legacy, call: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Upstream {
@@ -61,11 +47,11 @@ fn offered(upstream: &Upstream) -> Vec<String> {
 #[test]
 fn every_known_revision_is_spoken_and_an_unknown_one_answered_with_the_newest() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for version in REVISIONS {
         let (session, result) = open_session(daemon.address(), version);
         assert_eq!(result["protocolVersion"], version);
-        daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
     assert_eq!(offered(&upstream), REVISIONS);
     let calls = upstream.received_of("tools/call");
@@ -87,7 +73,7 @@ fn nothing_newer_is_promised_than_the_upstream_speaks() {
         ("2025-11-25", REVISIONS),
     ] {
         let upstream = Legacy::new(Offer::tools(&["echo"])).version(spoken).start();
-        let daemon = Daemon::start(&transparent(&upstream));
+        let daemon = Daemon::start(&Config::legacy(&upstream));
         for (requested, expected) in REVISIONS.into_iter().zip(expected) {
             let (_, result) = open_session(daemon.address(), requested);
             assert_eq!(result["protocolVersion"], expected, "{requested} of {spoken}");
@@ -101,11 +87,11 @@ fn nothing_newer_is_promised_than_the_upstream_speaks() {
 fn each_upstream_is_spoken_to_in_its_own_revision() {
     let old = Legacy::new(Offer::tools(&["read"])).version("2024-11-05").start();
     let new = Legacy::new(Offer::tools(&["forecast"])).start();
-    let daemon = Daemon::start(&prefixed(&old, &new));
+    let daemon = Daemon::start(&Config::legacy_pair(&old, &new));
     let (session, result) = open_session(daemon.address(), LEGACY_VERSION);
     assert_eq!(result["protocolVersion"], LEGACY_VERSION);
     for tool in ["files__read", "weather__forecast"] {
-        daemon.send(&in_session(&session, tool_call("1", tool))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", tool))).assert_ok();
     }
     for (upstream, spoken) in [(&old, "2024-11-05"), (&new, LEGACY_VERSION)] {
         assert_eq!(offered(upstream), [LEGACY_VERSION], "the client's own is offered first");
@@ -121,11 +107,11 @@ fn each_upstream_is_spoken_to_in_its_own_revision() {
 fn an_upstream_may_insist_on_a_newer_revision_than_the_client_has() {
     let server = Legacy::new(Offer::tools(&["echo"])).without_sessions();
     let upstream = insisting_on(LEGACY_VERSION, &server);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for version in ["2024-11-05", "2025-06-18"] {
         let (session, result) = open_session(daemon.address(), version);
         assert_eq!(result["protocolVersion"], version, "the client is not told a version it did not ask for");
-        let named = tool_call("1", "echo").with("MCP-Protocol-Version", version);
+        let named = legacy_call("1", "echo").with("MCP-Protocol-Version", version);
         daemon.send(&in_session(&session, named)).assert_ok();
     }
     for call in upstream.received_of("tools/call") {
@@ -138,9 +124,9 @@ fn an_upstream_that_answers_with_no_revision_of_the_era_fails_its_calls() {
     let server = Legacy::new(Offer::tools(&["echo"])).without_sessions();
     for version in [VERSION, "1"] {
         let upstream = insisting_on(version, &server);
-        let daemon = Daemon::start(&transparent(&upstream));
+        let daemon = Daemon::start(&Config::legacy(&upstream));
         let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_error(200, 502, Some("1"));
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_error(200, 502, Some("1"));
         assert_eq!(upstream.received_of("tools/call").len(), 0);
     }
 }
@@ -148,10 +134,10 @@ fn an_upstream_that_answers_with_no_revision_of_the_era_fails_its_calls() {
 #[test]
 fn the_version_header_is_optional_and_must_be_known() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for negotiated in REVISIONS {
         let (session, _) = open_session(daemon.address(), negotiated);
-        let call = in_session(&session, tool_call("1", "echo")).without("MCP-Protocol-Version");
+        let call = in_session(&session, legacy_call("1", "echo")).without("MCP-Protocol-Version");
         daemon.send(&call).assert_ok();
         for served in REVISIONS {
             daemon.send(&call.clone().with("MCP-Protocol-Version", served)).assert_ok();
@@ -177,7 +163,7 @@ fn the_version_header_is_optional_and_must_be_known() {
 #[test]
 fn who_names_no_version_is_taken_for_one_of_2025_03_26() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     daemon.send(&legacy("1", "tools/list", "{}")).assert_ok();
     let listed = eventually("the list is fetched", || {
         upstream
@@ -206,14 +192,14 @@ fn errors_of_their_own_pass_unchanged() {
     let server = Legacy::new(Offer::tools(&["echo"]).with_resources(&["file:///nonexistent.txt"]));
     let (one, other) = (serving(&server, answer), serving(&Legacy::new(Offer::tools(&["other"])), answer));
     for (config, tool, uri) in [
-        (transparent(&one), "echo", "file:///nonexistent.txt"),
-        (prefixed(&one, &other), "files__echo", "files+file:///nonexistent.txt"),
+        (Config::legacy(&one), "echo", "file:///nonexistent.txt"),
+        (Config::legacy_pair(&one, &other), "files__echo", "files+file:///nonexistent.txt"),
     ] {
         let daemon = Daemon::start(&config);
         for version in REVISIONS {
             let (session, _) = open_session(daemon.address(), version);
             for id in ["1", "2"] {
-                let called = daemon.send(&in_session(&session, tool_call(id, tool)));
+                let called = daemon.send(&in_session(&session, legacy_call(id, tool)));
                 let read = legacy(id, "resources/read", &format!(r#"{{"uri":"{uri}"}}"#));
                 let read = daemon.send(&in_session(&session, read));
                 assert_eq!((called.status, read.status), (200, 200));
@@ -241,12 +227,12 @@ fn structured_output_passes_to_every_revision() {
     let result = r#"{"content":[{"type":"text","text":"1.50"},{"type":"resource_link","uri":"file:///a","name":"a"}],"structuredContent":{"n": 1.50},"isError":false}"#;
     let server = Legacy::new(Offer { tools: vec![tool.into()], ..Offer::default() });
     let upstream = serving(&server, |request| Reply::result(request, result));
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for version in REVISIONS {
         let (session, _) = open_session(daemon.address(), version);
         let listed = daemon.send(&in_session(&session, legacy("1", "tools/list", "{}")));
         assert_eq!(literal(&listed.body, &["result", "tools", "0"]), tool, "{version}");
-        let called = daemon.send(&in_session(&session, tool_call("2", "echo")));
+        let called = daemon.send(&in_session(&session, legacy_call("2", "echo")));
         assert_eq!(literal(&called.body, &["result"]), result, "{version}");
     }
 }
@@ -262,10 +248,10 @@ fn only_the_newest_revision_has_priming_events() {
             .event(&result_body(request, r#"{"content":[]}"#))
             .end()
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for version in REVISIONS {
         let (session, _) = open_session(daemon.address(), version);
-        let request = tool_call("1", "echo").with("MCP-Protocol-Version", version);
+        let request = legacy_call("1", "echo").with("MCP-Protocol-Version", version);
         let text = daemon.send(&in_session(&session, request)).text();
         let is_newest = version == LEGACY_VERSION;
         assert_eq!(text.contains("id: 1\nretry: 20\ndata:\n\n"), is_newest, "{version}: {text}");
@@ -297,10 +283,10 @@ fn a_stream_that_ends_to_be_asked_for_again_is_asked_for_by_the_gateway_where_th
         }
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for version in REVISIONS {
         let (session, _) = open_session(daemon.address(), version);
-        let request = tool_call("7", "echo").with("MCP-Protocol-Version", version);
+        let request = legacy_call("7", "echo").with("MCP-Protocol-Version", version);
         let text = daemon.send(&in_session(&session, request)).text();
         if version == LEGACY_VERSION {
             assert_eq!(text, "id: 1\nretry: 20\ndata:\n\n", "the client comes back by itself");
@@ -313,7 +299,7 @@ fn a_stream_that_ends_to_be_asked_for_again_is_asked_for_by_the_gateway_where_th
 #[test]
 fn methods_of_other_revisions_are_the_upstream_s_to_refuse() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for version in REVISIONS {
         let (session, _) = open_session(daemon.address(), version);
         let tasks = daemon.send(&in_session(&session, legacy("1", "tasks/list", "{}")));

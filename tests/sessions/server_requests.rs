@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream,
-    body, eventually, in_session, legacy, open_session_with, post, result_body,
+    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream, body,
+    event_data, eventually, in_session, legacy, legacy_call, open_session_with, result_body, tell,
 };
 
 const EVERYTHING: &str =
@@ -33,47 +33,23 @@ fn question(id: &str, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
 }
 
-fn transparent(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
-}
-
-fn prefixed(files: &Upstream, weather: &Upstream) -> Config {
-    let lines = "eras = [\"legacy\"]";
-    Config::new().upstream("files", files.address, lines).upstream("weather", weather.address, lines)
-}
-
 /// Opens a session as a client that can do everything.
 fn session(daemon: &Daemon) -> String {
     open_session_with(daemon.address(), LEGACY_VERSION, EVERYTHING)
 }
 
-fn tool_call(id: &str, tool: &str) -> Request {
-    legacy(id, "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#))
-}
-
 /// Calls a tool and reads the head of the reply.
 fn call(daemon: &Daemon, session: &str, id: &str, tool: &str) -> Connection {
     let mut connection = daemon.connect();
-    connection.write(&in_session(session, tool_call(id, tool)).bytes());
+    connection.write(&in_session(session, legacy_call(id, tool)).bytes());
     assert_eq!(connection.head().status, 200);
     connection
-}
-
-fn data(event: &str) -> Value {
-    serde_json::from_str(event.trim_end().strip_prefix("data: ").expect("a data line")).expect("JSON")
 }
 
 /// The next message of the stream, which must come.
 #[track_caller]
 fn next(connection: &mut Connection) -> Value {
-    data(&connection.event().expect("an event"))
-}
-
-/// Sends a message that is only accepted.
-#[track_caller]
-fn tell(daemon: &Daemon, session: &str, message: &str) {
-    let response = daemon.send(&in_session(session, post(message)));
-    assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
+    event_data(&connection.event().expect("an event"))
 }
 
 fn answer(id: &Value, result: &str) -> String {
@@ -99,12 +75,12 @@ fn a_question_reaches_the_client_and_its_answer_the_server() {
         let gate = Gate::default();
         let params = r#"{"message":"Who?","x":1e3,"_meta":{"progressToken":"t"}}"#;
         let upstream = asking(&question(inner, "elicitation/create", params), &gate);
-        let daemon = Daemon::start(&transparent(&upstream));
+        let daemon = Daemon::start(&Config::legacy(&upstream));
         let session = session(&daemon);
         let mut stream = call(&daemon, &session, "1", "echo");
         let event = stream.event().expect("an event");
         assert!(event.contains(r#""message":"Who?","x":1e3"#), "{event}");
-        let asked = data(&event);
+        let asked = event_data(&event);
         let id = asked["id"].as_str().expect("a string").to_owned();
         let generation = id.strip_prefix("up.").and_then(|rest| rest.strip_suffix(public)).expect(&id);
         let generation: u64 = generation.trim_end_matches('.').parse().expect("a number");
@@ -128,7 +104,7 @@ fn two_servers_may_use_the_same_ids_at_once() {
         asking(&question("1", "elicitation/create", &params), &gate)
     };
     let (files, weather) = (asks("which file?"), asks("which city?"));
-    let daemon = Daemon::start(&prefixed(&files, &weather).endpoint("prefix_elicitations = true"));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather).endpoint("label_requests = true"));
     let session = session(&daemon);
     let mut of_files = call(&daemon, &session, "1", "files__echo");
     let mut of_weather = call(&daemon, &session, "2", "weather__echo");
@@ -160,7 +136,7 @@ fn what_one_server_asks_tells_nothing_of_the_others() {
     let params = r#"{"includeContext":"allServers","messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"test://a","text":"t"}}}],"maxTokens":9}"#;
     let files = asking(&question("1", "sampling/createMessage", params), &gate);
     let weather = asking(r#"{"jsonrpc":"2.0","id":2,"method":"roots/list"}"#, &gate);
-    let daemon = Daemon::start(&prefixed(&files, &weather));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather));
     let session = session(&daemon);
     let mut stream = call(&daemon, &session, "1", "files__echo");
     let asked = next(&mut stream);
@@ -186,7 +162,7 @@ fn what_a_client_cannot_do_it_is_not_asked() {
     ] {
         let gate = Gate::default();
         let upstream = asking(&question("5", method, params), &gate);
-        let daemon = Daemon::start(&transparent(&upstream));
+        let daemon = Daemon::start(&Config::legacy(&upstream));
         let session = open_session_with(daemon.address(), LEGACY_VERSION, capabilities);
         let stream = call(&daemon, &session, "1", "echo");
         let refused = answered(&upstream, 1);
@@ -201,7 +177,7 @@ fn ids_no_client_could_keep_are_refused() {
     let gate = Gate::default();
     let long = format!("\"{}\"", "x".repeat(257));
     let upstream = asking(&question(&long, "roots/list", "{}"), &gate);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let stream = call(&daemon, &session(&daemon), "1", "echo");
     assert_eq!(answered(&upstream, 1)["error"]["code"], -32600);
     gate.open();
@@ -229,7 +205,7 @@ fn a_question_is_given_up_in_time() {
 fn an_answer_is_taken_once_and_only_from_its_session() {
     let gate = Gate::default();
     let upstream = asking(&question("5", "roots/list", "{}"), &gate);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (one, other) = (session(&daemon), session(&daemon));
     let mut stream = call(&daemon, &one, "1", "echo");
     let id = next(&mut stream)["id"].take();
@@ -268,19 +244,19 @@ fn a_client_gets_one_answer_and_its_own() {
             _ => Reply::json("200 OK", &own),
         }
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = session(&daemon);
     for id in [1, 2] {
         ends_with_the_answer(call(&daemon, &session, &id.to_string(), "echo"), id);
     }
     for id in ["3", "4"] {
-        daemon.send(&in_session(&session, tool_call(id, "echo"))).assert_error(200, 502, Some(id));
+        daemon.send(&in_session(&session, legacy_call(id, "echo"))).assert_error(200, 502, Some(id));
     }
     let mut stream = call(&daemon, &session, "5", "echo");
     let error = next(&mut stream);
     assert_eq!((&error["id"], error["error"].is_object()), (&json!(5), true), "{error}");
     assert_eq!(stream.event(), None);
-    daemon.send(&in_session(&session, tool_call("6", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("6", "echo"))).assert_ok();
 }
 
 #[test]
@@ -289,9 +265,9 @@ fn a_long_reply_with_another_id_is_cut() {
     let reply =
         format!(r#"{{"result":{{"content":[{{"type":"text","text":"{text}"}}]}},"jsonrpc":"2.0","id":99}}"#);
     let upstream = server(move |_| Reply::json("200 OK", &reply));
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let mut connection = daemon.connect();
-    connection.write(&in_session(&session(&daemon), tool_call("1", "echo")).bytes());
+    connection.write(&in_session(&session(&daemon), legacy_call("1", "echo")).bytes());
     // As much as has passed before the id came may be with the client, but never the whole.
     match connection.try_response() {
         Ok(response) => drop(response.assert_error(200, 502, Some("1"))),
@@ -317,7 +293,7 @@ fn a_server_may_withdraw_its_question() {
             .event(&result_body(request, ANSWER))
             .end()
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = session(&daemon);
     let mut stream = call(&daemon, &session, "1", "echo");
     let asked = next(&mut stream);
@@ -338,13 +314,13 @@ fn a_cancelled_call_is_cancelled_where_it_runs() {
         server(move |request| Reply::default().wait(&gate).then(Reply::result(request, ANSWER)))
     };
     let (files, weather) = (waits(), waits());
-    let daemon = Daemon::start(&prefixed(&files, &weather));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather));
     let session = session(&daemon);
     let calls: Vec<Connection> = [("1", "files__echo"), ("\"b\"", "weather__echo")]
         .into_iter()
         .map(|(id, tool)| {
             let mut connection = daemon.connect();
-            connection.write(&in_session(&session, tool_call(id, tool)).bytes());
+            connection.write(&in_session(&session, legacy_call(id, tool)).bytes());
             connection
         })
         .collect();
@@ -380,7 +356,7 @@ fn progress_goes_to_whom_it_is_about() {
     let params = r#"{"_meta":{"progressToken":4},"messages":[],"maxTokens":1}"#;
     let files = asking(&question("5", "sampling/createMessage", params), &gate);
     let weather = asking(&question("5", "sampling/createMessage", params), &gate);
-    let daemon = Daemon::start(&prefixed(&files, &weather));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather));
     let session = session(&daemon);
     let mut of_files = call(&daemon, &session, "1", "files__echo");
     let mut of_weather = call(&daemon, &session, "2", "weather__echo");
@@ -415,7 +391,7 @@ fn progress_and_logs_of_a_server_pass_as_they_are() {
         let stream = notes.iter().fold(Reply::stream(), |stream, note| stream.event(note));
         stream.event(&result_body(request, ANSWER)).end()
     });
-    for config in [transparent(&upstream), prefixed(&upstream, &upstream)] {
+    for config in [Config::legacy(&upstream), Config::legacy_pair(&upstream, &upstream)] {
         let daemon = Daemon::start(&config);
         let tool = if config.to_string().contains("files") { "files__echo" } else { "echo" };
         let mut stream = call(&daemon, &session(&daemon), "1", tool);
@@ -430,7 +406,7 @@ fn progress_and_logs_of_a_server_pass_as_they_are() {
 fn pings_are_answered_where_they_arrive() {
     let gate = Gate::default();
     let upstream = asking(&question("\"p\"", "ping", "{}"), &gate);
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, "{}");
     let stream = call(&daemon, &session, "1", "echo");
     assert_eq!(answered(&upstream, 1), json!({"jsonrpc": "2.0", "id": "p", "result": {}}));
@@ -445,11 +421,11 @@ fn pings_are_answered_where_they_arrive() {
 fn changed_roots_are_told_to_every_server_in_use() {
     let plain = || server(|request| Reply::result(request, ANSWER));
     let (files, weather, idle) = (plain(), plain(), plain());
-    let config = prefixed(&files, &weather).upstream("idle", idle.address, "eras = [\"legacy\"]");
+    let config = Config::legacy_pair(&files, &weather).upstream("idle", idle.address, "eras = [\"legacy\"]");
     let daemon = Daemon::start(&config);
     let session = session(&daemon);
     for tool in ["files__echo", "weather__echo"] {
-        daemon.send(&in_session(&session, tool_call("1", tool))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", tool))).assert_ok();
     }
     tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"notifications/own","params":{}}"#);
     tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
@@ -458,9 +434,9 @@ fn changed_roots_are_told_to_every_server_in_use() {
     assert_eq!(idle.received_of("notifications/roots/list_changed").len(), 0);
     assert_eq!(files.received_of("notifications/own").len(), 0);
 
-    let daemon = Daemon::start(&transparent(&files));
+    let daemon = Daemon::start(&Config::legacy(&files));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, EVERYTHING);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"notifications/own","params":{"x":1e3}}"#);
     let heard = files.wait_for("notifications/own", 1);
     assert!(String::from_utf8_lossy(&heard.body).contains("1e3"));
@@ -475,7 +451,7 @@ fn a_client_that_owes_too_many_answers_is_asked_no_more() {
         let stream = (0..70).fold(Reply::stream(), ask);
         stream.wait(&opened).event(&result_body(request, ANSWER)).end()
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = session(&daemon);
     let mut stream = call(&daemon, &session, "1", "echo");
     let asked: Vec<Value> = (0..64).map(|_| next(&mut stream)["id"].take()).collect();
@@ -516,7 +492,7 @@ fn tasks_of_several_servers_keep_apart() {
         })
     };
     let (files, weather) = (tasks("t"), tasks("t"));
-    let daemon = Daemon::start(&prefixed(&files, &weather));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather));
     let session = session(&daemon);
     let send = |method: &str, params: &str| {
         let response = daemon.send(&in_session(&session, legacy("1", method, params)));
@@ -553,7 +529,7 @@ fn tasks_of_several_servers_keep_apart() {
 #[test]
 fn a_task_of_the_only_server_passes_as_it_is_but_for_its_id() {
     let upstream = server(|request| Reply::result(request, r#"{"taskId":"t","status":"working"}"#));
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = session(&daemon);
     for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
         let request = legacy("1", method, r#"{"taskId":"t","x":1e3}"#);
@@ -576,11 +552,11 @@ fn a_flood_that_nobody_hears_is_cut_off() {
         let flooding = Reply::stream().chunk(": hello\n\n").wait(&opened);
         (0..200).fold(flooding, |reply, _| reply.event(&flood)).wait(&Gate::default())
     });
-    let config = transparent(&upstream).limits("reply_bytes_max = \"64KiB\"");
+    let config = Config::legacy(&upstream).limits("reply_bytes_max = \"64KiB\"");
     let daemon = Daemon::start(&config);
     let session = session(&daemon);
     let mut leaving = daemon.connect();
-    leaving.write(&in_session(&session, tool_call("1", "echo")).bytes());
+    leaving.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     leaving.head();
     let connection = upstream.wait_for("tools/call", 1).connection;
     drop(leaving);
@@ -623,12 +599,13 @@ fn a_client_that_leaves_cancels_nothing() {
                 Some(1) => answer(request, &opened),
                 _ => Reply::result(request, ANSWER),
             });
-            let config = if several { prefixed(&upstream, &upstream) } else { transparent(&upstream) };
+            let config =
+                if several { Config::legacy_pair(&upstream, &upstream) } else { Config::legacy(&upstream) };
             let tool = if several { "files__echo" } else { "echo" };
             let daemon = Daemon::start(&config.top("workers = 1").admin());
             let session = session(&daemon);
             let mut leaving = daemon.connect();
-            leaving.write(&in_session(&session, tool_call("1", tool)).bytes());
+            leaving.write(&in_session(&session, legacy_call("1", tool)).bytes());
             let connection = upstream.wait_for("tools/call", 1).connection;
             if when != "before the head" && !(several && when.contains("JSON")) {
                 leaving.head();
@@ -644,7 +621,7 @@ fn a_client_that_leaves_cancels_nothing() {
                 assert_eq!(answered(&upstream, 1)["error"]["code"], -32000);
             }
             counted("ended");
-            daemon.send(&in_session(&session, tool_call("2", tool))).assert_ok();
+            daemon.send(&in_session(&session, legacy_call("2", tool))).assert_ok();
             let again = upstream.received_of("tools/call").remove(1);
             // What is told beside the calls takes connections, too.
             assert!(again.connection == connection || when.contains("asked"), "{when}, several: {several}");
@@ -667,7 +644,7 @@ fn a_server_that_takes_no_answers_keeps_none_from_the_others() {
     let gate = Gate::default();
     gate.open();
     let asking = asking(&question("\"p\"", "ping", "{}"), &gate);
-    let daemon = Daemon::start(&prefixed(&hanging, &asking).top("workers = 1"));
+    let daemon = Daemon::start(&Config::legacy_pair(&hanging, &asking).top("workers = 1"));
     let session = session(&daemon);
     ends_with_the_answer(call(&daemon, &session, "1", "files__echo"), 1);
     hanging.wait_for("", 1);
@@ -685,10 +662,10 @@ fn a_client_that_leaves_the_first_call_of_a_server_without_sessions_cancels_noth
         }
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream).top("workers = 1").admin());
+    let daemon = Daemon::start(&Config::legacy(&upstream).top("workers = 1").admin());
     let session = session(&daemon);
     let mut leaving = daemon.connect();
-    leaving.write(&in_session(&session, tool_call("1", "echo")).bytes());
+    leaving.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     let connection = upstream.wait_for("tools/call", 1).connection;
     drop(leaving);
     let counted = |result: &str| {
@@ -698,6 +675,6 @@ fn a_client_that_leaves_the_first_call_of_a_server_without_sessions_cancels_noth
     counted("kept");
     gate.open();
     counted("ended");
-    daemon.send(&in_session(&session, tool_call("2", "echo"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
     assert_eq!(upstream.wait_for("tools/call", 2).connection, connection);
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::harness::{
     Config, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream, eventually,
-    in_session, initialize, legacy, open_session, open_session_with,
+    in_session, initialize, legacy, legacy_call, open_session, open_session_with,
 };
 
 const SAMPLING: &str = r#"{"sampling":{}}"#;
@@ -13,40 +13,28 @@ fn server() -> Legacy {
     Legacy::new(Offer::tools(&["echo"]).with_resources(&["test://a", "test://b"]))
 }
 
-fn transparent(upstream: &Upstream) -> Config {
-    Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]")
-}
-
-fn tool_call(id: &str) -> Request {
-    legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#)
-}
-
 fn delete(session: &str) -> Request {
     in_session(session, legacy("1", "ping", "{}").method("DELETE").body(""))
 }
 
-fn session_of(request: &Received) -> String {
-    request.headers("mcp-session-id").join(",")
-}
-
 /// What arrived in the session of the first call, in order.
 fn methods_in_session_of_call(upstream: &Upstream) -> Vec<String> {
-    let session = session_of(&upstream.wait_for("tools/call", 1));
+    let session = upstream.wait_for("tools/call", 1).session();
     let received = upstream.received();
-    received.iter().filter(|request| session_of(request) == session).map(Received::method).collect()
+    received.iter().filter(|request| request.session() == session).map(Received::method).collect()
 }
 
 #[test]
 fn an_upstream_sees_who_the_client_is_and_what_it_can_do() {
     let upstream = server().start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let capabilities =
         r#"{ "elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"experimental":{"x":1e3} }"#;
     let client = r#""clientInfo":{"name":"black\"box","title":"Box","version":"7","icons":[]}"#;
     let params = format!(r#"{{"protocolVersion":"2025-06-18","capabilities":{capabilities},{client}}}"#);
     let opened = daemon.send(&legacy("0", "initialize", &params));
     let session = opened.header("mcp-session-id").expect("a session").to_owned();
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let offers = upstream.received_of("initialize");
     let offer = offers.last().expect("an initialize");
     assert!(String::from_utf8_lossy(&offer.body).contains(&format!("\"capabilities\":{capabilities}")));
@@ -58,7 +46,7 @@ fn an_upstream_sees_who_the_client_is_and_what_it_can_do() {
 #[test]
 fn the_gateways_own_sessions_are_in_its_own_name_and_declare_what_the_client_does() {
     let upstream = server().start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for capabilities in ["{}", SAMPLING, "{}", SAMPLING] {
         let session = open_session_with(daemon.address(), LEGACY_VERSION, capabilities);
         daemon.send(&in_session(&session, legacy("1", "tools/list", "{}"))).assert_ok();
@@ -81,18 +69,18 @@ fn the_gateways_own_sessions_are_in_its_own_name_and_declare_what_the_client_doe
 fn the_stream_stands_before_the_first_call() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     for capabilities in [SAMPLING, r#"{"elicitation":{}}"#, r#"{"roots":{"listChanged":true}}"#] {
         let session = open_session_with(daemon.address(), "2025-06-18", capabilities);
         let before = upstream.received().len();
-        daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
-        daemon.send(&in_session(&session, tool_call("2"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
         let received = upstream.received().split_off(before);
         let methods: Vec<String> = received.iter().map(Received::method).collect();
         let expected = ["initialize", "notifications/initialized", "GET", "tools/call", "tools/call"];
         assert_eq!(methods, expected, "{capabilities}");
         let get = &received[2];
-        assert_eq!(session_of(get), session_of(&received[3]));
+        assert_eq!(get.session(), received[3].session());
         assert_eq!(get.headers("accept"), ["text/event-stream"]);
         assert_eq!(get.headers("mcp-protocol-version"), ["2025-06-18"]);
         assert!(get.headers("last-event-id").is_empty() && get.headers("content-type").is_empty());
@@ -103,9 +91,9 @@ fn the_stream_stands_before_the_first_call() {
 fn who_needs_no_stream_has_none() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     assert_eq!(upstream.received_of("GET").len(), 0);
 }
 
@@ -113,11 +101,11 @@ fn who_needs_no_stream_has_none() {
 fn calls_at_once_open_one_stream() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
     let mut connections: Vec<_> = (0..16).map(|_| daemon.connect()).collect();
     for connection in &mut connections {
-        connection.write(&in_session(&session, tool_call("1")).bytes());
+        connection.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     }
     for connection in &mut connections {
         connection.response().assert_ok();
@@ -133,13 +121,13 @@ fn an_upstream_without_streams_is_asked_once_for_each_session() {
             "GET" => Reply::http(status, "", ""),
             _ => answering.answer(request),
         });
-        let daemon = Daemon::start(&transparent(&upstream).admin());
+        let daemon = Daemon::start(&Config::legacy(&upstream).admin());
         let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
         for _ in 0..3 {
-            daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+            daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
         }
         assert_eq!(upstream.received_of("GET").len(), 1, "{status}");
-        let used: Vec<String> = upstream.received_of("tools/call").iter().map(session_of).collect();
+        let used: Vec<String> = upstream.received_of("tools/call").iter().map(Received::session).collect();
         assert!(used.iter().all(|session| *session == used[0]), "{status}: {used:?}");
         let metrics = daemon.get_admin("/metrics").text();
         assert!(metrics.contains("trunkline_upstream_streams 0"), "{metrics}");
@@ -151,9 +139,9 @@ fn an_upstream_without_streams_is_asked_once_for_each_session() {
 fn a_stream_that_breaks_is_opened_again_where_it_broke() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     server.stream(1).chunk("retry: 20\nid: one\ndata:\n\n");
     server.stream(1).chunk(": nothing\n\nid: t");
     server.stream(1).chunk("wo\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n");
@@ -161,7 +149,7 @@ fn a_stream_that_breaks_is_opened_again_where_it_broke() {
     server.cut_streams();
     let again = upstream.wait_for("GET", 2);
     assert_eq!(again.headers("last-event-id"), ["two"], "{again:?}");
-    assert_eq!(session_of(&again), session_of(&upstream.only_call()));
+    assert_eq!(again.session(), upstream.only_call().session());
     server.stream(1).end();
     let again = upstream.wait_for("GET", 3);
     assert_eq!(again.headers("last-event-id"), ["two"]);
@@ -171,29 +159,29 @@ fn a_stream_that_breaks_is_opened_again_where_it_broke() {
 fn a_ping_on_the_stream_is_answered() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     server.stream(1).event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
     let answer = upstream.wait_for("", 1);
     assert_eq!(answer.json(), json!({"jsonrpc": "2.0", "id": "p", "result": {}}));
-    assert_eq!(session_of(&answer), session_of(&upstream.only_call()));
+    assert_eq!(answer.session(), upstream.only_call().session());
 }
 
 #[test]
 fn a_stream_ends_with_its_session() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream).admin());
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let stream = server.stream(1);
     assert!(!upstream.is_closed(stream.request.connection));
     assert!(daemon.get_admin("/metrics").text().contains("trunkline_upstream_streams 1"));
     assert_eq!(daemon.send(&delete(&session)).status, 204);
     upstream.wait_closed(stream.request.connection);
     eventually("the upstream forgets the session", || {
-        (!server.open_sessions().contains(&session_of(&stream.request))).then_some(())
+        (!server.open_sessions().contains(&stream.request.session())).then_some(())
     });
     eventually("the stream is no longer counted", || {
         daemon.get_admin("/metrics").text().contains("trunkline_upstream_streams 0").then_some(())
@@ -204,12 +192,12 @@ fn a_stream_ends_with_its_session() {
 fn a_stream_keeps_no_session_from_being_idle() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream).section("[session]\nidle_timeout = \"1s\""));
+    let daemon = Daemon::start(&Config::legacy(&upstream).section("[session]\nidle_timeout = \"1s\""));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let stream = server.stream(1);
     upstream.wait_closed(stream.request.connection);
-    daemon.send(&in_session(&session, tool_call("2"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
     assert_eq!(upstream.received_of("GET").len(), 2);
 }
 
@@ -217,9 +205,10 @@ fn a_stream_keeps_no_session_from_being_idle() {
 fn a_drain_does_not_wait_for_streams() {
     let server = server().with_streams();
     let upstream = server.start();
-    let mut daemon = Daemon::start(&transparent(&upstream).section("[drain]\nquiet = \"0s\"\nmax = \"1h\""));
+    let mut daemon =
+        Daemon::start(&Config::legacy(&upstream).section("[drain]\nquiet = \"0s\"\nmax = \"1h\""));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     server.stream(1);
     daemon.terminate();
     assert!(daemon.wait_exit().success());
@@ -229,9 +218,9 @@ fn a_drain_does_not_wait_for_streams() {
 fn a_session_that_is_gone_is_noticed_on_the_stream() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream).admin());
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     server.stream(1).chunk("retry: 20\n\n");
     server.forget_sessions();
     server.cut_streams();
@@ -239,10 +228,10 @@ fn a_session_that_is_gone_is_noticed_on_the_stream() {
         let metrics = daemon.get_admin("/metrics").text();
         metrics.contains(r#"trunkline_upstream_sessions_lost_total{upstream="up"} 1"#).then_some(())
     });
-    daemon.send(&in_session(&session, tool_call("2"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
     let calls = upstream.received_of("tools/call");
     assert_eq!(calls.len(), 2, "the second call had to be repeated");
-    assert_ne!(session_of(&calls[0]), session_of(&calls[1]));
+    assert_ne!(calls[0].session(), calls[1].session());
 }
 
 #[test]
@@ -253,9 +242,9 @@ fn a_call_does_not_wait_long_for_a_stream() {
         "GET" => Reply::default().wait(&waiting).then(answering.answer(request)),
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     assert!(!gate.is_open());
     gate.open();
     server.stream(1).event(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
@@ -268,10 +257,10 @@ fn beyond_the_bound_there_is_no_stream() {
     let server = server().with_streams();
     let upstream = server.start();
     let limit = "[session]\nupstream_streams_max = 1";
-    let daemon = Daemon::start(&transparent(&upstream).section(limit).admin());
+    let daemon = Daemon::start(&Config::legacy(&upstream).section(limit).admin());
     for _ in 0..2 {
         let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-        daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+        daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     }
     assert_eq!(upstream.received_of("GET").len(), 1);
     let metrics = daemon.get_admin("/metrics").text();
@@ -297,11 +286,11 @@ fn an_upstream_session_with_a_very_long_id_is_closed() {
         "DELETE" => Reply::http("200 OK", "", ""),
         _ => answering.answer(request),
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let opened = daemon.send(&initialize("0", LEGACY_VERSION));
     let session = opened.header("mcp-session-id").expect("a session").to_owned();
-    daemon.send(&in_session(&session, tool_call("1"))).assert_error(200, 502, Some("1"));
-    assert_eq!(session_of(&upstream.wait_for("DELETE", 1)).len(), 2000);
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_error(200, 502, Some("1"));
+    assert_eq!(upstream.wait_for("DELETE", 1).session().len(), 2000);
     assert_eq!(upstream.received_of("tools/call").len(), 0);
 }
 
@@ -312,7 +301,7 @@ fn subscribe(id: &str, uri: &str) -> Request {
 /// The URIs that were subscribed to in this session of an upstream.
 fn subscribed_in(upstream: &Upstream, session: &str) -> Vec<String> {
     let received = upstream.received_of("resources/subscribe");
-    let in_session = received.iter().filter(|request| session_of(request) == session);
+    let in_session = received.iter().filter(|request| request.session() == session);
     in_session
         .map(|request| request.json()["params"]["uri"].as_str().unwrap_or_default().to_owned())
         .collect()
@@ -331,7 +320,7 @@ fn a_subscription_opens_the_stream_first() {
     let told = upstream.wait_for("resources/subscribe", 1);
     assert_eq!(told.json()["params"]["uri"], "test://a");
     let received = upstream.received();
-    let own = received.iter().filter(|request| session_of(request) == session_of(&told));
+    let own = received.iter().filter(|request| request.session() == told.session());
     let methods: Vec<String> = own.map(Received::method).collect();
     assert_eq!(methods, ["notifications/initialized", "GET", "resources/subscribe"]);
 }
@@ -352,7 +341,7 @@ fn a_new_session_is_told_what_the_old_one_was() {
             answering.answer(request)
         }
     });
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     for uri in ["test://a", "test://b", "test://c"] {
         daemon.send(&in_session(&session, subscribe("1", uri))).assert_ok();
@@ -365,14 +354,14 @@ fn a_new_session_is_told_what_the_old_one_was() {
     let set_level = legacy("3", "logging/setLevel", r#"{"level":"error"}"#);
     daemon.send(&in_session(&session, set_level)).assert_ok();
     server.forget_sessions();
-    daemon.send(&in_session(&session, tool_call("4"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("4", "echo"))).assert_ok();
     let calls = upstream.received_of("tools/call");
-    let new = session_of(&calls[1]);
-    assert_ne!(session_of(&calls[0]), new);
+    let new = calls[1].session();
+    assert_ne!(calls[0].session(), new);
     let mut told = subscribed_in(&upstream, &new);
     told.sort_unstable();
     assert_eq!(told, ["test://a", "test://c"]);
-    let methods = upstream.received().into_iter().filter(|request| session_of(request) == new);
+    let methods = upstream.received().into_iter().filter(|request| request.session() == new);
     let methods: Vec<String> = methods.map(|request| request.method()).collect();
     let expected =
         ["notifications/initialized", "logging/setLevel", "resources/subscribe", "resources/subscribe"];
@@ -385,17 +374,17 @@ fn a_new_session_is_told_what_the_old_one_was() {
 fn a_session_with_subscriptions_comes_back_without_a_call() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream));
+    let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     daemon.send(&in_session(&session, subscribe("1", "test://a"))).assert_ok();
-    let old = session_of(&upstream.wait_for("resources/subscribe", 1));
+    let old = upstream.wait_for("resources/subscribe", 1).session();
     server.stream(1).chunk("retry: 20\n\n");
     server.forget_sessions();
     server.cut_streams();
     let told = upstream.wait_for("resources/subscribe", 2);
     assert_eq!(told.json()["params"]["uri"], "test://a");
-    assert_ne!(session_of(&told), old);
-    assert_eq!(session_of(&server.stream(1).request), session_of(&told));
+    assert_ne!(told.session(), old);
+    assert_eq!(server.stream(1).request.session(), told.session());
 }
 
 #[test]
@@ -403,29 +392,29 @@ fn subscriptions_survive_a_kill() {
     let server = server().with_streams();
     let upstream = server.start();
     let folder = crate::harness::Folder::new();
-    let config = transparent(&upstream).top(&folder.key());
+    let config = Config::legacy(&upstream).top(&folder.key());
     let daemon = Daemon::start(&config);
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     daemon.send(&in_session(&session, subscribe("1", "test://a"))).assert_ok();
-    let old = session_of(&upstream.wait_for("resources/subscribe", 1));
+    let old = upstream.wait_for("resources/subscribe", 1).session();
     // What is answered next was written after the subscription.
     daemon.send(&delete(&open_session(daemon.address(), LEGACY_VERSION).0));
     drop(daemon); // by SIGKILL
 
     let daemon = Daemon::start(&config);
-    daemon.send(&in_session(&session, tool_call("2"))).assert_ok();
-    assert_eq!(session_of(&upstream.only_call()), old);
-    assert_eq!(session_of(&upstream.wait_for("GET", 2)), old);
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
+    assert_eq!(upstream.only_call().session(), old);
+    assert_eq!(upstream.wait_for("GET", 2).session(), old);
     server.forget_sessions();
-    daemon.send(&in_session(&session, tool_call("3"))).assert_ok();
-    assert_eq!(subscribed_in(&upstream, &session_of(&upstream.wait_for("tools/call", 3))), ["test://a"]);
+    daemon.send(&in_session(&session, legacy_call("3", "echo"))).assert_ok();
+    assert_eq!(subscribed_in(&upstream, &upstream.wait_for("tools/call", 3).session()), ["test://a"]);
 }
 
 #[test]
 fn a_session_has_only_so_many_subscriptions() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream).limits("subscription_uris_max = 1"));
+    let daemon = Daemon::start(&Config::legacy(&upstream).limits("subscription_uris_max = 1"));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     daemon.send(&in_session(&session, subscribe("1", "test://a"))).assert_ok();
     daemon.send(&in_session(&session, subscribe("2", "test://b"))).assert_error(200, 503, Some("2"));
@@ -444,7 +433,7 @@ fn a_loss_on_the_stream_may_end_the_session() {
     let lines = "eras = [\"legacy\"]\nsession_loss = \"end\"";
     let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, SAMPLING);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     server.stream(1).chunk("retry: 20\n\n");
     server.forget_sessions();
     server.cut_streams();
@@ -459,7 +448,7 @@ fn a_loss_on_the_stream_may_end_the_session() {
 fn a_client_that_listens_is_not_idle_and_hears_its_upstreams() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream).section("[session]\nidle_timeout = \"1s\""));
+    let daemon = Daemon::start(&Config::legacy(&upstream).section("[session]\nidle_timeout = \"1s\""));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let (other, _) = open_session(daemon.address(), LEGACY_VERSION);
     let mut client = daemon.connect();
@@ -467,15 +456,15 @@ fn a_client_that_listens_is_not_idle_and_hears_its_upstreams() {
     client.write(&get.set("Accept", "text/event-stream").bytes());
     assert_eq!(client.head().status, 200);
     for session in [&session, &other] {
-        daemon.send(&in_session(session, tool_call("1"))).assert_ok();
+        daemon.send(&in_session(session, legacy_call("1", "echo"))).assert_ok();
     }
     let calls = upstream.received_of("tools/call");
     let mut streams = upstream.received_of("GET");
     streams.retain(|get| !server.is_own(get));
     assert_eq!(streams.len(), 1, "the other client listens to nothing");
-    assert_eq!(session_of(&streams[0]), session_of(&calls[0]));
+    assert_eq!(streams[0].session(), calls[0].session());
     // The other session, which came later, is closed as idle; this one is not.
-    let is_open = |call: &Received| server.open_sessions().contains(&session_of(call));
+    let is_open = |call: &Received| server.open_sessions().contains(&call.session());
     eventually("the idle session is closed", || (!is_open(&calls[1])).then_some(()));
     assert!(is_open(&calls[0]));
     let note = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
@@ -496,17 +485,17 @@ fn a_client_that_listens_is_not_idle_and_hears_its_upstreams() {
 fn a_client_that_was_idle_comes_back_to_its_subscriptions() {
     let server = server().with_streams();
     let upstream = server.start();
-    let daemon = Daemon::start(&transparent(&upstream).section("[session]\nidle_timeout = \"1s\""));
+    let daemon = Daemon::start(&Config::legacy(&upstream).section("[session]\nidle_timeout = \"1s\""));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     daemon.send(&in_session(&session, subscribe("1", "test://a"))).assert_ok();
-    let first = session_of(&upstream.wait_for("resources/subscribe", 1));
+    let first = upstream.wait_for("resources/subscribe", 1).session();
     eventually("the idle session is closed", || (!server.open_sessions().contains(&first)).then_some(()));
     let mut client = daemon.connect();
     let get = legacy("1", "ping", "{}").method("GET").body("").without("Content-Type");
     client.write(&in_session(&session, get.set("Accept", "text/event-stream")).bytes());
     assert_eq!(client.head().status, 200);
     let again = upstream.wait_for("resources/subscribe", 2);
-    assert_ne!(session_of(&again), first);
+    assert_ne!(again.session(), first);
     assert_eq!(again.json()["params"]["uri"], "test://a");
     let updated =
         r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"test://a"}}"#;

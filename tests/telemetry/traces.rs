@@ -20,11 +20,8 @@ fn start(config: Config, receiver: &Receiver) -> Daemon {
     Daemon::start_with(&config.section(&receiver.table("")), &[SOON])
 }
 
-fn metric(daemon: &Daemon, result: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let series = format!("trunkline_trace_spans_total{{result=\"{result}\"}} ");
-    let value = text.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok());
-    value.unwrap_or_else(|| panic!("no {series} in {text}"))
+fn span_count(daemon: &Daemon, result: &str) -> u64 {
+    daemon.find_metric(&format!("trunkline_trace_spans_total{{result=\"{result}\"}}")).expect("a counter")
 }
 
 /// The `traceparent` of a span.
@@ -81,7 +78,7 @@ fn a_call_is_a_span_and_its_exchange_another() {
     }
     assert_eq!(server.resource.get("service.name").map(String::as_str), Some("trunkline"));
     assert!(receiver.heads()[0].to_ascii_lowercase().contains("content-type: application/x-protobuf\r\n"));
-    eventually("they are counted", || (metric(&daemon, "exported") == 2).then_some(()));
+    eventually("they are counted", || (span_count(&daemon, "exported") == 2).then_some(()));
 }
 
 #[test]
@@ -357,11 +354,11 @@ fn a_broken_receiver_costs_a_counter() {
         let environment = [SOON, ("OTEL_BSP_EXPORT_TIMEOUT", "300"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "200")];
         let daemon = Daemon::start_with(&config, &environment);
         daemon.send(&call("1", "echo")).assert_ok();
-        eventually("they are counted as lost", || (metric(&daemon, "failed") == 2).then_some(()));
+        eventually("they are counted as lost", || (span_count(&daemon, "failed") == 2).then_some(()));
         daemon.wait_for_log(0, "it is told", |line| line.contains("spans are lost"));
         daemon.send(&call("1", "echo")).assert_ok();
-        eventually("these too", || (metric(&daemon, "failed") == 4).then_some(()));
-        assert_eq!(metric(&daemon, "exported"), 0);
+        eventually("these too", || (span_count(&daemon, "failed") == 4).then_some(()));
+        assert_eq!(span_count(&daemon, "exported"), 0);
         let told = daemon.log().iter().filter(|line| line.contains("spans are lost")).count();
         assert_eq!(told, 1, "one line a minute");
     }
@@ -378,7 +375,7 @@ fn what_the_receiver_rejects_is_counted() {
     daemon.send(&call("1", "echo")).assert_ok();
     receiver.wait(2);
     eventually("it is counted", || {
-        let counted = ["rejected", "exported", "failed"].map(|result| metric(&daemon, result));
+        let counted = ["rejected", "exported", "failed"].map(|result| span_count(&daemon, result));
         (counted[0] > 0 && counted.iter().sum::<u64>() == 2 && counted[2] == 0).then_some(())
     });
 }
@@ -397,7 +394,7 @@ fn a_slow_receiver_delays_no_call() {
     }
     drop(connection);
     // One batch is on its way, and eight spans wait.
-    eventually("the rest is dropped", || (metric(&daemon, "dropped") >= 100 - 4 - 8).then_some(()));
+    eventually("the rest is dropped", || (span_count(&daemon, "dropped") >= 100 - 4 - 8).then_some(()));
     // Nor does it hold up the end.
     let began = Instant::now();
     daemon.terminate();
@@ -420,8 +417,8 @@ fn a_receiver_that_comes_back_gets_the_batch() {
         assert!(stream.read(&mut [0; 16 * 1024]).expect("a batch") > 0);
         stream.write_all(answer).expect("answered");
     }
-    eventually("it is counted once", || (metric(&daemon, "exported") == 2).then_some(()));
-    assert_eq!(metric(&daemon, "failed"), 0);
+    eventually("it is counted once", || (span_count(&daemon, "exported") == 2).then_some(()));
+    assert_eq!(span_count(&daemon, "failed"), 0);
 }
 
 #[test]

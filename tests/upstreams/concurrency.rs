@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream,
-    api_key, call, eventually, in_session, legacy, list, open_session, result_body,
+    Config, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream, api_key, call,
+    eventually, in_session, legacy, list, open_session, result_body,
 };
 
 const KEYS: [(&str, &str); 2] =
@@ -48,21 +48,9 @@ fn start(upstream: &Upstream, lines: &str) -> Daemon {
     Daemon::start(&KEYS.iter().fold(config, |config, (name, key)| config.section(&api_key(name, key))))
 }
 
-fn send(daemon: &Daemon, request: &Request) -> Connection {
-    let mut connection = daemon.connect();
-    connection.write(&request.bytes());
-    connection
-}
-
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find(|line| line.starts_with(&format!("{name}{{upstream=\"up\"}}")));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
-}
-
 fn wait_for_waiting(daemon: &Daemon, count: u64) {
-    let waiting = || metric(daemon, "trunkline_upstream_calls_waiting");
-    eventually("as many wait as should", || (waiting() == count).then_some(()));
+    let waiting = || daemon.find_metric_of_up("trunkline_upstream_calls_waiting");
+    eventually("as many wait as should", || (waiting() == Some(count)).then_some(()));
 }
 
 fn ids(upstream: &Upstream) -> Vec<String> {
@@ -77,11 +65,11 @@ fn principals_take_turns_and_nobody_else_waits() {
     for (id, name) in
         [("1", "ci"), ("2", "ci"), ("3", "ci"), ("4", "ci"), ("5", "ci"), ("6", "dev"), ("7", "dev")]
     {
-        calls.push((id, send(&daemon, &of(name, call(id, "echo")))));
+        calls.push((id, daemon.begin(&of(name, call(id, "echo")))));
         let expected: u64 = id.parse().unwrap();
         wait_for_waiting(&daemon, expected.saturating_sub(2));
     }
-    assert_eq!(metric(&daemon, "trunkline_upstream_calls"), 2);
+    assert_eq!(daemon.find_metric_of_up("trunkline_upstream_calls"), Some(2));
     // What is no call of the upstream's passes by.
     daemon.send(&of("ci", list("8", "tools/list"))).assert_ok();
     let mut begun = 2;
@@ -97,9 +85,11 @@ fn principals_take_turns_and_nobody_else_waits() {
     for (_, connection) in &mut calls {
         connection.response().assert_ok();
     }
-    eventually("nothing is left", || (metric(&daemon, "trunkline_upstream_calls") == 0).then_some(()));
-    assert_eq!(metric(&daemon, "trunkline_upstream_calls_refused_total"), 0);
-    assert_eq!(metric(&daemon, "trunkline_upstream_calls_waited_seconds_count"), 5);
+    eventually("nothing is left", || {
+        (daemon.find_metric_of_up("trunkline_upstream_calls") == Some(0)).then_some(())
+    });
+    assert_eq!(daemon.find_metric_of_up("trunkline_upstream_calls_refused_total"), Some(0));
+    assert_eq!(daemon.find_metric_of_up("trunkline_upstream_calls_waited_seconds_count"), Some(5));
 }
 
 #[test]
@@ -108,9 +98,9 @@ fn who_finds_no_room_to_wait_or_waits_too_long_is_refused() {
     let daemon = start(&upstream, "calls_max = 1\ncalls_waiting_max = 1\ncalls_wait_max = \"1s\"");
     let opened = daemon.send(&of("dev", crate::harness::initialize("0", LEGACY_VERSION)));
     let session = opened.header("mcp-session-id").unwrap().to_owned();
-    let mut first = send(&daemon, &of("ci", call("1", "echo")));
+    let mut first = daemon.begin(&of("ci", call("1", "echo")));
     upstream.wait_for("tools/call", 1);
-    let mut waiting = send(&daemon, &of("ci", call("2", "echo")));
+    let mut waiting = daemon.begin(&of("ci", call("2", "echo")));
     wait_for_waiting(&daemon, 1);
     let refused = daemon.send(&of("dev", call("3", "echo")));
     refused.assert_error(429, 429, Some("3"));
@@ -122,8 +112,8 @@ fn who_finds_no_room_to_wait_or_waits_too_long_is_refused() {
     gates.open("1");
     first.response().assert_ok();
     assert_eq!(
-        (ids(&upstream), metric(&daemon, "trunkline_upstream_calls_refused_total")),
-        (vec!["1".into()], 3)
+        (ids(&upstream), daemon.find_metric_of_up("trunkline_upstream_calls_refused_total")),
+        (vec!["1".into()], Some(3))
     );
 }
 
@@ -131,9 +121,9 @@ fn who_finds_no_room_to_wait_or_waits_too_long_is_refused() {
 fn who_leaves_waits_no_longer() {
     let (upstream, gates) = gated();
     let daemon = start(&upstream, "calls_max = 1");
-    let mut first = send(&daemon, &of("ci", call("1", "echo")));
+    let mut first = daemon.begin(&of("ci", call("1", "echo")));
     upstream.wait_for("tools/call", 1);
-    let leaving = send(&daemon, &of("ci", call("2", "echo")));
+    let leaving = daemon.begin(&of("ci", call("2", "echo")));
     wait_for_waiting(&daemon, 1);
     drop(leaving);
     wait_for_waiting(&daemon, 0);
@@ -171,10 +161,10 @@ fn a_stream_is_under_way_until_it_ends_or_its_client_leaves() {
     });
     let daemon = start(&upstream, "calls_max = 1");
     for leaves in [false, true] {
-        let mut streaming = send(&daemon, &of("ci", call("1", "echo")));
+        let mut streaming = daemon.begin(&of("ci", call("1", "echo")));
         assert_eq!(streaming.head().status, 200);
         assert!(streaming.event().is_some());
-        let mut next = send(&daemon, &of("ci", call("2", "echo")));
+        let mut next = daemon.begin(&of("ci", call("2", "echo")));
         wait_for_waiting(&daemon, 1);
         if leaves {
             drop(streaming);
@@ -204,7 +194,7 @@ fn a_stream_that_stays_open_after_the_answer_holds_up_nobody() {
     let mut calls = Vec::new();
     for id in ["1", "2"] {
         let message = legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#);
-        let mut connection = send(&daemon, &in_session(&session, message));
+        let mut connection = daemon.begin(&in_session(&session, message));
         assert_eq!(connection.head().header("content-type"), Some("text/event-stream"), "{id}");
         assert!(connection.event().is_some());
         calls.push(connection);
@@ -231,12 +221,12 @@ fn a_call_that_outlives_its_client_keeps_its_place() {
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let of_session =
         |id: &str| in_session(&session, legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#));
-    let leaving = send(&daemon, &of_session("1"));
+    let leaving = daemon.begin(&of_session("1"));
     upstream.wait_for("tools/call", 1);
     drop(leaving);
-    let mut next = send(&daemon, &of_session("2"));
+    let mut next = daemon.begin(&of_session("2"));
     wait_for_waiting(&daemon, 1);
-    assert_eq!(metric(&daemon, "trunkline_upstream_calls"), 1);
+    assert_eq!(daemon.find_metric_of_up("trunkline_upstream_calls"), Some(1));
     gates.open("1");
     gates.open("2");
     next.response().assert_ok();
@@ -252,13 +242,13 @@ fn a_reload_keeps_who_is_under_way_and_lets_in_whom_there_is_room_for() {
     let daemon = Daemon::start(&config(1));
     let mut calls: Vec<_> = Vec::new();
     for id in ["1", "2", "3"] {
-        calls.push(send(&daemon, &call(id, "echo")));
+        calls.push(daemon.begin(&call(id, "echo")));
         wait_for_waiting(&daemon, id.parse::<u64>().unwrap() - 1);
     }
     daemon.reload(&config(2));
     upstream.wait_for("tools/call", 2);
     wait_for_waiting(&daemon, 1);
-    assert_eq!(metric(&daemon, "trunkline_upstream_calls"), 2);
+    assert_eq!(daemon.find_metric_of_up("trunkline_upstream_calls"), Some(2));
     for id in ["1", "2", "3"] {
         gates.open(id);
     }

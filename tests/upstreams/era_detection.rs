@@ -10,24 +10,17 @@ use crate::harness::{
     eventually, refusing_address, unresponsive_address,
 };
 
-/// The value of a sample, if the series exists.
-fn sample(daemon: &Daemon, series: &str) -> Option<u64> {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
-    Some(line.parse().expect("a number"))
-}
-
 /// Whether an upstream is known to speak modern, and legacy.
 fn eras(daemon: &Daemon, upstream: &str) -> [bool; 2] {
     ["modern", "legacy"].map(|era| {
         let series = format!("trunkline_upstream_eras{{era=\"{era}\",upstream=\"{upstream}\"}}");
-        sample(daemon, &series) == Some(1)
+        daemon.find_metric(&series) == Some(1)
     })
 }
 
 fn probes(daemon: &Daemon, upstream: &str, result: &str) -> u64 {
     let series = format!("trunkline_upstream_probes_total{{result=\"{result}\",upstream=\"{upstream}\"}}");
-    sample(daemon, &series).unwrap_or(0)
+    daemon.metric(&series)
 }
 
 /// Waits until the upstream has been asked in both eras.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream, eventually,
-    in_session, legacy, open_session, open_session_with, result_body,
+    Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream, eventually, in_session,
+    legacy, legacy_call, open_session, open_session_with, result_body,
 };
 
 /// A server that speaks HTTP+SSE alone: its streams by their number, and how it goes wrong.
@@ -118,12 +118,8 @@ fn configured(upstream: &Upstream) -> Config {
     Config::new().upstream("up", upstream.address, "transport = \"sse\"\neras = [\"legacy\"]")
 }
 
-fn tool_call(id: &str, tool: &str) -> Request {
-    legacy(id, "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#))
-}
-
 fn called(daemon: &Daemon, session: &str, id: &str) -> Value {
-    daemon.send(&in_session(session, tool_call(id, "echo"))).json()
+    daemon.send(&in_session(session, legacy_call(id, "echo"))).json()
 }
 
 /// The streams on which calls were made, in order.
@@ -202,7 +198,7 @@ fn a_call_fails_when_its_stream_ends() {
     let upstream = failing.start();
     let daemon = Daemon::start(&configured(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1", "echo"))).assert_error(200, 502, Some("1"));
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_error(200, 502, Some("1"));
     daemon.send(&in_session(&session, legacy("2", "ping", "{}"))).assert_ok();
 }
 
@@ -227,7 +223,7 @@ fn a_message_that_is_refused_fails_alone() {
     ));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     for (tool, code) in [("bad", 502), ("busy", 503), ("late", 504)] {
-        let answer = daemon.send(&in_session(&session, tool_call("7", tool))).json();
+        let answer = daemon.send(&in_session(&session, legacy_call("7", tool))).json();
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(code)), "{tool}: {answer}");
         assert!(called(&daemon, &session, "8")["result"].is_object());
     }
@@ -248,7 +244,7 @@ fn what_is_no_message_harms_nobody() {
     let upstream = server.start();
     let daemon = Daemon::start(&configured(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    let answer = daemon.send(&in_session(&session, tool_call("1", "noisy"))).json();
+    let answer = daemon.send(&in_session(&session, legacy_call("1", "noisy"))).json();
     assert_eq!(answer, json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
     assert!(called(&daemon, &session, "2")["result"].is_object());
 }
@@ -291,7 +287,7 @@ fn a_question_and_its_answer_cross() {
     let daemon = Daemon::start(&configured(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
     let mut calling = daemon.connect();
-    calling.write(&in_session(&session, tool_call("1", "echo")).bytes());
+    calling.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     assert_eq!(calling.head().status, 200);
     let event = calling.event().expect("the question");
     let question = event.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");
@@ -321,7 +317,7 @@ fn what_the_gateway_asks_swallows_no_question() {
     let upstream = server.start();
     let daemon = Daemon::start(&configured(&upstream));
     let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
-    assert_eq!(daemon.send(&in_session(&session, tool_call("1", "echo"))).status, 200);
+    assert_eq!(daemon.send(&in_session(&session, legacy_call("1", "echo"))).status, 200);
     let get = legacy("1", "x", "{}").method("GET").body("").set("Accept", "text/event-stream");
     let mut listening = daemon.connect();
     listening.write(&in_session(&session, get).bytes());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::{
-    Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Request, Upstream, call, eventually,
-    in_session, legacy, open_session, refusing_address,
+    Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Upstream, call, eventually,
+    in_session, legacy_call, open_session, refusing_address,
 };
 
 const MODERN: &str = "eras = [\"modern\"]\n";
@@ -26,10 +26,6 @@ fn calls(upstream: &Upstream) -> usize {
 
 fn in_metrics(daemon: &Daemon, line: &str) -> bool {
     daemon.get_admin("/metrics").text().lines().any(|written| written == line)
-}
-
-fn tool_call(id: &str) -> Request {
-    legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#)
 }
 
 #[test]
@@ -142,7 +138,7 @@ fn a_session_stays_with_its_replica() {
     let sessions: Vec<String> = (0..6).map(|_| open_session(daemon.address(), LEGACY_VERSION).0).collect();
     let call_all = |daemon: &Daemon| {
         for session in &sessions {
-            daemon.send(&in_session(session, tool_call("1"))).assert_ok();
+            daemon.send(&in_session(session, legacy_call("1", "echo"))).assert_ok();
         }
     };
     for _ in 0..4 {
@@ -166,11 +162,11 @@ fn a_session_whose_replica_is_no_longer_configured_is_opened_again() {
     let (first, second) = (one.start(), other.start());
     let daemon = Daemon::start(&replicas(&[first.address], LEGACY));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    daemon.send(&in_session(&session, tool_call("1"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
     let lines = daemon.log().len();
     daemon.reload(&replicas(&[second.address], LEGACY));
     daemon.wait_for_log(lines, "it is reloaded", |line| line.contains("reloaded"));
-    daemon.send(&in_session(&session, tool_call("2"))).assert_ok();
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
     assert_eq!(calls(&second), 1);
 }
 

@@ -57,13 +57,6 @@ fn error_code(response: &Response) -> i64 {
     response.json()["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error in {}", response.text()))
 }
 
-/// The value of a metric of `up`.
-fn metric(daemon: &Daemon, name: &str) -> Option<i64> {
-    let text = daemon.get_admin("/metrics").text();
-    let line = text.lines().find(|line| line.starts_with(name) && line.contains("upstream=\"up\""))?;
-    line.rsplit(' ').next()?.parse().ok()
-}
-
 #[test]
 fn a_session_has_a_process_of_its_own() {
     let child = Child::new(&[]);
@@ -77,11 +70,11 @@ fn a_session_has_a_process_of_its_own() {
     assert_eq!(names.iter().filter(|name| **name == "blackbox").count(), 2, "{names:?}");
 
     // Its end is the session's.
-    let before = metric(&daemon, "trunkline_children{").expect("a gauge");
+    let before = daemon.find_metric_of_up("trunkline_children").expect("a gauge");
     daemon.send(&in_session(&one, legacy("1", "x", "{}")).method("DELETE").body(""));
     child.wait_for("end of input", 2);
     eventually("the process is counted no more", || {
-        (metric(&daemon, "trunkline_children{")? < before).then_some(())
+        (daemon.find_metric_of_up("trunkline_children")? < before).then_some(())
     });
     assert_eq!(echo(&daemon, &two, "goes on"), "goes on");
 }
@@ -265,7 +258,7 @@ fn a_change_that_the_gateways_own_process_tells_reaches_clients() {
         stream.write(&in_session(&open(&daemon), get).bytes());
         assert_eq!(stream.head().status, 200, "{isolation}");
         let listens = r#"trunkline_upstream_subscription_streams{upstream="up"}"#;
-        eventually("the stream stands", || (metric(&daemon, listens) == Some(1)).then_some(()));
+        daemon.wait_metric(listens, 1);
         daemon.send(&in_session(&open(&daemon), legacy("1", "tools/list", "{}"))).assert_ok();
         let heard = data(&stream.event().expect("an event"));
         assert_eq!(heard["method"], "notifications/tools/list_changed", "{isolation}");
@@ -366,7 +359,7 @@ fn garbage_is_skipped_and_counted() {
     assert_eq!(said(&daemon.send(&in_session(&session, tool("1", "garbage", "{}")))), "clean");
     daemon.wait_for_log(0, "garbage", |line| line.contains("no message") && line.contains("starting up"));
     eventually("garbage is counted", || {
-        (metric(&daemon, "trunkline_child_invalid_lines_total") == Some(5)).then_some(())
+        (daemon.find_metric_of_up("trunkline_child_invalid_lines_total") == Some(5)).then_some(())
     });
 }
 
@@ -487,7 +480,7 @@ fn death_in_a_call_is_told_and_the_next_call_works() {
         assert_ne!(pid(&daemon, &one), first, "a new process, in the same session");
         assert_eq!(pid(&daemon, &two), other, "the other goes on");
         daemon.wait_for_log(0, "the end", |line| line.contains("a child process ended unasked"));
-        assert_eq!(metric(&daemon, "trunkline_child_crashes_total"), Some(1));
+        assert_eq!(daemon.find_metric_of_up("trunkline_child_crashes_total"), Some(1));
     }
 }
 
@@ -509,7 +502,7 @@ fn a_process_that_does_not_start_is_not_started_all_the_time() {
         assert!(refused.json()["error"]["data"]["retryAfterMs"].as_u64() >= Some(1000), "{}", refused.text());
         assert!(refused.text().contains("does not start"), "{}", refused.text());
         daemon.wait_for_log(0, "the loop", |line| line.contains("end before they answer"));
-        assert_eq!(metric(&daemon, "trunkline_child_crash_loop"), Some(1));
+        assert_eq!(daemon.find_metric_of_up("trunkline_child_crash_loop"), Some(1));
         // However often it is asked for, it is started only now and then.
         let (starts, since) = (child.pids().len(), Instant::now());
         for _ in 0..50 {
@@ -596,7 +589,7 @@ fn no_process_is_started_for_a_gateway_that_is_about_to_end() {
     stream.write(&in_session(&session, get).bytes());
     assert_eq!(stream.head().status, 200);
     let listens = r#"trunkline_upstream_subscription_streams{upstream="up"}"#;
-    eventually("the stream stands", || (metric(&daemon, listens) == Some(1)).then_some(()));
+    daemon.wait_metric(listens, 1);
     let running = child.pids();
     daemon.terminate();
     assert!(daemon.wait_exit().success());
@@ -646,7 +639,7 @@ fn an_idle_process_makes_room_for_another() {
         let daemon = Daemon::start(&legacy_child(&child, lines).limits(limits));
         // What it is asked at first is over.
         child.wait_for("end of input", 1);
-        eventually("nothing runs", || (metric(&daemon, "trunkline_children{")? == 0).then_some(()));
+        eventually("nothing runs", || (daemon.find_metric_of_up("trunkline_children")? == 0).then_some(()));
         let sessions = [(); 3].map(|()| open(&daemon));
         // Each waits for room until another has been idle long enough, and goes on whenever it is used.
         for round in 0..2 {
@@ -661,8 +654,8 @@ fn an_idle_process_makes_room_for_another() {
                 });
             }
         }
-        assert!(metric(&daemon, "trunkline_child_evictions_total").expect("a counter") >= 4);
-        assert!(metric(&daemon, "trunkline_children{").expect("a gauge") <= 2);
+        assert!(daemon.find_metric_of_up("trunkline_child_evictions_total").expect("a counter") >= 4);
+        assert!(daemon.find_metric_of_up("trunkline_children").expect("a gauge") <= 2);
     }
 }
 
@@ -671,7 +664,7 @@ fn a_process_that_is_needed_makes_no_room() {
     let child = Child::new(&[]);
     let daemon = Daemon::start(&legacy_child(&child, "children_max = 2"));
     child.wait_for("end of input", 1);
-    eventually("nothing runs", || (metric(&daemon, "trunkline_children{")? == 0).then_some(()));
+    eventually("nothing runs", || (daemon.find_metric_of_up("trunkline_children")? == 0).then_some(()));
     let [calling, listening, third] = [(); 3].map(|()| open(&daemon));
     let heard_by = pid(&daemon, &listening);
     let mut hanging = daemon.connect();
@@ -689,7 +682,7 @@ fn a_process_that_is_needed_makes_no_room() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(pid(&daemon, &listening), heard_by);
-    assert_eq!(metric(&daemon, "trunkline_child_evictions_total"), Some(0));
+    assert_eq!(daemon.find_metric_of_up("trunkline_child_evictions_total"), Some(0));
     // Once its client has left, it is idle.
     drop(stream);
     eventually("there is room", || {
@@ -764,7 +757,9 @@ fn standard_error_is_logged() {
     let line = daemon.wait_for_log(0, "its words", |line| line.contains("words"));
     assert!(line.contains("upstream=\"up\"") && !line.contains('\u{1b}'), "{line}");
     eventually("most lines are left out", || {
-        metric(&daemon, "trunkline_child_stderr_lines_dropped_total").filter(|dropped| *dropped > 100)
+        daemon
+            .find_metric_of_up("trunkline_child_stderr_lines_dropped_total")
+            .filter(|dropped| *dropped > 100)
     });
     assert!(daemon.log().iter().filter(|line| line.contains("words")).count() < 60);
 }
