@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::server::ConversationArgs;
-use super::{EXIT_COMMAND_LINE, Failure};
+use super::{CommandFailure, EXIT_COMMAND_LINE};
 use protocol::level::Level;
 use protocol::text::shown;
 use tools::call::{self, Call, CallOptions};
@@ -73,8 +73,8 @@ struct CallWords<'a> {
     command: &'a [String],
 }
 
-pub(super) fn call(options: &CallArgs) -> Result<ExitCode, Failure> {
-    let wrong = Failure::with(EXIT_COMMAND_LINE);
+pub(super) fn call(options: &CallArgs) -> Result<ExitCode, CommandFailure> {
+    let wrong = CommandFailure::with(EXIT_COMMAND_LINE);
     let CallWords { url, tool, words, command } =
         call_words(options, std::env::args_os().rev().position(|word| word == "--")).map_err(&wrong)?;
     let (target, address) = options.how.target(url, command, options.log_level).map_err(wrong)?;

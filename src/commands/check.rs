@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::permissions::PermissionArgs;
-use super::{EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT, Failure};
+use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
 use config::{self, Config};
 use gateway::Findings;
 use protocol::text::{shown, shown_lines};
@@ -17,7 +17,7 @@ use tools::terminal::put;
 
 /// What is looked at beside the text.
 #[derive(Debug, Args)]
-pub(super) struct Scope {
+pub(super) struct CheckArgs {
     /// Check the text alone: open no certificate, key, secret or other file that it names
     #[arg(long)]
     no_files: bool,
@@ -25,10 +25,14 @@ pub(super) struct Scope {
 
 /// Reads and checks `path` and the files that it names as `run` would, without opening a socket.
 /// Where somebody's permissions are asked for, they are shown instead of what is valid, and no file is opened.
-pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> Result<ExitCode, Failure> {
+pub(super) fn check(
+    path: &Path,
+    scope: &CheckArgs,
+    asked: &PermissionArgs,
+) -> Result<ExitCode, CommandFailure> {
     let text = gateway::read(path)
         .with_context(|| format!("cannot read {}", path.display()))
-        .map_err(Failure::with(EXIT_CONFIGURATION))?;
+        .map_err(CommandFailure::with(EXIT_CONFIGURATION))?;
     let name = shown(&path.display().to_string());
     let mut config = match config::parse(&text) {
         Ok(config) => config,
@@ -42,7 +46,7 @@ pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> Resul
         terminal::say_text(warning.render(&name, &text));
     }
     if !asked.is_nothing() {
-        return asked.answer(&config).map_err(Failure::with(EXIT_COMMAND_LINE));
+        return asked.answer(&config).map_err(CommandFailure::with(EXIT_COMMAND_LINE));
     }
     if !scope.no_files && !can_use_files(&config, &name)? {
         return Ok(ExitCode::from(EXIT_INPUT));
@@ -56,7 +60,7 @@ pub(super) fn check(path: &Path, scope: &Scope, asked: &PermissionArgs) -> Resul
 }
 
 /// Opens what the configuration names, and says what is wrong with it.
-fn can_use_files(config: &Config, name: &str) -> Result<bool, Failure> {
+fn can_use_files(config: &Config, name: &str) -> Result<bool, CommandFailure> {
     let findings = Findings::of(config)?;
     for warning in &findings.warnings {
         terminal::say(format_args!("warning: {}", shown_lines(warning)));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::server::ServerArgs;
-use super::{EXIT_COMMAND_LINE, Failure};
+use super::{CommandFailure, EXIT_COMMAND_LINE};
 use tools::connect::{self, ConnectSettings};
 
 #[derive(Debug, Args)]
@@ -26,8 +26,8 @@ pub(super) struct ConnectArgs {
     how: ServerArgs,
 }
 
-pub(super) fn connect(options: &ConnectArgs) -> Result<ExitCode, Failure> {
-    let address = options.how.address(&options.url).map_err(Failure::with(EXIT_COMMAND_LINE))?;
+pub(super) fn connect(options: &ConnectArgs) -> Result<ExitCode, CommandFailure> {
+    let address = options.how.address(&options.url).map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
     connect::run(&ConnectSettings { address, timeout: options.how.timeout() })?;
     Ok(ExitCode::SUCCESS)
 }

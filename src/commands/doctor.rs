@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::server::{ServerArgs, server};
-use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE, Failure};
+use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use client::server::Server;
 use tools::doctor::{self, InspectSettings, Report, Rule, Severity};
 use tools::terminal;
@@ -78,14 +78,14 @@ enum FailOn {
     Never,
 }
 
-pub(super) fn doctor(options: &DoctorArgs) -> Result<ExitCode, Failure> {
-    let server = inspected(options).map_err(Failure::with(EXIT_COMMAND_LINE))?;
+pub(super) fn doctor(options: &DoctorArgs) -> Result<ExitCode, CommandFailure> {
+    let server = inspected(options).map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
     let settings = InspectSettings {
         timeout: options.how.timeout(),
         call: options.call.clone().map(|tool| (tool, options.arguments.clone(), options.calls)),
     };
     let report = doctor::inspect(&server, &called(options), &settings, &options.ignore)
-        .map_err(Failure::with(EXIT_UNREACHABLE))?;
+        .map_err(CommandFailure::with(EXIT_UNREACHABLE))?;
     let Some(report) = report else { return Ok(ExitCode::from(EXIT_UNREACHABLE)) };
     print(options, &report);
     Ok(code(options, &report))

@@ -62,7 +62,7 @@ enum Command {
         #[command(flatten)]
         file: ConfigFile,
         #[command(flatten)]
-        scope: check::Scope,
+        scope: check::CheckArgs,
         #[command(flatten)]
         asked: permissions::PermissionArgs,
     },
@@ -126,13 +126,13 @@ struct ConfigFile {
 }
 
 pub(crate) fn main(arguments: Arguments) -> ExitCode {
-    let code = done(arguments.command).unwrap_or_else(Failure::end);
+    let code = done(arguments.command).unwrap_or_else(CommandFailure::end);
     let Some(error) = terminal::lost() else { return code };
     say(&anyhow::anyhow!("cannot write to standard output: {error}"));
     ExitCode::FAILURE
 }
 
-fn done(command: Command) -> Result<ExitCode, Failure> {
+fn done(command: Command) -> Result<ExitCode, CommandFailure> {
     match command {
         Command::Run(file) => return Ok(run::run(&file.config)),
         Command::Check { file, scope, asked } => return check::check(&file.config, &scope, &asked),
@@ -157,12 +157,12 @@ fn done(command: Command) -> Result<ExitCode, Failure> {
 }
 
 /// Why a command failed, and its exit code unless the configuration is to blame.
-struct Failure {
+struct CommandFailure {
     code: u8,
     error: anyhow::Error,
 }
 
-impl Failure {
+impl CommandFailure {
     /// What makes a failure with this code of an error.
     fn with<E: Into<anyhow::Error>>(code: u8) -> impl Fn(E) -> Self {
         move |error| Self { code, error: error.into() }
@@ -174,7 +174,7 @@ impl Failure {
     }
 }
 
-impl<E: Into<anyhow::Error>> From<E> for Failure {
+impl<E: Into<anyhow::Error>> From<E> for CommandFailure {
     fn from(error: E) -> Self {
         Self { code: EXIT_FAILED, error: error.into() }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clap::Args;
 
 use super::admin::AdminArgs;
-use super::{EXIT_COMMAND_LINE, EXIT_UNREACHABLE, Failure};
+use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use protocol::text::shown_json;
 use status::Status;
 use tools::admin_client::client::{AdminClient, AdminError};
@@ -38,8 +38,8 @@ pub(super) struct StatusArgs {
     all: bool,
 }
 
-pub(super) fn status(options: &StatusArgs) -> Result<ExitCode, Failure> {
-    let admin = options.place.client().map_err(Failure::with(EXIT_COMMAND_LINE))?;
+pub(super) fn status(options: &StatusArgs) -> Result<ExitCode, CommandFailure> {
+    let admin = options.place.client().map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
     let answer = ask(&admin).and_then(|text| {
         status::parse(&text).ok_or(AdminError::Nonsense).map(|status: Status| (text, status))
     });
@@ -64,7 +64,7 @@ pub(super) fn status(options: &StatusArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The failure for a gateway that cannot be asked.
-pub(super) fn unreachable(admin: &AdminClient, fault: &AdminError) -> Failure {
+pub(super) fn unreachable(admin: &AdminClient, fault: &AdminError) -> CommandFailure {
     let place = admin.place();
     let advice = match fault {
         AdminError::Unreachable(_) => {
@@ -73,7 +73,7 @@ pub(super) fn unreachable(admin: &AdminClient, fault: &AdminError) -> Failure {
         _ => "",
     };
     let error = anyhow::anyhow!("no answer from the gateway at {place}: {fault}{advice}");
-    Failure { code: EXIT_UNREACHABLE, error }
+    CommandFailure { code: EXIT_UNREACHABLE, error }
 }
 
 /// Seconds since 1970.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::server::ConversationArgs;
-use super::{EXIT_COMMAND_LINE, Failure};
+use super::{CommandFailure, EXIT_COMMAND_LINE};
 use tools::call;
 
 #[derive(Debug, Args)]
@@ -39,13 +39,13 @@ pub(super) struct ToolsArgs {
     command: Vec<String>,
 }
 
-pub(super) fn tools(options: &ToolsArgs) -> Result<ExitCode, Failure> {
+pub(super) fn tools(options: &ToolsArgs) -> Result<ExitCode, CommandFailure> {
     let (url, name) = match (&options.server, &options.name) {
         // A program takes the place of the URL: what stands first is the tool.
         (name, None) if !options.command.is_empty() => (None, name.as_deref()),
         (url, name) => (url.as_deref(), name.as_deref()),
     };
     let (target, address) =
-        options.how.target(url, &options.command, None).map_err(Failure::with(EXIT_COMMAND_LINE))?;
+        options.how.target(url, &options.command, None).map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
     Ok(call::list(target, &address, name, options.json))
 }

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::admin::AdminArgs;
 use super::status::unreachable;
-use super::{EXIT_COMMAND_LINE, Failure};
+use super::{CommandFailure, EXIT_COMMAND_LINE};
 use tools::top::{self, Error, TopSettings};
 
 #[derive(Debug, Args)]
@@ -34,8 +34,8 @@ pub(super) struct TopArgs {
 }
 
 /// Shows it until it is told to end.
-pub(super) fn top(options: &TopArgs) -> Result<ExitCode, Failure> {
-    let admin = options.place.client().map_err(Failure::with(EXIT_COMMAND_LINE))?;
+pub(super) fn top(options: &TopArgs) -> Result<ExitCode, CommandFailure> {
+    let admin = options.place.client().map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
     if !is_screen() {
         let why = "`trunkline top` needs a terminal to draw on; `trunkline status` prints the same once";
         return Err(anyhow::anyhow!(why).into());

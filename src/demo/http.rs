@@ -17,7 +17,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 
-use super::legacy::{SESSIONS_MAX, Sessions};
+use super::legacy::{LegacySessions, SESSIONS_MAX};
 use super::methods::{Reply, Server};
 use super::{legacy, message, modern, rpc};
 
@@ -28,21 +28,21 @@ const BODY_BYTES_MAX: usize = 1024 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a reply's bytes are made of.
-pub(super) type ReplyBody = UnsyncBoxBody<Bytes, Infallible>;
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What is served at [`PATH`]: one server, and the sessions of its legacy clients.
 pub(super) struct Endpoint {
     server: Server,
-    sessions: Sessions,
+    sessions: LegacySessions,
 }
 
 impl Endpoint {
     pub(super) fn new(server: Server) -> Self {
-        Self { server, sessions: Sessions::new(SESSIONS_MAX) }
+        Self { server, sessions: LegacySessions::new(SESSIONS_MAX) }
     }
 
     /// Answers one HTTP request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<ReplyBody> {
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         if let Err(status) = check_head(&request) {
             return refused(status, request.headers());
         }
@@ -69,7 +69,7 @@ impl Endpoint {
     }
 }
 
-fn replied(id: Option<&Value>, reply: Reply) -> Response<ReplyBody> {
+fn replied(id: Option<&Value>, reply: Reply) -> Response<ResponseBody> {
     let result_of = |result| rpc::result_message(id, &result);
     match reply {
         Reply::Accepted => empty(StatusCode::ACCEPTED),
@@ -163,14 +163,14 @@ async fn collect(body: Incoming) -> Result<Bytes, StatusCode> {
     }
 }
 
-fn json(status: StatusCode, message: &Value) -> Response<ReplyBody> {
+fn json(status: StatusCode, message: &Value) -> Response<ResponseBody> {
     let mut response = Response::new(Full::new(Bytes::from(message.to_string())).boxed_unsync());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<ReplyBody> {
+fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<ResponseBody> {
     let frames = events.map(|event| Ok(Frame::data(event)));
     let mut response = Response::new(UnsyncBoxBody::new(StreamBody::new(frames)));
     let headers = response.headers_mut();
@@ -181,7 +181,7 @@ fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<ReplyB
 }
 
 /// A refusal that is not about a JSON-RPC message.
-fn refused(status: StatusCode, headers: &HeaderMap) -> Response<ReplyBody> {
+fn refused(status: StatusCode, headers: &HeaderMap) -> Response<ResponseBody> {
     let mut response = empty(status);
     if status == StatusCode::METHOD_NOT_ALLOWED {
         let allowed = if legacy::is_spoken(headers, None) { "POST, DELETE" } else { "POST" };
@@ -190,7 +190,7 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Response<ReplyBody> {
     response
 }
 
-fn empty(status: StatusCode) -> Response<ReplyBody> {
+fn empty(status: StatusCode) -> Response<ResponseBody> {
     let mut response = Response::new(Empty::new().boxed_unsync());
     *response.status_mut() = status;
     response

@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 
 use super::headers;
 use super::keyed_table::KeyedTable;
-use super::message::{Kind, Message};
-use super::methods::{Outcome, Reply, Server};
+use super::message::{Message, RpcKind};
+use super::methods::{Reply, Server, ToolOutcome};
 use super::request::{META_CAPABILITIES, Request};
 use super::rpc::RpcError;
 
 /// The open sessions of one server: by their ids, the revisions that they speak.
-pub(super) type Sessions = KeyedTable<&'static str>;
+pub(super) type LegacySessions = KeyedTable<&'static str>;
 
 /// The client of a session that gave way is told that it is gone.
 pub(super) const SESSIONS_MAX: usize = 256;
@@ -55,7 +55,7 @@ pub(super) fn is_spoken(headers: &HeaderMap, version_in_body: Option<&str>) -> b
 }
 
 /// Ends the session that `headers` name.
-pub(super) fn end_session(headers: &HeaderMap, sessions: &Sessions) -> StatusCode {
+pub(super) fn end_session(headers: &HeaderMap, sessions: &LegacySessions) -> StatusCode {
     match headers::single(headers, SESSION_ID) {
         Ok(Some(id)) if sessions.remove(id).is_some() => StatusCode::NO_CONTENT,
         Ok(Some(_)) => StatusCode::NOT_FOUND,
@@ -63,16 +63,20 @@ pub(super) fn end_session(headers: &HeaderMap, sessions: &Sessions) -> StatusCod
     }
 }
 
-pub(super) fn answer(message: Message, server: &Server, sessions: &Sessions) -> Result<Reply, RpcError> {
+pub(super) fn answer(
+    message: Message,
+    server: &Server,
+    sessions: &LegacySessions,
+) -> Result<Reply, RpcError> {
     if message.version_in_meta().is_some() {
         let mismatch = "MCP-Protocol-Version is of another era than the version in params._meta";
         return Err(RpcError::header_mismatch(mismatch));
     }
     let revision = match &message.kind {
-        Kind::Request { method, .. } if method == "initialize" => NEWEST,
+        RpcKind::Request { method, .. } if method == "initialize" => NEWEST,
         _ => session_revision(&message.headers, sessions)?,
     };
-    let Kind::Request { id, method } = message.kind else { return Ok(Reply::Accepted) };
+    let RpcKind::Request { id, method } = message.kind else { return Ok(Reply::Accepted) };
 
     let mut params = message.params;
     if let Some(Value::Object(meta)) = params.get_mut("_meta") {
@@ -89,7 +93,7 @@ pub(super) fn answer(message: Message, server: &Server, sessions: &Sessions) -> 
     Ok(plain_reply(reply.or_else(|error| excuse(&request.method, error))?, revision))
 }
 
-fn session_revision(headers: &HeaderMap, sessions: &Sessions) -> Result<&'static str, RpcError> {
+fn session_revision(headers: &HeaderMap, sessions: &LegacySessions) -> Result<&'static str, RpcError> {
     let bad = |message: &str| RpcError::invalid_request(message);
     let Ok(id) = headers::single(headers, SESSION_ID) else {
         return Err(bad("Mcp-Session-Id is sent twice or has invalid characters"));
@@ -100,7 +104,7 @@ fn session_revision(headers: &HeaderMap, sessions: &Sessions) -> Result<&'static
     sessions.get(id).ok_or_else(gone)
 }
 
-fn initialize(request: &Request, server: &Server, sessions: &Sessions) -> Result<Reply, RpcError> {
+fn initialize(request: &Request, server: &Server, sessions: &LegacySessions) -> Result<Reply, RpcError> {
     let asked = request.text("protocolVersion")?;
     for name in ["capabilities", "clientInfo"] {
         if !request.params.get(name).is_some_and(Value::is_object) {
@@ -133,7 +137,7 @@ fn excuse(method: &str, error: RpcError) -> Result<Reply, RpcError> {
     match error.code {
         -32021 => {
             let why = "This tool asks the user, for which it needs a client of protocol revision 2026-07-28.";
-            Ok(Reply::Result(Outcome::failed(why).result))
+            Ok(Reply::Result(ToolOutcome::failed(why).result))
         }
         -32602 if is_unknown_resource => Err(RpcError { code: -32002, status: StatusCode::OK, ..error }),
         _ => Err(RpcError { status: StatusCode::OK, ..error }),

@@ -49,7 +49,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::http::Endpoint;
-use self::methods::{Content, Server};
+use self::methods::{Server, ServerContent};
 
 const CONNECTIONS_MAX: usize = 512;
 const HEADER_BYTES_MAX: usize = 64 * 1024;
@@ -92,7 +92,7 @@ impl DemoServer {
 
     /// Serves until `stop`; then subscriptions end with their result and open exchanges have a second to finish.
     pub async fn serve(self, stop: CancellationToken) {
-        let content: Box<dyn Content> = match self.kind {
+        let content: Box<dyn ServerContent> = match self.kind {
             Kind::Weather => Box::new(weather::Weather),
             Kind::Notes => Box::new(notes::Notes::new()),
         };

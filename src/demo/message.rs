@@ -13,12 +13,12 @@ pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 pub(super) struct Message {
     pub(super) headers: HeaderMap,
-    pub(super) kind: Kind,
+    pub(super) kind: RpcKind,
     /// Empty in requests without any.
     pub(super) params: Map<String, Value>,
 }
 
-pub(super) enum Kind {
+pub(super) enum RpcKind {
     /// `id` is a string or an integer.
     Request {
         id: Value,
@@ -57,9 +57,11 @@ fn envelope(
     }
     let is_response = message.contains_key("result") || message.contains_key("error");
     let kind = match (message.remove("method"), id) {
-        (None, _) if is_response => Kind::Response,
-        (Some(Value::String(_)), None) => Kind::Notification,
-        (Some(Value::String(method)), Some(id)) if is_string_or_integer(&id) => Kind::Request { id, method },
+        (None, _) if is_response => RpcKind::Response,
+        (Some(Value::String(_)), None) => RpcKind::Notification,
+        (Some(Value::String(method)), Some(id)) if is_string_or_integer(&id) => {
+            RpcKind::Request { id, method }
+        }
         (Some(Value::String(_)), Some(_)) => {
             return Err(RpcError::invalid_request("id must be a string or an integer"));
         }

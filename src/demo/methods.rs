@@ -38,7 +38,7 @@ pub(super) struct Profile {
 }
 
 /// What a server offers.
-pub(super) trait Content: Send + Sync {
+pub(super) trait ServerContent: Send + Sync {
     fn profile(&self) -> Profile;
     fn resources(&self) -> Vec<Value>;
     /// Runs the tool `name`; it is one of the profile and `arguments` fit its input schema.
@@ -47,7 +47,7 @@ pub(super) trait Content: Send + Sync {
         name: &str,
         arguments: &Map<String, Value>,
         request: &Request,
-    ) -> Result<Outcome, RpcError>;
+    ) -> Result<ToolOutcome, RpcError>;
     /// The contents of a resource, or `None` where there is none.
     fn read_resource(&self, uri: &str) -> Option<Value>;
     /// The contents of the messages of the prompt `name`; it is one of the profile and the required arguments are there.
@@ -66,7 +66,7 @@ pub(super) struct Caching {
 
 /// What a tool call led to.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct ToolOutcome {
     /// The result, `resultType` left out when it is complete.
     pub(super) result: Value,
     /// What there is to say on the way, for clients that asked for progress.
@@ -74,7 +74,7 @@ pub(super) struct Outcome {
     pub(super) change: Option<ResourceSet>,
 }
 
-impl Outcome {
+impl ToolOutcome {
     /// A result for the model: `text`, and the same as data.
     pub(super) fn structured(text: &str, data: &Value) -> Self {
         let result = json!({ "content": [{ "type": "text", "text": text }], "structuredContent": data });
@@ -118,14 +118,14 @@ pub(super) enum Reply {
 
 pub(super) struct Server {
     profile: Profile,
-    content: Box<dyn Content>,
+    content: Box<dyn ServerContent>,
     changes: broadcast::Sender<ResourceSet>,
     /// Ends subscriptions.
     stop: CancellationToken,
 }
 
 impl Server {
-    pub(super) fn new(content: Box<dyn Content>, stop: CancellationToken) -> Self {
+    pub(super) fn new(content: Box<dyn ServerContent>, stop: CancellationToken) -> Self {
         Self { profile: content.profile(), content, changes: broadcast::Sender::new(CHANGES_MAX), stop }
     }
 

@@ -6,16 +6,16 @@
 use serde_json::Value;
 
 use super::headers;
-use super::message::{Kind, META_VERSION, Message};
+use super::message::{META_VERSION, Message, RpcKind};
 use super::methods::{Reply, Server};
 use super::request::{META_CAPABILITIES, Request};
 use super::rpc::{PROTOCOL_VERSION, RpcError};
 
 pub(super) fn answer(message: Message, server: &Server) -> Result<Reply, RpcError> {
     let (id, method) = match &message.kind {
-        Kind::Request { id, method } => (id.clone(), method.clone()),
-        Kind::Notification => return Ok(Reply::Accepted),
-        Kind::Response => {
+        RpcKind::Request { id, method } => (id.clone(), method.clone()),
+        RpcKind::Notification => return Ok(Reply::Accepted),
+        RpcKind::Response => {
             return Err(RpcError::invalid_request("Only requests and notifications may be sent"));
         }
     };

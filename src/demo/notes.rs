@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::confirmation::{self, Confirmations};
 use super::listen::ResourceSet;
-use super::methods::{Caching, Content, Outcome, Profile};
+use super::methods::{Caching, Profile, ServerContent, ToolOutcome};
 use super::notebook::{NOTES_MAX, Note, Notebook};
 use super::request::{Request, text};
 use super::rpc::RpcError;
@@ -37,15 +37,17 @@ impl Notes {
         Self { notebook: Mutex::new(notebook), confirmations: Confirmations::new() }
     }
 
-    fn add(&self, arguments: &Map<String, Value>) -> Outcome {
+    fn add(&self, arguments: &Map<String, Value>) -> ToolOutcome {
         let Some(note) = self.notebook.lock().add(text(arguments, "title"), text(arguments, "text")) else {
-            return Outcome::failed(format!("The notebook is full ({NOTES_MAX} notes). Delete one first."));
+            return ToolOutcome::failed(format!(
+                "The notebook is full ({NOTES_MAX} notes). Delete one first."
+            ));
         };
-        let outcome = Outcome::structured(&format!("Added note {}.", note.number), &json!(note));
-        Outcome { change: Some(changed(note.number)), ..outcome.linked(note_resource(&note)) }
+        let outcome = ToolOutcome::structured(&format!("Added note {}.", note.number), &json!(note));
+        ToolOutcome { change: Some(changed(note.number)), ..outcome.linked(note_resource(&note)) }
     }
 
-    fn search(&self, arguments: &Map<String, Value>) -> Outcome {
+    fn search(&self, arguments: &Map<String, Value>) -> ToolOutcome {
         let notebook = self.notebook.lock();
         let found: Vec<&Note> = notebook.search(text(arguments, "words")).collect();
         let shown: Vec<&Note> = found.iter().copied().take(FOUND_MAX).collect();
@@ -53,31 +55,33 @@ impl Notes {
         for note in &shown {
             let _ = write!(lines, "\n{}: {}", note.number, note.title);
         }
-        Outcome::structured(&lines, &json!({ "total": found.len(), "notes": shown }))
+        ToolOutcome::structured(&lines, &json!({ "total": found.len(), "notes": shown }))
     }
 
-    fn delete(&self, arguments: &Map<String, Value>, request: &Request) -> Result<Outcome, RpcError> {
+    fn delete(&self, arguments: &Map<String, Value>, request: &Request) -> Result<ToolOutcome, RpcError> {
         confirmation::require_forms(request)?;
         let number = arguments.get("number").and_then(Value::as_u64).unwrap_or_default();
         let confirmed = self.confirmations.answer(request, number)?;
         let mut notebook = self.notebook.lock();
         let Some(note) = notebook.get(number) else {
-            return Ok(Outcome::failed(format!("There is no note {number}.")));
+            return Ok(ToolOutcome::failed(format!("There is no note {number}.")));
         };
         Ok(match confirmed {
-            None => Outcome { result: self.confirmations.ask(note)?, ..Outcome::default() },
-            Some(false) => Outcome::structured(&format!("Kept note {number}."), &json!({ "deleted": false })),
+            None => ToolOutcome { result: self.confirmations.ask(note)?, ..ToolOutcome::default() },
+            Some(false) => {
+                ToolOutcome::structured(&format!("Kept note {number}."), &json!({ "deleted": false }))
+            }
             Some(true) => {
                 notebook.delete(number);
                 let outcome =
-                    Outcome::structured(&format!("Deleted note {number}."), &json!({ "deleted": true }));
-                Outcome { change: Some(changed(number)), ..outcome }
+                    ToolOutcome::structured(&format!("Deleted note {number}."), &json!({ "deleted": true }));
+                ToolOutcome { change: Some(changed(number)), ..outcome }
             }
         })
     }
 }
 
-impl Content for Notes {
+impl ServerContent for Notes {
     fn profile(&self) -> Profile {
         Profile {
             name: "trunkline-demo-notes",
@@ -125,7 +129,7 @@ impl Content for Notes {
         name: &str,
         arguments: &Map<String, Value>,
         request: &Request,
-    ) -> Result<Outcome, RpcError> {
+    ) -> Result<ToolOutcome, RpcError> {
         match name {
             "add_note" => Ok(self.add(arguments)),
             "search_notes" => Ok(self.search(arguments)),

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::cities::{CITIES, City, DAYS_MAX, Day};
-use super::methods::{Caching, Content, Outcome, Profile};
+use super::methods::{Caching, Profile, ServerContent, ToolOutcome};
 use super::request::{Request, text};
 use super::rpc::RpcError;
 use super::schema;
@@ -21,7 +21,7 @@ const DEFAULT_DAYS: i32 = 3;
 
 pub(super) struct Weather;
 
-impl Content for Weather {
+impl ServerContent for Weather {
     fn profile(&self) -> Profile {
         Profile {
             name: "trunkline-demo-weather",
@@ -65,7 +65,7 @@ impl Content for Weather {
         name: &str,
         arguments: &Map<String, Value>,
         _: &Request,
-    ) -> Result<Outcome, RpcError> {
+    ) -> Result<ToolOutcome, RpcError> {
         Ok(match name {
             "forecast" => forecast(arguments),
             _ => compare(arguments),
@@ -148,12 +148,12 @@ fn forecast_tool() -> Value {
     })
 }
 
-fn forecast(arguments: &Map<String, Value>) -> Outcome {
+fn forecast(arguments: &Map<String, Value>) -> ToolOutcome {
     let asked = text(arguments, "city");
     let days = arguments.get("days").and_then(Value::as_i64).and_then(|days| i32::try_from(days).ok());
     let Some(city) = City::find(asked) else { return unknown_city(asked) };
     let days = days.unwrap_or(DEFAULT_DAYS);
-    Outcome::structured(&describe(city, days), &forecast_data(city, days)).linked(json!({
+    ToolOutcome::structured(&describe(city, days), &forecast_data(city, days)).linked(json!({
         "uri": format!("{CITY_URI_PREFIX}{}", city.slug),
         "name": city.slug,
         "title": format!("Weather of {}", city.name),
@@ -191,7 +191,7 @@ fn compare_tool() -> Value {
     })
 }
 
-fn compare(arguments: &Map<String, Value>) -> Outcome {
+fn compare(arguments: &Map<String, Value>) -> ToolOutcome {
     let mut cities: Vec<&City> = Vec::new();
     for asked in arguments.get("cities").and_then(Value::as_array).into_iter().flatten() {
         let asked = asked.as_str().unwrap_or_default();
@@ -210,7 +210,7 @@ fn compare(arguments: &Map<String, Value>) -> Outcome {
     }
     let data = json!({ "warmest": warmest, "driest": driest, "cities": means });
     let steps = cities.iter().map(|city| format!("Looked at {}", city.name)).collect();
-    Outcome { steps, ..Outcome::structured(&format!("Warmest: {warmest}. Driest: {driest}."), &data) }
+    ToolOutcome { steps, ..ToolOutcome::structured(&format!("Warmest: {warmest}. Driest: {driest}."), &data) }
 }
 
 fn mean_high(city: &City) -> f64 {
@@ -243,7 +243,7 @@ fn describe(city: &City, days: i32) -> String {
     text
 }
 
-fn unknown_city(name: &str) -> Outcome {
+fn unknown_city(name: &str) -> ToolOutcome {
     let known: Vec<&str> = CITIES.iter().map(|city| city.name).collect();
-    Outcome::failed(format!("There is no forecast for {name}. Cities with one: {}.", known.join(", ")))
+    ToolOutcome::failed(format!("There is no forecast for {name}. Cities with one: {}.", known.join(", ")))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::page::Page;
+use super::page::ManualPage;
 
 const MINIMAL: &str = include_str!("../../../config/minimal.toml");
 const TEAM: &str = include_str!("../../../config/team.toml");
@@ -29,8 +29,8 @@ const TYPES: [(&str, &str); 4] = [
 ];
 
 pub(super) fn page(schema: &Value) -> String {
-    let reference = Reference { definitions: &schema["$defs"] };
-    let mut page = Page::new("TRUNKLINE.TOML", "5");
+    let reference = SchemaReference { definitions: &schema["$defs"] };
+    let mut page = ManualPage::new("TRUNKLINE.TOML", "5");
     page.name("trunkline.toml", "configuration of trunkline");
     page.section("SYNOPSIS");
     page.paragraph("`/etc/trunkline/trunkline.toml`");
@@ -57,11 +57,11 @@ pub(super) fn page(schema: &Value) -> String {
     page.finish()
 }
 
-struct Reference<'a> {
+struct SchemaReference<'a> {
     definitions: &'a Value,
 }
 
-impl<'a> Reference<'a> {
+impl<'a> SchemaReference<'a> {
     /// All tables below `table`, each before those in it, with their headings.
     fn sections(&self, table: &'a Value, path: &str) -> Vec<(String, &'a str, &'a Value)> {
         let mut found = Vec::new();
@@ -76,7 +76,7 @@ impl<'a> Reference<'a> {
     }
 
     /// The keys of `table` that are no sections.
-    fn keys(&self, page: &mut Page, table: &Value) {
+    fn keys(&self, page: &mut ManualPage, table: &Value) {
         for (key, schema) in properties(table).filter(|(_, schema)| self.table(schema).is_none()) {
             let is_required =
                 table["required"].as_array().is_some_and(|keys| keys.iter().any(|one| one == key));
@@ -98,12 +98,12 @@ impl<'a> Reference<'a> {
     }
 
     /// The table that `schema` leads to, if it is one, or several.
-    fn table(&self, schema: &'a Value) -> Option<(&'a Value, Form)> {
+    fn table(&self, schema: &'a Value) -> Option<(&'a Value, TableForm)> {
         let forms = [
-            (&schema["$ref"], Form::One),
-            (&schema["items"]["$ref"], Form::Several),
-            (&schema["additionalProperties"]["$ref"], Form::Named),
-            (&schema["anyOf"][0]["$ref"], Form::OneOrSeveral),
+            (&schema["$ref"], TableForm::One),
+            (&schema["items"]["$ref"], TableForm::Several),
+            (&schema["additionalProperties"]["$ref"], TableForm::Named),
+            (&schema["anyOf"][0]["$ref"], TableForm::OneOrSeveral),
         ];
         let (reference, form) = forms.into_iter().find(|(reference, _)| reference.is_string())?;
         let table = self.definition(reference)?;
@@ -156,14 +156,14 @@ fn type_of(schema: &Value) -> String {
 
 /// How a table is written.
 #[derive(Clone, Copy)]
-enum Form {
+enum TableForm {
     One,
     Several,
     Named,
     OneOrSeveral,
 }
 
-impl Form {
+impl TableForm {
     /// The path of the table `key` of the table at `path`, and its heading.
     fn name(self, path: &str, key: &str) -> (String, String) {
         let dot = if path.is_empty() { "" } else { "." };

@@ -10,9 +10,9 @@ const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 /// How wide the terms of entries are.
 const INDENT: &str = "4";
 
-pub(super) struct Page(String);
+pub(super) struct ManualPage(String);
 
-impl Page {
+impl ManualPage {
     /// A page with its title line.
     pub(super) fn new(name: &str, section: &str) -> Self {
         let mut page = Self(APOSTROPHE.to_owned());
@@ -117,8 +117,8 @@ fn inlines(text: &str) -> Vec<Inline> {
 mod tests {
     use super::*;
 
-    fn written(write: impl FnOnce(&mut Page)) -> String {
-        let mut page = Page::new("name", "1");
+    fn written(write: impl FnOnce(&mut ManualPage)) -> String {
+        let mut page = ManualPage::new("name", "1");
         let before = page.0.len();
         write(&mut page);
         page.finish()[before..].to_owned()

@@ -4,7 +4,7 @@
 use clap::Command;
 use clap_mangen::Man;
 
-use super::page::Page;
+use super::page::ManualPage;
 
 const DESCRIPTION: [&str; 3] = [
     "`trunkline` is a daemon between clients of the Model Context Protocol (MCP) and many tool servers. Clients connect \
@@ -134,7 +134,7 @@ const EXAMPLES: [(&str, &str); 8] = [
 
 pub(super) fn page(mut command: Command) -> String {
     command.build();
-    let mut page = Page::new("TRUNKLINE", "1");
+    let mut page = ManualPage::new("TRUNKLINE", "1");
     page.name("trunkline", "a multiplexing proxy for the Model Context Protocol");
     page.section("SYNOPSIS");
     page.rendered(&of(&command, Man::render_synopsis_section));
@@ -156,7 +156,7 @@ pub(super) fn page(mut command: Command) -> String {
 }
 
 /// All commands that are shown in help, each before those below it.
-fn commands(page: &mut Page, parent: &Command) {
+fn commands(page: &mut ManualPage, parent: &Command) {
     for command in parent.get_subcommands().filter(|command| is_shown(command)) {
         page.subsection(command.get_bin_name().unwrap_or_else(|| command.get_name()));
         page.paragraph(&format!("{}.", command.get_about().map(ToString::to_string).unwrap_or_default()));

@@ -31,7 +31,7 @@ const MARKS: [&str; 6] = ["command", "url", "httpUrl", "serverUrl", "baseUrl", "
 
 /// What a file says of servers.
 #[derive(Debug, Default)]
-pub(super) struct Document {
+pub(super) struct ClientDocument {
     /// Names and members of entries, in the order of the file.
     pub(super) entries: Vec<(String, Map<String, Value>)>,
     /// What the client asks its user for: ids, and what it says.
@@ -43,7 +43,7 @@ pub(super) struct Document {
 }
 
 /// Reads `text`. An error says what is wrong and where, and shows no value.
-pub(super) fn read(text: &str) -> Result<Document, String> {
+pub(super) fn read(text: &str) -> Result<ClientDocument, String> {
     if text.len() > BYTES_MAX {
         return Err(format!("more than {} MiB: this is no client's configuration", BYTES_MAX >> 20));
     }
@@ -51,7 +51,7 @@ pub(super) fn read(text: &str) -> Result<Document, String> {
     let Value::Object(root) = value(text)? else {
         return Err("expected an object with `mcpServers`".to_owned());
     };
-    let mut document = Document { inputs: inputs(&root), ..Document::default() };
+    let mut document = ClientDocument { inputs: inputs(&root), ..ClientDocument::default() };
     let mut is_found = document.take_sections(&root);
     // Claude Code keeps entries of a project with the project.
     for project in root.get("projects").and_then(Value::as_object).into_iter().flat_map(Map::values) {
@@ -111,7 +111,7 @@ fn is_entry(value: &Value) -> bool {
     MARKS.iter().any(|mark| value.get(*mark).is_some())
 }
 
-impl Document {
+impl ClientDocument {
     /// Takes the entries of all sections of `object`; false if it has none.
     fn take_sections(&mut self, object: &Map<String, Value>) -> bool {
         let mut is_found = false;

@@ -7,7 +7,7 @@ use super::remote;
 use super::sensitive::{is_secret_header, login_at, looks_like_secret};
 use super::shell::{self, Part};
 use super::toml_text::{array, key, quoted, string};
-use super::upstream::{VALUE_BYTES_MAX, Writer};
+use super::upstream::{TableWriter, VALUE_BYTES_MAX};
 
 /// Pieces that the arguments of one entry are put together from.
 const PIECES_MAX: usize = 4000;
@@ -15,7 +15,7 @@ const PIECES_MAX: usize = 4000;
 const HEADER_OPTIONS: [&str; 3] = ["--header", "--headers", "-H"];
 const ARGUMENT: &str = "TRUNKLINE_ARGUMENT_";
 
-impl Writer<'_, '_> {
+impl TableWriter<'_, '_> {
     pub(super) fn program(&mut self, entry: &Entry) -> Result<(), String> {
         let words = remote::without_shell(&entry.words);
         if words.len() < entry.words.len() {

@@ -41,7 +41,7 @@ pub(super) fn table(name: &str, entry: &Entry, vault: &mut SecretStore<'_>) -> R
         tools_off: entry.tools_off.clone(),
         ..UpstreamTable::default()
     };
-    let mut writer = Writer {
+    let mut writer = TableWriter {
         name,
         table,
         vault,
@@ -89,7 +89,7 @@ fn known_secrets(entry: &Entry) -> Result<Vec<String>, String> {
 }
 
 /// An entry on its way into a table.
-pub(super) struct Writer<'v, 's> {
+pub(super) struct TableWriter<'v, 's> {
     pub(super) name: &'v str,
     pub(super) table: UpstreamTable,
     pub(super) vault: &'v mut SecretStore<'s>,
@@ -104,7 +104,7 @@ pub(super) struct Writer<'v, 's> {
     pub(super) arguments: usize,
 }
 
-impl Writer<'_, '_> {
+impl TableWriter<'_, '_> {
     pub(super) fn remark(&mut self, remark: impl Into<String>) {
         self.table.remarks.push(remark.into());
     }
