@@ -369,7 +369,7 @@ fn a_client_that_cannot_be_asked_is_not() {
 }
 
 #[test]
-fn a_parked_call_is_its_own_clients_alone() {
+fn a_suspended_call_is_its_own_clients_alone() {
     let scripted = Scripted::legacy();
     let daemon = Daemon::start(&with_keys(&scripted.upstream, LEGACY).top("workers = 3"));
     let ada = Caller::modern(daemon.address(), &everything()).with_key(ADA);

@@ -4,7 +4,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `socket.rs` | where it listens |
-//! | `crowd.rs` | how many connections it serves at once |
+//! | `connection_limiter.rs` | how many connections it serves at once |
 //! | `door.rs` | who is let in |
 //! | `routes.rs` | what is answered |
 //! | `latest.rs` | one answer for all who wait for it |
@@ -16,7 +16,7 @@
 //! Served by the control thread, so that a busy data path does not delay it and it never delays a call; what takes long is
 //! made on the blocking pool, once for all who wait for it. Nothing here is on the way of a call.
 
-mod crowd;
+mod connection_limiter;
 mod door;
 mod history;
 mod latest;
@@ -40,8 +40,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::sleep;
 
-use self::crowd::Crowd;
-use self::routes::Desk;
+use self::connection_limiter::ConnectionLimiter;
+use self::routes::Routes;
 use self::sampler::Sampler;
 use self::socket::Socket;
 use crate::context::state::State;
@@ -70,18 +70,18 @@ pub(crate) struct Process {
 
 /// Serves until the process ends.
 pub(crate) async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Process) {
-    let crowd = Crowd::new(state.metrics.gateway.admin_refused.with_label_values(&["evicted"]));
+    let limiter = ConnectionLimiter::new(state.metrics.gateway.admin_refused.with_label_values(&["evicted"]));
     let is_named_freely = socket.is_unix() || !socket.is_loopback();
     let sampler = Arc::new(Sampler::new(Arc::clone(&state)));
     tasks.spawn(Arc::clone(&sampler).run(tasks.clone()));
     let place = socket.to_string();
-    let desk = Rc::new(Desk::new(state, tasks.clone(), process, place, is_named_freely, sampler));
+    let routes = Rc::new(Routes::new(state, tasks.clone(), process, place, is_named_freely, sampler));
     let acceptor = match socket.acceptor() {
         Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "cannot serve the admin listener"),
     };
     loop {
-        let place = crowd.place().await;
+        let place = limiter.place().await;
         let stream = match acceptor.accept().await {
             Ok(stream) => stream,
             Err(error) => {
@@ -91,11 +91,11 @@ pub(crate) async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, proce
             }
         };
         let place = place.taken();
-        let desk = Rc::clone(&desk);
+        let routes = Rc::clone(&routes);
         tasks.spawn(async move {
             let service = service_fn(|request| {
-                let desk = Rc::clone(&desk);
-                async move { Ok::<_, Infallible>(desk.answer(request).await) }
+                let routes = Rc::clone(&routes);
+                async move { Ok::<_, Infallible>(routes.answer(request).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())

@@ -50,7 +50,7 @@ const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_secs(10);
 type Answer = Response<Full<Bytes>>;
 
 /// Answers requests.
-pub(super) struct Desk {
+pub(super) struct Routes {
     state: Arc<State>,
     tasks: Tasks,
     process: Arc<Process>,
@@ -72,7 +72,7 @@ struct WantedLevel {
     level: String,
 }
 
-impl Desk {
+impl Routes {
     /// `place` is how the log calls it; `is_named_freely` if any name may lead to it.
     pub(super) fn new(
         state: Arc<State>,

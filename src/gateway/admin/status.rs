@@ -3,6 +3,8 @@
 //! Its members are documented in the README and only ever added to. Nothing in it is a secret, a URL's query or a name of
 //! a caller. Made on the blocking pool from counters and what is shared anyway; it takes no lock that a call waits for.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -16,6 +18,8 @@ use super::history::Subject;
 use super::sampler::Sampler;
 use super::servers::{self, Seen};
 use super::{Process, tools};
+use crate::access::limit::rate::Limiter;
+use crate::access::tls::Expiry;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
 
@@ -50,12 +54,7 @@ fn of(state: &State, process: &Process, sampler: &Sampler) -> Status {
         drain: state.drain.phase().to_owned(),
         panics: state.metrics.gateway.panics.get(),
         config: config(state, process, &snapshot.digest),
-        listeners: state
-            .listeners
-            .load()
-            .iter()
-            .map(|(address, is_tls)| Listener { address: address.to_string(), tls: *is_tls })
-            .collect(),
+        listeners: listeners(state),
         connections: connections(state),
         sample: history.sample(),
         calls: figures
@@ -68,30 +67,10 @@ fn of(state: &State, process: &Process, sampler: &Sampler) -> Status {
             .as_ref()
             .map(|figures| tools::rankings(&snapshot, &known, figures, &history))
             .unwrap_or_default(),
-        limits: snapshot
-            .rates
-            .all()
-            .map(|limiter| LimitState {
-                name: limiter.limit.name.clone(),
-                calls: limiter.limit.calls.into(),
-                period_s: Some(limiter.limit.period.as_secs_f64()),
-                shared: limiter.limit.shared,
-                refused: limiter.series.refused.get(),
-                overflowed: limiter.series.overflowed.get(),
-                keys: count(limiter.keys()),
-            })
-            .collect(),
+        limits: snapshot.rates.all().map(limit).collect(),
         cache: cache(state),
         sessions: sessions(state),
-        certificates: state
-            .tls
-            .expiries()
-            .iter()
-            .map(|expiry| Certificate {
-                file: expiry.path.display().to_string(),
-                expires_s: Some(count(expiry.ends_s)),
-            })
-            .collect(),
+        certificates: certificates(state),
         shared: shared(state),
         traces: traces(state),
     }
@@ -114,6 +93,32 @@ fn config(state: &State, process: &Process, digest: &str) -> ConfigState {
     });
     let file = process.source.as_ref().map(|path| path.display().to_string());
     ConfigState { file, sha256: digest.to_owned(), last_reload }
+}
+
+fn listeners(state: &State) -> Vec<Listener> {
+    let one =
+        |(address, is_tls): &(SocketAddr, bool)| Listener { address: address.to_string(), tls: *is_tls };
+    state.listeners.load().iter().map(one).collect()
+}
+
+fn limit(limiter: &Arc<Limiter>) -> LimitState {
+    LimitState {
+        name: limiter.limit.name.clone(),
+        calls: limiter.limit.calls.into(),
+        period_s: Some(limiter.limit.period.as_secs_f64()),
+        shared: limiter.limit.shared,
+        refused: limiter.series.refused.get(),
+        overflowed: limiter.series.overflowed.get(),
+        keys: count(limiter.keys()),
+    }
+}
+
+fn certificates(state: &State) -> Vec<Certificate> {
+    let one = |expiry: &Expiry| Certificate {
+        file: expiry.path.display().to_string(),
+        expires_s: Some(count(expiry.ends_s)),
+    };
+    state.tls.expiries().iter().map(one).collect()
 }
 
 fn connections(state: &State) -> Connections {

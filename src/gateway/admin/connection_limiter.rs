@@ -21,7 +21,7 @@ const UNDISTURBED: Duration = Duration::from_secs(2);
 
 /// The connections that are served.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct ConnectionLimiter {
     places: Arc<Semaphore>,
     /// Those that came first stand first.
     present: Rc<RefCell<VecDeque<(Instant, CancellationToken)>>>,
@@ -30,20 +30,20 @@ pub(super) struct Crowd {
 }
 
 /// A place that nobody has yet.
-pub(super) struct Free {
+pub(super) struct FreeSlot {
     permit: Option<OwnedSemaphorePermit>,
     present: Rc<RefCell<VecDeque<(Instant, CancellationToken)>>>,
 }
 
 /// The place of a connection.
-pub(super) struct Place {
+pub(super) struct ServedConnection {
     wanted: CancellationToken,
     present: Rc<RefCell<VecDeque<(Instant, CancellationToken)>>>,
     since: Instant,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Crowd {
+impl ConnectionLimiter {
     pub(super) fn new(evicted: IntCounter) -> Self {
         Self::with(UNDISTURBED, evicted)
     }
@@ -54,7 +54,7 @@ impl Crowd {
     }
 
     /// Waits for a place; somebody may have to make room.
-    pub(super) async fn place(&self) -> Free {
+    pub(super) async fn place(&self) -> FreeSlot {
         let free = pin!(Arc::clone(&self.places).acquire_owned());
         let make_room = async {
             let oldest = self.present.borrow().front().map(|(since, _)| *since + self.undisturbed);
@@ -75,28 +75,28 @@ impl Crowd {
             permit = make_room => permit,
         };
         // Nobody closes the semaphore.
-        Free { permit: permit.ok(), present: Rc::clone(&self.present) }
+        FreeSlot { permit: permit.ok(), present: Rc::clone(&self.present) }
     }
 }
 
-impl Free {
+impl FreeSlot {
     /// A connection has come.
-    pub(super) fn taken(self) -> Place {
+    pub(super) fn taken(self) -> ServedConnection {
         let Self { permit, present } = self;
         let (since, wanted) = (Instant::now(), CancellationToken::new());
         present.borrow_mut().push_back((since, wanted.clone()));
-        Place { wanted, present, since, _permit: permit }
+        ServedConnection { wanted, present, since, _permit: permit }
     }
 }
 
-impl Place {
+impl ServedConnection {
     /// Waits until it is needed for another.
     pub(super) async fn wanted(&self) {
         self.wanted.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ServedConnection {
     fn drop(&mut self) {
         let mut present = self.present.borrow_mut();
         let first = present.partition_point(|(since, _)| *since < self.since);
@@ -116,21 +116,21 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_makes_room_but_not_at_once() {
         let counter = IntCounter::new("c", "C.").expect("a counter");
-        let crowd = Crowd::with(UNDISTURBED, counter.clone());
+        let limiter = ConnectionLimiter::with(UNDISTURBED, counter.clone());
         let mut places = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
-            places.push(crowd.place().await.taken());
+            places.push(limiter.place().await.taken());
         }
         let oldest = places.remove(0);
         let leave = async move {
             oldest.wanted().await;
             oldest.since.elapsed()
         };
-        let (free, waited) = tokio::join!(crowd.place(), leave);
+        let (free, waited) = tokio::join!(limiter.place(), leave);
         assert!(waited >= UNDISTURBED, "{waited:?}");
         assert_eq!(counter.get(), 1, "one is enough, though all have had their time");
         drop(free.taken());
-        drop(crowd.place().await);
+        drop(limiter.place().await);
         assert_eq!(counter.get(), 1, "there was room");
     }
 }
