@@ -104,7 +104,7 @@ fn two_servers_may_use_the_same_ids_at_once() {
         asking(&question("1", "elicitation/create", &params), &gate)
     };
     let (files, weather) = (asks("which file?"), asks("which city?"));
-    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather).endpoint("label_requests = true"));
+    let daemon = Daemon::start(&Config::legacy_pair(&files, &weather).endpoint("prefix_elicitations = true"));
     let session = session(&daemon);
     let mut of_files = call(&daemon, &session, "1", "files__echo");
     let mut of_weather = call(&daemon, &session, "2", "weather__echo");
