@@ -153,7 +153,7 @@ impl StatusReport<'_> {
             let EndpointState { path, healthy, figures, tools, eras, upstreams, .. } = endpoint;
             server_row(path, *healthy, figures, *tools, eras, vec![cell(&upstreams.join(" "))])
         };
-        self.servers(text, ["ENDPOINT", "UPSTREAMS"], all, row);
+        self.servers(text, ["ENDPOINT", "UPSTREAMS"], &all, row);
     }
 
     fn upstreams(&self, text: &mut String) {
@@ -168,7 +168,7 @@ impl StatusReport<'_> {
             let more = vec![cell(transport), cell(&replicas(upstream))];
             server_row(name, *healthy, figures, *tools, eras, more)
         };
-        self.servers(text, ["UPSTREAM", "TRANSPORT", "REPLICAS"], all, row);
+        self.servers(text, ["UPSTREAM", "TRANSPORT", "REPLICAS"], &all, row);
     }
 
     /// A table with these heads before and behind those of the traffic.
@@ -176,7 +176,7 @@ impl StatusReport<'_> {
         &self,
         text: &mut String,
         heads: [&str; N],
-        all: Vec<&T>,
+        all: &[&T],
         row: impl Fn(&T) -> Vec<ReportCell>,
     ) {
         let heads = heads.map(|head| (head, false));

@@ -389,7 +389,8 @@ impl Text {
             ("calls/s", &lines.calls_per_s, &rate as &dyn Fn(Option<f64>) -> String),
             ("p99", &lines.p99_s, &latency),
         ] {
-            let labels = [name.to_owned(), format!("≤ {}", say(highest(values))), time_of(wide, interval_s)];
+            let labels =
+                [name.to_owned(), format!("≤ {}", say(Some(highest(values)))), time_of(wide, interval_s)];
             let labels = labels.map(|label| (label, Look::Faint));
             self.blank();
             self.lines.extend(labelled(labels, NAMES, values, wide, self.palette).map(Line::from_iter));

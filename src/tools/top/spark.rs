@@ -9,7 +9,7 @@ const ZERO: char = '▁';
 /// The latest `columns` values as `rows` lines, top line first. The highest value fills all rows.
 pub(super) fn curve(values: &[Option<f64>], columns: usize, rows: usize) -> Vec<String> {
     let latest = &values[values.len().saturating_sub(columns)..];
-    let highest = highest(latest).unwrap_or_default();
+    let highest = highest(latest);
     let space = columns - latest.len();
     let line = |from_bottom: usize| {
         let mark = |value: &Option<f64>| value.map_or(GAP, |value| mark(value, highest, from_bottom, rows));
@@ -19,8 +19,8 @@ pub(super) fn curve(values: &[Option<f64>], columns: usize, rows: usize) -> Vec<
 }
 
 /// The highest value.
-pub(super) fn highest(values: &[Option<f64>]) -> Option<f64> {
-    Some(values.iter().flatten().copied().fold(0.0, f64::max))
+pub(super) fn highest(values: &[Option<f64>]) -> f64 {
+    values.iter().flatten().copied().fold(0.0, f64::max)
 }
 
 fn mark(value: f64, highest: f64, from_bottom: usize, rows: usize) -> char {

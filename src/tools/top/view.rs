@@ -183,7 +183,7 @@ fn curves(app: &App, width: usize, palette: Palette) -> Vec<Line<'static>> {
         [
             (format!("{} calls/s", rate(recent.calls_per_s)), Look::Strong),
             (format!("{} errors/s", rate(recent.errors_per_s)), errors),
-            (format!("≤ {}", rate(highest(&all.calls_per_s))), Look::Faint),
+            (format!("≤ {}", rate(Some(highest(&all.calls_per_s)))), Look::Faint),
             (over.clone(), Look::Faint),
         ],
         &all.calls_per_s,
@@ -192,7 +192,7 @@ fn curves(app: &App, width: usize, palette: Palette) -> Vec<Line<'static>> {
         [
             (format!("p99 {}", latency(recent.p99_s)), Look::Strong),
             (format!("p50 {}", latency(recent.p50_s)), Look::Plain),
-            (format!("≤ {}", latency(highest(&all.p99_s))), Look::Faint),
+            (format!("≤ {}", latency(Some(highest(&all.p99_s)))), Look::Faint),
             (over, Look::Faint),
         ],
         &all.p99_s,
