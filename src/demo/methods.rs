@@ -1,6 +1,6 @@
 //! The methods of the protocol, answered from the content of one demo server.
 //!
-//! [`Content`] is what a server has to say; [`Server`] gives it the protocol's form: pages, caching hints,
+//! [`ServerContent`] is what a server has to say; [`Server`] gives it the protocol's form: pages, caching hints,
 //! `resultType`, the server's name on every result, progress, changes for the subscribers. Nothing here
 //! depends on the era or on HTTP.
 

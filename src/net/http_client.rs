@@ -75,7 +75,7 @@ pub struct Reply {
     sender: Http1Sender,
 }
 
-/// Why there is no reply.
+/// Why there is no reply. Says nothing that a secret could be part of: neither paths nor queries, headers or bodies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     /// The URL is none that can be fetched.

@@ -10,7 +10,7 @@
 //! | `object.rs` | how all of these are read |
 //!
 //! Each object is declared once: the gateway writes it with serde, `status` and `top` read it with [`parse`]. The README
-//! documents the members; they are only ever added to.
+//! documents the members.
 //!
 //! Invariants: a reader relies on no member, so that older and newer gateways can be read: what is missing or of another
 //! type is unknown, and nothing is an error. What is read is bounded in entries and characters. Texts are a stranger's:

@@ -47,6 +47,7 @@ objects! {
         pin: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         left_out: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
         public: Vec<PublicName>,
     }
 

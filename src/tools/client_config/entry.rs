@@ -63,16 +63,12 @@ impl Entry {
                     entry.headers.extend(named);
                 }
                 "bearer_token_env_var" | "bearerTokenEnvVar" => {
-                    entry.authorize(&format!("${{env:{}}}", text(value).unwrap_or_default()));
+                    entry.bearer(&format!("${{env:{}}}", text(value).unwrap_or_default()));
                 }
-                "bearer_token"
-                | "bearerToken"
-                | "authorization_token"
-                | "authorizationToken"
-                | "authorization"
-                | "Authorization"
-                    if value.is_string() =>
-                {
+                "bearer_token" | "bearerToken" | "authorization_token" | "authorizationToken" => {
+                    entry.bearer(&text(value).unwrap_or_default());
+                }
+                "authorization" | "Authorization" if value.is_string() => {
                     entry.authorize(&text(value).unwrap_or_default());
                 }
                 "cwd" | "directory" | "workingDirectory" => entry.directory = text(value),
@@ -112,8 +108,15 @@ impl Entry {
 
     /// Without a scheme it is the token of the usual one.
     fn authorize(&mut self, value: &str) {
-        let scheme = if value.trim().contains(' ') { "" } else { "Bearer " };
-        self.headers.push(("Authorization".to_owned(), format!("{scheme}{value}")));
+        if value.trim().contains(' ') {
+            self.headers.push(("Authorization".to_owned(), value.to_owned()));
+        } else {
+            self.bearer(value);
+        }
+    }
+
+    fn bearer(&mut self, token: &str) {
+        self.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
     }
 
     fn transport(&mut self, value: &Value) {

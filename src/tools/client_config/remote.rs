@@ -71,7 +71,7 @@ fn read(program: &'static str, words: &[String]) -> Option<Remote> {
     while let Some(word) = words.next() {
         match word.as_str() {
             // It serves a program instead.
-            "--stdio" => return None,
+            "--stdio" if program == "supergateway" => return None,
             "--sse" => {
                 remote.is_sse = true;
                 remote.url.clone_from(words.next()?);
@@ -87,7 +87,7 @@ fn read(program: &'static str, words: &[String]) -> Option<Remote> {
             "--oauth2Bearer" => {
                 remote.headers.push(("Authorization".to_owned(), format!("Bearer {}", words.next()?)));
             }
-            "--allow-http" | "--debug" | "--silent" | "--enable-proxy" => {}
+            "--allow-http" | "--debug" | "--silent" | "--enable-proxy" if program == "mcp-remote" => {}
             option if option.starts_with('-') || program == "supergateway" => {
                 remote.option(option, &mut words);
             }

@@ -106,7 +106,7 @@ impl Text {
         let open = [
             (upstream.connections, "open"),
             (upstream.connects_failed, "failed"),
-            (upstream.retries, "retries"),
+            (upstream.retries, "retried"),
             (upstream.breaker_openings, "circuit-breaker openings"),
         ];
         self.fact("connections", &counts(open));
@@ -126,7 +126,7 @@ impl Text {
         if let Some(children) = &upstream.children {
             let looping = if children.crash_loop { ", in a crash loop" } else { "" };
             let said =
-                [(children.running, "running"), (children.starts, "starts"), (children.crashes, "crashes")];
+                [(children.running, "running"), (children.starts, "started"), (children.crashes, "crashed")];
             self.fact("processes", &(counts(said) + looping));
         }
         if let Some(bridge) = &upstream.bridge {

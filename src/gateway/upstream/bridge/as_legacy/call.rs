@@ -177,7 +177,7 @@ impl LegacyCall {
         })
     }
 
-    /// Whether the body of a failed reply is an answer to this request.
+    /// Whether a body is an answer to this request.
     fn is_answer(&self, message: &[u8], own_id: &str) -> bool {
         let depth_max = self.client.host.shared.limits().json_depth_max;
         let mut scratch = self.client.host.scratch.borrow_mut();
